@@ -1,0 +1,318 @@
+"""The backward pass: counts how many gradients each node waits for, then runs ready nodes, latest first.
+
+No recursion anywhere, so the depth of a graph is limited by memory alone. Gradients for one output add up in `buffers`
+until all have come. What a node returns is fitted to what the next node produced in the forward pass (`fit`): summed
+over broadcast dimensions and cast, so that derivative formulas need not think of either.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+import threading
+from typing import Any
+
+from .node import AccumulateGrad, Edge, Node
+from .state import ANOMALY, NO_GRAD, state
+
+_accumulate_lock = threading.Lock()
+
+
+class Task:
+    """One backward pass: what is wanted, and what the nodes may ask about it."""
+
+    __slots__ = ("keep_graph", "create_graph", "captures", "needed", "accumulate", "callbacks", "found")
+
+    def __init__(self, keep_graph: bool, create_graph: bool, inputs: list[tuple[Node, int]] | None, accumulate: bool):
+        self.keep_graph, self.create_graph, self.accumulate = keep_graph, create_graph, accumulate
+        self.callbacks: list[Any] = []
+        self.found: dict[tuple[Node, int], Any] = {}
+        self.captures: dict[Node, list[int]] | None = None
+        self.needed: set[Node] | None = None
+        if inputs is not None:
+            self.captures = {}
+            for node, nr in inputs:
+                self.captures.setdefault(node, []).append(nr)
+
+
+_tasks = threading.local()
+
+
+def current_task() -> Task | None:
+    stack = getattr(_tasks, "stack", None)
+    return stack[-1] if stack else None
+
+
+def run(roots: list[tuple[Node, int, Any]], task: Task) -> dict[tuple[Node, int], Any]:
+    """Sends the roots' gradients through the graph; returns the captured ones by (node, output)."""
+    waiting = _count(roots, task)
+    before = state.mode
+    stack = _tasks.__dict__.setdefault("stack", [])
+    stack.append(task)
+    state.mode = before & ~NO_GRAD if task.create_graph else before | NO_GRAD
+    try:
+        _walk(roots, waiting, task)
+        for callback in task.callbacks:
+            callback()
+    finally:
+        state.mode = before
+        stack.pop()
+    return task.found
+
+
+def _count(roots, task: Task) -> dict[Node, int]:
+    """How many gradients each reachable node waits for."""
+    waiting: dict[Node, int] = {}
+    seen = set()
+    stack = []
+    for node, _, _ in roots:
+        if node not in seen:
+            seen.add(node)
+            stack.append(node)
+    while stack:
+        for target in stack.pop().next:
+            if target is None:
+                continue
+            if target.__class__ is Edge:
+                target = target.node
+            if target in waiting:
+                waiting[target] += 1
+            else:
+                waiting[target] = 1
+                if target not in seen:
+                    seen.add(target)
+                    stack.append(target)
+    if task.captures is not None:
+        task.needed = _needed(roots, task.captures)
+    return waiting
+
+
+def _needed(roots, captures: dict[Node, list[int]]) -> set[Node]:
+    """The nodes on some path from a root to a captured node: only those need to run."""
+    needed: set[Node] = set()
+    state_of: dict[Node, bool] = {}
+    stack: list[tuple[Node, bool]] = [(node, False) for node, _, _ in roots]
+    while stack:
+        node, children_done = stack.pop()
+        if children_done:
+            for target in node.next:
+                if target is not None:
+                    target = target.node if target.__class__ is Edge else target
+                    if target in needed or target in captures:
+                        needed.add(node)
+                        break
+        elif node not in state_of:
+            state_of[node] = True
+            stack.append((node, True))
+            for target in node.next:
+                if target is not None:
+                    stack.append((target.node if target.__class__ is Edge else target, False))
+    return needed
+
+
+def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
+    buffers: dict[Node, Any] = {}
+    heap: list[tuple[int, Node]] = []
+    for node, nr, grad in roots:
+        _add(buffers, node, nr, grad)
+        if not waiting.get(node) and all(entry[1] is not node for entry in heap):
+            heapq.heappush(heap, (-node.sequence, node))
+    captures, needed, keep_graph = task.captures, task.needed, task.keep_graph
+    push, pop = heapq.heappush, heapq.heappop
+    while heap:
+        node = pop(heap)[1]
+        while node is not None:  # runs down a chain without the heap while nothing else is ready
+            grads = buffers.pop(node, None)
+            following = None
+            if grads is not None and node.hooks is not None:
+                grads = _before(node, grads)
+            if captures is not None:
+                if node in captures and grads is not None:
+                    for nr in captures[node]:
+                        task.found[node, nr] = grads[nr] if node.outputs is not None else grads
+                wanted = node in needed
+            else:
+                wanted = True
+            if node.is_leaf_node:
+                if grads is not None and task.accumulate and (captures is None or node in captures):
+                    accumulate(node, grads, task.create_graph)
+                break
+            results = None
+            if wanted and grads is not None:
+                results = _evaluate(node, grads, task)
+            index = 0
+            for target in node.next:
+                if target is not None:
+                    nr = 0
+                    if target.__class__ is Edge:
+                        target, nr = target.node, target.nr
+                    grad = results[index] if results is not None else None
+                    if grad is not None:
+                        if nr == 0 and target.outputs is None:
+                            if grad._array.shape != target.shape or grad._array.dtype is not target.dtype:
+                                grad = fit(grad, target.shape, target.dtype, node, index)
+                            if target in buffers:
+                                buffers[target] = buffers[target] + grad
+                            else:
+                                buffers[target] = grad
+                        else:
+                            grad = fit(grad, *target.meta(nr), node, index)
+                            _add(buffers, target, nr, grad)
+                    left = waiting[target] - 1
+                    if left:
+                        waiting[target] = left
+                    elif following is None and not heap:
+                        following = target
+                    else:
+                        push(heap, (-target.sequence, target))
+                index += 1
+            if following is not None and heap:
+                push(heap, (-following.sequence, following))
+                following = None
+            # What this node produced lives on in the buffers only: an AccumulateGrad may then take it over.
+            grads = results = grad = None
+            node = following
+    _flush_callbacks(task)
+
+
+def _flush_callbacks(task: Task) -> None:
+    callbacks, task.callbacks = task.callbacks, []
+    for callback in callbacks:
+        callback()
+
+
+def _add(buffers: dict[Node, Any], node: Node, nr: int, grad: Any) -> None:
+    if node.outputs is None:
+        old = buffers.get(node)
+        buffers[node] = grad if old is None else old + grad
+    else:
+        slots = buffers.setdefault(node, [None] * len(node.outputs))
+        slots[nr] = grad if slots[nr] is None else slots[nr] + grad
+
+
+def _evaluate(node: Node, grads: Any, task: Task):
+    if state.mode & ANOMALY:
+        from .anomaly import evaluate
+        results = evaluate(node, grads)
+    else:
+        if node.hooks is not None and node.hooks.pre:
+            grads = _pre_hooks(node, grads)
+        results = node.apply(grads)
+    if node.hooks is not None and node.hooks.post:
+        results = _post_hooks(node, results, grads)
+    if not task.keep_graph:
+        node.release()
+    return results
+
+
+def _before(node: Node, grads: Any) -> Any:
+    """Tensor hooks in order of registration, then the gradients that tensors asked to retain."""
+    hooks = node.hooks
+    several = node.outputs is not None
+    for nr, hook in list(hooks.tensor.values()):
+        grad = grads[nr] if several else grads
+        if grad is None:
+            continue
+        replaced = hook(grad)
+        if replaced is not None:
+            _check_hook(replaced, grad)
+            if several:
+                grads[nr] = replaced
+            else:
+                grads = replaced
+    for nr, reference in hooks.retain.items():
+        tensor, grad = reference(), grads[nr] if several else grads
+        if tensor is not None and grad is not None:
+            tensor._grad = grad if tensor._grad is None else tensor._grad + grad
+    return grads
+
+
+def _check_hook(value: Any, grad: Any) -> None:
+    if not hasattr(value, "_array"):
+        raise TypeError(f"hooks must return a Tensor or None, got {type(value).__name__}")
+    if value._array.shape != grad._array.shape:
+        raise RuntimeError(f"hook has changed the size of value: expected {list(grad.shape)}, got {list(value.shape)}")
+
+
+def _pre_hooks(node: Node, grads: Any) -> Any:
+    several = node.outputs is not None
+    for hook in list(node.hooks.pre.values()):
+        given = tuple(grads) if several else (grads,)
+        replaced = hook(given)
+        if replaced is not None:
+            replaced = replaced if isinstance(replaced, tuple) else (replaced,)
+            grads = list(replaced) if several else replaced[0]
+    return grads
+
+
+def _post_hooks(node: Node, results: Any, grads: Any) -> Any:
+    outputs = tuple(grads) if node.outputs is not None else (grads,)
+    results = tuple(results)
+    for hook in list(node.hooks.post.values()):
+        replaced = hook(results, outputs)
+        if replaced is not None:
+            results = replaced if isinstance(replaced, tuple) else (replaced,)
+    return results
+
+
+def fit(grad: Any, shape: tuple[int, ...], dtype: Any, node: Node, index: int) -> Any:
+    """A gradient made to match what it belongs to: summed over broadcast dimensions, cast to the dtype."""
+    got = grad._array
+    if got.shape != shape:
+        if not _expandable(shape, got.shape):
+            raise RuntimeError(f"Function {node.name()} returned an invalid gradient at index {index} - got "
+                               f"{list(got.shape)} but expected shape compatible with {list(shape)}")
+        grad = grad.sum_to_size(shape)
+    if grad._array.dtype != dtype:
+        if grad.is_complex() and dtype.kind != "c":
+            grad = grad.real
+        from ..dtypes import BY_NUM
+        grad = grad.to(BY_NUM[dtype.num])
+    return grad
+
+
+def _expandable(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
+    if len(small) > len(large):
+        return False
+    return all(a == b or a == 1 for a, b in zip(reversed(small), reversed(large)))
+
+
+def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
+    """Adds to the leaf's `.grad`; a fresh gradient that nobody else holds is taken over without a copy."""
+    tensor = node._variable()
+    if tensor is None:
+        return
+    old = tensor._grad
+    if old is None:
+        if create_graph:
+            tensor._grad = grad
+        else:
+            tensor._grad = grad.detach() if _is_ours(grad, tensor) else _copy_like(grad, tensor)
+    elif create_graph:
+        tensor._grad = old + grad
+    else:
+        with _accumulate_lock:
+            tensor._grad.add_(grad)
+    if node.hooks is not None and node.hooks.accumulated:
+        for hook in list(node.hooks.accumulated.values()):
+            hook(tensor)
+
+
+def _is_ours(grad: Any, tensor: Any) -> bool:
+    """Whether the gradient's memory is seen by nobody but the engine, and laid out like the leaf's.
+
+    References to a fresh gradient tensor here: two parameters' names, the walk's buffer-to-local hand-over and
+    getrefcount's own argument; more means that a hook, a user or another edge also holds it.
+    """
+    array = grad._array
+    if sys.getrefcount(grad) > 5 or sys.getrefcount(array) > 3:
+        return False
+    if grad._counter is not None or array.strides != tensor._array.strides:
+        return False
+    base = array.base
+    return base is None or sys.getrefcount(base) <= 3 and type(base).__name__ == "Block"
+
+
+def _copy_like(grad: Any, tensor: Any) -> Any:
+    from ..tensor import copy_with_layout
+    return copy_with_layout(grad, tensor)

@@ -1,0 +1,269 @@
+"""The graph: nodes, edges, saved values and version counters.
+
+A `Node` is one recorded operation. `next` holds, per input, where that input's gradient goes: a Node (its output 0), an
+`Edge` (another output of it) or None (no gradient wanted). A leaf's node is `AccumulateGrad`.
+
+A tensor points to its node, a node to earlier nodes and to the inputs it saved. A saved *output* is held as a bare array
+(`SavedOutput`), not as the tensor that points back to the node: so there are no reference cycles, and the graph is freed
+by reference counting alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import weakref
+from typing import Any
+
+from ..backends.dtypes import native as _native
+from .state import SAVED_HOOKS, state
+
+next_sequence = itertools.count().__next__
+FLOAT32 = _native("float32")
+_LATEST = 1 << 62  # AccumulateGrad runs as soon as its gradient is complete
+
+
+class VersionCounter:
+    """How often a storage was written in place; shared by a tensor and its views. `where` is the last writer's line."""
+
+    __slots__ = ("value", "where")
+
+    def __init__(self):
+        self.value = 0
+        self.where = None
+
+
+class Edge:
+    """An output other than the first of a node."""
+
+    __slots__ = ("node", "nr")
+
+    def __init__(self, node: Node, nr: int):
+        self.node, self.nr = node, nr
+
+
+class SavedOutput:
+    """A result that its own node saved: the array and its counter, without the tensor."""
+
+    __slots__ = ("array", "counter", "version", "nr")
+
+    def __init__(self, tensor: Any, nr: int):
+        counter = tensor._counter
+        if counter is None:
+            counter = tensor._counter = VersionCounter()
+        self.array, self.counter, self.version, self.nr = tensor._array, counter, counter.value, nr
+
+
+class Node:
+    """A recorded operation. Subclasses say what `apply` does with the gradients of the outputs."""
+
+    next: tuple[Any, ...] = ()
+    saved: tuple[Any, ...] | None = ()
+    versions: tuple[int, ...] | None = None  # of the saved tensors; None: all zero
+    sequence = 0
+    shape: tuple[int, ...] = ()              # of the output
+    dtype: Any = FLOAT32
+    outputs: list[tuple[tuple[int, ...], Any]] | None = None  # (shape, dtype) of each, when there are several
+    hooks: Any = None                        # a Hooks, once something is registered
+    _metadata: dict[str, Any] | None = None
+    is_leaf_node = False
+
+    def apply(self, grads: Any) -> Any:
+        """Gradients of the inputs, one per entry of `next`; `grads` is a list when there are several outputs."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Frees what was saved; a second backward pass then fails with advice."""
+        self.saved = None
+
+    def meta(self, nr: int) -> tuple[tuple[int, ...], Any]:
+        return self.outputs[nr] if self.outputs is not None else (self.shape, self.dtype)
+
+    # ------------------------------------------------------------------ what a user may ask
+    def name(self) -> str:
+        return type(self).__name__
+
+    @property
+    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
+        return tuple((e.node, e.nr) if e.__class__ is Edge else (e, 0) for e in self.next)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        if self._metadata is None:
+            self._metadata = {}
+        return self._metadata
+
+    def _sequence_nr(self) -> int:
+        return self.sequence
+
+    def _input_metadata_list(self):
+        return self.outputs if self.outputs is not None else [(self.shape, self.dtype)]
+
+    def _hooks(self) -> Hooks:
+        if self.hooks is None:
+            self.hooks = Hooks()
+        return self.hooks
+
+    def register_hook(self, hook) -> Any:
+        """Calls hook(grad_inputs, grad_outputs) after this node ran; a returned tuple replaces grad_inputs."""
+        from .hooks import RemovableHandle
+        return RemovableHandle(self._hooks().post, hook)
+
+    def register_prehook(self, hook) -> Any:
+        """Calls hook(grad_outputs) before this node runs; a returned tuple replaces them."""
+        from .hooks import RemovableHandle
+        return RemovableHandle(self._hooks().pre, hook)
+
+    def _register_hook_dict(self, hooks) -> None:
+        self._hooks()
+
+    def __repr__(self) -> str:
+        return f"<{self.name()} object at {hex(id(self))}>"
+
+
+class Hooks:
+    """Everything registered on a node, in PyTorch's order of running."""
+
+    __slots__ = ("tensor", "retain", "pre", "post", "accumulated")
+
+    def __init__(self):
+        self.tensor: dict[int, Any] = {}    # id -> (output number, hook) of Tensor.register_hook
+        self.retain: dict[int, Any] = {}    # output number -> weak reference to the tensor that retains its grad
+        self.pre: dict[int, Any] = {}
+        self.post: dict[int, Any] = {}
+        self.accumulated: dict[int, Any] = {}  # post-accumulate-grad hooks of a leaf
+
+
+class AccumulateGrad(Node):
+    """The node of a leaf: adds what arrives to the leaf's `.grad`.
+
+    The leaf owns its node; the node refers to the leaf weakly, and keeps its array, so a leaf that only the graph still
+    needs can be given back to a user who asks for `variable`.
+    """
+
+    is_leaf_node = True
+
+    def __init__(self, tensor: Any):
+        self._variable = weakref.ref(tensor)
+        self._array = tensor._array
+        self.sequence = _LATEST + next_sequence()
+
+    @property
+    def shape(self):
+        tensor = self._variable()
+        return (self._array if tensor is None else tensor._array).shape
+
+    @property
+    def dtype(self):
+        tensor = self._variable()
+        return (self._array if tensor is None else tensor._array).dtype
+
+    @property
+    def variable(self):
+        tensor = self._variable()
+        return _revive(self) if tensor is None else tensor
+
+    def release(self) -> None:
+        pass
+
+
+def _revive(node: AccumulateGrad):
+    from ..tensor import wrap
+    tensor = wrap(node._array)
+    tensor._node = node
+    node._variable = weakref.ref(tensor)
+    return tensor
+
+
+# ------------------------------------------------------------------------------------------------ saving and unpacking
+class Packed:
+    """A saved tensor that went through user hooks: what pack returned, and the hook that undoes it."""
+
+    __slots__ = ("value", "unpack", "output", "requires", "node", "version", "counter", "check")
+
+    def __init__(self, value, unpack, output, node, check=None):
+        self.value, self.unpack, self.output, self.node, self.check = value, unpack, output, node, check
+
+
+def version_of(tensor: Any) -> int:
+    counter = tensor._counter
+    return 0 if counter is None else counter.value
+
+
+def save(node: Node, values: tuple[Any, ...], is_tensor) -> None:
+    """Keeps values for the backward pass: tensors with their version, SavedOutputs and plain values as they are."""
+    if state.mode & SAVED_HOOKS:
+        from .saved_tensors import pack
+        values = tuple(pack(v, node) if is_tensor(v) or v.__class__ is SavedOutput else v for v in values)
+    node.saved = values
+    versions = tuple([0 if not is_tensor(v) else version_of(v) for v in values])
+    if any(versions):
+        node.versions = versions
+
+
+def freed_error(node: Node) -> RuntimeError:
+    return RuntimeError(
+        "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
+        "been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
+        "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access "
+        f"saved tensors after calling backward. (The node is {node.name()}.)")
+
+
+def modified_error(node: Node, tensor: Any, array: Any, saved: int, now: int, counter: VersionCounter) -> RuntimeError:
+    """The saved value was written to since: says which one, and the line that wrote."""
+    from ..dtypes import BY_NUM
+    kind = type_name(BY_NUM[array.dtype.num])
+    made_by = ""
+    if tensor is not None and tensor._node is not None and not tensor._node.__class__ is AccumulateGrad:
+        edge = tensor._node
+        source, nr = (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
+        made_by = f", which is output {nr} of {source.name()},"
+    line = f" The in-place change was made at {location(counter.where)}." if counter.where else ""
+    forward = ""
+    if node._metadata and "forward_line" in node._metadata:
+        forward = f" {node.name()} was recorded at {node._metadata['forward_line']}."
+    else:
+        forward = (" Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
+                   "torch.autograd.set_detect_anomaly(True).")
+    return RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[torch.{kind} {list(array.shape)}]{made_by} is at version {now}; expected version {saved} instead." + line + forward)
+
+
+def type_name(d) -> str:
+    """PyTorch's legacy class name of a dtype: FloatTensor, LongTensor..."""
+    return {"float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor", "bfloat16": "BFloat16Tensor",
+            "int64": "LongTensor", "int32": "IntTensor", "int16": "ShortTensor", "int8": "CharTensor",
+            "uint8": "ByteTensor", "bool": "BoolTensor", "complex64": "ComplexFloatTensor",
+            "complex128": "ComplexDoubleTensor"}.get(d.name, f"{d.name}Tensor")
+
+
+def location(where) -> str:
+    code, instruction = where
+    line = None
+    for start, end, number in code.co_lines():
+        if start <= instruction < end:
+            line = number
+    return f'File "{code.co_filename}", line {line}, in {code.co_name}'
+
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def user_frame():
+    """The innermost frame that is not flambeau's own."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+    return frame
+
+
+def bump(tensor: Any) -> None:
+    """Counts an in-place change, and remembers the user's line that made it."""
+    counter = tensor._counter
+    if counter is None:
+        counter = tensor._counter = VersionCounter()
+    counter.value += 1
+    frame = user_frame()
+    if frame is not None:
+        counter.where = (frame.f_code, frame.f_lasti)

@@ -1,0 +1,59 @@
+"""The thread's mode, read once by every operation.
+
+`state.mode` is 0 in the default mode and 1 under `no_grad`: both are the fast path. Every other way of running an
+operation (inference mode, saved-tensor hooks, forward-mode duals, anomaly detection, capture, function overrides) sets
+a further bit, so that one comparison, `mode < 2`, tells the fast path that nothing special is going on.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from ..backends.cpu import errors
+
+NO_GRAD = 1
+INFERENCE = 2
+SAVED_HOOKS = 4
+FORWARD_AD = 8
+ANOMALY = 16
+OVERRIDE = 32
+CAPTURE = 64
+AUTOCAST = 128
+
+
+class _State(threading.local):
+    def __init__(self):
+        self.mode = 0
+        self.saved_hooks = []        # stack of (pack, unpack)
+        self.saved_hooks_off = None  # message of disable_saved_tensors_hooks
+        self.forward_level = 0
+        self.anomaly_check_nan = True
+        self.function_modes = []     # stack of TorchFunctionMode
+        self.running = []            # nodes whose backward is being evaluated (innermost last)
+        errors.silence()             # NumPy's floating-point warnings are per thread
+
+
+state = _State()
+
+
+def grad_enabled() -> bool:
+    return not state.mode & NO_GRAD
+
+
+class mode_bits:
+    """Sets and clears bits of the mode for a `with` block."""
+
+    __slots__ = ("set", "clear", "before")
+
+    def __init__(self, set: int = 0, clear: int = 0):  # noqa: A002
+        self.set, self.clear = set, clear
+
+    def __enter__(self):
+        self.before = state.mode
+        state.mode = (self.before | self.set) & ~self.clear
+        return self
+
+    def __exit__(self, *exc):
+        # Only our own bits go back: a bit that was changed inside for good (say by set_grad_enabled) is not ours.
+        changed = self.set | self.clear
+        state.mode = (state.mode & ~changed) | (self.before & changed)

@@ -1,0 +1,1 @@
+"""The CPU backend: NumPy arrays and the kernels over them."""

@@ -1,0 +1,56 @@
+"""Which backend an array belongs to, by the array's type, and which backend serves a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .cpu import backend as cpu
+
+CPU_ARRAY = cpu.ARRAY
+_BY_TYPE: dict[type, Any] = {cpu.ARRAY: cpu}
+ARRAY_TYPES = _BY_TYPE
+
+
+def backend_of(array: Any) -> Any:
+    found = _BY_TYPE.get(type(array))
+    if found is None:
+        found = _load(type(array))
+    return found
+
+
+def _load(kind: type) -> Any:
+    from . import meta
+    _BY_TYPE[meta.ARRAY] = meta
+    if kind in _BY_TYPE:
+        return _BY_TYPE[kind]
+    raise TypeError(f"no backend for arrays of type {kind.__name__}")
+
+
+def backend_for(device: Any) -> Any:
+    """The backend of a device; a clear error where there is none yet."""
+    if device.type == "cpu":
+        return cpu
+    if device.type == "meta":
+        from . import meta
+        _BY_TYPE[meta.ARRAY] = meta
+        return meta
+    raise RuntimeError(f"flambeau was asked for device '{device}', but its CUDA backend is not part of this build: "
+                       "Torch not compiled with CUDA enabled. Use device='cpu'.")
+
+
+def common(arrays: list[Any]) -> Any:
+    """The backend of several arrays: meta wins over cpu, as zero-dim CPU tensors may join any device."""
+    found = cpu
+    for array in arrays:
+        backend = backend_of(array)
+        if backend is not cpu:
+            if found is not cpu and backend is not found:
+                raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
+                                   f"{found.NAME} and {backend.NAME}!")
+            found = backend
+    if found is not cpu:
+        for array in arrays:
+            if backend_of(array) is cpu and array.ndim:
+                raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
+                                   f"{found.NAME} and cpu!")
+    return found

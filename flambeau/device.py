@@ -1,0 +1,74 @@
+"""`flambeau.device`: where a tensor lives."""
+
+from __future__ import annotations
+
+_TYPES = ("cpu", "cuda", "meta")
+_KNOWN_ELSEWHERE = ("mps", "xpu", "xla", "hip", "mkldnn", "opengl", "opencl", "ideep", "ve", "fpga", "maia", "lazy",
+                    "vulkan", "ipu", "hpu", "mtia", "privateuseone")
+
+
+class device:
+    """A device type and, for accelerators, an index: `device("cpu")`, `device("cuda:0")`, `device("cuda", 1)`."""
+
+    __slots__ = ("type", "index")
+
+    def __init__(self, device: str | int | device = "cpu", index: int | None = None, *, type: str | None = None):  # noqa: A002
+        spec = type if type is not None else device
+        if isinstance(spec, _DEVICE):
+            self.type, self.index = spec.type, spec.index
+            return
+        if isinstance(spec, int) and not isinstance(spec, bool):
+            spec, index = "cuda", spec
+        if not isinstance(spec, str):
+            raise TypeError(f"device(): expected a device string or index, got {spec.__class__.__name__}")
+        kind, _, number = spec.partition(":")
+        if number:
+            if index is not None:
+                raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: {spec}")
+            if not number.isdigit():
+                raise RuntimeError(f"Invalid device string: '{spec}'")
+            index = int(number)
+        if kind not in _TYPES:
+            if kind in _KNOWN_ELSEWHERE:
+                raise RuntimeError(f"device type '{kind}' has no flambeau backend; expected one of {', '.join(_TYPES)}")
+            raise RuntimeError(f"Expected one of {', '.join(_TYPES)} device type at start of device string: {spec}")
+        self.type, self.index = kind, index
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __repr__(self) -> str:
+        return f"device(type='{self.type}')" if self.index is None else f"device(type='{self.type}', index={self.index})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _DEVICE) and self.type == other.type and self.index == other.index
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))
+
+    def __reduce__(self):
+        return _DEVICE, (str(self),)
+
+    def __enter__(self):
+        from . import creation
+        creation.push_default_device(self)
+        return self
+
+    def __exit__(self, *exc):
+        from . import creation
+        creation.pop_default_device()
+
+
+_DEVICE = device
+CPU = device("cpu")
+META = device("meta")
+
+
+def to_device(spec: str | int | device | None) -> device:
+    """A device from whatever a user passed; None means the CPU."""
+    if spec is None:
+        return CPU
+    return spec if spec.__class__ is _DEVICE else _DEVICE(spec)

@@ -1,0 +1,1 @@
+"""Real and imaginary parts, conjugation, polar form."""

@@ -1,0 +1,356 @@
+"""Rows of pointwise operations: the constructors `unary`, `binary` and `compare`, their fast path and promotion.
+
+The fast path is the cost of eager mode: two plain tensors of one dtype go straight to the kernel, and recording writes
+six fields. Everything else (mixed dtypes, numbers, half precision, subclasses, hooks, other devices) takes `general`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import dtypes as _dtypes
+from .. import overrides as _overrides
+from ..autograd import state as _state
+from ..autograd.node import FLOAT32, SavedOutput, bump, next_sequence
+from ..autograd.state import state
+from ..autograd.views import check_inplace
+from ..backends import registry
+from ..backends.cpu.parallel import large
+from ..backends.cpu.table import KERNELS
+from ..dtypes import BY_NUM, HALF_NUMS
+from ..parameter import Parameter
+from ..tensor import Tensor, wrap
+from .table import Row, alias_of, export, make_inplace, store, write_out
+
+_new = object.__new__
+ndarray = registry.CPU_ARRAY
+_asarray = registry.cpu.asarray
+LARGE = 1 << 16  # elements from which a result comes from the pool and the work may be shared among cores
+_NUMBERS = (bool, int, float, complex)
+
+
+class Pointwise(Row):
+    """A row whose kernel works element by element on broadcast arguments of one dtype.
+
+    kind: "float" takes integers as the default floating dtype; "same" keeps the promoted dtype; "bool" gives bool.
+    halves: the kernel is exact enough in half precision as it is; otherwise it runs in float32 and is rounded.
+    """
+
+    def __init__(self, name: str, args: str, *, kind: str = "float", halves: bool = False, complex_ok: bool = True, **options):
+        super().__init__(name, args, **options)
+        self.kind, self.halves, self.complex_ok = kind, halves, complex_ok
+
+    def __call__(self, *args: Any) -> Any:
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        common = promoted(args)
+        if self.kind == "float" and not (common.is_floating_point or common.is_complex):
+            common = _dtypes.get_default_dtype()
+        if common.is_complex and not self.complex_ok:
+            raise RuntimeError(f'"{self.name}" not implemented for \'{_word(common)}\'')
+        native = common.native
+        compute = FLOAT32 if native.num in HALF_NUMS and not self.halves else native
+        arrays = []
+        for a in args:
+            if isinstance(a, Tensor):
+                a = a._array
+                if a.dtype is not compute:
+                    a = a.astype(native).astype(compute) if compute is FLOAT32 and native is not compute else a.astype(compute)
+            elif a.__class__ in _NUMBERS:
+                a = number(a, compute)
+            arrays.append(a)
+        backend = registry.common([t._array for t in tensors]) if tensors else registry.cpu
+        try:
+            made = backend.call(self.kernel, tuple(arrays))
+        except ValueError:
+            raise broadcast_error(*[t._array.shape for t in tensors]) from None
+        if made.__class__ is not tuple:
+            made = self._result(made, native, compute)
+        else:
+            made = tuple([self._result(m, native, compute) for m in made])
+        return self.finish(args, made)
+
+    def _result(self, made: Any, native: Any, compute: Any) -> Any:
+        if self.kind != "bool" and compute is not native and made.dtype is compute:
+            made = made.astype(native)
+        return made if type(made) in registry.ARRAY_TYPES else _asarray(made)
+
+
+def number(value: Any, native: Any) -> Any:
+    """A Python number as a zero-dim array of the compute dtype; integers wrap around as PyTorch's do."""
+    if native.kind in "iu" and value.__class__ is int:
+        bits = native.itemsize * 8
+        value &= (1 << bits) - 1
+        if native.kind == "i" and value >> (bits - 1):
+            value -= 1 << bits
+    return _asarray(value, native)
+
+
+def promoted(args: Any) -> Any:
+    """PyTorch's result type of the tensors and numbers among the arguments."""
+    dims = zeros = scalars = None
+    for a in args:
+        if isinstance(a, Tensor):
+            d = BY_NUM[a._array.dtype.num]
+            if a._array.ndim:
+                dims = d if dims is None else _dtypes.promote_types(dims, d)
+            else:
+                zeros = d if zeros is None else _dtypes.promote_types(zeros, d)
+        elif a.__class__ in _NUMBERS or isinstance(a, _NUMBERS):
+            d = _dtypes.of_python(a)
+            scalars = d if scalars is None else _dtypes.promote_types(scalars, d)
+    return _dtypes.result_type_of(dims, zeros, scalars)
+
+
+def broadcast_error(*shapes: tuple[int, ...]) -> RuntimeError:
+    for a in range(len(shapes) - 1):
+        x, y = shapes[a], shapes[a + 1]
+        for back in range(1, min(len(x), len(y)) + 1):
+            if x[-back] != y[-back] and 1 not in (x[-back], y[-back]):
+                return RuntimeError(f"The size of tensor a ({x[-back]}) must match the size of tensor b ({y[-back]}) at "
+                                    f"non-singleton dimension {max(len(x), len(y)) - back}")
+    return RuntimeError(f"shapes {', '.join(str(list(s)) for s in shapes)} cannot be broadcast together")
+
+
+def _word(d: Any) -> str:
+    from .table import _type_word
+    return _type_word(d)
+
+
+# ------------------------------------------------------------------------------------------------------- unary
+def unary(name: str, c: str | None = None, backward: Callable | None = None, *, kind: str = "float", inplace: bool = True,
+          method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (), fast: str | None = None,
+          **options: Any) -> Callable:
+    """A pointwise operation of one tensor, with its method, in-place and out= forms."""
+    r = Pointwise(name, "self", kind=kind, c=c, backward={"self": backward} if backward else None, **options)
+    kernel = KERNELS.get(r.kernel)
+    chars = fast if fast is not None else ("fd" if kind != "bool" else "fdlibB")
+    node_class = r.node
+    saves = r.slots
+    saves_self, saves_result = "self" in saves, "result" in saves
+    simple = len(saves) == saves_self + saves_result and len(saves) <= 1
+
+    def op(self, *, out=None):
+        mode = state.mode
+        kind_of = self.__class__
+        if mode < 2 and out is None and (kind_of is Tensor or kind_of is Parameter):
+            x = self._array
+            if type(x) is ndarray and x.dtype.char in chars:
+                if x.size < LARGE:
+                    r_ = kernel(x) if x.ndim else _asarray(kernel(x))
+                else:
+                    r_ = large(kernel, x)
+                t = _new(Tensor)
+                t._array = r_
+                t._counter = None
+                if mode == 0 and node_class is not None and self._node is not None:
+                    if self._counter is None and simple:
+                        t._node = n = _new(node_class)
+                        n.next = (self._node,)
+                        n.sequence = next_sequence()
+                        n.shape = r_.shape
+                        if r_.dtype is not FLOAT32:
+                            n.dtype = r_.dtype
+                        n.saved = (self,) if saves_self else (SavedOutput(t, 0),) if saves_result else ()
+                    else:
+                        t._node = None
+                        r.record((self,), t)
+                    return t
+                t._node = None
+                return t
+        return general(op, r, (self,), out)
+
+    _dress(op, name, r)
+    export(name, op, method=method, toplevel=toplevel, aliases=aliases)
+    if inplace:
+        _export_inplace(name, op, r, kernel if kind != "bool" else None, aliases)
+    return op
+
+
+def general(op: Callable, r: Row, args: tuple[Any, ...], out: Any) -> Any:
+    """The way around the fast path: overrides, checks of the arguments, out=."""
+    if _overrides.active:
+        done, value = _overrides.dispatch(op, args, {} if out is None else {"out": out})
+        if done:
+            return value
+    for a, name in zip(args, r.args):
+        if not isinstance(a, Tensor) and a.__class__ not in _NUMBERS and not isinstance(a, _NUMBERS):
+            scalar = as_number(a)
+            if scalar is None:
+                raise TypeError(f"{r.name}(): argument '{_argument(name)}' (position {args.index(a) + 1 if a in args else 1}) "
+                                f"must be Tensor, not {type(a).__name__}")
+            args = tuple(scalar if v is a else v for v in args)
+    if not isinstance(args[0], Tensor) and not any(isinstance(a, Tensor) for a in args):
+        raise TypeError(f"{r.name}(): argument 'input' (position 1) must be Tensor, not {type(args[0]).__name__}")
+    result = r(*args)
+    return result if out is None else write_out(r.name, out, result, args, {})
+
+
+def as_number(value: Any) -> Any:
+    """NumPy scalars and the like as the Python number they stand for; None for anything else."""
+    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        value = value.item()
+        return value if value.__class__ in _NUMBERS else None
+    return None
+
+
+def _argument(name: str) -> str:
+    return "input" if name == "self" else name
+
+
+def _dress(op: Callable, name: str, r: Row) -> None:
+    op.__name__ = op.__qualname__ = name
+    op.__doc__ = f"{name}({', '.join(map(_argument, r.args))}, *, out=None): element by element" + (
+        f", {r.c} in C." if r.c else ".")
+
+
+def _export_inplace(name: str, op: Callable, r: Row, kernel: Callable | None, aliases: tuple[str, ...]) -> None:
+    slow = make_inplace(name, op)
+
+    def inplace(self):
+        if state.mode == 1 and kernel is not None and (self.__class__ is Tensor or self.__class__ is Parameter):
+            x = self._array
+            if type(x) is ndarray and x.dtype.char in "fd" and x.flags.c_contiguous and not self._inference:
+                x[...] = kernel(x)
+                bump(self)
+                return self
+        return slow(self)
+
+    inplace.__name__, inplace.__qualname__, inplace.__doc__ = name + "_", f"Tensor.{name}_", f"In-place form of {name}."
+    for n in (name, *aliases):
+        setattr(Tensor, n + "_", inplace)
+
+
+# ------------------------------------------------------------------------------------------------------ binary
+def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Callable | None] | None = None, *,
+           kind: str = "same", inplace: bool = True, method: bool = True, toplevel: bool = True,
+           aliases: tuple[str, ...] = (), fast: str | None = None, fast_scalar: str = "fd", **options: Any) -> Callable:
+    """A pointwise operation of two broadcast arguments. fast: dtype characters whose kernel needs no promotion."""
+    table = {a: f for a, f in zip(("self", "other"), backward or ()) if f is not None}
+    r = Pointwise(name, "self other", kind=kind, c=c, backward=table or None, **options)
+    kernel = KERNELS.get(r.kernel)
+    node_class = r.node
+    slots = r.slots
+    # The two common ways of saving have a fast path: nothing (False), or each operand for the other's sake (True).
+    keeps = {(): False, ("other", "self"): True}.get(slots)
+    if keeps and [picks for _, _, picks in r.formulas] != [("grad", 0), ("grad", 1)]:
+        keeps = None
+    differentiable = node_class is not None
+    all_dtypes = fast is None
+    chars = fast or ""
+
+    def op(self, other, *, out=None):
+        mode = state.mode
+        if mode < 2 and out is None:
+            cls, kind_of = self.__class__, other.__class__
+            if (kind_of is Tensor or kind_of is Parameter) and (cls is Tensor or cls is Parameter):
+                x = self._array
+                y = other._array
+                native = x.dtype
+                if native is y.dtype and (all_dtypes or native.char in chars):
+                    try:
+                        # Zero-dim arrays give NumPy scalars unless asked for an array (out=...).
+                        if 1 < x.size < LARGE:
+                            made = kernel(x, y)
+                        elif x.size < LARGE:
+                            made = kernel(x, y, out=...)
+                        else:
+                            made = large(kernel, x, y)
+                    except ValueError:
+                        raise broadcast_error(x.shape, y.shape) from None
+                    t = _new(Tensor)
+                    t._array = made
+                    t._counter = None
+                    if mode == 0 and differentiable:
+                        a = self._node
+                        b = other._node
+                        if a is not None or b is not None:
+                            if keeps is None or self._counter is not None or other._counter is not None:
+                                t._node = None
+                                r.record((self, other), t)
+                                return t
+                            t._node = n = _new(node_class)
+                            n.next = (a, b)
+                            if keeps:
+                                n.saved = (other if a is not None else None, self if b is not None else None)
+                            n.sequence = next_sequence()
+                            n.shape = made.shape
+                            if native is not FLOAT32:
+                                n.dtype = native
+                            return t
+                    t._node = None
+                    return t
+            elif (kind_of is float or kind_of is int) and (cls is Tensor or cls is Parameter):
+                x = self._array
+                if x.dtype.char in fast_scalar:
+                    if 1 < x.size < LARGE:
+                        made = kernel(x, other)
+                    elif x.size < LARGE:
+                        made = kernel(x, other, out=...)
+                    else:
+                        made = large(kernel, x, other)
+                    t = _new(Tensor)
+                    t._array = made
+                    t._counter = t._node = None
+                    if mode == 0 and self._node is not None and differentiable:
+                        r.record((self, other), t)
+                    return t
+        return general(op, r, (self, other), out)
+
+    _dress(op, name, r)
+    export(name, op, method=method, toplevel=toplevel, aliases=aliases)
+    op.row = r
+    if inplace:
+        op.inplace = _binary_inplace(name, op, r, kernel, chars if not all_dtypes else None, aliases)
+    return op
+
+
+def _binary_inplace(name: str, op: Callable, r: Row, kernel: Callable, chars: str | None, aliases) -> Callable:
+    def inplace(self, other):
+        if state.mode == 1:
+            kind_of, cls = other.__class__, self.__class__
+            if cls is Tensor or cls is Parameter:
+                x = self._array
+                if (kind_of is Tensor or kind_of is Parameter) and not self._inference:
+                    y = other._array
+                    if x.dtype is y.dtype and (chars is None or x.dtype.char in chars) and x.flags.c_contiguous and (
+                            type(x) is ndarray is type(y)):
+                        try:
+                            large(kernel, x, y, out=x) if x.size >= LARGE else kernel(x, y, out=x)
+                        except ValueError:
+                            raise _inplace_broadcast(x.shape, y.shape) from None
+                        bump(self)
+                        return self
+                elif (kind_of is float or kind_of is int) and x.dtype.char in "fd" and x.flags.c_contiguous and (
+                        type(x) is ndarray and not self._inference):
+                    large(kernel, x, other, out=x) if x.size >= LARGE else kernel(x, other, out=x)
+                    bump(self)
+                    return self
+        if _overrides.active:
+            done, value = _overrides.dispatch(inplace, (self, other), {})
+            if done:
+                return value
+        check_inplace(self)
+        return store(self, op(alias_of(self), other))
+
+    inplace.__name__, inplace.__qualname__, inplace.__doc__ = name + "_", f"Tensor.{name}_", f"In-place form of {name}."
+    for n in (name, *aliases):
+        setattr(Tensor, n + "_", inplace)
+    return inplace
+
+
+def _inplace_broadcast(target: tuple[int, ...], other: tuple[int, ...]) -> RuntimeError:
+    error = broadcast_error(target, other)
+    if "non-singleton" in str(error):
+        return error
+    from ..shapes import broadcast_shapes
+    return RuntimeError(f"output with shape {list(target)} doesn't match the broadcast shape "
+                        f"{list(broadcast_shapes(target, other))}")
+
+
+def compare(name: str, c: str, **options: Any) -> Callable:
+    """A comparison: bool result, no derivative."""
+    return binary(name, c=c, kind="bool", **options)
+
+
+__all__ = ["Pointwise", "unary", "binary", "compare", "promoted", "number", "broadcast_error", "general", "wrap", "_state"]

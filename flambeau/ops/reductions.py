@@ -1,0 +1,1 @@
+"""Sums, extrema, norms and statistics over dimensions."""

@@ -1,0 +1,1 @@
+"""Joining, repeating and rearranging: results with memory of their own."""

@@ -1,0 +1,1 @@
+"""Special functions, one row each."""

@@ -1,0 +1,549 @@
+"""One row per operation: its arguments, kernel, derivative and, for pointwise work, its C expression.
+
+A `Row` is the primitive: called with tensors and plain values in order, it runs the kernel of the tensors' backend and
+records a node. The names of a derivative's arguments say what is kept for the backward pass:
+
+    row("mv", "self vec", backward=dict(self=lambda grad, vec: grad.outer(vec.conj()), ...))
+
+`grad` (`grads` where there are several outputs) is what came in; the name of an argument saves that argument, `x_shape`
+and `x_dtype` only its shape or dtype; `result` (`result0`, `result1`...) saves an output. Formulas are written with
+tensor operations, so higher derivatives follow by themselves; the engine sums over broadcast dimensions and casts.
+
+`public` turns a Python function over tensors into `flambeau.name`, `Tensor.name`, `Tensor.name_` and `out=`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from .. import overrides as _overrides
+from ..autograd import state as _state
+from ..autograd.node import (FLOAT32, Edge, Node, Packed, SavedOutput, VersionCounter, freed_error, modified_error,
+                             next_sequence, version_of)
+from ..autograd.state import state
+from ..autograd.views import MULTI_OUTPUT, check_inplace, edge_of, mark_view, set_history, written
+from ..backends import registry
+from ..backends.cpu.table import KERNELS
+from ..dtypes import GRAD_NUMS, can_cast
+from ..parameter import Parameter
+from ..tensor import Tensor, wrap
+
+ndarray = registry.CPU_ARRAY
+_asarray = registry.cpu.asarray
+ROWS: dict[str, Row] = {}
+FUNCTIONS: dict[str, Any] = {}  # what becomes flambeau.<name>
+NO_RECORD = _state.NO_GRAD | _state.INFERENCE
+_SLOW_RECORD = _state.SAVED_HOOKS | _state.ANOMALY
+
+
+class Row:
+    """A primitive operation (see the module's text)."""
+
+    def __init__(self, name: str, args: str, *, kernel: str | None = None, backward: dict[str, Callable] | None = None,
+                 forward: Callable | str | None = None, node: str | None = None, view: bool = False, c: str | None = None,
+                 constant: tuple[int, ...] = (), inplace_view: bool = False):
+        self.name = name
+        self.args = tuple(args.split())
+        self.kernel = kernel or name
+        self.view = view
+        self.c = c
+        self.forward = forward      # jvp rule, or "linear" (autograd/forward_mode.py)
+        self.constant = constant    # outputs that carry no gradient
+        self.backward = backward or {}
+        self.slots, self.formulas = _plan(self.args, self.backward)
+        self.outputs_saved = tuple(s.startswith("result") for s in self.slots)
+        self.node = type(node or node_name(name), (RowNode,), {"row": self, "__module__": __name__}) if backward else None
+        self.cpu = KERNELS.get(self.kernel)
+        ROWS[name] = self
+
+    def __call__(self, *args: Any) -> Any:
+        arrays = []
+        out_of_cpu = False
+        for a in args:
+            if isinstance(a, Tensor):
+                a = a._array
+                if type(a) is not ndarray:
+                    out_of_cpu = True
+            elif a.__class__ in _SEQUENCES and a and any(isinstance(t, Tensor) for t in a):
+                a = [t._array if isinstance(t, Tensor) else t for t in a]
+                if any(type(t) is not ndarray for t in a if t is not None):
+                    out_of_cpu = True
+            arrays.append(a)
+        if out_of_cpu:
+            made = _elsewhere(self, arrays)
+        else:
+            if self.cpu is None:
+                self.cpu = KERNELS.get(self.kernel) or _no_kernel(self)
+            made = self.cpu(*arrays)
+        return self.finish(args, made)
+
+    def finish(self, args: tuple[Any, ...], made: Any) -> Any:
+        """Wraps what a kernel made, ties views to their base and records the node."""
+        if made.__class__ is tuple or made.__class__ is list:
+            results = tuple([wrap(m if type(m) is ndarray else _array(m)) for m in made])
+            if self.view:
+                for r in results:
+                    mark_view(r, args[0], MULTI_OUTPUT)
+        else:
+            results = wrap(made if type(made) is ndarray else _array(made))
+            if self.view:
+                mark_view(results, args[0])
+                if args[0]._view_fn is not None:
+                    _chain_view(self, args, results)
+        mode = state.mode
+        if not mode & NO_RECORD and self.node is not None:
+            self.record(args, results)
+        if mode & _state.FORWARD_AD:
+            from ..autograd.forward_mode import propagate
+            propagate(self, args, results)
+        return results
+
+    def record(self, args: tuple[Any, ...], results: Any) -> None:
+        """Creates the node if an input wants a gradient."""
+        edges: list[Any] = []
+        spans = None
+        wanted = False
+        index = 0
+        for a in args:
+            if isinstance(a, Tensor):
+                edge = a._node if a._counter is None else edge_of(a)
+                if self.args[index] not in self.backward:
+                    edge = None
+                edges.append(edge)
+                if edge is not None:
+                    wanted = True
+            elif a.__class__ in _SEQUENCES and a and any(isinstance(t, Tensor) for t in a):
+                spans = spans or {}
+                spans[index] = len(a)
+                takes = self.args[index] in self.backward
+                for t in a:
+                    edge = edge_of(t) if takes and isinstance(t, Tensor) else None
+                    edges.append(edge)
+                    if edge is not None:
+                        wanted = True
+            else:
+                edges.append(None)
+            index += 1
+        if not wanted:
+            return
+        node = self.node()
+        node.next = tuple(edges)
+        node.sequence = next_sequence()
+        if spans is not None:
+            node.spans = spans
+        _connect(node, results, self.constant)
+        values = [self._slot(k, args, results, node) for k in range(len(self.slots))]
+        _save(node, values)
+        if state.mode & _state.ANOMALY:
+            from ..autograd.anomaly import remember
+            remember(node)
+
+    def _slot(self, k: int, args: tuple[Any, ...], results: Any, node: Node) -> Any:
+        """The value to keep for slot k, or None if no wanted formula uses it."""
+        name = self.slots[k]
+        if not any(k in picks and _wants(node, i) for i, _, picks in self.formulas):
+            return None
+        if name == "needs":
+            return tuple(e is not None for e in node.next)
+        if self.outputs_saved[k]:
+            nr = int(name[6:] or 0)
+            return SavedOutput(results[nr] if results.__class__ is tuple else results, nr)
+        if name in self.args:
+            value = args[self.args.index(name)]
+            return tuple(value) if value.__class__ is list else value
+        source, _, what = name.rpartition("_")
+        value = args[self.args.index(source)]
+        if what == "shape":
+            return value.shape if isinstance(value, Tensor) else tuple([t.shape for t in value])
+        return value.dtype
+
+    def __repr__(self) -> str:
+        return f"<row {self.name}({', '.join(self.args)})>"
+
+
+_SEQUENCES = (list, tuple)
+
+
+def _chain_view(row: Row, args: tuple[Any, ...], view: Tensor) -> None:
+    """A view of a view that as_strided cannot express: replayed through both."""
+    first, rest = args[0]._view_fn, args[1:]
+    view._view_fn = lambda base: row(first(base), *rest)
+
+
+def row(name: str, args: str, **options: Any) -> Row:
+    return Row(name, args, **options)
+
+
+def _plan(args: tuple[str, ...], backward: dict[str, Callable]):
+    """(names to save, [(argument index, formula, picks)]); a pick is "grad", "grads" or the number of a saved slot."""
+    slots: list[str] = []
+    formulas = []
+    for target, formula in backward.items():
+        code = formula.__code__
+        picks: list[Any] = []
+        for name in code.co_varnames[:code.co_argcount]:
+            if name in ("grad", "grads"):
+                picks.append(name)
+                continue
+            known = name in args or name == "needs" or name.startswith("result") or (
+                name.rpartition("_")[2] in ("shape", "dtype") and name.rpartition("_")[0] in args)
+            if not known:
+                raise TypeError(f"derivative of {target}: unknown name {name!r} (arguments: {', '.join(args)})")
+            if name not in slots:
+                slots.append(name)
+            picks.append(slots.index(name))
+        formulas.append((args.index(target), formula, tuple(picks)))
+    return tuple(slots), formulas
+
+
+def node_name(name: str) -> str:
+    """add -> AddBackward0, log_softmax -> LogSoftmaxBackward0."""
+    return "".join(part[:1].upper() + part[1:] for part in name.strip("_").split("_")) + "Backward0"
+
+
+def _array(value: Any) -> Any:
+    """Kernels may return NumPy scalars for zero-dim results."""
+    return value if type(value) in registry.ARRAY_TYPES else _asarray(value)
+
+
+def _no_kernel(r: Row):
+    raise NotImplementedError(f"{r.name} has no CPU kernel named {r.kernel!r}")
+
+
+def _elsewhere(r: Row, arrays: list[Any]) -> Any:
+    flat = []
+    for a in arrays:
+        if a.__class__ is list:
+            flat += [t for t in a if hasattr(t, "dtype")]
+        elif hasattr(a, "dtype") and hasattr(a, "strides"):
+            flat.append(a)
+    return registry.common(flat).call(r.kernel, tuple(arrays))
+
+
+def _wants(node: Node, arg: int) -> bool:
+    """Whether argument number `arg` (or one of the tensors in it) needs a gradient."""
+    spans = node.spans
+    if spans is None:
+        return node.next[arg] is not None
+    start = arg + sum(n - 1 for i, n in spans.items() if i < arg)
+    return any(e is not None for e in node.next[start:start + spans.get(arg, 1)])
+
+
+def _connect(node: Node, results: Any, constant: tuple[int, ...]) -> None:
+    """Makes the results outputs of the node."""
+    if results.__class__ is not tuple:
+        node.shape, node.dtype = results._array.shape, results._array.dtype
+        if results._array.dtype.num in GRAD_NUMS:
+            results._node = node
+            if results._base is not None:
+                results._seen = results._counter.value
+        return
+    node.outputs = [(r._array.shape, r._array.dtype) for r in results]
+    for nr, r in enumerate(results):
+        if nr not in constant and r._array.dtype.num in GRAD_NUMS:
+            r._node = Edge(node, nr)
+            if r._base is not None:
+                r._seen = r._counter.value
+
+
+def _save(node: Node, values: list[Any]) -> None:
+    mode = state.mode
+    versions = None
+    for i, v in enumerate(values):
+        if isinstance(v, Tensor):
+            if v._inference:
+                raise RuntimeError("Inference tensors cannot be saved for backward. To work around you can make a clone "
+                                   "to get a normal tensor and use it in autograd.")
+            if v._counter is not None and v._counter.value:
+                versions = versions or [0] * len(values)
+                versions[i] = v._counter.value
+        elif v.__class__ is tuple and v and isinstance(v[0], Tensor):
+            values[i] = SavedList(v)
+    if mode & _state.SAVED_HOOKS:
+        from ..autograd.saved_tensors import pack
+        values = [pack(v, node) if isinstance(v, Tensor) or v.__class__ in (SavedOutput, SavedList) else v for v in values]
+    node.saved = tuple(values)
+    if versions is not None:
+        node.versions = tuple(versions)
+
+
+class SavedList:
+    """Several tensors saved under one name (the inputs of a list argument)."""
+
+    __slots__ = ("tensors", "versions")
+
+    def __init__(self, tensors: tuple[Any, ...]):
+        self.tensors = tensors
+        self.versions = [version_of(t) if isinstance(t, Tensor) else 0 for t in tensors]
+
+    def unpack(self, node: Node) -> tuple[Any, ...]:
+        for t, version in zip(self.tensors, self.versions):
+            if isinstance(t, Tensor) and version_of(t) != version:
+                raise modified_error(node, t, t._array, version, version_of(t), t._counter)
+        return self.tensors
+
+
+def unpack(node: Node, i: int) -> Any:
+    """The value saved in slot i, checked against its version."""
+    v = node.saved[i]
+    if isinstance(v, Tensor):
+        counter = v._counter
+        if counter is not None:
+            expected = node.versions[i] if node.versions is not None else 0
+            if counter.value != expected:
+                raise modified_error(node, v, v._array, expected, counter.value, counter)
+        return v
+    kind = v.__class__
+    if kind is SavedOutput:
+        return unpack_output(node, v)
+    if kind is SavedList:
+        return v.unpack(node)
+    if kind is Packed:
+        from ..autograd.saved_tensors import unpack as unpack_hooked
+        return unpack_hooked(v, node)
+    return v
+
+
+def unpack_output(node: Node, v: SavedOutput) -> Tensor:
+    """A result that was saved by its own node, as a tensor that continues the graph."""
+    if v.counter.value != v.version:
+        holder = wrap(v.array)
+        holder._node = node if node.outputs is None else Edge(node, v.nr)
+        raise modified_error(node, holder, v.array, v.version, v.counter.value, v.counter)
+    tensor = wrap(v.array)
+    tensor._counter = v.counter
+    if node.outputs is None:
+        tensor._node = node
+    elif v.array.dtype.num in GRAD_NUMS and v.nr not in node.row.constant:
+        tensor._node = Edge(node, v.nr)
+    return tensor
+
+
+class RowNode(Node):
+    """A node whose backward is its row's formulas."""
+
+    row: Row
+    spans: dict[int, int] | None = None
+
+    def apply(self, grads: Any) -> Any:
+        saved = self.saved
+        if saved is None:
+            raise freed_error(self)
+        values = [unpack(self, i) for i in range(len(saved))]
+        grad = grads if self.outputs is None else grads[0]
+        if self.spans is not None:
+            return self._apply_lists(grad, grads, values)
+        edges = self.next
+        results: list[Any] = [None] * len(edges)
+        for index, formula, picks in self.row.formulas:
+            if edges[index] is not None:
+                if grad is None and "grad" in picks:
+                    continue
+                results[index] = formula(*[values[p] if p.__class__ is int else grad if p == "grad" else grads
+                                           for p in picks])
+        return results
+
+    def _apply_lists(self, grad: Any, grads: Any, values: list[Any]) -> Any:
+        spans, results = self.spans, []
+        made = {}
+        for index, formula, picks in self.row.formulas:
+            if _wants(self, index):
+                made[index] = formula(*[values[p] if p.__class__ is int else grad if p == "grad" else grads
+                                        for p in picks])
+        for index in range(len(self.row.args)):
+            count = spans.get(index)
+            if count is None:
+                results.append(made.get(index))
+            else:
+                results.extend(made[index] if index in made else [None] * count)
+        return [r if e is not None else None for r, e in zip(results, self.next)]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_saved_"):
+            return self._saved_value(name[7:])
+        if name.startswith("_raw_saved_"):
+            from ..autograd.saved_tensors import RawSaved
+            return RawSaved(self, self._slot_number(name[11:], name))
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def _slot_number(self, slot: str, asked: str) -> int:
+        slot = {"sizes": "shape"}.get(slot, slot)
+        for candidate in (slot, slot.replace("_sym_sizes", "_shape"), slot.replace("_sizes", "_shape")):
+            if candidate in self.row.slots:
+                return self.row.slots.index(candidate)
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{asked}'")
+
+    def _saved_value(self, slot: str) -> Any:
+        number = self._slot_number(slot, f"_saved_{slot}")
+        if self.saved is None:
+            raise freed_error(self)
+        return unpack(self, number)
+
+    def __dir__(self):
+        return [*object.__dir__(self), *(f"_saved_{s}" for s in self.row.slots)]
+
+
+# --------------------------------------------------------------------------------------------- public functions
+def public(function: Callable | None = None, *, method: bool = True, toplevel: bool = True, inplace: bool = False,
+           out: bool = True, name: str | None = None, aliases: tuple[str, ...] = ()) -> Any:
+    """Exports a function over tensors; handles overrides and `out=` around it."""
+    if function is None:
+        return functools.partial(public, method=method, toplevel=toplevel, inplace=inplace, out=out, name=name,
+                                 aliases=aliases)
+    name = name or function.__name__.rstrip("_")
+
+    def wrapper(*args, **kwargs):
+        if _overrides.active:
+            done, value = _overrides.dispatch(wrapper, args, kwargs)
+            if done:
+                return value
+        if "out" in kwargs and out:
+            target = kwargs.pop("out")
+            if target is not None:
+                return write_out(name, target, function(*args, **kwargs), args, kwargs)
+        return function(*args, **kwargs)
+
+    functools.update_wrapper(wrapper, function)
+    wrapper.__name__ = name
+    export(name, wrapper, method=method, toplevel=toplevel, aliases=aliases)
+    if inplace:
+        export_inplace(name, wrapper, aliases)
+    return wrapper
+
+
+def export(name: str, function: Callable, *, method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = ()):
+    for n in (name, *aliases):
+        if toplevel:
+            FUNCTIONS[n] = function
+        if method:
+            setattr(Tensor, n, function)
+
+
+def export_inplace(name: str, function: Callable, aliases: tuple[str, ...] = (), toplevel: bool = False) -> Callable:
+    changed = make_inplace(name, function)
+    for n in (name, *aliases):
+        setattr(Tensor, n + "_", changed)
+        if toplevel:
+            FUNCTIONS[n + "_"] = changed
+    return changed
+
+
+def alias_of(tensor: Tensor) -> Tensor:
+    """The same memory and history under another object: what an in-place operation saves of its own input."""
+    if tensor._counter is None:
+        tensor._counter = VersionCounter()
+    other = wrap(tensor._array)
+    other._node = edge_of(tensor)
+    other._counter = tensor._counter
+    other._inference = tensor._inference
+    if tensor._tangent is not None:
+        other._tangent = tensor._tangent
+    return other
+
+
+def make_inplace(name: str, function: Callable) -> Callable:
+    """`x.name_()` from `name(x)`: computes, then writes the result and its history into x."""
+
+    def inplace(self, *args, **kwargs):
+        if _overrides.active:
+            done, value = _overrides.dispatch(inplace, (self, *args), kwargs)
+            if done:
+                return value
+        check_inplace(self)
+        return store(self, function(alias_of(self), *args, **kwargs))
+
+    functools.update_wrapper(inplace, function)
+    inplace.__name__ = name + "_"
+    inplace.__qualname__ = f"Tensor.{name}_"
+    return inplace
+
+
+def store(target: Tensor, result: Tensor) -> Tensor:
+    """Gives an existing tensor the value and the history of a result."""
+    array, made = target._array, result._array
+    check_writable(target)
+    if made.shape != array.shape:
+        raise RuntimeError(f"output with shape {list(array.shape)} doesn't match the broadcast shape {list(made.shape)}")
+    if made.dtype is not array.dtype and not can_cast(result.dtype, target.dtype):
+        raise RuntimeError(f"result type {_type_word(result.dtype)} can't be cast to the desired output type "
+                           f"{_type_word(target.dtype)}")
+    registry.backend_of(array).write(array, made)
+    written(target)
+    mode = state.mode
+    if not mode & NO_RECORD:
+        edge = result._node
+        if edge is not None:
+            node = edge.node if edge.__class__ is Edge else edge
+            _saved_in_place(node, made, target)
+            set_history(target, edge)
+        elif target._node is not None and target._base is None:
+            target._node = None
+    if mode & _state.FORWARD_AD:
+        target._tangent = result._tangent
+    return target
+
+
+def _saved_in_place(node: Node, made: Any, target: Tensor) -> None:
+    """A result that the node saved now lives in the target's memory: later changes there must be noticed."""
+    for v in node.saved or ():
+        if v.__class__ is SavedOutput and v.array is made and target._array.dtype is made.dtype:
+            v.array, v.counter, v.version = target._array, target._counter, target._counter.value
+
+
+def check_writable(target: Tensor) -> None:
+    array = target._array
+    if type(array) is ndarray and not array.flags.c_contiguous and array.ndim:
+        from ..backends.cpu.arrays import has_overlap
+        if has_overlap(array):
+            raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
+                               "memory location. Please clone() the tensor before performing the operation.")
+
+
+_WORDS = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long",
+          "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
+          "complex64": "ComplexFloat", "complex128": "ComplexDouble"}
+
+
+def _type_word(d: Any) -> str:
+    return _WORDS.get(d.name, d.name)
+
+
+def write_out(name: str, out: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Puts results into the tensors given as out=."""
+    if isinstance(result, tuple):
+        if not isinstance(out, (tuple, list)):
+            raise TypeError(f"{name}(): argument 'out' must be a tuple of {len(result)} Tensors, not {type(out).__name__}")
+        if len(out) != len(result):
+            raise TypeError(f"{name}(): expected {len(result)} tensors in 'out', got {len(out)}")
+        for o, r in zip(out, result):
+            _write_one(name, o, r)
+        return type(result)(*out) if hasattr(result, "_fields") else tuple(out)
+    if isinstance(out, (tuple, list)) and len(out) == 1:
+        out = out[0]
+    _write_one(name, out, result)
+    return out
+
+
+def _write_one(name: str, out: Tensor, result: Tensor) -> None:
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    if not state.mode & NO_RECORD and (result._node is not None or out._node is not None):
+        which = "one of the arguments requires grad" if result._node is not None else "the output requires grad"
+        raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but "
+                           f"{which}.")
+    if out.device != result.device:
+        raise RuntimeError(f"{name}(): expected out on device {result.device}, got {out.device}")
+    if not can_cast(result.dtype, out.dtype):
+        raise RuntimeError(f"result type {_type_word(result.dtype)} can't be cast to the desired output type "
+                           f"{_type_word(out.dtype)}")
+    if out._array.shape != result._array.shape:
+        from .shape import resize_out
+        resize_out(out, result.shape)
+    check_writable(out)
+    registry.backend_of(out._array).write(out._array, result._array)
+    written(out)
+
+
+__all__ = ["Row", "row", "public", "export", "export_inplace", "make_inplace", "store", "alias_of", "Parameter", "FLOAT32"]

@@ -1,0 +1,1 @@
+"""Views: other shapes and strides over the same memory."""

@@ -1,0 +1,2 @@
+"""Random numbers. (Being written.)"""
+__all__ = []

@@ -1,0 +1,1 @@
+"""Python's protocols on Tensor: numbers, copying, pickling. (Being written.)"""
