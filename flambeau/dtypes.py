@@ -7,6 +7,7 @@ dtype's type number to ours; it is on the path of `Tensor.dtype`.
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Any
 
 from .backends import dtypes as _native
@@ -42,6 +43,9 @@ class dtype:
         return self
 
     def to_complex(self) -> dtype:
+        """The complex type of this precision (that of float16 is complex64: there is no complex32 here)."""
+        if self.kind < _FLOAT:
+            raise RuntimeError(f"Unknown Complex ScalarType for {self.name}")
         return {float16: complex64, bfloat16: complex64, float32: complex64, float64: complex128}.get(self, self)
 
     def to_real(self) -> dtype:
@@ -126,7 +130,8 @@ def of_python(value: Any) -> dtype:
     raise TypeError(f"expected a number, got {type(value).__name__}")
 
 
-_WIDE_UNSIGNED = (uint16, uint32, uint64)
+_WIDE_UNSIGNED = frozenset((uint16, uint32, uint64))
+_FLOAT8 = frozenset((float8_e4m3fn, float8_e5m2))
 
 
 def promote_types(type1: dtype, type2: dtype) -> dtype:
@@ -134,31 +139,29 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
     a, b = type1, type2
     if a is b:
         return a
+    if a.__class__ is not dtype or b.__class__ is not dtype:
+        wrong = a if a.__class__ is not dtype else b
+        raise TypeError(f"promote_types(): argument '{'type1' if wrong is a else 'type2'}' must be torch.dtype, not "
+                        f"{type(wrong).__name__}")
     if a.kind > b.kind:
         a, b = b, a
+    if a in _FLOAT8 or b in _FLOAT8:
+        raise RuntimeError(f"Promotion for Float8 Types is not supported, attempted to promote {type1} and {type2}")
+    if b.kind != _FLOAT and (a in _WIDE_UNSIGNED or b in _WIDE_UNSIGNED):
+        raise RuntimeError("Promotion for uint16, uint32, uint64 types is not supported, attempted to promote "
+                           f"{type1} and {type2}")
     if a.kind < b.kind:
-        if b.is_complex and a.is_floating_point:
-            return complex128 if a is float64 else b
-        return b
-    if a.kind == _INT:
-        if a in _WIDE_UNSIGNED or b in _WIDE_UNSIGNED:
-            signed = [d for d in (a, b) if d.is_signed]
-            if signed and not builtins.any(d is uint8 for d in (a, b)):
-                raise RuntimeError("Promotion for uint16, uint32, uint64 types is not supported, "
-                                   f"attempted to promote {type1} and {type2}")
-            return a if a.rank > b.rank else b
-        if a.rank == b.rank:  # uint8 with int8
-            return int16
-        return a if a.rank > b.rank else b
-    if a.rank == b.rank:  # float16 with bfloat16
-        return float32
+        return complex128 if b.is_complex and a is float64 else b
+    if a.rank == b.rank:
+        return int16 if a.kind == _INT else float32  # uint8 with int8; float16 with bfloat16
     return a if a.rank > b.rank else b
 
 
 def result_type_of(dims: dtype | None, zeros: dtype | None, scalars: dtype | None) -> dtype:
     """PyTorch's categories: tensors with dimensions first, then zero-dim tensors, then Python numbers.
 
-    A lower category only counts when it is of a higher kind (bool < integer < floating < complex).
+    A lower category only counts when it is of a higher kind (bool < integer < floating < complex), and a complex one
+    leaves the precision of a floating higher one as it is.
     """
     result = dims
     for lower in (zeros, scalars):
@@ -167,18 +170,22 @@ def result_type_of(dims: dtype | None, zeros: dtype | None, scalars: dtype | Non
         if result is None:
             result = lower
         elif lower.kind > result.kind:
-            if lower is scalars and lower.is_complex and result.is_floating_point:
-                lower = result.to_complex()  # a Python complex keeps the tensor's precision
-            result = promote_types(result, lower)
+            if result.kind == _FLOAT:
+                result = result.to_complex()
+            elif lower.kind >= _FLOAT:
+                result = lower
+            else:
+                result = promote_types(result, lower)
     assert result is not None
     return result
 
 
 def can_cast(from_: dtype, to: dtype) -> bool:
     """Whether PyTorch converts from one kind to the other without being asked: never to a lower kind."""
-    if from_.kind > to.kind:
-        return False
-    return not (from_.kind == to.kind == _INT and from_.is_signed and not to.is_signed) or to is uint8 and False
+    for name, value in (("from_", from_), ("to", to)):
+        if value.__class__ is not dtype:
+            raise TypeError(f"can_cast(): argument '{name}' must be torch.dtype, not {type(value).__name__}")
+    return from_.kind <= to.kind
 
 
 class _Info:
@@ -187,10 +194,16 @@ class _Info:
         self.min, self.max = native_info.min, native_info.max
 
 
+def _check_type(name: str, value: Any) -> None:
+    if value.__class__ is not dtype:
+        raise TypeError(f"{name}(): argument 'type' (position 1) must be torch.dtype, not {value.__class__.__name__}")
+
+
 class iinfo(_Info):
     """Limits of an integer type."""
 
     def __init__(self, type: dtype):  # noqa: A002 (PyTorch's argument name)
+        _check_type("iinfo", type)
         if type.is_floating_point or type.is_complex:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
         if type is bool_:
@@ -200,21 +213,24 @@ class iinfo(_Info):
         self.min, self.max = builtins.int(info.min), builtins.int(info.max)
 
     def __repr__(self) -> str:
-        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
 
 
 class finfo(_Info):
     """Limits of a floating type."""
 
     def __init__(self, type: dtype | None = None):  # noqa: A002
-        type = type or _default[0]
+        type = _default[0] if type is None else type
+        _check_type("finfo", type)
         if not (type.is_floating_point or type.is_complex):
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type}'")
         real = type.to_real()
         info = _native.finfo(real.native)
         super().__init__(info, real)
-        for name in ("min", "max", "eps", "tiny", "smallest_normal", "resolution"):
+        for name in ("min", "max", "eps", "tiny", "smallest_normal"):
             setattr(self, name, builtins.float(getattr(info, name)))
+        # The decimal digits that any number keeps on its way through the type.
+        self.resolution = builtins.float(f"1e-{builtins.int(-math.log2(self.eps) * math.log10(2))}")
 
     def __repr__(self) -> str:
         return (f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "

@@ -275,10 +275,16 @@ def _kind(t):
 def _grad_suffix(t):
     grad_fn = getattr(t, "grad_fn", None)
     if grad_fn is not None:
-        name = getattr(grad_fn, "name", None)
-        name = name() if callable(name) else type(grad_fn).__name__
-        return [f"grad_fn=<{name}>"]
-    return ["requires_grad=True"] if t.requires_grad else []
+        return [f"grad_fn=<{type(grad_fn).__name__}>", *_tangent_suffix(t)]
+    return [*(["requires_grad=True"] if t.requires_grad else []), *_tangent_suffix(t)]
+
+
+def _tangent_suffix(t):
+    if getattr(t, "_tangent", None) is None:
+        return []
+    from .autograd.forward_mode import tangent_of
+    tangent = tangent_of(t)
+    return [] if tangent is None else [f"tangent={tensor_repr(tangent)}"]
 
 
 def _size_suffix(t):

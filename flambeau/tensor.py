@@ -19,6 +19,7 @@ from .backends import registry
 from .dtypes import BY_NUM, GRAD_NUMS
 
 _new = object.__new__
+_size = tuple.__new__  # a Size of numbers that are known to be ints
 ndarray = registry.CPU_ARRAY
 
 
@@ -26,6 +27,15 @@ class Size(tuple):
     """A tensor's shape: a tuple that knows its number of elements."""
 
     __slots__ = ()
+
+    def __new__(cls, sizes: Any = ()):
+        sizes = tuple(sizes)
+        for i, n in enumerate(sizes):
+            if n.__class__ is not int:
+                if not hasattr(n, "__index__"):
+                    raise TypeError(f"torch.Size() takes an iterable of 'int' (item {i} is '{type(n).__name__}')")
+                return _size(cls, [n.__index__() for n in sizes])
+        return _size(cls, sizes)
 
     def numel(self) -> int:
         count = 1
@@ -91,17 +101,21 @@ class Tensor:
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         if "_plain" not in cls.__dict__:
-            cls._plain = False
+            from . import overrides
+            disabled = getattr(cls, "__torch_function__", None) is overrides._disabled_torch_function_impl
+            cls._plain = disabled
+            if not disabled:
+                overrides.activate()
 
     # ------------------------------------------------------------------------------------------ shape and type
     @property
     def shape(self) -> Size:
-        return Size(self._array.shape)
+        return _size(Size, self._array.shape)
 
     def size(self, dim: int | None = None) -> Any:
         shape = self._array.shape
         if dim is None:
-            return Size(shape)
+            return _size(Size, shape)
         if not -len(shape) <= dim < len(shape):
             raise IndexError(f"Dimension out of range (expected to be in range of [{-max(len(shape), 1)}, "
                              f"{max(len(shape), 1) - 1}], but got {dim})")
@@ -194,8 +208,9 @@ class Tensor:
     # ------------------------------------------------------------------------------------------------ autograd
     @property
     def requires_grad(self) -> bool:
-        if self._base is not None:
-            return edge_of(self) is not None
+        base = self._base
+        if base is not None:  # a view of a tensor that requires grad does so too, even if it was made under no_grad
+            return self._node is not None or base._node is not None and self._array.dtype.num in GRAD_NUMS
         return self._node is not None
 
     @requires_grad.setter
@@ -232,7 +247,8 @@ class Tensor:
         node = edge_of(self)
         if node is None or node.__class__ is AccumulateGrad:
             return None
-        return node.node if node.__class__ is Edge else node
+        node = node.node if node.__class__ is Edge else node
+        return node if node.ctx is None else node.ctx
 
     @property
     def output_nr(self) -> int:
@@ -299,18 +315,6 @@ class Tensor:
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
         self._array = value._array
 
-    def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
-                 inputs: Any = None) -> None:
-        """Adds d(self)/d(leaf) to the `.grad` of every leaf of the graph (or of `inputs`)."""
-        if not self._plain or state.mode & _state.OVERRIDE:
-            from .overrides import dispatch_or_none
-            done, _ = dispatch_or_none(Tensor.backward, (self,), (self,), dict(
-                gradient=gradient, retain_graph=retain_graph, create_graph=create_graph, inputs=inputs))
-            if done:
-                return
-        from .autograd import backward
-        backward(self, gradient, retain_graph, create_graph, inputs=inputs)
-
     # ------------------------------------------------------------------------------------------- Python's own
     def __hash__(self) -> int:
         return id(self)
@@ -350,6 +354,7 @@ def wrap(array: Any) -> Tensor:
     tensor._counter = None
     if state.mode & _state.INFERENCE:
         tensor._inference = True
+        tensor._counter = VersionCounter()  # keeps it off the fast path, which does not ask whether it may be saved
     return tensor
 
 

@@ -21,7 +21,8 @@ _accumulate_lock = threading.Lock()
 class Task:
     """One backward pass: what is wanted, and what the nodes may ask about it."""
 
-    __slots__ = ("keep_graph", "create_graph", "captures", "needed", "accumulate", "callbacks", "found")
+    __slots__ = ("keep_graph", "create_graph", "captures", "needed", "accumulate", "callbacks", "found", "reached",
+                 "__weakref__")
 
     def __init__(self, keep_graph: bool, create_graph: bool, inputs: list[tuple[Node, int]] | None, accumulate: bool):
         self.keep_graph, self.create_graph, self.accumulate = keep_graph, create_graph, accumulate
@@ -29,6 +30,7 @@ class Task:
         self.found: dict[tuple[Node, int], Any] = {}
         self.captures: dict[Node, list[int]] | None = None
         self.needed: set[Node] | None = None
+        self.reached: dict[Node, int] = {}  # every node of this pass
         if inputs is not None:
             self.captures = {}
             for node, nr in inputs:
@@ -45,7 +47,7 @@ def current_task() -> Task | None:
 
 def run(roots: list[tuple[Node, int, Any]], task: Task) -> dict[tuple[Node, int], Any]:
     """Sends the roots' gradients through the graph; returns the captured ones by (node, output)."""
-    waiting = _count(roots, task)
+    waiting = task.reached = _count(roots, task)
     before = state.mode
     stack = _tasks.__dict__.setdefault("stack", [])
     stack.append(task)
@@ -69,6 +71,7 @@ def _count(roots, task: Task) -> dict[Node, int]:
         if node not in seen:
             seen.add(node)
             stack.append(node)
+            waiting[node] = 0
     while stack:
         for target in stack.pop().next:
             if target is None:
@@ -111,53 +114,60 @@ def _needed(roots, captures: dict[Node, list[int]]) -> set[Node]:
 
 
 def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
+    """The hot loop. `buffers` holds a node's gradient (a list of them when it has several outputs) until it is complete."""
     buffers: dict[Node, Any] = {}
     heap: list[tuple[int, Node]] = []
     for node, nr, grad in roots:
         _add(buffers, node, nr, grad)
         if not waiting.get(node) and all(entry[1] is not node for entry in heap):
             heapq.heappush(heap, (-node.sequence, node))
-    captures, needed, keep_graph = task.captures, task.needed, task.keep_graph
-    push, pop = heapq.heappush, heapq.heappop
+    roots.clear()
+    selective, keep_graph = task.captures is not None, task.keep_graph
+    plain = not state.mode & ANOMALY
+    push, pop, take = heapq.heappush, heapq.heappop, buffers.pop
+    grad = None
     while heap:
         node = pop(heap)[1]
         while node is not None:  # runs down a chain without the heap while nothing else is ready
-            grads = buffers.pop(node, None)
-            following = None
-            if grads is not None and node.hooks is not None:
-                grads = _before(node, grads)
-            if captures is not None:
-                if node in captures and grads is not None:
-                    for nr in captures[node]:
-                        task.found[node, nr] = grads[nr] if node.outputs is not None else grads
-                wanted = node in needed
-            else:
-                wanted = True
+            grads = take(node, None)
+            hooks = node.hooks
+            if hooks is not None and grads is not None:
+                grads = _before(node, grads) if not selective else _before_selected(task, node, grads)
             if node.is_leaf_node:
-                if grads is not None and task.accumulate and (captures is None or node in captures):
+                if selective:
+                    _capture(task, node, grads)
+                if grads is not None and task.accumulate and (not selective or node in task.captures):
                     accumulate(node, grads, task.create_graph)
                 break
-            results = None
-            if wanted and grads is not None:
+            if selective and not _capture(task, node, grads) or grads is None:
+                results = None
+            elif hooks is None and plain:
+                results = node.apply(grads)
+                if not keep_graph:
+                    node.release()
+            else:
                 results = _evaluate(node, grads, task)
+            following = None
             index = 0
             for target in node.next:
                 if target is not None:
-                    nr = 0
                     if target.__class__ is Edge:
-                        target, nr = target.node, target.nr
-                    grad = results[index] if results is not None else None
-                    if grad is not None:
-                        if nr == 0 and target.outputs is None:
-                            if grad._array.shape != target.shape or grad._array.dtype is not target.dtype:
-                                grad = fit(grad, target.shape, target.dtype, node, index)
-                            if target in buffers:
-                                buffers[target] = buffers[target] + grad
+                        nr, target = target.nr, target.node
+                    else:
+                        nr = 0
+                    if results is not None:
+                        grad = results[index]
+                        if grad is not None:
+                            if target.outputs is None:
+                                array = grad._array
+                                if array.shape != target.shape or array.dtype is not target.dtype:
+                                    grad = fit(grad, target.shape, target.dtype, node, index)
+                                if target in buffers:
+                                    buffers[target] = buffers[target] + grad
+                                else:
+                                    buffers[target] = grad
                             else:
-                                buffers[target] = grad
-                        else:
-                            grad = fit(grad, *target.meta(nr), node, index)
-                            _add(buffers, target, nr, grad)
+                                _add(buffers, target, nr, fit(grad, *target.outputs[nr], node, index))
                     left = waiting[target] - 1
                     if left:
                         waiting[target] = left
@@ -169,10 +179,20 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
             if following is not None and heap:
                 push(heap, (-following.sequence, following))
                 following = None
-            # What this node produced lives on in the buffers only: an AccumulateGrad may then take it over.
-            grads = results = grad = None
+            # What this node produced lives on in the buffers alone: AccumulateGrad may then take it over.
+            grads = results = grad = array = None
             node = following
     _flush_callbacks(task)
+
+
+def _capture(task: Task, node: Node, grads: Any) -> bool:
+    """Notes a gradient that was asked for; tells whether the node still has to run."""
+    numbers = task.captures.get(node)
+    if numbers is not None and grads is not None:
+        for nr in numbers:
+            if (node, nr) not in task.found:
+                task.found[node, nr] = grads[nr] if node.outputs is not None else grads
+    return node in task.needed
 
 
 def _flush_callbacks(task: Task) -> None:
@@ -205,33 +225,52 @@ def _evaluate(node: Node, grads: Any, task: Task):
     return results
 
 
+def _before_selected(task: Task, node: Node, grads: Any) -> Any:
+    """The hooks of a node when only some gradients were asked for.
+
+    One off the way to them has none run. What is captured half-way is, as in PyTorch, the gradient before its hooks.
+    """
+    if node in task.needed:
+        _capture(task, node, list(grads) if node.outputs is not None else grads)
+        return _before(node, grads)
+    return _before(node, grads) if node in task.captures else grads
+
+
 def _before(node: Node, grads: Any) -> Any:
     """Tensor hooks in order of registration, then the gradients that tensors asked to retain."""
     hooks = node.hooks
     several = node.outputs is not None
     for nr, hook in list(hooks.tensor.values()):
         grad = grads[nr] if several else grads
-        if grad is None:
-            continue
         replaced = hook(grad)
         if replaced is not None:
-            _check_hook(replaced, grad)
+            _check_hook(replaced, grad, hook)
             if several:
                 grads[nr] = replaced
             else:
                 grads = replaced
     for nr, reference in hooks.retain.items():
         tensor, grad = reference(), grads[nr] if several else grads
-        if tensor is not None and grad is not None:
-            tensor._grad = grad if tensor._grad is None else tensor._grad + grad
+        if tensor is None or grad is None:
+            continue
+        edge = tensor._node
+        if (edge.node if edge.__class__ is Edge else edge) is node:  # else it was changed in place since: not its gradient
+            tensor._grad = grad.clone() if tensor._grad is None else tensor._grad + grad
     return grads
 
 
-def _check_hook(value: Any, grad: Any) -> None:
+def _check_hook(value: Any, grad: Any, hook: Any) -> None:
+    name = getattr(hook, "__name__", type(hook).__name__)
+    if grad is None:
+        raise RuntimeError(f"hook '{name}' can't replace a None gradient with a non-None value")
     if not hasattr(value, "_array"):
-        raise TypeError(f"hooks must return a Tensor or None, got {type(value).__name__}")
+        raise TypeError(f"expected Variable, but hook returned '{type(value).__name__}': hook '{name}' must return a Tensor "
+                        "or None")
     if value._array.shape != grad._array.shape:
-        raise RuntimeError(f"hook has changed the size of value: expected {list(grad.shape)}, got {list(value.shape)}")
+        raise RuntimeError(f"hook '{name}' has changed the size of value: expected {list(grad.shape)}, got "
+                           f"{list(value.shape)}")
+    if value._array.dtype != grad._array.dtype:
+        raise RuntimeError(f"hook '{name}' has changed the type of value (was {grad.type()} got {value.type()})")
 
 
 def _pre_hooks(node: Node, grads: Any) -> Any:
@@ -280,6 +319,12 @@ def _expandable(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
 def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
     """Adds to the leaf's `.grad`; a fresh gradient that nobody else holds is taken over without a copy."""
     tensor = node._variable()
+    hooks = node.hooks
+    if hooks is not None:
+        if hooks.pre:
+            grad = _pre_hooks(node, grad)
+        if tensor is None and hooks.accumulated:
+            tensor = node.variable
     if tensor is None:
         return
     old = tensor._grad
@@ -293,19 +338,21 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
     else:
         with _accumulate_lock:
             tensor._grad.add_(grad)
-    if node.hooks is not None and node.hooks.accumulated:
-        for hook in list(node.hooks.accumulated.values()):
+    if hooks is not None:
+        for hook in list(hooks.post.values()):
+            hook((), (grad,))
+        for hook in list(hooks.accumulated.values()):
             hook(tensor)
 
 
 def _is_ours(grad: Any, tensor: Any) -> bool:
     """Whether the gradient's memory is seen by nobody but the engine, and laid out like the leaf's.
 
-    References to a fresh gradient tensor here: two parameters' names, the walk's buffer-to-local hand-over and
-    getrefcount's own argument; more means that a hook, a user or another edge also holds it.
+    A fresh gradient is referred to by the walk, accumulate(), this function and getrefcount's own argument; one more
+    means that a hook, a user or another edge also holds it. Its array: by the tensor, here, and by getrefcount.
     """
     array = grad._array
-    if sys.getrefcount(grad) > 5 or sys.getrefcount(array) > 3:
+    if sys.getrefcount(grad) > 4 or sys.getrefcount(array) > 3:
         return False
     if grad._counter is not None or array.strides != tensor._array.strides:
         return False

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import Any
 
 from .state import INFERENCE, NO_GRAD, grad_enabled, state
+
+
+_GENERATOR = 0x20  # the code flag of generator functions (inspect takes long to import)
 
 
 class _Mode:
@@ -19,7 +21,7 @@ class _Mode:
                           "decorate functions or methods.", FutureWarning, stacklevel=2)
             function.__init__ = self(function.__init__)
             return function
-        if inspect.isgeneratorfunction(function):
+        if getattr(getattr(function, "__code__", None), "co_flags", 0) & _GENERATOR:
             return _wrap_generator(self.clone, function)
 
         @functools.wraps(function)

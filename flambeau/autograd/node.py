@@ -67,6 +67,8 @@ class Node:
     hooks: Any = None                        # a Hooks, once something is registered
     _metadata: dict[str, Any] | None = None
     is_leaf_node = False
+    ctx: Any = None                          # what users see instead of this node (custom Functions)
+    holder: Any = None                       # the CopySlices that runs this node, while it does
 
     def apply(self, grads: Any) -> Any:
         """Gradients of the inputs, one per entry of `next`; `grads` is a list when there are several outputs."""
@@ -85,7 +87,7 @@ class Node:
 
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
-        return tuple((e.node, e.nr) if e.__class__ is Edge else (e, 0) for e in self.next)
+        return tuple([(face(e.node), e.nr) if e.__class__ is Edge else (face(e), 0) for e in self.next])
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -114,11 +116,30 @@ class Node:
         from .hooks import RemovableHandle
         return RemovableHandle(self._hooks().pre, hook)
 
-    def _register_hook_dict(self, hooks) -> None:
-        self._hooks()
+    def __call__(self, *grads: Any) -> Any:
+        """Runs this node alone: the gradients of its inputs from those of its outputs."""
+        results = self.apply(list(grads) if self.outputs is not None else grads[0])
+        results = tuple(results)
+        return results[0] if len(results) == 1 else results
 
     def __repr__(self) -> str:
-        return f"<{self.name()} object at {hex(id(self))}>"
+        return f"<{type(self).__name__} object at {hex(id(self))}>"
+
+
+def face(node: Any) -> Any:
+    """The object that users see for a node of the graph."""
+    return node if node is None or node.ctx is None else node.ctx
+
+
+def behind(seen: Any) -> Node:
+    """The node of the graph for an object that a user holds (the inverse of `face`)."""
+    return seen if isinstance(seen, Node) else seen._graph_node()
+
+
+class HookTable(dict):
+    """Hooks by the id of their handle; handles refer to the table weakly."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Hooks:
@@ -127,11 +148,11 @@ class Hooks:
     __slots__ = ("tensor", "retain", "pre", "post", "accumulated")
 
     def __init__(self):
-        self.tensor: dict[int, Any] = {}    # id -> (output number, hook) of Tensor.register_hook
-        self.retain: dict[int, Any] = {}    # output number -> weak reference to the tensor that retains its grad
-        self.pre: dict[int, Any] = {}
-        self.post: dict[int, Any] = {}
-        self.accumulated: dict[int, Any] = {}  # post-accumulate-grad hooks of a leaf
+        self.tensor = HookTable()         # id -> (output number, hook) of Tensor.register_hook
+        self.retain: dict[int, Any] = {}  # output number -> weak reference to the tensor that retains its grad
+        self.pre = HookTable()
+        self.post = HookTable()
+        self.accumulated = HookTable()    # post-accumulate-grad hooks of a leaf
 
 
 class AccumulateGrad(Node):
@@ -162,6 +183,12 @@ class AccumulateGrad(Node):
     def variable(self):
         tensor = self._variable()
         return _revive(self) if tensor is None else tensor
+
+    def name(self) -> str:
+        return "torch::autograd::AccumulateGrad"
+
+    def __repr__(self) -> str:
+        return f"<AccumulateGrad object at {hex(id(self))}>"
 
     def release(self) -> None:
         pass
@@ -201,12 +228,12 @@ def save(node: Node, values: tuple[Any, ...], is_tensor) -> None:
         node.versions = versions
 
 
-def freed_error(node: Node) -> RuntimeError:
+def freed_error(node: Any, what: str = "") -> RuntimeError:
     return RuntimeError(
-        "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
-        "been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
-        "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access "
-        f"saved tensors after calling backward. (The node is {node.name()}.)")
+        (what or "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+         "already been freed)") + ". Saved intermediate values of the graph are freed when you call .backward() or "
+        "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if you need "
+        f"to access saved tensors after calling backward. (The node is {node.name()}.)")
 
 
 def modified_error(node: Node, tensor: Any, array: Any, saved: int, now: int, counter: VersionCounter) -> RuntimeError:

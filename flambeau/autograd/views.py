@@ -22,6 +22,9 @@ INFERENCE_VIEW = "inference"
 
 def mark_view(view: Any, base: Any, creation: str | None = None) -> Any:
     """Ties a new view to the tensor it was made of."""
+    if base._inference:  # inference tensors keep no record of views
+        view._inference = True
+        return view
     counter = base._counter
     if counter is None:
         counter = base._counter = VersionCounter()
@@ -30,11 +33,11 @@ def mark_view(view: Any, base: Any, creation: str | None = None) -> Any:
     view._base = base if root is None else root
     if counter.value:
         view._seen = counter.value
-    if creation is None and state.mode:
-        if state.mode & _state.INFERENCE:
-            creation = INFERENCE_VIEW
-        elif state.mode & _state.NO_GRAD:
-            creation = NO_GRAD_VIEW
+    mode = state.mode
+    if mode & (_state.INFERENCE | _state.NO_GRAD):
+        if view._inference:  # a view of a normal tensor is one itself
+            view._inference = False
+        creation = INFERENCE_VIEW if mode & _state.INFERENCE else NO_GRAD_VIEW
     creation = creation or base._creation
     if creation is not None:
         view._creation = creation
@@ -52,9 +55,12 @@ def edge_of(tensor: Any) -> Node | Edge | None:
 def refresh(view: Any) -> None:
     """Records a view anew, as a piece of its (changed) base."""
     base = view._base
-    view._seen = view._counter.value
     if base._node is None:
+        view._seen = view._counter.value
         return
+    if view._creation is not None:
+        check_creation(view, "and its base or another view of its base has been modified inplace")
+    view._seen = view._counter.value
     mode = state.mode
     state.mode = mode & ~(_state.NO_GRAD | _state.SAVED_HOOKS)
     try:
@@ -73,39 +79,37 @@ def check_inplace(tensor: Any, name: str = "") -> None:
     if tensor._inference and not mode & _state.INFERENCE:
         raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone "
                            "to get a normal tensor before doing inplace update.")
+    if mode & _state.SAVED_HOOKS:  # someone may have saved it and allowed changes
+        from .graph import before_write
+        before_write(tensor)
     if mode & _state.NO_GRAD:
         return
     node = edge_of(tensor)
     base = tensor._base
-    if base is None:
-        if node is not None and node.__class__ is AccumulateGrad:
-            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation. Wrap the "
-                               "change in torch.no_grad(), or work on a clone().")
-        return
-    if base._node is None and node is None and not tensor._creation:
-        return
-    if base._node.__class__ is AccumulateGrad:
-        raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation. Wrap "
-                           "the change in torch.no_grad(), or work on a clone().")
-    if node.__class__ is AccumulateGrad:  # detached-then-required view of a buffer
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    if base is not None and (node is not None or base._node is not None):
+        check_creation(tensor)
+        if base._node.__class__ is AccumulateGrad:
+            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation. Wrap "
+                               "the change in torch.no_grad(), or work on a clone().")
+    if node is not None and node.__class__ is AccumulateGrad:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation. Wrap the "
+                           "change in torch.no_grad(), or work on a clone().")
 
 
-def check_creation(tensor: Any) -> None:
+def check_creation(tensor: Any, change: str = "and is being modified inplace") -> None:
     """Refuses to record an in-place change of a view whose making does not allow it."""
     creation = tensor._creation
     if creation is None or tensor._base is None:
         return
     node = tensor._node
-    what = f"Output {node.nr if node.__class__ is Edge else 0} of {_name(node)} is a view and is being modified inplace."
-    if node is None:
-        what = "A view is being modified inplace."
+    made_by = "" if node is None else f"Output {node.nr if node.__class__ is Edge else 0} of {_name(node)}"
+    what = f"{made_by or 'A tensor'} is a view {change}."
     if creation == MULTI_OUTPUT:
         raise RuntimeError(f"{what} This view is the output of a function that returns multiple views. Such functions do "
                            "not allow the output views to be modified inplace. You should replace the inplace operation "
                            "by an out-of-place one.")
     if creation == NO_GRAD_VIEW:
-        raise RuntimeError("A view was created in no_grad mode and is being modified inplace with grad mode enabled. "
+        raise RuntimeError(f"A view was created in no_grad mode {change} with grad mode enabled. "
                            "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your "
                            "code by moving both the view and the inplace either both inside the no_grad block (if you "
                            "don't want the inplace to be tracked) or both outside (if you want the inplace to be "
@@ -116,7 +120,7 @@ def check_creation(tensor: Any) -> None:
                            "associated with the custom Function, leading to incorrect gradients. This behavior is "
                            "forbidden. You can fix this by cloning the output of the custom Function.")
     if creation == INFERENCE_VIEW:
-        raise RuntimeError("A view was created in inference mode and is being modified inplace in normal mode. Given "
+        raise RuntimeError(f"A view was created in inference mode {change} in normal mode. Given "
                            "that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code "
                            "by moving both the view and the inplace either both inside the inference_mode block or both "
                            "outside.")
@@ -132,55 +136,97 @@ def set_history(tensor: Any, edge: Node | Edge | None) -> None:
     """After an in-place change: the tensor is now the output of `edge`; a view passes that on to its base."""
     base = tensor._base
     if base is None:
-        tensor._node = edge
-        move_hooks(tensor)
+        old, tensor._node = tensor._node, edge
+        move_hooks(tensor, old)
         return
     if edge is None:
         return
     check_creation(tensor)
-    base._node = CopySlices(base, tensor, edge)
-    move_hooks(base)
+    old, base._node = base._node, CopySlices(base, tensor, edge)
+    move_hooks(base, old)
+    old = tensor._node
     refresh(tensor)
+    move_hooks(tensor, old)
 
 
-def move_hooks(tensor: Any) -> None:
+def reshaped(tensor: Any, view: Any) -> Any:
+    """After an in-place change of geometry alone (`t_`, `unsqueeze_`...): the tensor becomes what `view` is."""
+    tensor._array = view._array
+    written(tensor)
+    if view._node is not None:
+        old, tensor._node = tensor._node, view._node
+        move_hooks(tensor, old)
+    if tensor._base is not None:
+        tensor._seen = tensor._counter.value
+    return tensor
+
+
+def move_hooks(tensor: Any, old: Node | Edge | None) -> None:
     """retain_grad follows the tensor to its new history."""
     if tensor._retains and tensor._node is not None:
         from .hooks import retain
+        node, nr = (old.node, old.nr) if old.__class__ is Edge else (old, 0)
+        if node is not None and node.hooks is not None:
+            reference = node.hooks.retain.get(nr)
+            if reference is not None and reference() is tensor:
+                del node.hooks.retain[nr]
         retain(tensor)
 
 
 class CopySlices(Node):
-    """An in-place change of part of a base, seen from the whole base."""
+    """An in-place change of part of a base, seen from the whole base.
+
+    Where the change's own node takes the old view as its first input, that node runs in here on the view's part of the
+    gradient, and the result goes straight into the base's gradient. Otherwise (the change was composed of several
+    operations) the view's part is sent to the change as to any other input.
+    """
 
     def __init__(self, base: Any, view: Any, edge: Node | Edge):
-        fn = edge.node if edge.__class__ is Edge else edge
-        self.fn = fn
-        self.next = (base._node, *fn.next[1:])
+        fn, nr = (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
         self.sequence = next_sequence()
         self.shape, self.dtype = base._array.shape, base._array.dtype
+        self.layout = None if base.is_contiguous() else base.stride()
+        if fn.next and _same(fn.next[0], view._node) and fn.outputs is None:
+            self.fn, self.next = fn, (base._node, *fn.next[1:])
+        else:
+            self.fn, self.next = Passed(nr), (base._node, edge)
+        self.base = base.size(), base.stride(), base.storage_offset(), base.dtype
         if view._view_fn is not None:
             self.view = view._view_fn
         else:
-            geometry = (view.size(), view.stride(), view.storage_offset() - base.storage_offset())
-            base_geometry = (base.size(), base.stride())
-            self.view = lambda whole: _piece(whole, base_geometry, geometry)
+            size, stride, offset = view.size(), view.stride(), view.storage_offset() - base.storage_offset()
+            self.view = lambda whole: whole.as_strided(size, stride, offset + whole.storage_offset())
 
     def apply(self, grad: Any) -> Any:
         fn = self.fn
         if fn is None:
             from .node import freed_error
             raise freed_error(self)
-        whole = _laid_out_like(grad, self)
+        whole = grad.clone(memory_format="contiguous") if self.layout is None else _laid_out(grad, self.layout)
         piece = self.view(whole)
-        # The change's own node may want the first input's gradient although only the base's is routed.
-        inner = fn.apply(piece.clone()) if fn.next[0] is not None or any(e is not None for e in fn.next[1:]) else ()
-        first = inner[0] if inner else None
+        fn.holder = self
+        try:
+            inner = fn.apply(piece.clone())
+        finally:
+            del fn.holder
+        first = inner[0]
         if first is None:
             piece.zero_()
         else:
             piece.copy_(first)
         return (whole, *inner[1:])
+
+    def name(self) -> str:
+        return "torch::autograd::CopySlices"
+
+    def saved_output(self, tensor: Any) -> Any:
+        """The changed view, saved by the change's own node: its history is that of a piece of the changed base."""
+        size, stride, offset, dtype = self.base
+        if dtype is not tensor.dtype:
+            tensor = tensor.view(dtype)
+        whole = tensor.as_strided(size, stride, offset)
+        whole._base, whole._node = None, self
+        return self.view(whole)
 
     def release(self) -> None:
         if self.fn is not None:
@@ -188,20 +234,26 @@ class CopySlices(Node):
             self.fn = None
 
 
-def _laid_out_like(grad: Any, node: CopySlices) -> Any:
-    return grad.clone(memory_format="contiguous")
+class Passed(Node):
+    """Stands in for a change that is a graph of its own: the view's part of the gradient goes there, none to the base."""
+
+    def __init__(self, nr: int):
+        self.nr = nr
+
+    def apply(self, grad: Any) -> Any:
+        return None, grad
 
 
-def _piece(whole: Any, base_geometry, geometry):
-    """The part of a contiguous gradient that corresponds to a view of the base."""
-    size, stride, offset = geometry
-    base_size, base_stride = base_geometry
-    if tuple(whole.stride()) == tuple(base_stride):
-        return whole.as_strided(size, stride, offset + whole.storage_offset())
-    # The base is not contiguous: address its gradient through the same dimensions.
-    from .strided import map_geometry
-    new_stride, new_offset = map_geometry(base_size, base_stride, whole.stride(), size, stride, offset)
-    return whole.as_strided(size, new_stride, new_offset + whole.storage_offset())
+def _same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    return a.__class__ is Edge and b.__class__ is Edge and a.node is b.node and a.nr == b.nr
+
+
+def _laid_out(grad: Any, stride: tuple[int, ...]) -> Any:
+    """A copy of a gradient with the given strides, so that views of the base can be taken of it alike."""
+    from ..ops.views import clone_strided
+    return clone_strided(grad, stride)
 
 
 def written(tensor: Any) -> None:

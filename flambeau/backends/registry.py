@@ -9,6 +9,7 @@ from .cpu import backend as cpu
 CPU_ARRAY = cpu.ARRAY
 _BY_TYPE: dict[type, Any] = {cpu.ARRAY: cpu}
 ARRAY_TYPES = _BY_TYPE
+POINTWISE: set[str] = set()  # kernels that work element by element (ops/elementwise.py enters their names)
 
 
 def backend_of(array: Any) -> Any:
@@ -19,11 +20,18 @@ def backend_of(array: Any) -> Any:
 
 
 def _load(kind: type) -> Any:
-    from . import meta
-    _BY_TYPE[meta.ARRAY] = meta
+    _meta()
     if kind in _BY_TYPE:
         return _BY_TYPE[kind]
     raise TypeError(f"no backend for arrays of type {kind.__name__}")
+
+
+def _meta() -> Any:
+    """The meta backend, loaded when first used."""
+    from .meta import backend as meta
+    meta.POINTWISE = POINTWISE
+    _BY_TYPE[meta.ARRAY] = meta
+    return meta
 
 
 def backend_for(device: Any) -> Any:
@@ -31,11 +39,23 @@ def backend_for(device: Any) -> Any:
     if device.type == "cpu":
         return cpu
     if device.type == "meta":
-        from . import meta
-        _BY_TYPE[meta.ARRAY] = meta
-        return meta
-    raise RuntimeError(f"flambeau was asked for device '{device}', but its CUDA backend is not part of this build: "
-                       "Torch not compiled with CUDA enabled. Use device='cpu'.")
+        return _meta()
+    if device.type != "cuda":
+        raise MissingDevice(f"device type '{device.type}' has no flambeau backend; expected one of cpu, cuda, meta")
+    raise MissingDevice(f"Torch not compiled with CUDA enabled: flambeau was asked for device '{device}', but its CUDA "
+                        "backend is not part of this build. Use device='cpu'.")
+
+
+class MissingDevice(AssertionError, RuntimeError):
+    """No backend for a device. (PyTorch raises an AssertionError here; programs catch either.)"""
+
+
+def move(array: Any, backend: Any) -> Any:
+    """An array on another backend; the array itself when it is there already."""
+    source = backend_of(array)
+    if source is backend:
+        return array
+    return backend.from_cpu(source.to_cpu(array))
 
 
 def common(arrays: list[Any]) -> Any:

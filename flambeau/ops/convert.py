@@ -1,9 +1,390 @@
-"""dtype, device and memory-format conversion; clone, detach, copy_. (Being written.)"""
+"""dtype, device and memory-format conversion; clone, detach, and writing one tensor into another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dtypes as _dtypes
+from ..autograd.node import AccumulateGrad, VersionCounter, type_name
+from ..autograd.state import state
+from ..autograd.views import check_creation, check_inplace, edge_of, set_history, written
+from ..backends import registry
+from ..device import CPU, to_device
+from ..device import device as _device
+from ..formats import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
+from ..shapes import broadcast_shapes
 from ..tensor import Tensor, wrap
-from ..autograd.node import VersionCounter
-def detach(self):
-    t = wrap(self._array)
-    if self._counter is None: self._counter = VersionCounter()
-    t._counter = self._counter
-    return t
-Tensor.detach = detach
+from .table import NO_RECORD, Row, alias_of, check_writable, public, row
+
+# fmt: off
+_clone = row("clone", "self format", backward={"self": lambda grad: grad}, forward="linear")
+_to_copy = row("_to_copy", "self dtype format", backward={"self": lambda grad: grad}, node="ToCopyBackward0", forward="linear")
+_copy = row("copy", "self src", node="CopyBackwards",
+            backward={"self": lambda grad: _zeros(grad), "src": lambda grad: grad})
+_fill_number = row("fill_number", "self value", kernel="fill", node="FillBackward2", backward={"self": lambda grad: _zeros(grad)})
+_fill_tensor = row("fill_tensor", "self value", kernel="fill", node="FillBackward3",
+                   backward={"self": lambda grad: _zeros(grad), "value": lambda grad: grad.sum()})
+_zero = row("zero", "self", node="ZeroBackward0", backward={"self": lambda grad: _zeros(grad)})
+_fill_copy_number = row("fill", "self value", node="FillBackward0", backward={"self": lambda grad: _zeros(grad)})
+_fill_copy_tensor = row("fill_copy_tensor", "self value", kernel="fill", node="FillBackward1",
+                        backward={"self": lambda grad: _zeros(grad), "value": lambda grad: grad.sum()})
+# fmt: on
+
+
+def _zeros(grad: Tensor) -> Tensor:
+    from ..creation import zeros_like
+    return zeros_like(grad)
+
+
+# ------------------------------------------------------------------------------------------------ memory formats
+def format_name(fmt: Any, default: str = "preserve") -> str:
+    """"preserve", "contiguous", "channels_last" or "channels_last_3d"."""
+    if fmt is None:
+        return default
+    name = fmt.name if isinstance(fmt, memory_format) else fmt
+    if not isinstance(name, str):
+        raise TypeError(f"memory_format must be torch.memory_format, not {type(fmt).__name__}")
+    return name.removesuffix("_format")
+
+
+_CHANNEL_ORDER = {"channels_last": (0, 2, 3, 1), "channels_last_3d": (0, 2, 3, 4, 1)}  # slowest first
+
+
+def check_format(name: str, ndim: int) -> None:
+    order = _CHANNEL_ORDER.get(name)
+    if order is not None and len(order) != ndim:
+        raise RuntimeError(f"required rank {len(order)} tensor to use {name} format, got a tensor of {ndim} dimensions")
+
+
+def format_strides(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
+    """The strides of a dense tensor in the given format."""
+    check_format(name, len(shape))
+    strides, step = [0] * len(shape), 1
+    for i in reversed(_CHANNEL_ORDER.get(name, range(len(shape)))):
+        strides[i] = step
+        step *= max(shape[i], 1)
+    return tuple(strides)
+
+
+def suggested_format(tensor: Tensor) -> str:
+    """The format that the strides look like: a channels-last one, or contiguous."""
+    shape, strides = tensor._array.shape, tensor.stride()
+    for name, order in _CHANNEL_ORDER.items():
+        if len(shape) == len(order) and strides[1] and _like_order(shape, strides, order):
+            return name
+    return "contiguous"
+
+
+def _like_order(shape, strides, order) -> bool:
+    low = 0
+    for i in reversed(order):
+        if shape[i] == 0 or strides[i] < low or i == 0 and low == strides[1]:
+            return False
+        low = strides[i] * max(shape[i], 1)
+    return True
+
+
+@public(toplevel=False, out=False)
+def is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool:  # noqa: F811
+    """Whether the elements lie in memory in the order of the format, without gaps."""
+    name = format_name(memory_format, "contiguous")
+    if name in ("contiguous", "preserve"):
+        return registry.backend_of(self._array).is_contiguous(self._array)
+    shape, strides, order = self._array.shape, self.stride(), _CHANNEL_ORDER[name]
+    if len(shape) != len(order):
+        return False
+    expected = 1
+    for i in reversed(order):
+        if shape[i] != 1:
+            if strides[i] != expected:
+                return False
+            expected *= shape[i]
+    return True
+
+
+@public(toplevel=False, out=False)
+def contiguous(self: Tensor, memory_format: Any = contiguous_format) -> Tensor:  # noqa: F811
+    """The tensor itself if it is contiguous in the given format, else a copy that is."""
+    name = format_name(memory_format, "contiguous")
+    check_format(name, self._array.ndim)
+    return self if is_contiguous(self, memory_format) else _clone(self, name)
+
+
+@public
+def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:  # noqa: A002,F811
+    """A copy with its own memory, through which gradients flow."""
+    name = format_name(memory_format)
+    check_format(name, input._array.ndim)
+    return _clone(input, name)
+
+
+# --------------------------------------------------------------------------------------------------------- detach
+@public(out=False)
+def detach(input: Tensor) -> Tensor:  # noqa: A002
+    """The same memory without history; in-place changes of either are noticed by both."""
+    if input._counter is None:
+        input._counter = VersionCounter()
+    made = wrap(input._array)
+    made._counter = input._counter
+    if input._inference:
+        made._inference = True
+    return made
+
+
+def _detach_(self: Tensor) -> Tensor:
+    """Cuts the tensor off its history, in place."""
+    if self._base is not None:
+        raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel "
+                           "(DDP) for training, and gradient_as_bucket_view is set as True, gradients are views of DDP "
+                           "buckets, and hence detach_() cannot be called on these gradients.")
+    self._node = None
+    self._retains = False
+    return self
+
+
+public(_detach_, name="detach_", out=False)
+
+
+# ------------------------------------------------------------------------------------------------------ conversion
+def convert(self: Tensor, dtype: Any, device: Any, copy: bool = False, memory_format: Any = None) -> Tensor:  # noqa: F811
+    """What `to` comes down to: self when nothing changes, else a copy."""
+    name = format_name(memory_format)
+    native = self._array.dtype if dtype is None else dtype.native
+    if device is not None and device != self.device:
+        return _to_device(self, native, device, name)
+    if native is self._array.dtype or native == self._array.dtype:
+        if not copy and (name == "preserve" or name == suggested_format(self)):
+            return self
+    check_format(name, self._array.ndim)
+    return _to_copy(self, native, name)
+
+
+def _to_device(self: Tensor, native: Any, device: Any, name: str) -> Tensor:
+    target = registry.backend_for(device)
+    if self.device.type == "meta" and device.type != "meta":
+        raise NotImplementedError("Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead "
+                                  "of torch.nn.Module.to() when moving module from meta to a different device.")
+    if device.type == "cpu":
+        return self if native == self._array.dtype else _to_copy(self, native, name)
+    strides = self.stride() if name == "preserve" else format_strides(self._array.shape, name)
+    made = target.empty_strided(self._array.shape, strides, native)
+    return _to_copy.finish((self, native, name), made)
+
+
+@public(toplevel=False, out=False)
+def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """to(dtype), to(device, dtype) or to(other): a tensor of that dtype on that device; self if it already is."""
+    dtype, device, non_blocking, copy, fmt = parse_to(args, kwargs)
+    return convert(self, dtype, device, copy, fmt)
+
+
+def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool, bool, Any]:
+    """(dtype, device, non_blocking, copy, memory_format) of any of `to`'s call forms."""
+    kwargs = dict(kwargs)
+    fmt = kwargs.pop("memory_format", None)
+    dtype = device = None
+    rest = list(args)
+    if rest and isinstance(rest[0], Tensor) or "other" in kwargs:
+        other = rest.pop(0) if rest else kwargs.pop("other")
+        dtype, device = other.dtype, other.device
+    elif rest and isinstance(rest[0], _dtypes.dtype):
+        dtype = rest.pop(0)
+    elif rest and (rest[0] is None or isinstance(rest[0], (str, _device, int)) and not isinstance(rest[0], bool)):
+        first = rest.pop(0)
+        device = None if first is None else to_device(first)
+        if rest and (isinstance(rest[0], _dtypes.dtype) or rest[0] is None):
+            dtype = rest.pop(0)
+    elif rest:
+        raise TypeError("to() received an invalid combination of arguments - expected a dtype, a device or a Tensor, got "
+                        f"{type(rest[0]).__name__}")
+    if "device" in kwargs:
+        given = kwargs.pop("device")
+        device = device if given is None else to_device(given)
+    dtype = kwargs.pop("dtype", None) or dtype
+    if dtype is not None and not isinstance(dtype, _dtypes.dtype):
+        raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+    flags = {"non_blocking": False, "copy": False}
+    for name, value in zip(list(flags), rest):
+        flags[name] = value
+    if len(rest) > 2 or set(kwargs) - set(flags):
+        extra = next(iter(set(kwargs) - set(flags)), "too many positional arguments")
+        raise TypeError(f"to() got an unexpected argument: {extra}")
+    flags.update(kwargs)
+    return dtype, device, flags["non_blocking"], flags["copy"], fmt
+
+
+def _cast(name: str, dtype: Any) -> None:
+    def method(self: Tensor, memory_format: Any = None) -> Tensor:  # noqa: F811
+        return convert(self, dtype, None, False, memory_format)
+
+    method.__doc__ = f"The tensor as {dtype.name}."
+    public(method, name=name, toplevel=False, out=False)
+
+
+for _name, _type in {"float": _dtypes.float32, "double": _dtypes.float64, "half": _dtypes.float16, "int": _dtypes.int32,
+                     "bfloat16": _dtypes.bfloat16, "long": _dtypes.int64, "short": _dtypes.int16, "char": _dtypes.int8,
+                     "byte": _dtypes.uint8, "bool": _dtypes.bool_, "cfloat": _dtypes.complex64,
+                     "cdouble": _dtypes.complex128}.items():
+    _cast(_name, _type)
+
+
+@public(toplevel=False, out=False)
+def chalf(self: Tensor, memory_format: Any = None) -> Tensor:  # noqa: F811
+    """The tensor as complex32, which NumPy has no type for."""
+    raise NotImplementedError("chalf: flambeau has no complex32 (half-precision complex) dtype; use cfloat()")
+
+
+@public(toplevel=False, out=False)
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """The tensor with the dtype and device of another."""
+    return convert(self, other.dtype, other.device)
+
+
+_LEGACY = {f"torch.{type_name(d)}": d for d in set(_dtypes.BY_NUM.values())}
+
+
+def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+    """Without argument the name of the tensor's type ("torch.FloatTensor"); with one, the tensor as that type."""
+    if dtype is None:
+        place = "" if self.device.type == "cpu" else f"{self.device.type}."
+        return f"torch.{place}{type_name(self.dtype)}"
+    if isinstance(dtype, str):
+        if dtype.startswith("torch.cuda."):
+            registry.backend_for(_device("cuda"))
+        if dtype not in _LEGACY:
+            raise ValueError(f"invalid type: '{dtype}'")
+        dtype = _LEGACY[dtype]
+    elif not isinstance(dtype, _dtypes.dtype):
+        found = getattr(dtype, "dtype", None)  # the legacy classes, torch.DoubleTensor...
+        if not isinstance(found, _dtypes.dtype):
+            raise TypeError(f"type(): dtype must be a type, str, or dtype object, not {type(dtype).__name__}")
+        dtype = found
+    return convert(self, dtype, None)
+
+
+public(_type, name="type", toplevel=False, out=False)
+
+
+@public(toplevel=False, out=False)
+def cpu(self: Tensor, memory_format: Any = preserve_format) -> Tensor:  # noqa: F811
+    """The tensor in CPU memory."""
+    return convert(self, None, CPU, False, memory_format)
+
+
+@public(toplevel=False, out=False)
+def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = preserve_format) -> Tensor:  # noqa: F811
+    """The tensor on a CUDA device."""
+    return convert(self, None, _device("cuda", 0) if device is None else to_device(device), False, memory_format)
+
+
+@public(toplevel=False, out=False)
+def is_pinned(self: Tensor, device: Any = None) -> bool:
+    """Whether the memory is page-locked: never, without a CUDA device."""
+    return False
+
+
+@public(toplevel=False, out=False)
+def pin_memory(self: Tensor, device: Any = None) -> Tensor:
+    """A copy in page-locked memory; needs an accelerator."""
+    raise RuntimeError("Cannot access accelerator device when none is available: pin_memory() is for copies to a GPU.")
+
+
+# ----------------------------------------------------------------------------------------------- writing in place
+def _overwrite(target: Tensor, operation: Row, args: tuple[Any, ...], value: Any) -> Tensor:
+    """target[...] = value (an array or number that is known to fit), recorded as the given row."""
+    check_inplace(target)
+    check_writable(target)
+    before = None if state.mode & NO_RECORD else alias_of(target)
+    if before is not None and any(isinstance(a, Tensor) and a.requires_grad for a in args):
+        check_creation(target)
+    registry.backend_of(target._array).write(target._array, value)
+    written(target)
+    if before is not None:
+        after = wrap(target._array)
+        operation.record((before, *args), after)
+        if after._node is not None:
+            set_history(target, after._node)
+    if target._tangent is not None or any(isinstance(a, Tensor) and a._tangent is not None for a in args):
+        from ..autograd.forward_mode import copied
+        copied(target, args)
+    return target
+
+
+def _copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    """Writes the elements of src, broadcast and converted, into self."""
+    if not isinstance(src, Tensor):
+        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
+    if self is src:
+        return self
+    shape = self._array.shape
+    if src._array.shape != shape and broadcast_shapes_or_raise(shape, src._array.shape) != shape:
+        raise RuntimeError(f"output with shape {list(shape)} doesn't match the broadcast shape "
+                           f"{list(broadcast_shapes(shape, src._array.shape))}")
+    if type(src._array) is not type(self._array):
+        if src.device.type == "meta":
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        return self
+    return _overwrite(self, _copy, (src,), src._array)
+
+
+def broadcast_shapes_or_raise(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """broadcast_shapes with the message that operations on two tensors give."""
+    from .elementwise import broadcast_error
+    try:
+        return broadcast_shapes(a, b)
+    except RuntimeError:
+        raise broadcast_error(a, b) from None
+
+
+public(_copy_, name="copy_", toplevel=False, out=False)
+
+
+@public(out=False)
+def fill(input: Tensor, value: Any) -> Tensor:  # noqa: A002
+    """A tensor like input, filled with value."""
+    if isinstance(value, Tensor):
+        _check_fill(value)
+        return _fill_copy_tensor(input, value)
+    return _fill_copy_number(input, value)
+
+
+def _check_fill(value: Tensor) -> None:
+    if value._array.ndim:
+        raise RuntimeError("fill_ only supports 0-dimension value tensor but got tensor with "
+                           f"{value._array.ndim} dimensions.")
+
+
+def _fill_(self: Tensor, value: Any) -> Tensor:
+    """Writes one value into every element."""
+    if isinstance(value, Tensor):
+        _check_fill(value)
+        return _overwrite(self, _fill_tensor, (value,), value._array)
+    if not isinstance(value, (bool, int, float, complex)) and not hasattr(value, "__index__") and not hasattr(value, "__float__"):
+        raise TypeError(f"fill_(): argument 'value' (position 1) must be Number, not {type(value).__name__}")
+    return _overwrite(self, _fill_number, (value,), filler(self, value))
+
+
+def filler(self: Tensor, value: Any) -> Any:
+    """A number as a zero-dim array that can be written into self; integers must fit, fractions are cut."""
+    from .elementwise import number
+    if isinstance(value, complex) and not self.is_complex():
+        if value.imag:
+            raise RuntimeError("value cannot be converted to type "
+                               f"{self.dtype.name} without overflow: it has an imaginary part")
+        value = value.real
+    native = self._array.dtype
+    if native.kind in "iu":
+        value = int(value) if value == value and abs(value) != float("inf") else 0
+    return number(value, native)
+
+
+def _zero_(self: Tensor) -> Tensor:
+    """Writes zeros."""
+    return _overwrite(self, _zero, (), 0)
+
+
+public(_fill_, name="fill_", out=False)
+public(_zero_, name="zero_", out=False)
+
+__all__ = ["clone", "detach", "to", "contiguous", "convert", "parse_to", "format_name", "format_strides", "AccumulateGrad",
+           "edge_of", "channels_last", "channels_last_3d"]

@@ -35,28 +35,44 @@ class Pointwise(Row):
 
     kind: "float" takes integers as the default floating dtype; "same" keeps the promoted dtype; "bool" gives bool.
     halves: the kernel is exact enough in half precision as it is; otherwise it runs in float32 and is rounded.
+    takes: the kinds of dtype the kernel accepts (b: bool, i: integers, f: floating, c: complex).
+    check: called with the arguments, raises for those PyTorch refuses.
+    numbers: which of two arguments may be Python numbers ("second", "both" or "none").
+    plain: arguments that take no part in promotion and reach the kernel as they are (conditions, switches, counts).
     """
 
-    def __init__(self, name: str, args: str, *, kind: str = "float", halves: bool = False, complex_ok: bool = True, **options):
+    def __init__(self, name: str, args: str, *, kind: str = "float", halves: bool = False, complex_ok: bool = True,
+                 takes: str = "bifc", plain: str = "", check: Callable | None = None, numbers: str = "second",
+                 **options):
         super().__init__(name, args, **options)
-        self.kind, self.halves, self.complex_ok = kind, halves, complex_ok
+        self.kind, self.halves, self.check = kind, halves, check
+        self.only_tensors = {"both": (), "second": (0,), "none": (0, 1)}[numbers]
+        self.takes = takes if complex_ok else takes.replace("c", "")
+        self.plain = frozenset(self.args.index(p) for p in plain.split())
+        registry.POINTWISE.add(self.kernel)
 
     def __call__(self, *args: Any) -> Any:
         tensors = [a for a in args if isinstance(a, Tensor)]
-        common = promoted(args)
+        plain = self.plain
+        common = promoted(args if not plain else [a for i, a in enumerate(args) if i not in plain])
+        if self.check is not None:
+            self.check(*args)
+        if "bifc"[common.kind] not in self.takes:
+            raise NotImplementedError(f'"{self.name}" not implemented for \'{_word(common)}\'')
         if self.kind == "float" and not (common.is_floating_point or common.is_complex):
             common = _dtypes.get_default_dtype()
-        if common.is_complex and not self.complex_ok:
-            raise RuntimeError(f'"{self.name}" not implemented for \'{_word(common)}\'')
         native = common.native
         compute = FLOAT32 if native.num in HALF_NUMS and not self.halves else native
         arrays = []
-        for a in args:
-            if isinstance(a, Tensor):
+        for i, a in enumerate(args):
+            if i in plain:
+                a = a._array if isinstance(a, Tensor) else a
+            elif isinstance(a, Tensor):
                 a = a._array
                 if a.dtype is not compute:
-                    a = a.astype(native).astype(compute) if compute is FLOAT32 and native is not compute else a.astype(compute)
-            elif a.__class__ in _NUMBERS:
+                    # The value in the half type first: that is what PyTorch computes with.
+                    a = (a.astype(native) if native is not compute else a).astype(compute)
+            elif isinstance(a, _NUMBERS):
                 a = number(a, compute)
             arrays.append(a)
         backend = registry.common([t._array for t in tensors]) if tensors else registry.cpu
@@ -107,8 +123,8 @@ def broadcast_error(*shapes: tuple[int, ...]) -> RuntimeError:
         x, y = shapes[a], shapes[a + 1]
         for back in range(1, min(len(x), len(y)) + 1):
             if x[-back] != y[-back] and 1 not in (x[-back], y[-back]):
-                return RuntimeError(f"The size of tensor a ({x[-back]}) must match the size of tensor b ({y[-back]}) at "
-                                    f"non-singleton dimension {max(len(x), len(y)) - back}")
+                return RuntimeError(f"The size of tensor a ({x[-back]}) must match the size of tensor b ({y[-back]}) "
+                                    f"at non-singleton dimension {max(len(x), len(y)) - back}")
     return RuntimeError(f"shapes {', '.join(str(list(s)) for s in shapes)} cannot be broadcast together")
 
 
@@ -118,9 +134,9 @@ def _word(d: Any) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------- unary
-def unary(name: str, c: str | None = None, backward: Callable | None = None, *, kind: str = "float", inplace: bool = True,
-          method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (), fast: str | None = None,
-          **options: Any) -> Callable:
+def unary(name: str, c: str | None = None, backward: Callable | None = None, *, kind: str = "float",
+          inplace: bool = True, method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (),
+          fast: str | None = None, **options: Any) -> Callable:
     """A pointwise operation of one tensor, with its method, in-place and out= forms."""
     r = Pointwise(name, "self", kind=kind, c=c, backward={"self": backward} if backward else None, **options)
     kernel = KERNELS.get(r.kernel)
@@ -130,11 +146,11 @@ def unary(name: str, c: str | None = None, backward: Callable | None = None, *, 
     saves_self, saves_result = "self" in saves, "result" in saves
     simple = len(saves) == saves_self + saves_result and len(saves) <= 1
 
-    def op(self, *, out=None):
+    def op(input, *, out=None):
         mode = state.mode
-        kind_of = self.__class__
+        kind_of = input.__class__
         if mode < 2 and out is None and (kind_of is Tensor or kind_of is Parameter):
-            x = self._array
+            x = input._array
             if type(x) is ndarray and x.dtype.char in chars:
                 if x.size < LARGE:
                     r_ = kernel(x) if x.ndim else _asarray(kernel(x))
@@ -143,22 +159,22 @@ def unary(name: str, c: str | None = None, backward: Callable | None = None, *, 
                 t = _new(Tensor)
                 t._array = r_
                 t._counter = None
-                if mode == 0 and node_class is not None and self._node is not None:
-                    if self._counter is None and simple:
+                if mode == 0 and node_class is not None and input._node is not None:
+                    if input._counter is None and simple:
                         t._node = n = _new(node_class)
-                        n.next = (self._node,)
+                        n.next = (input._node,)
                         n.sequence = next_sequence()
                         n.shape = r_.shape
                         if r_.dtype is not FLOAT32:
                             n.dtype = r_.dtype
-                        n.saved = (self,) if saves_self else (SavedOutput(t, 0),) if saves_result else ()
+                        n.saved = (input,) if saves_self else (SavedOutput(t, 0),) if saves_result else ()
                     else:
                         t._node = None
-                        r.record((self,), t)
+                        r.record((input,), t)
                     return t
                 t._node = None
                 return t
-        return general(op, r, (self,), out)
+        return general(op, r, (input,), out)
 
     _dress(op, name, r)
     export(name, op, method=method, toplevel=toplevel, aliases=aliases)
@@ -173,17 +189,30 @@ def general(op: Callable, r: Row, args: tuple[Any, ...], out: Any) -> Any:
         done, value = _overrides.dispatch(op, args, {} if out is None else {"out": out})
         if done:
             return value
-    for a, name in zip(args, r.args):
+    for i, a in enumerate(args):
         if not isinstance(a, Tensor) and a.__class__ not in _NUMBERS and not isinstance(a, _NUMBERS):
             scalar = as_number(a)
             if scalar is None:
-                raise TypeError(f"{r.name}(): argument '{_argument(name)}' (position {args.index(a) + 1 if a in args else 1}) "
-                                f"must be Tensor, not {type(a).__name__}")
-            args = tuple(scalar if v is a else v for v in args)
-    if not isinstance(args[0], Tensor) and not any(isinstance(a, Tensor) for a in args):
-        raise TypeError(f"{r.name}(): argument 'input' (position 1) must be Tensor, not {type(args[0]).__name__}")
+                done, value = _overrides.late(op, args, {} if out is None else {"out": out})
+                if done:
+                    return value
+                raise TypeError(f"{r.name}(): argument '{_argument(r.args[i])}' (position {i + 1}) must be Tensor, not "
+                                f"{type(a).__name__}")
+            args = (*args[:i], scalar, *args[i + 1:])
+    for i in r.only_tensors if len(args) > 1 and any(isinstance(a, Tensor) for a in args) else (0,):
+        if not isinstance(args[i], Tensor):
+            raise TypeError(f"{r.name}(): argument '{_argument(r.args[i])}' (position {i + 1}) must be Tensor, not "
+                            f"{type(args[i]).__name__}")
     result = r(*args)
     return result if out is None else write_out(r.name, out, result, args, {})
+
+
+def or_not_implemented(op: Callable, r: Row, args: tuple[Any, ...], out: Any) -> Any:
+    """`general` for Python operators: an operand that is no number gets its turn to answer (`x == None` is False)."""
+    try:
+        return general(op, r, args, out)
+    except TypeError:
+        return NotImplemented
 
 
 def as_number(value: Any) -> Any:
@@ -224,79 +253,111 @@ def _export_inplace(name: str, op: Callable, r: Row, kernel: Callable | None, al
 # ------------------------------------------------------------------------------------------------------ binary
 def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Callable | None] | None = None, *,
            kind: str = "same", inplace: bool = True, method: bool = True, toplevel: bool = True,
-           aliases: tuple[str, ...] = (), fast: str | None = None, fast_scalar: str = "fd", **options: Any) -> Callable:
-    """A pointwise operation of two broadcast arguments. fast: dtype characters whose kernel needs no promotion."""
-    table = {a: f for a, f in zip(("self", "other"), backward or ()) if f is not None}
-    r = Pointwise(name, "self other", kind=kind, c=c, backward=table or None, **options)
+           aliases: tuple[str, ...] = (), fast: str | None = None, fast_scalar: str = "fd", args: str = "self other",
+           **options: Any) -> Callable:
+    """A pointwise operation of two broadcast arguments. fast: dtype characters whose kernel needs no promotion.
+
+    The kernel takes `out=` as NumPy's functions do. `op.operator` is the same function for use as a Python operator.
+    """
+    first, second = args.split()
+    table = {a: f for a, f in zip((first, second), backward or ()) if f is not None}
+    r = Pointwise(name, args, kind=kind, c=c, backward=table or None, **options)
     kernel = KERNELS.get(r.kernel)
     node_class = r.node
     slots = r.slots
     # The two common ways of saving have a fast path: nothing (False), or each operand for the other's sake (True).
-    keeps = {(): False, ("other", "self"): True}.get(slots)
-    if keeps and [picks for _, _, picks in r.formulas] != [("grad", 0), ("grad", 1)]:
-        keeps = None
+    keeps = {(): False, (second, first): True, (second,): True}.get(slots)
+    uses = {r.args[i]: picks for i, _, picks in r.formulas}
+    first_for_first, second_for_second = 1 in uses.get(first, ()), 0 in uses.get(second, ())
+    kept = len(slots)
     differentiable = node_class is not None
     all_dtypes = fast is None
     chars = fast or ""
 
-    def op(self, other, *, out=None):
-        mode = state.mode
-        if mode < 2 and out is None:
-            cls, kind_of = self.__class__, other.__class__
-            if (kind_of is Tensor or kind_of is Parameter) and (cls is Tensor or cls is Parameter):
-                x = self._array
-                y = other._array
-                native = x.dtype
-                if native is y.dtype and (all_dtypes or native.char in chars):
-                    try:
-                        # Zero-dim arrays give NumPy scalars unless asked for an array (out=...).
-                        if 1 < x.size < LARGE:
-                            made = kernel(x, y)
-                        elif x.size < LARGE:
-                            made = kernel(x, y, out=...)
-                        else:
-                            made = large(kernel, x, y)
-                    except ValueError:
-                        raise broadcast_error(x.shape, y.shape) from None
-                    t = _new(Tensor)
-                    t._array = made
-                    t._counter = None
-                    if mode == 0 and differentiable:
-                        a = self._node
-                        b = other._node
-                        if a is not None or b is not None:
-                            if keeps is None or self._counter is not None or other._counter is not None:
-                                t._node = None
-                                r.record((self, other), t)
+    def make(fallback):
+        def op(input, other, *, out=None):
+            mode = state.mode
+            if mode < 2 and out is None:
+                cls, kind_of = input.__class__, other.__class__
+                if (kind_of is Tensor or kind_of is Parameter) and (cls is Tensor or cls is Parameter):
+                    x = input._array
+                    y = other._array
+                    native = x.dtype
+                    if native is y.dtype and (all_dtypes or native.char in chars):
+                        try:
+                            # Zero-dim arrays give NumPy scalars unless asked for an array (out=...).
+                            if 1 < x.size < LARGE:
+                                made = kernel(x, y)
+                            elif x.size < LARGE:
+                                made = kernel(x, y, out=...)
+                            else:
+                                made = large(kernel, x, y)
+                        except ValueError:
+                            raise broadcast_error(x.shape, y.shape) from None
+                        t = _new(Tensor)
+                        t._array = made
+                        t._counter = None
+                        if mode == 0 and differentiable:
+                            a = input._node
+                            b = other._node
+                            if a is not None or b is not None:
+                                if keeps is None or input._counter is not None or other._counter is not None:
+                                    t._node = None
+                                    r.record((input, other), t)
+                                    return t
+                                t._node = n = _new(node_class)
+                                n.next = (a, b)
+                                if keeps:
+                                    n.saved = (other if a is not None or second_for_second else None,
+                                               input if b is not None or first_for_first else None)[:kept]
+                                n.sequence = next_sequence()
+                                n.shape = made.shape
+                                if native is not FLOAT32:
+                                    n.dtype = native
                                 return t
-                            t._node = n = _new(node_class)
-                            n.next = (a, b)
-                            if keeps:
-                                n.saved = (other if a is not None else None, self if b is not None else None)
-                            n.sequence = next_sequence()
-                            n.shape = made.shape
-                            if native is not FLOAT32:
-                                n.dtype = native
-                            return t
-                    t._node = None
-                    return t
-            elif (kind_of is float or kind_of is int) and (cls is Tensor or cls is Parameter):
-                x = self._array
-                if x.dtype.char in fast_scalar:
-                    if 1 < x.size < LARGE:
-                        made = kernel(x, other)
-                    elif x.size < LARGE:
-                        made = kernel(x, other, out=...)
-                    else:
-                        made = large(kernel, x, other)
-                    t = _new(Tensor)
-                    t._array = made
-                    t._counter = t._node = None
-                    if mode == 0 and self._node is not None and differentiable:
-                        r.record((self, other), t)
-                    return t
-        return general(op, r, (self, other), out)
+                            if input._base is not None or other._base is not None:  # the base may have joined a graph
+                                t._node = None
+                                if input.requires_grad or other.requires_grad:
+                                    r.record((input, other), t)
+                                return t
+                        t._node = None
+                        return t
+                elif (kind_of is float or kind_of is int) and (cls is Tensor or cls is Parameter):
+                    x = input._array
+                    if x.dtype.char in fast_scalar:
+                        if 1 < x.size < LARGE:
+                            made = kernel(x, other)
+                        elif x.size < LARGE:
+                            made = kernel(x, other, out=...)
+                        else:
+                            made = large(kernel, x, other)
+                        t = _new(Tensor)
+                        t._array = made
+                        t._counter = t._node = None
+                        if mode == 0 and differentiable:
+                            a = input._node
+                            if a is not None:
+                                if keeps is None or input._counter is not None:
+                                    r.record((input, other), t)
+                                    return t
+                                t._node = n = _new(node_class)
+                                n.next = (a, None)
+                                if keeps:
+                                    n.saved = (other, input if first_for_first else None)[:kept]
+                                n.sequence = next_sequence()
+                                n.shape = made.shape
+                                if made.dtype is not FLOAT32:
+                                    n.dtype = made.dtype
+                            elif input._base is not None and input.requires_grad:
+                                r.record((input, other), t)
+                        return t
+            return fallback(op, r, (input, other), out)
 
+        return op
+
+    op = make(general)
+    op.operator = make(or_not_implemented)
+    op.operator.__name__ = op.operator.__qualname__ = name
     _dress(op, name, r)
     export(name, op, method=method, toplevel=toplevel, aliases=aliases)
     op.row = r
@@ -331,7 +392,8 @@ def _binary_inplace(name: str, op: Callable, r: Row, kernel: Callable, chars: st
             if done:
                 return value
         check_inplace(self)
-        return store(self, op(alias_of(self), other))
+        before = alias_of(self)
+        return store(self, op(before, other), before)
 
     inplace.__name__, inplace.__qualname__, inplace.__doc__ = name + "_", f"Tensor.{name}_", f"In-place form of {name}."
     for n in (name, *aliases):
@@ -353,4 +415,5 @@ def compare(name: str, c: str, **options: Any) -> Callable:
     return binary(name, c=c, kind="bool", **options)
 
 
-__all__ = ["Pointwise", "unary", "binary", "compare", "promoted", "number", "broadcast_error", "general", "wrap", "_state"]
+__all__ = ["Pointwise", "unary", "binary", "compare", "promoted", "number", "broadcast_error", "general", "wrap",
+           "_state"]

@@ -1,10 +1,15 @@
-"""Pointwise operations, one row each: name, C expression, derivative."""
+"""Pointwise operations of one tensor, one row each: name, C expression (of `a`), derivative.
+
+Operations of several tensors are in arithmetic.py and comparison.py, the rarer functions in special.py.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from .elementwise import binary, compare, unary
+from .elementwise import Pointwise, unary
+from .table import public
 
 
 def conj(x: Any) -> Any:
@@ -14,19 +19,121 @@ def conj(x: Any) -> Any:
     return x.conj() if hasattr(x, "is_complex") and x.is_complex() else x
 
 
+def nothing(grad: Any) -> Any:
+    """The gradient of a function that is flat almost everywhere."""
+    from ..creation import zeros_like
+    return zeros_like(grad)
+
+
+LN2, LN10 = math.log(2.0), math.log(10.0)
+
 # fmt: off
-mul = binary("mul", "a * b", (lambda grad, other: grad * conj(other), lambda grad, self: grad * conj(self)), aliases=("multiply",))
-_add = binary("add", "a + b", (lambda grad: grad, lambda grad: grad))
-_sub = binary("sub", "a - b", (lambda grad: grad, lambda grad: -grad))
-neg = unary("neg", "-a", lambda grad: -grad, kind="same", aliases=("negative",))
+# ---------------------------------------------------------------------------------------- signs and roundings
+neg = unary("neg", "-a", lambda grad: -grad, kind="same", takes="ifc", aliases=("negative",))
+abs_ = unary("abs", "fabs(a)", lambda grad, self: grad * self.sgn(), kind="same", takes="ifc",
+             aliases=("absolute",))
+sign = unary("sign", "(a > 0) - (a < 0)", nothing, kind="same", complex_ok=False)
+floor = unary("floor", "floor(a)", nothing, kind="same", takes="if")
+ceil = unary("ceil", "ceil(a)", nothing, kind="same", takes="if")
+trunc = unary("trunc", "trunc(a)", nothing, kind="same", takes="if", aliases=("fix",))
+frac = unary("frac", "a - trunc(a)", lambda grad: grad, kind="same", takes="f")
+_round = unary("round", "rint(a)", nothing, kind="same", kernel="rint", takes="if")
+signbit = unary("signbit", "signbit(a)", kind="bool", complex_ok=False, inplace=False)
+
+deg2rad = unary("deg2rad", "a * 0.017453292519943295", lambda grad: grad.deg2rad(), takes="bif",
+                node="Deg2RadBackward0")
+rad2deg = unary("rad2deg", "a * 57.29577951308232", lambda grad: grad.rad2deg(), takes="bif", node="Rad2DegBackward0")
+
+# ------------------------------------------------------------------------------------------ powers and logarithms
+square = unary("square", "a * a", lambda grad, self: grad * (2 * conj(self)), kind="same", node="PowBackward0")
+sqrt = unary("sqrt", "sqrt(a)", lambda grad, result: grad / (2 * conj(result)))
+rsqrt = unary("rsqrt", "1 / sqrt(a)", lambda grad, result: -0.5 * grad * conj(result ** 3))
+reciprocal = unary("reciprocal", "1 / a", lambda grad, result: -grad * conj(result * result))
 exp = unary("exp", "exp(a)", lambda grad, result: grad * conj(result))
-tanh = unary("tanh", "tanh(a)", lambda grad, result: grad * conj(1 - result * result))
+exp2 = unary("exp2", "exp2(a)", lambda grad, result: grad * conj(result) * LN2)
+expm1 = unary("expm1", "expm1(a)", lambda grad, result: grad * conj(result + 1))
+log = unary("log", "log(a)", lambda grad, self: grad / conj(self))
+log2 = unary("log2", "log2(a)", lambda grad, self: grad / (conj(self) * LN2))
+log10 = unary("log10", "log10(a)", lambda grad, self: grad / (conj(self) * LN10))
+log1p = unary("log1p", "log1p(a)", lambda grad, self: grad / conj(self + 1))
+sigmoid = unary("sigmoid", "1 / (1 + exp(-a))", lambda grad, result: grad * conj((1 - result) * result))
+
+# -------------------------------------------------------------------------------------- trigonometric, hyperbolic
 sin = unary("sin", "sin(a)", lambda grad, self: grad * conj(self.cos()))
-cos = unary("cos", "cos(a)", lambda grad, self: -grad * conj(self.sin()))
-eq = compare("eq", "a == b")
-from ..tensor import Tensor
-Tensor.__mul__ = Tensor.__rmul__ = mul
-Tensor.__add__ = _add
-Tensor.__sub__ = _sub
-Tensor.__neg__ = neg
-Tensor.__rsub__ = lambda self, other: neg(self) + other
+cos = unary("cos", "cos(a)", lambda grad, self: grad * -conj(self.sin()))
+tan = unary("tan", "tan(a)", lambda grad, result: grad * conj(1 + result * result))
+asin = unary("asin", "asin(a)", lambda grad, self: grad * conj((1 - self * self).rsqrt()), aliases=("arcsin",))
+acos = unary("acos", "acos(a)", lambda grad, self: grad * -conj((1 - self * self).rsqrt()), aliases=("arccos",))
+atan = unary("atan", "atan(a)", lambda grad, self: grad / conj(self * self + 1), aliases=("arctan",))
+sinh = unary("sinh", "sinh(a)", lambda grad, self: grad * conj(self.cosh()))
+cosh = unary("cosh", "cosh(a)", lambda grad, self: grad * conj(self.sinh()))
+tanh = unary("tanh", "tanh(a)", lambda grad, result: grad * conj(1 - result * result))
+asinh = unary("asinh", "asinh(a)", lambda grad, self: grad * conj((self * self + 1).rsqrt()), aliases=("arcsinh",))
+acosh = unary("acosh", "acosh(a)", lambda grad, self: grad * conj((self + 1).rsqrt() * (self - 1).rsqrt()) if
+              self.is_complex() else grad * (self * self - 1).rsqrt(), aliases=("arccosh",))
+atanh = unary("atanh", "atanh(a)", lambda grad, self: grad / conj(1 - self * self), aliases=("arctanh",))
+
+# ------------------------------------------------------------------------------------------------- what a value is
+isnan = unary("isnan", "isnan(a)", kind="bool", inplace=False)
+isinf = unary("isinf", "isinf(a)", kind="bool", inplace=False)
+isfinite = unary("isfinite", "isfinite(a)", kind="bool", inplace=False)
+logical_not = unary("logical_not", "!a", kind="bool")
+bitwise_not = unary("bitwise_not", "~a", kind="same", takes="bi", fast="?bBhHiIlLqQ")
+
+# --------------------------------------------------------------------------------------------------- activations
+relu = unary("relu", "a > 0 ? a : 0", lambda grad, result: threshold_backward(grad, result, 0), kind="same",
+             takes="if")
+# fmt: on
+threshold_backward = Pointwise("threshold_backward", "grad self threshold", kind="same", plain="threshold",
+                               c="b <= c ? 0 : a", backward=dict(
+                                   grad=lambda grad, self, threshold: threshold_backward(grad, self, threshold),
+                                   self=nothing))
+where_row = Pointwise("where", "condition self other", kind="same", plain="condition", c="a ? b : c", halves=True,
+                      backward=dict(self=lambda grad, condition: where_row(condition, grad, 0),
+                                    other=lambda grad, condition: where_row(condition, 0, grad)))
+
+
+def masked(grad: Any, keep: Any) -> Any:
+    """grad where `keep` holds and zero elsewhere (a product would turn inf into nan)."""
+    return where_row(keep, grad, 0)
+
+
+round_decimals = Pointwise("round_decimals", "self decimals", kind="same", plain="decimals", takes="f",
+                           node="RoundBackward1", backward=dict(self=nothing))
+
+
+@public(name="round", inplace=True)
+def round_(input: Any, *, decimals: int = 0) -> Any:
+    """The nearest whole number, halves to even; with `decimals`, that many digits after the point."""
+    return _round(input) if decimals == 0 else round_decimals(input, decimals)
+
+
+@public
+def positive(input: Any) -> Any:
+    """+input: the tensor itself."""
+    if input.dtype.name == "bool":
+        raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
+    return input
+
+
+def isposinf(input: Any) -> Any:
+    return _infinity(input, float("inf"))
+
+
+def isneginf(input: Any) -> Any:
+    return _infinity(input, float("-inf"))
+
+
+def _infinity(input: Any, which: float) -> Any:
+    if input.is_complex():
+        raise RuntimeError("isposinf and isneginf do not support complex inputs")
+    if not input.is_floating_point():
+        from ..creation import zeros_like
+        from ..dtypes import bool_
+        return zeros_like(input, dtype=bool_)
+    return input == which
+
+
+public(isposinf)
+public(isneginf)
+

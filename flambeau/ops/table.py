@@ -5,8 +5,8 @@ records a node. The names of a derivative's arguments say what is kept for the b
 
     row("mv", "self vec", backward=dict(self=lambda grad, vec: grad.outer(vec.conj()), ...))
 
-`grad` (`grads` where there are several outputs) is what came in; the name of an argument saves that argument, `x_shape`
-and `x_dtype` only its shape or dtype; `result` (`result0`, `result1`...) saves an output. Formulas are written with
+`grad` (`grads` where there are several outputs) is what came in; the name of an argument saves that argument, `x_shape`,
+`x_dtype` and `x_strides` (in bytes) only that much of it; `result` (`result0`, `result1`...) saves an output. Formulas are written with
 tensor operations, so higher derivatives follow by themselves; the engine sums over broadcast dimensions and casts.
 
 `public` turns a Python function over tensors into `flambeau.name`, `Tensor.name`, `Tensor.name_` and `out=`.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from sys import getrefcount
 from typing import Any
 
 from .. import overrides as _overrides
@@ -23,7 +24,7 @@ from ..autograd import state as _state
 from ..autograd.node import (FLOAT32, Edge, Node, Packed, SavedOutput, VersionCounter, freed_error, modified_error,
                              next_sequence, version_of)
 from ..autograd.state import state
-from ..autograd.views import MULTI_OUTPUT, check_inplace, edge_of, mark_view, set_history, written
+from ..autograd.views import MULTI_OUTPUT, check_creation, check_inplace, edge_of, mark_view, set_history, written
 from ..backends import registry
 from ..backends.cpu.table import KERNELS
 from ..dtypes import GRAD_NUMS, can_cast
@@ -35,6 +36,7 @@ _asarray = registry.cpu.asarray
 ROWS: dict[str, Row] = {}
 FUNCTIONS: dict[str, Any] = {}  # what becomes flambeau.<name>
 NO_RECORD = _state.NO_GRAD | _state.INFERENCE
+_HELD_BY_CALLERS = 3  # references to an alias that nobody saved: the in-place method's, store's and getrefcount's own
 _SLOW_RECORD = _state.SAVED_HOOKS | _state.ANOMALY
 
 
@@ -54,9 +56,16 @@ class Row:
         self.backward = backward or {}
         self.slots, self.formulas = _plan(self.args, self.backward)
         self.outputs_saved = tuple(s.startswith("result") for s in self.slots)
-        self.node = type(node or node_name(name), (RowNode,), {"row": self, "__module__": __name__}) if backward else None
+        self.node = self._node_class(node or node_name(name)) if backward else None
         self.cpu = KERNELS.get(self.kernel)
         ROWS[name] = self
+
+    def _node_class(self, name: str) -> type:
+        members: dict[str, Any] = {"row": self, "__module__": __name__}
+        lean = _lean_apply(self.args, self.slots, self.formulas)
+        if lean is not None:
+            members["apply"] = lean
+        return type(name, (RowNode,), members)
 
     def __call__(self, *args: Any) -> Any:
         arrays = []
@@ -86,6 +95,8 @@ class Row:
             if self.view:
                 for r in results:
                     mark_view(r, args[0], MULTI_OUTPUT)
+                    if args[0]._view_fn is not None:
+                        _chain_view(self, args, r)
         else:
             results = wrap(made if type(made) is ndarray else _array(made))
             if self.view:
@@ -157,7 +168,7 @@ class Row:
         value = args[self.args.index(source)]
         if what == "shape":
             return value.shape if isinstance(value, Tensor) else tuple([t.shape for t in value])
-        return value.dtype
+        return value._array.strides if what == "strides" else value.dtype
 
     def __repr__(self) -> str:
         return f"<row {self.name}({', '.join(self.args)})>"
@@ -169,7 +180,11 @@ _SEQUENCES = (list, tuple)
 def _chain_view(row: Row, args: tuple[Any, ...], view: Tensor) -> None:
     """A view of a view that as_strided cannot express: replayed through both."""
     first, rest = args[0]._view_fn, args[1:]
-    view._view_fn = lambda base: row(first(base), *rest)
+    if view._array.dtype is args[0]._array.dtype:
+        size, stride, offset = view.size(), view.stride(), view.storage_offset()
+        view._view_fn = lambda base: first(base).as_strided(size, stride, offset)
+    else:
+        view._view_fn = lambda base: row(first(base), *rest)
 
 
 def row(name: str, args: str, **options: Any) -> Row:
@@ -188,7 +203,7 @@ def _plan(args: tuple[str, ...], backward: dict[str, Callable]):
                 picks.append(name)
                 continue
             known = name in args or name == "needs" or name.startswith("result") or (
-                name.rpartition("_")[2] in ("shape", "dtype") and name.rpartition("_")[0] in args)
+                name.rpartition("_")[2] in ("shape", "dtype", "strides") and name.rpartition("_")[0] in args)
             if not known:
                 raise TypeError(f"derivative of {target}: unknown name {name!r} (arguments: {', '.join(args)})")
             if name not in slots:
@@ -199,8 +214,9 @@ def _plan(args: tuple[str, ...], backward: dict[str, Callable]):
 
 
 def node_name(name: str) -> str:
-    """add -> AddBackward0, log_softmax -> LogSoftmaxBackward0."""
-    return "".join(part[:1].upper() + part[1:] for part in name.strip("_").split("_")) + "Backward0"
+    """add -> AddBackward0, log_softmax -> LogSoftmaxBackward0, log1p -> Log1PBackward0."""
+    letters = [c.upper() if i == 0 or name[i - 1] in "_0123456789" else c for i, c in enumerate(name)]
+    return "".join(letters).replace("_", "") + "Backward0"
 
 
 def _array(value: Any) -> Any:
@@ -282,6 +298,9 @@ class SavedList:
         for t, version in zip(self.tensors, self.versions):
             if isinstance(t, Tensor) and version_of(t) != version:
                 raise modified_error(node, t, t._array, version, version_of(t), t._counter)
+        if Packed in map(type, self.tensors):
+            from ..autograd.saved_tensors import unpack as unpack_hooked
+            return tuple([unpack_hooked(t, node) if t.__class__ is Packed else t for t in self.tensors])
         return self.tensors
 
 
@@ -314,11 +333,60 @@ def unpack_output(node: Node, v: SavedOutput) -> Tensor:
         raise modified_error(node, holder, v.array, v.version, v.counter.value, v.counter)
     tensor = wrap(v.array)
     tensor._counter = v.counter
+    if node.holder is not None:
+        return tensor if state.mode & NO_RECORD else node.holder.saved_output(tensor)
     if node.outputs is None:
         tensor._node = node
     elif v.array.dtype.num in GRAD_NUMS and v.nr not in node.row.constant:
         tensor._node = Edge(node, v.nr)
     return tensor
+
+
+def _lean_apply(args: tuple[str, ...], slots: tuple[str, ...], formulas: list[Any]) -> Callable | None:
+    """`apply` without loops, for the most frequent rows: one or two arguments whose formulas take grad and one slot."""
+    takes = {index: (formula, picks[1:]) for index, formula, picks in formulas}
+    if len(args) > 2 or any(picks[:1] != ("grad",) or len(picks) > 2 or picks[1:] == ("grad",) for _, _, picks in formulas):
+        return None
+
+    def one(formula: Callable, picks: tuple[int, ...]) -> Callable:
+        if not picks:
+            return lambda node, saved, grad: formula(grad)
+        slot = picks[0]
+
+        def fetch(node, saved, grad):
+            value = saved[slot]
+            if value.__class__ is not Tensor or value._counter is not None:
+                value = unpack(node, slot)
+            return formula(grad, value)
+
+        return fetch
+
+    if len(args) == 1:
+        only = one(*takes[0])
+
+        def apply(self, grad):
+            saved = self.saved
+            if self.outputs is not None or self.spans is not None:
+                return RowNode.apply(self, grad)
+            if saved is None:
+                raise freed_error(self)
+            return (only(self, saved, grad),)
+
+        return apply
+    if 0 not in takes or 1 not in takes:
+        return None
+    first, second = one(*takes[0]), one(*takes[1])
+
+    def apply(self, grad):
+        saved = self.saved
+        if self.outputs is not None or self.spans is not None:
+            return RowNode.apply(self, grad)
+        if saved is None:
+            raise freed_error(self)
+        a, b = self.next
+        return (None if a is None else first(self, saved, grad), None if b is None else second(self, saved, grad))
+
+    return apply
 
 
 class RowNode(Node):
@@ -360,6 +428,17 @@ class RowNode(Node):
                 results.extend(made[index] if index in made else [None] * count)
         return [r if e is not None else None for r, e in zip(results, self.next)]
 
+    @property
+    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
+        """As in PyTorch only the arguments that can have a gradient count."""
+        pairs, at = [], 0
+        for index, name in enumerate(self.row.args):
+            count = 1 if self.spans is None else self.spans.get(index, 1)
+            if name in self.row.backward:
+                pairs += [(e.node, e.nr) if e.__class__ is Edge else (e, 0) for e in self.next[at:at + count]]
+            at += count
+        return tuple(pairs)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_saved_"):
             return self._saved_value(name[7:])
@@ -370,7 +449,8 @@ class RowNode(Node):
 
     def _slot_number(self, slot: str, asked: str) -> int:
         slot = {"sizes": "shape"}.get(slot, slot)
-        for candidate in (slot, slot.replace("_sym_sizes", "_shape"), slot.replace("_sizes", "_shape")):
+        output = {"values": "result0", "indices": "result1", "min": "result0", "max": "result1"}.get(slot, slot)
+        for candidate in (slot, slot.replace("_sym_sizes", "_shape"), slot.replace("_sizes", "_shape"), output):
             if candidate in self.row.slots:
                 return self.row.slots.index(candidate)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{asked}'")
@@ -403,7 +483,13 @@ def public(function: Callable | None = None, *, method: bool = True, toplevel: b
             target = kwargs.pop("out")
             if target is not None:
                 return write_out(name, target, function(*args, **kwargs), args, kwargs)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except (TypeError, AttributeError):  # perhaps a tensor-like object of a foreign class
+            done, value = _overrides.late(wrapper, args, kwargs)
+            if done:
+                return value
+            raise
 
     functools.update_wrapper(wrapper, function)
     wrapper.__name__ = name
@@ -435,7 +521,7 @@ def alias_of(tensor: Tensor) -> Tensor:
     if tensor._counter is None:
         tensor._counter = VersionCounter()
     other = wrap(tensor._array)
-    other._node = edge_of(tensor)
+    other._node = None if state.mode & NO_RECORD else edge_of(tensor)
     other._counter = tensor._counter
     other._inference = tensor._inference
     if tensor._tangent is not None:
@@ -452,7 +538,8 @@ def make_inplace(name: str, function: Callable) -> Callable:
             if done:
                 return value
         check_inplace(self)
-        return store(self, function(alias_of(self), *args, **kwargs))
+        before = alias_of(self)
+        return store(self, function(before, *args, **kwargs), before)
 
     functools.update_wrapper(inplace, function)
     inplace.__name__ = name + "_"
@@ -460,8 +547,11 @@ def make_inplace(name: str, function: Callable) -> Callable:
     return inplace
 
 
-def store(target: Tensor, result: Tensor) -> Tensor:
-    """Gives an existing tensor the value and the history of a result."""
+def store(target: Tensor, result: Tensor, before: Tensor | None = None) -> Tensor:
+    """Gives an existing tensor the value and the history of a result.
+
+    before: the alias that the result was computed from; if a node saved it, it gets a copy of the old value.
+    """
     array, made = target._array, result._array
     check_writable(target)
     if made.shape != array.shape:
@@ -469,9 +559,13 @@ def store(target: Tensor, result: Tensor) -> Tensor:
     if made.dtype is not array.dtype and not can_cast(result.dtype, target.dtype):
         raise RuntimeError(f"result type {_type_word(result.dtype)} can't be cast to the desired output type "
                            f"{_type_word(target.dtype)}")
+    mode = state.mode
+    if target._base is not None and result._node is not None and not mode & NO_RECORD:
+        check_creation(target)
+    if before is not None and result._node is not None and getrefcount(before) > _HELD_BY_CALLERS:
+        before._array, before._counter = registry.backend_of(array).copy_with_layout(array, array), None
     registry.backend_of(array).write(array, made)
     written(target)
-    mode = state.mode
     if not mode & NO_RECORD:
         edge = result._node
         if edge is not None:
@@ -481,7 +575,8 @@ def store(target: Tensor, result: Tensor) -> Tensor:
         elif target._node is not None and target._base is None:
             target._node = None
     if mode & _state.FORWARD_AD:
-        target._tangent = result._tangent
+        from ..autograd.forward_mode import store_tangent
+        store_tangent(target, result)
     return target
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from . import arrays, memory
+from . import arrays, creation, memory
 from .table import KERNELS  # noqa: F401
 
 ARRAY = np.ndarray
@@ -18,9 +18,17 @@ storage_offset = arrays.storage_offset
 address = arrays.address
 Storage = arrays.Storage
 as_strided = arrays.as_strided
-empty = memory.empty
-empty_strided = arrays.empty_strided
+empty, zeros, full, copy = creation.empty, creation.zeros, creation.full, creation.copy
+empty_strided, like, ordered = creation.empty_strided, creation.like, creation.ordered
+arange, linspace, logspace, eye = creation.arange, creation.linspace, creation.logspace, creation.eye
+check_bytes = creation.check_bytes
 empty_like = memory.like
+is_contiguous = arrays.is_contiguous
+over_bytes = arrays.over_bytes
+storage_bytes = arrays.storage_bytes
+resized = arrays.resized
+to_shared = arrays.to_shared
+is_shared = arrays.is_shared
 asarray = np.asarray
 
 
@@ -40,7 +48,19 @@ def copy_with_layout(source: Any, like: Any) -> Any:
 
 def write(target: Any, source: Any) -> None:
     """target[...] = source, casting as asked; source may overlap target."""
-    np.copyto(target, source, casting="unsafe")
+    arrays.cast_into(target, source)
+
+
+def fill(target: Any, value: Any) -> None:
+    target.fill(creation.number(value, target.dtype))
+
+
+def from_cpu(array: Any) -> Any:
+    return array
+
+
+def to_cpu(array: Any) -> Any:
+    return array
 
 
 def call(name: str, args: tuple[Any, ...]) -> Any:

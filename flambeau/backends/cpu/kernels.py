@@ -1,3 +1,3 @@
 """Imports every module of kernels, which fills the table."""
 
-from . import indexing, matmul, pointwise, reductions, scans, shape, sorting  # noqa: F401
+from . import indexing, matmul, pointwise, reductions, scans, shape, sorting, special  # noqa: F401

@@ -369,9 +369,10 @@ def lu_solve(lu, pivots, b, left=True, adjoint=False):
         return out
 
 
-def solve_ex(a, b, left=True):
+def solve_ex(a, b, left=True, vector=None):
     """(X, LU, pivots, info); ``b`` may be a vector as torch.linalg.solve reads it."""
-    vector = _is_vector_rhs(a, b)
+    if vector is None:
+        vector = _is_vector_rhs(a, b)
     if vector and not left:
         raise RuntimeError("linalg.solve: Vector broadcasting of the left hand side is "
                            "not supported for left=False. In this case linalg.solve is "
@@ -434,7 +435,7 @@ def slogdet(a):
         if np.iscomplexobj(a):
             unit = np.where(mag == 0, 0, d / np.where(mag == 0, 1, mag))
         else:
-            unit = np.sign(d)
+            unit = np.where(np.isnan(d), 0, np.sign(d)).astype(d.dtype)
         sign = np.asarray(np.prod(unit, axis=-1) * parity, a.dtype)
         return sign, np.asarray(np.log(mag).sum(-1), mag.dtype)
 
@@ -597,15 +598,15 @@ def eigvalsh(a, uplo="L"):
     if a.size == 0:
         return np.zeros(a.shape[:-1], _real_dtype(a.dtype))
     ok = _triangle_finite(a, uplo)
-    every = ok.all()
-    src = a if every else np.where(ok[..., None, None], a, 0)
+    if not ok.all():
+        raise _failure("eig", "linalg.eigh", 1, int((~ok).argmax()) if a.ndim > 2 else None)
     with np.errstate(all="ignore"):
         try:
-            w = np.linalg.eigvalsh(src, UPLO=uplo)
+            w = np.linalg.eigvalsh(a, UPLO=uplo)
         except np.linalg.LinAlgError:
             raise _failure("eig", "linalg.eigh", a.shape[-1] - 1,
                            0 if a.ndim > 2 else None) from None
-    return w if every else np.where(ok[..., None], w, np.nan).astype(w.dtype)
+    return w
 
 
 def _eig_input(a, name):
@@ -1059,3 +1060,54 @@ def cdist(x1, x2, p=2.0, compute_mode=0):
                 part = (gap ** x1.dtype.type(p)).sum(-1) ** x1.dtype.type(1 / p)
             out[..., i:i + block, :] = part
     return out
+
+
+# --------------------------------------------------------------------------
+# what the derivatives ask for
+# --------------------------------------------------------------------------
+
+def det_lu(a):
+    """(det, LU, pivots); a real matrix is factored transposed, as in ``det``."""
+    lu, pivots, _ = lu_factor_ex(a if np.iscomplexobj(a) else a.swapaxes(-1, -2))
+    with np.errstate(all="ignore"):
+        value = np.prod(_diag(lu), axis=-1) * _parity(pivots).astype(a.dtype)
+    return np.asarray(value, a.dtype), lu, pivots
+
+
+def slogdet_lu(a):
+    """(sign, logabsdet, LU, pivots), factored as in ``det_lu``."""
+    lu, pivots, _ = lu_factor_ex(a if np.iscomplexobj(a) else a.swapaxes(-1, -2))
+    d, parity = _diag(lu), _parity(pivots).astype(a.dtype)
+    with np.errstate(all="ignore"):
+        mag = np.abs(d)
+        if np.iscomplexobj(a):
+            unit = np.where(mag == 0, 0, d / np.where(mag == 0, 1, mag))
+        else:
+            unit = np.where(np.isnan(d), 0, np.sign(d)).astype(d.dtype)
+        sign = np.asarray(np.prod(unit, axis=-1) * parity, a.dtype)
+        return sign, np.asarray(np.log(mag).sum(-1), mag.dtype), lu, pivots
+
+
+def lu(a, pivot=True):
+    """(P, L, U)."""
+    factors, pivots, _ = lu_factor_ex(a, pivot)
+    return lu_unpack(factors, pivots)
+
+
+def pinv(a, atol, rtol, hermitian):
+    """Pseudo-inverse; singular values up to max(atol, rtol * largest) count as zero."""
+    m, n = a.shape[-2:]
+    if a.size == 0:
+        return np.zeros(a.shape[:-2] + (n, m), a.dtype)
+    if hermitian:
+        values, vectors = eigh(a)
+        size = np.abs(values)
+        left, right = vectors, _h(vectors)
+    else:
+        u, values, vh = svd(a, False)
+        size, left, right = values, _h(vh), _h(u)
+    cut = np.maximum(atol[..., None], rtol[..., None] * size.max(-1, keepdims=True)).astype(size.dtype)
+    keep = size > cut
+    with np.errstate(all="ignore"):
+        inverse = np.where(keep, 1 / np.where(keep, values, 1), 0).astype(values.dtype)
+    return (left * inverse[..., None, :]) @ right

@@ -20,13 +20,18 @@ _held = 0
 _lock = threading.RLock()
 
 
+class Pages(ndarray):
+    """The bytes of a pooled buffer. A type of its own, so that NumPy does not skip over the `Block` in front of it when
+    it shortens an array's chain of bases (it only skips between arrays of one type)."""
+
+
 class Block(ndarray):
-    """The owner of a pooled buffer; dies when no array uses it any more."""
+    """What arrays over a pooled buffer keep alive; dies when no array uses the buffer any more."""
 
     def __del__(self):
         global _held
         base = self.base
-        if base is None or type(base) is not ndarray:  # a slice or copy made by NumPy, not the owner
+        if type(base) is not Pages:  # a slice or copy made by NumPy, not the block itself
             return
         size = base.nbytes
         with _lock:
@@ -60,16 +65,18 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> ndarray:
             raw = None
     if raw is None:
         raw = _allocate(size)
-    return ndarray(shape, dtype, buffer=raw.view(Block))
+    block = raw.view(Block)
+    block.used = nbytes
+    return ndarray(shape, dtype, buffer=block)
 
 
 def _allocate(size: int) -> ndarray:
     try:
-        return np.empty(size, np.uint8)
+        return Pages(size, np.uint8)
     except MemoryError:
         release_cached()
     try:
-        return np.empty(size, np.uint8)
+        return Pages(size, np.uint8)
     except MemoryError:
         raise RuntimeError(f"not enough memory: you tried to allocate {size} bytes.") from None
 
@@ -86,22 +93,27 @@ def cached_bytes() -> int:
     return _held
 
 
-def like(x: ndarray) -> ndarray:
-    """Uninitialised memory of x's shape, dtype and, where x is dense, its order of dimensions."""
-    if x.flags.c_contiguous or x.ndim < 2:
-        return empty(x.shape, x.dtype)
-    order = dense_order(x)
-    if order is None:
-        return empty(x.shape, x.dtype)
-    out = empty(tuple(x.shape[i] for i in order), x.dtype)
-    inverse = [0] * x.ndim
-    for position, i in enumerate(order):
-        inverse[i] = position
-    return out.transpose(inverse)
+def like(x: ndarray, dtype: np.dtype | None = None) -> ndarray:
+    """Uninitialised memory of x's shape and dtype, and of its strides; where x has holes or overlaps, of its order of
+    dimensions."""
+    dtype = dtype or x.dtype
+    shape = x.shape
+    if len(shape) < 2 or x.flags.c_contiguous and 1 not in shape and x.size:
+        return empty(shape, dtype)
+    if not x.size and not any(x.strides):
+        return empty(shape, dtype)
+    if dense_order(x) is None:
+        steps = dense_strides(shape, x.strides)
+    else:
+        steps = [s // x.itemsize for s in x.strides]
+    flat = empty((x.size,), dtype)
+    return ndarray(shape, dtype, flat, 0, [s * dtype.itemsize for s in steps])
 
 
 def dense_order(x: ndarray) -> list[int] | None:
     """The order of dimensions that makes x contiguous, or None when it has holes or overlaps."""
+    if x.flags.c_contiguous:
+        return list(range(x.ndim))
     order = sorted(range(x.ndim), key=lambda i: (-x.strides[i], -x.shape[i] if x.strides[i] else 0))
     expected = x.itemsize
     for i in reversed(order):
@@ -113,8 +125,34 @@ def dense_order(x: ndarray) -> list[int] | None:
     return order
 
 
-def owner(x: ndarray):
-    """The object at the end of x's chain of bases: what holds the memory."""
-    while type(x) is ndarray and x.base is not None:
-        x = x.base
-    return x
+def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
+    """Strides (in elements) without holes that keep the order of dimensions which `strides` has.
+
+    Dimensions of stride 0 stay where they are; of two with one stride the longer goes outside, as in PyTorch.
+    """
+    order = list(range(len(shape)))[::-1]  # fastest first
+    for i in range(1, len(order)):
+        at = i
+        for j in range(i - 1, -1, -1):
+            a, b = order[j], order[at]
+            if not strides[a] or not strides[b]:
+                continue
+            if strides[a] > strides[b] or strides[a] == strides[b] and shape[a] > shape[b]:
+                order[j], order[at] = b, a
+                at = j
+            elif strides[a] < strides[b]:
+                break
+    out, step = [0] * len(shape), 1
+    for i in order:
+        out[i] = step
+        if shape[i] > 1:
+            step *= shape[i]
+    return out
+
+
+def owner(x: ndarray) -> ndarray:
+    """The array at the end of x's chain of bases (or the block of pooled memory): what stands for x's storage."""
+    base = x.base
+    while type(base) is ndarray:
+        x, base = base, base.base
+    return base if isinstance(base, Block) else x

@@ -1138,3 +1138,36 @@ def dirichlet(engine, alpha):
     gamma = values.reshape(alpha.shape)
     out = _cast(gamma / np.cumsum(gamma, axis=-1)[..., -1:], dtype)
     return np.clip(out, dtype.type(_tiny(dtype)), np.nextafter(dtype.type(1), dtype.type(0)))
+
+
+# -- filling arrays that exist ---------------------------------------------------------------------
+
+
+def fill(x, draw, *args, **options):
+    """Writes draws into an array in the order of its memory: the slowest dimension first, whatever its number."""
+    if x.flags.c_contiguous or x.ndim < 2:
+        x[...] = draw(x.shape, x.dtype, *args, **options)
+        return
+    order = sorted(range(x.ndim), key=lambda i: -x.strides[i])
+    y = x.transpose(order)
+    args = tuple(a.transpose(order) if isinstance(a, np.ndarray) else a for a in args)
+    y[...] = draw(y.shape, x.dtype, *args, **options)
+
+
+def spread(x, shape):
+    """x broadcast to a shape."""
+    return np.broadcast_to(x, shape)
+
+
+def multinomial_problem(weights):
+    """What is wrong with these weights, or None."""
+    w = weights.astype(np.float64, copy=False)
+    if not (np.isfinite(w).all() and (w >= 0).all()):
+        return "probability tensor contains either `inf`, `nan` or element < 0"
+    if not (w.sum(-1) > 0).all():
+        return "invalid multinomial distribution (sum of probabilities <= 0)"
+    return None
+
+
+def any_negative(x):
+    return bool((x < 0).any())

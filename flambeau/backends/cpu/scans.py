@@ -1,1 +1,233 @@
-"""CPU kernels: scans."""
+"""Running sums, products and extremes along an axis; softmax and its derivatives."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy import ndarray
+
+from . import memory
+from .parallel import SPLIT, split
+from .reductions import FLOAT32, FLOAT64, INT64, NARROW, narrow, tame, wide
+from .table import kernel
+
+# Elements of a block: small enough to stay in a core's cache from one step to the next, large enough that the threads
+# seldom meet at the interpreter lock.
+_CACHED = 1 << 17
+
+
+# -------------------------------------------------------------------------------------------------- running
+def _wanted(x: ndarray, dtype: np.dtype | None) -> np.dtype:
+    return dtype or (INT64 if x.dtype.kind in "iub" else x.dtype)
+
+
+@kernel
+def cumsum(x: ndarray, axis: int, dtype: np.dtype | None = None) -> ndarray:
+    return _accumulated(x, axis, _wanted(x, dtype), np.add)
+
+
+@kernel
+def cumprod(x: ndarray, axis: int, dtype: np.dtype | None = None) -> ndarray:
+    return _accumulated(x, axis, _wanted(x, dtype), np.multiply)
+
+
+def _accumulated(x: ndarray, axis: int, dtype: np.dtype, step: np.ufunc) -> ndarray:
+    """One element after the other; narrow floats in float64, rounded at the end, as PyTorch does."""
+    if not x.ndim:
+        return x.astype(dtype)
+    if dtype.kind == "b":
+        return step.accumulate(x.astype(dtype), axis=axis)
+    narrow_float = dtype.num == FLOAT32.num or dtype.num in NARROW
+    exact = FLOAT64 if narrow_float else dtype
+    if narrow_float:
+        x = x.astype(dtype, copy=False)
+        x = wide(x)
+    outer, n, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1:])
+    out = memory.empty(x.shape, dtype)
+    if not out.size:
+        return out
+    source, target = np.ascontiguousarray(x).reshape(outer, n, inner), out.reshape(outer, n, inner)
+    if inner >= 128:  # across memory: whole rows at a time
+        for i in range(outer):
+            total = source[i, 0].astype(exact)
+            target[i, 0] = total
+            for k in range(1, n):
+                step(total, source[i, k], out=total)
+                target[i, k] = total
+        return out
+    block = max(1, (_CACHED >> 3) // (n * inner))
+
+    def share(start: int, stop: int) -> None:
+        for i in range(start, stop, block):
+            j = min(i + block, stop)
+            piece = source[i:j].astype(exact)
+            step.accumulate(piece, axis=1, out=piece)
+            target[i:j] = piece
+
+    if out.size >= SPLIT // 2:
+        split(outer, share)
+    else:
+        share(0, outer)
+    return out
+
+
+def _running(x: ndarray, axis: int, extreme: np.ufunc, reaches: np.ufunc) -> tuple[ndarray, ndarray]:
+    """Running extreme and the last place so far where it was reached; NaN stays once met."""
+    if not x.ndim:
+        return x.copy(), np.zeros((), INT64)
+    a = wide(x)
+    values = extreme.accumulate(a, axis=axis)
+    if not a.size:
+        return values.astype(x.dtype, copy=False), np.zeros(x.shape, INT64)
+    before = np.moveaxis(values, axis, -1)
+    now = np.moveaxis(a, axis, -1)
+    hit = np.ones(now.shape, bool)
+    if now.shape[-1] > 1:
+        hit[..., 1:] = reaches(now[..., 1:], before[..., :-1])
+        if now.dtype.kind == "f":
+            hit[..., 1:] |= np.isnan(now[..., 1:])
+    place = np.where(hit, np.arange(now.shape[-1]), 0)
+    index = np.maximum.accumulate(place, axis=-1)
+    return values.astype(x.dtype, copy=False), np.ascontiguousarray(np.moveaxis(index, -1, axis))
+
+
+@kernel
+def cummax(x: ndarray, axis: int) -> tuple[ndarray, ndarray]:
+    return _running(x, axis, np.maximum, np.greater_equal)
+
+
+@kernel
+def cummin(x: ndarray, axis: int) -> tuple[ndarray, ndarray]:
+    return _running(x, axis, np.minimum, np.less_equal)
+
+
+@kernel
+def logcumsumexp(x: ndarray, axis: int) -> ndarray:
+    if not x.ndim:
+        return x.copy()
+    a = wide(x)
+    if a.dtype.kind == "c":
+        return _complex_logcumsumexp(a, axis)
+    exact = a.astype(FLOAT64)
+    return np.logaddexp.accumulate(exact, axis=axis).astype(x.dtype)
+
+
+def _complex_logcumsumexp(x: ndarray, axis: int) -> ndarray:
+    """log(exp(a) + exp(b)) step by step, with the larger real part taken out first."""
+    steps = np.moveaxis(x, axis, 0).astype(np.complex128)
+    out = np.empty_like(steps)
+    if len(steps):
+        out[0] = steps[0]
+    for i in range(1, len(steps)):
+        a, b = out[i - 1], steps[i]
+        swap = b.real > a.real
+        high, low = np.where(swap, b, a), np.where(swap, a, b)
+        nothing = np.isneginf(high.real)
+        with np.errstate(all="ignore"):
+            joined = high + np.log1p(np.exp(low - high))
+        out[i] = np.where(nothing, high, joined)
+    return np.ascontiguousarray(np.moveaxis(out, 0, axis)).astype(x.dtype)
+
+
+# -------------------------------------------------------------------------------------------------- softmax
+
+
+def _blocks(x: ndarray, axis: int, work, *others: ndarray) -> ndarray:
+    """work(out, x, *others) on pieces (outer, n, inner) with the axis in the middle, shared among the cores."""
+    shape = x.shape
+    outer, n, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:])
+    parts = [np.ascontiguousarray(a).reshape(outer, n, inner) for a in (x, *others)]
+    out = memory.empty((outer, n, inner), x.dtype)
+    if outer < 2 or out.size <= _CACHED:
+        work(out, *parts)
+    else:
+        step = max(1, _CACHED // (n * inner))
+
+        def share(start: int, stop: int) -> None:
+            for i in range(start, stop, step):
+                j = min(i + step, stop)
+                work(out[i:j], *[p[i:j] for p in parts])
+
+        split(outer, share)
+    return out.reshape(shape)
+
+
+def _totals(x: ndarray) -> ndarray:
+    """Sums over the middle of (outer, n, inner), kept as a dimension of one; BLAS's threads would collide with ours."""
+    if x.shape[2] == 1 and x.flags.c_contiguous:
+        return np.add.reduce(x.reshape(x.shape[:2]), axis=1)[:, None, None]
+    return np.add.reduce(x, axis=1, keepdims=True)
+
+
+def _softmax(out: ndarray, x: ndarray) -> None:
+    if tame(x):
+        np.exp(x, out=out)
+    else:
+        np.subtract(x, x.max(axis=1, keepdims=True), out=out)
+        np.exp(out, out=out)
+    np.divide(out, _totals(out), out=out)
+
+
+def _log_softmax(out: ndarray, x: ndarray) -> None:
+    if not tame(x):
+        np.subtract(x, x.max(axis=1, keepdims=True), out=out)
+        np.subtract(out, np.log(_totals(np.exp(out))), out=out)
+        return
+    np.exp(x, out=out)
+    exact = np.log(_totals(out).astype(FLOAT64))
+    high = exact.astype(x.dtype)  # in two parts: x - log(...) is then rounded once
+    np.subtract(x, high, out=out)
+    if x.dtype is FLOAT32:
+        np.subtract(out, (exact - high).astype(FLOAT32), out=out)
+
+
+@kernel
+def softmax(x: ndarray, axis: int, dtype: np.dtype | None = None) -> ndarray:
+    return _normalised(x, axis, dtype, _softmax, 1)
+
+
+@kernel
+def log_softmax(x: ndarray, axis: int, dtype: np.dtype | None = None) -> ndarray:
+    return _normalised(x, axis, dtype, _log_softmax, 0)
+
+
+def _normalised(x: ndarray, axis: int, dtype: np.dtype | None, work, alone: float) -> ndarray:
+    if dtype is not None and x.dtype.num != dtype.num:
+        x = x.astype(dtype)
+    a = wide(x)
+    if not a.ndim:
+        return np.asarray(a - a + alone).astype(x.dtype)
+    if not a.size:
+        return np.empty(x.shape, x.dtype)
+    return narrow(_blocks(a, axis, work), x.dtype)
+
+
+def _softmax_grad(out: ndarray, result: ndarray, grad: ndarray) -> None:
+    np.multiply(grad, result, out=out)
+    np.subtract(out, result * _totals(out), out=out)
+
+
+def _log_softmax_grad(out: ndarray, result: ndarray, grad: ndarray) -> None:
+    np.exp(result, out=out)
+    np.multiply(out, _totals(grad), out=out)
+    np.subtract(grad, out, out=out)
+
+
+@kernel
+def softmax_backward(grad: ndarray, result: ndarray, axis: int) -> ndarray:
+    return _derived(grad, result, axis, _softmax_grad)
+
+
+@kernel
+def log_softmax_backward(grad: ndarray, result: ndarray, axis: int) -> ndarray:
+    return _derived(grad, result, axis, _log_softmax_grad)
+
+
+def _derived(grad: ndarray, result: ndarray, axis: int, work) -> ndarray:
+    if not result.size:
+        return np.empty(result.shape, grad.dtype)
+    g, r = wide(grad), wide(result)
+    if not r.ndim:
+        return np.zeros((), grad.dtype)
+    return narrow(_blocks(r, axis, work, np.broadcast_to(g, r.shape)), grad.dtype)

@@ -12,11 +12,12 @@ from fractions import Fraction
 import numpy as np
 
 from . import special_tables as T
-from .special_bessel import *  # noqa: F401,F403
+from .special_bessel import *  # noqa: F403
 from .special_bessel import __all__ as _bessel_names
 from .special_common import BLOCK, _blocked, binary, fill, poly, quiet, unary
-from .special_polynomials import *  # noqa: F401,F403
+from .special_polynomials import *  # noqa: F403
 from .special_polynomials import __all__ as _polynomial_names
+from .table import add
 
 __all__ = _bessel_names + _polynomial_names + [
     "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "expit", "gammainc",
@@ -301,7 +302,7 @@ psi = digamma
 
 
 # ------------------------------------------------------------------ zeta family
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _euler_maclaurin():
     """B_2j / (2j)! for j = 1..12, from the recurrence of Bernoulli numbers."""
     numbers = [Fraction(1)]
@@ -473,7 +474,7 @@ def _gamma_upper_series(a, x):
     return -np.expm1(exponent) - a * np.exp(exponent) * total
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _temme_coefficients(orders=14, powers=19):
     """d[k][n] of the uniform expansion for large a (DLMF 8.12.10 to 8.12.13)."""
     count = powers + 2 * orders
@@ -483,7 +484,7 @@ def _temme_coefficients(orders=14, powers=19):
         alpha.append((alpha[n - 1] - inner) / (n + 1))
     first = [Fraction(-1, 3)] + [(n + 2) * alpha[n + 2] for n in range(1, count)]
     rows = [first]
-    for k in range(1, orders):
+    for _ in range(1, orders):
         last = rows[-1]
         rows.append([(n + 2) * last[n + 2] - last[1] * first[n]
                      for n in range(len(last) - 2)])
@@ -604,3 +605,15 @@ sigmoid = expit
 @quiet
 def log_sigmoid(x):
     return np.minimum(x, x.dtype.type(0)) - np.log1p(np.exp(-np.abs(x)))
+
+
+@quiet
+def mvlgamma(x, p):
+    out = (p * (p - 1) / 4) * math.log(math.pi) + lgamma(x)
+    for j in range(1, p):
+        out = out + lgamma(x - x.dtype.type(j / 2))
+    return out
+
+
+# The kernels of sigmoid for complex numbers and of other families are elsewhere.
+add(mvlgamma=mvlgamma, **{name: globals()[name] for name in __all__ if name != "sigmoid"})

@@ -1,0 +1,31 @@
+# One command each: `make demo` sets up and trains a small network; `make test` sets up and runs all tests.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+
+.PHONY: demo test lint bench clean
+
+$(VENV)/.core: pyproject.toml
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.core
+	$(PY) -m pip install --quiet --disable-pip-version-check "torch==2.13.0" --editable ".[test,dev]"
+	touch $@
+
+demo: $(VENV)/.core
+	$(PY) examples/digits_mlp.py
+
+test: $(VENV)/.test
+	$(PY) -m ruff check .
+	$(PY) -m pytest -n 2 --dist loadfile
+
+lint: $(VENV)/.test
+	$(PY) -m ruff check .
+
+bench: $(VENV)/.test
+	$(PY) benchmarks/core.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,353 @@
+"""`gradcheck` and `gradgradcheck`: derivatives as computed, against small differences of the function itself.
+
+The numerical Jacobian comes from moving one element of one input at a time by +-eps (for complex inputs also along the
+imaginary axis); the analytical one from one backward pass per element of the outputs. Both are matrices of (elements of
+the input) x (elements of the output). For complex numbers a backward pass with gradient v computes v's product with the
+conjugate Wirtinger derivative, so both sides are compared for v = 1 and, where the output is complex, v = 1j.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..creation import zeros_like
+from ..tensor import Tensor
+from . import forward_ad
+from .modes import enable_grad, no_grad
+from .passes import grad as _differentiate
+
+
+class GradcheckError(RuntimeError):
+    """A derivative is wrong; the message says which."""
+
+
+def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3,
+              raise_exception: bool = True, nondet_tol: float = 0.0, check_undefined_grad: bool = True,
+              check_grad_dtypes: bool = False, check_batched_grad: bool = False, check_batched_forward_grad: bool = False,
+              check_forward_ad: bool = False, check_backward_ad: bool = True, fast_mode: bool = False,
+              masked: bool | None = None, check_sparse_nnz: bool | None = None) -> bool:
+    """Whether the gradients of func at the inputs agree with finite differences within atol + rtol * |numerical|.
+
+    Inputs should be float64 or complex128. fast_mode and masked are accepted; the whole Jacobian is compared either way.
+    """
+    if not (check_forward_ad or check_backward_ad):
+        raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
+    if check_batched_forward_grad and not check_forward_ad:
+        raise AssertionError("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
+    if check_batched_grad and not check_backward_ad:
+        raise AssertionError("Setting check_batched_grad=True requires check_backward_ad to be True")
+    check = _Check(func, inputs, eps, atol, rtol, nondet_tol, check_grad_dtypes, fast_mode)
+    try:
+        with enable_grad():
+            check.prepare()
+            if check.nothing_to_check():
+                return True
+            if check_forward_ad:
+                check.forward()
+            if check_backward_ad:
+                check.backward()
+                if check_batched_grad:
+                    check.batched()
+                if check_undefined_grad:
+                    check.undefined()
+        return True
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+
+
+class _Check:
+    """One run of gradcheck: the function, its inputs and outputs, the tolerances."""
+
+    def __init__(self, func, inputs, eps, atol, rtol, nondet_tol, check_dtypes, fast):
+        self.func, self.eps, self.atol, self.rtol, self.nondet_tol = func, eps, atol, rtol, nondet_tol
+        self.check_dtypes, self.fast = check_dtypes, fast
+        self.inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+
+    # ------------------------------------------------------------------------------------------------- preparation
+    def prepare(self) -> None:
+        found = False
+        for i, x in enumerate(self.inputs):
+            if not isinstance(x, Tensor) or not x.requires_grad:
+                continue
+            if not (x.dtype.is_floating_point or x.dtype.is_complex):
+                continue
+            if x.dtype.name not in ("float64", "complex128"):
+                warnings.warn(f"Input #{i} requires gradient and is not a double precision floating point or complex. This "
+                              "check will likely fail if all the inputs are not of double precision floating point or complex. ",
+                              stacklevel=4)
+            if any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape)):
+                raise RuntimeError(f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are "
+                                   "non-overlapping to be able to compute the numerical gradients correctly. You should call "
+                                   ".contiguous on the input before passing it to gradcheck.")
+            found = True
+            x.retain_grad()
+        if not found:
+            raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of the them have "
+                             "requires_grad=True.")
+        self.wanted = [i for i, x in enumerate(self.inputs) if isinstance(x, Tensor) and x.requires_grad]
+        self.variables = tuple([self.inputs[i] for i in self.wanted])
+        self.outputs = self.call(self.inputs)
+
+    def call(self, inputs: Sequence[Any]) -> tuple[Tensor, ...]:
+        """The differentiable outputs."""
+        outs = self.func(*inputs)
+        outs = outs if isinstance(outs, (tuple, list)) else (outs,)
+        return tuple([o for o in outs if isinstance(o, Tensor) and (o.is_floating_point() or o.is_complex())])
+
+    def nothing_to_check(self) -> bool:
+        if any(o.requires_grad for o in self.outputs):
+            return False
+        for i, column in enumerate(self.numerical_all()):
+            for numerical in column:
+                if any(abs(v) > 0 for row in numerical for v in row):
+                    raise GradcheckError("Numerical gradient for function expected to be zero: the outputs do not require "
+                                         f"grad, yet moving input {self.wanted[i]} changes them")
+        return True
+
+    # -------------------------------------------------------------------------------------------------- numerical
+    def numerical_all(self) -> list[list[list[list[complex]]]]:
+        """[input][output] -> matrix of d output / d input by central differences (input elements x output elements).
+
+        A complex input has two rows per element: derivatives along the real and along the imaginary axis.
+        """
+        found = []
+        with no_grad():
+            for i in self.wanted:
+                x = self.inputs[i]
+                rows: list[list[list[complex]]] = [[] for _ in self.outputs]
+                steps = (self.eps, self.eps * 1j) if x.is_complex() else (self.eps,)
+                for index in _indices(x.shape):
+                    for step in steps:
+                        for out, row in zip(rows, self.difference(i, index, step)):
+                            out.append(row)
+                found.append(rows)
+        return found
+
+    def difference(self, i: int, index: tuple[int, ...], step: complex) -> list[list[complex]]:
+        """(f(x + step) - f(x - step)) / (2 |step|), flattened, per output; x is changed in place and put back."""
+        x = self.inputs[i].data
+        saved = x[index].item()
+        try:
+            x[index] = saved + step
+            above = [o.detach().clone() for o in self.call(_detached(self.inputs))]
+            x[index] = saved - step
+            below = [o.detach().clone() for o in self.call(_detached(self.inputs))]
+        finally:
+            x[index] = saved
+        for o, a in zip(self.outputs, above):
+            if o.shape != a.shape or o.dtype is not a.dtype:
+                raise GradcheckError(f"Expected the function to return outputs of the same shape and dtype when its input is "
+                                     f"moved by eps, but got {a.dtype} {list(a.shape)} instead of {o.dtype} {list(o.shape)}")
+        return [((a - b) / (2 * self.eps)).reshape(-1).tolist() for a, b in zip(above, below)]
+
+    # -------------------------------------------------------------------------------------------------- analytical
+    def pulled(self, o: int, outputs: tuple[Tensor, ...], seed: complex, index: tuple[int, ...]) -> tuple[Any, ...]:
+        gradient = zeros_like(outputs[o])
+        gradient[index] = seed
+        return _differentiate(outputs[o], self.variables, gradient, retain_graph=True, allow_unused=True)
+
+    def check_result(self, g: Any, x: Tensor, i: int) -> None:
+        if g is None:
+            return
+        if g.shape != x.shape:
+            raise GradcheckError(f"Analytical gradient has incorrect size: input {i} has {list(x.shape)}, its gradient "
+                                 f"{list(g.shape)}")
+        if self.check_dtypes and g.dtype is not x.dtype:
+            raise GradcheckError(f"Analytical gradient has dtype {g.dtype}, its input {i} has {x.dtype}")
+
+    def backward(self) -> None:
+        numerical = self.numerical_all()
+        outputs = self.call(self.inputs)
+        for o, out in enumerate(outputs):
+            if not out.requires_grad:
+                continue
+            for position, index in enumerate(_indices(out.shape)):
+                for seed in ((1.0, 1j) if out.is_complex() else (1.0,)):
+                    first = self.pulled(o, outputs, seed, index)
+                    again = self.pulled(o, outputs, seed, index)
+                    for k, (g, h) in enumerate(zip(first, again)):
+                        x = self.variables[k]
+                        self.check_result(g, x, self.wanted[k])
+                        got = _flat(g, x)
+                        self.reentrant(got, _flat(h, x), o, k)
+                        expected = _expected(numerical[k][o], position, seed, x.is_complex())
+                        self.compare(got, expected, o, k, position, seed)
+
+    def reentrant(self, first: list[complex], again: list[complex], o: int, k: int) -> None:
+        worst = max((abs(a - b) for a, b in zip(first, again)), default=0.0)
+        if worst > self.nondet_tol:
+            raise GradcheckError("Backward is not reentrant, i.e., running backward with same input and grad_output multiple "
+                                 "times gives different values, although analytical gradient matches numerical gradient. The "
+                                 f"tolerance for nondeterminism was {self.nondet_tol}, the difference for output {o} with "
+                                 f"respect to input {self.wanted[k]} was {worst}.")
+
+    def compare(self, got: list[complex], expected: list[complex], o: int, k: int, position: int, seed: complex,
+                mode: str = "backward") -> None:
+        for element, (a, n) in enumerate(zip(got, expected)):
+            if a == n or a != a and n != n:
+                continue
+            if not abs(a - n) <= self.atol + self.rtol * abs(n):
+                kind = "" if not self.variables[k].is_complex() and not self.outputs[o].is_complex() else (
+                    "While considering the imaginary part of complex outputs only, " if seed == 1j else
+                    "While considering the real part of complex outputs only, ")
+                mode_text = " computed with forward mode AD" if mode == "forward" else ""
+                raise GradcheckError(
+                    f"{kind}Jacobian{mode_text} mismatch for output {o} with respect to input {self.wanted[k]},\n"
+                    f"numerical:{_short(expected)}\nanalytical:{_short(got)}\n"
+                    f"(first difference: element {element} of the input, element {position} of the output: numerical {n}, "
+                    f"analytical {a}; atol={self.atol}, rtol={self.rtol})")
+
+    # -------------------------------------------------------------------------------------------------- other checks
+    def forward(self) -> None:
+        numerical = self.numerical_all()
+        for k, i in enumerate(self.wanted):
+            x = self.inputs[i]
+            row = 0
+            for index in _indices(x.shape):
+                for step in ((1.0, 1j) if x.is_complex() else (1.0,)):
+                    tangent = zeros_like(x.detach())
+                    tangent[index] = step
+                    for o, got in enumerate(self.pushed(i, tangent)):
+                        self.compare(got, numerical[k][o][row], o, k, row, 1.0, "forward")
+                    row += 1
+
+    def pushed(self, i: int, tangent: Tensor) -> list[list[complex]]:
+        with forward_ad.dual_level():
+            duals = list(_detached(self.inputs))
+            duals[i] = forward_ad.make_dual(duals[i], tangent)
+            found = []
+            for out in self.call(duals):
+                pushed = forward_ad.unpack_dual(out).tangent
+                found.append([0.0] * out.numel() if pushed is None else pushed.detach().reshape(-1).tolist())
+            return found
+
+    def batched(self) -> None:
+        """Several gradients in one call must equal one call each."""
+        from ..ops.shape import stack
+        outputs = self.call(self.inputs)
+        for o, out in enumerate(outputs):
+            if not out.requires_grad or not out.numel():
+                continue
+            seeds = [zeros_like(out) + (0.5 + j) for j in range(2)]
+            one = [_differentiate(out, self.variables, s, retain_graph=True, allow_unused=True) for s in seeds]
+            both = _differentiate(out, self.variables, stack(seeds), retain_graph=True, allow_unused=True, is_grads_batched=True)
+            for k, together in enumerate(both):
+                for j in range(2):
+                    a, b = one[j][k], None if together is None else together[j]
+                    if (a is None) != (b is None) or a is not None and not a.allclose(b, self.rtol, self.atol):
+                        raise GradcheckError(f"For output {o} and input {self.wanted[k]}: gradients of a batch differ from those "
+                                             "of its entries")
+
+    def undefined(self) -> None:
+        """Backward must cope with outputs that no gradient reaches, and give zeros or None for them."""
+        if len(self.outputs) < 2:
+            return
+        for silent in range(len(self.outputs)):
+            outputs = self.call(self.inputs)
+            live = [o for j, o in enumerate(outputs) if j != silent and o.requires_grad]
+            if not live:
+                continue
+            try:
+                grads = _differentiate(live, self.variables, [zeros_like(o) for o in live], allow_unused=True)
+            except RuntimeError as error:
+                raise GradcheckError("Expected backward function to handle undefined output grads. Please look at \"Notes about "
+                                     "undefined output gradients\" in \"tools/autograd/derivatives.yaml\" of PyTorch. It failed "
+                                     f"with: {error}") from error
+            for k, g in enumerate(grads):
+                if g is not None and any(v != 0 for v in g.detach().reshape(-1).tolist()):
+                    raise GradcheckError("Expected all input grads to be undefined or zero when all output grads are undefined "
+                                         f"or zero, but the gradient of input {self.wanted[k]} is not")
+
+
+def _detached(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([x.detach() if isinstance(x, Tensor) else x for x in inputs])
+
+
+def _flat(grad: Any, like: Tensor) -> list[complex]:
+    return [0.0] * like.numel() if grad is None else grad.detach().reshape(-1).tolist()
+
+
+def _expected(matrix: list[list[complex]], position: int, seed: complex, complex_input: bool) -> list[complex]:
+    """What a backward pass with gradient `seed` at one output element should give, from the real derivatives.
+
+    With dx, dy the derivatives along the axes, the gradient is Re(conj(seed) * dx) + 1j * Re(conj(seed) * dy).
+    """
+    weight = complex(seed).conjugate()
+    if not complex_input:
+        return [(weight * row[position]).real for row in matrix]
+    return [complex((weight * matrix[r][position]).real, (weight * matrix[r + 1][position]).real)
+            for r in range(0, len(matrix), 2)]
+
+
+def _short(values: list[complex], most: int = 12) -> str:
+    text = ", ".join(f"{v:.6g}" for v in values[:most])
+    return f"[{text}{', ...' if len(values) > most else ''}]"
+
+
+def _indices(shape: Sequence[int]):
+    """All index tuples of a shape, last dimension fastest."""
+    import itertools
+    return itertools.product(*[range(n) for n in shape])
+
+
+def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = None, *, eps: float = 1e-6, atol: float = 1e-5,
+                  rtol: float = 1e-3, gen_non_contig_grad_outputs: bool = False, raise_exception: bool = True,
+                  nondet_tol: float = 0.0, check_undefined_grad: bool = True, check_grad_dtypes: bool = False,
+                  check_batched_grad: bool = False, check_fwd_over_rev: bool = False, check_rev_over_rev: bool = True,
+                  fast_mode: bool = False, masked: bool = False) -> bool:
+    """Whether the gradients of func's gradients, with respect to the inputs and grad_outputs, agree with differences."""
+    if not (check_fwd_over_rev or check_rev_over_rev):
+        raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
+    inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    count = len(inputs)
+    grad_outputs = _grad_outputs(func, inputs, grad_outputs, gen_non_contig_grad_outputs)
+    if grad_outputs is None:
+        return True
+
+    def first(*args: Any) -> tuple[Tensor, ...]:
+        given, seeds = args[:count], args[count:]
+        given = tuple([x.requires_grad_(True) if isinstance(x, Tensor) and inputs[i].requires_grad and x._node is None else x
+                       for i, x in enumerate(given)])
+        with enable_grad():
+            outs = func(*given)
+            outs = outs if isinstance(outs, (tuple, list)) else (outs,)
+            outs = [o for o in outs if isinstance(o, Tensor) and o.requires_grad]
+            wanted = [x for x in given if isinstance(x, Tensor) and x.requires_grad]
+            grads = _differentiate(outs, wanted, seeds, create_graph=True, allow_unused=True)
+        return tuple([g for g in grads if g is not None])
+
+    return gradcheck(first, (*inputs, *grad_outputs), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
+                     nondet_tol=nondet_tol, check_undefined_grad=check_undefined_grad, check_grad_dtypes=check_grad_dtypes,
+                     check_batched_grad=check_batched_grad, fast_mode=fast_mode, check_forward_ad=check_fwd_over_rev,
+                     check_backward_ad=check_rev_over_rev, masked=masked)
+
+
+def _grad_outputs(func: Callable[..., Any], inputs: tuple[Any, ...], given: Any, spread: bool) -> tuple[Tensor, ...] | None:
+    if given is not None:
+        return tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    outs = func(*inputs)
+    outs = outs if isinstance(outs, (tuple, list)) else (outs,)
+    made = []
+    for o in outs:
+        if isinstance(o, Tensor) and o.requires_grad:
+            from ..random import randn
+            g = randn(*o.shape, dtype=o.dtype)
+            made.append((g.repeat(*([1] * g.dim()), 2)[..., ::2] if spread and g.dim() else g).requires_grad_(True))
+    return tuple(made) or None
+
+
+class _CallableModule(types.ModuleType):
+    """PyTorch's `autograd.gradcheck` is a function and the module it lives in: so is ours."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> bool:
+        return gradcheck(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule
+__all__ = ["gradcheck", "gradgradcheck", "GradcheckError"]

@@ -1,0 +1,218 @@
+"""`backward` and `grad`: from tensors to the roots of a backward pass, and from what it found to results."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from .. import overrides as _overrides
+from ..creation import ones_like, zeros_like
+from ..dtypes import BY_NUM
+from ..tensor import Tensor
+from .engine import Task, run
+from .graph import GradientEdge
+from .node import AccumulateGrad, Edge, Node, behind
+from .views import edge_of
+
+
+def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+             grad_variables: Any = None, inputs: Any = None) -> None:
+    """Adds the gradient of the tensors to the `.grad` of the leaves (or of `inputs`).
+
+    grad_tensors: the gradient of each tensor; may be left out for those of one element.
+    """
+    if grad_variables is not None:
+        warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
+        if grad_tensors is not None:
+            raise RuntimeError("`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. "
+                               "Please only use `grad_tensors`.")
+        grad_tensors = grad_variables
+    tensors = _as_tuple(tensors)
+    edges = None
+    if inputs is not None:
+        inputs = _as_tuple(inputs)
+        if not inputs:
+            raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+        edges = [_input_edge(t) for t in inputs]
+    roots = _roots(tensors, None if grad_tensors is None else _as_tuple(grad_tensors))
+    task = Task(create_graph if retain_graph is None else retain_graph, create_graph, edges, True)
+    found = run(roots, task)
+    if edges is not None:
+        for t, (node, nr) in dict(zip(map(_ByIdentity, inputs), edges)).items():
+            if node.__class__ is not AccumulateGrad and (node, nr) in found and isinstance(t.value, Tensor):
+                new, t = found[node, nr], t.value
+                if node.hooks is None or nr not in node.hooks.retain:
+                    t._grad = new if t._grad is None else t._grad + new
+
+
+class _ByIdentity:
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: Any) -> bool:
+        return self.value is other.value
+
+
+def tensor_backward(self: Tensor, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+                    inputs: Any = None) -> None:
+    """Adds d(self)/d(leaf) to the `.grad` of every leaf of the graph (or of `inputs`)."""
+    if _overrides.active:
+        done, _ = _overrides.dispatch(Tensor.backward, (self,), dict(gradient=gradient, retain_graph=retain_graph,
+                                                                     create_graph=create_graph, inputs=inputs))
+        if done:
+            return
+    if inputs is not None:
+        backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+        return
+    run([_root(self, gradient, 0)], Task(create_graph if retain_graph is None else retain_graph, create_graph, None, True))
+
+
+tensor_backward.__name__ = "backward"
+tensor_backward.__qualname__ = "Tensor.backward"
+Tensor.backward = tensor_backward
+
+
+def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None,
+         create_graph: bool = False, only_inputs: bool = True, allow_unused: bool | None = None,
+         is_grads_batched: bool = False, materialize_grads: bool = False) -> tuple[Any, ...]:
+    """The gradients of the outputs with respect to the inputs, without touching any `.grad`.
+
+    is_grads_batched: the first dimension of each grad_output numbers independent gradients.
+    """
+    outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
+    if _overrides.active:
+        done, value = _overrides.dispatch(grad, (outputs, inputs), dict(
+            grad_outputs=grad_outputs, retain_graph=retain_graph, create_graph=create_graph, only_inputs=only_inputs,
+            allow_unused=allow_unused, is_grads_batched=is_grads_batched, materialize_grads=materialize_grads),
+            (*outputs, *inputs))
+        if done:
+            return value
+    if materialize_grads and allow_unused is False:
+        raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
+                         "allow_unused=False.")
+    if allow_unused is None:
+        allow_unused = materialize_grads
+    if not only_inputs:
+        warnings.warn("only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient "
+                      "for other parts of the graph, please use torch.autograd.backward.", FutureWarning, stacklevel=2)
+    if not inputs:
+        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
+    given = _as_tuple(grad_outputs) if grad_outputs is not None else None
+    keep = create_graph if retain_graph is None else retain_graph
+    if is_grads_batched:
+        return _batched_grad(outputs, inputs, given, keep, create_graph, allow_unused, materialize_grads)
+    edges = [_input_edge(t) for t in inputs]
+    found = run(_roots(outputs, given), Task(keep, create_graph, edges, False))
+    results = []
+    for i, (t, edge) in enumerate(zip(inputs, edges)):
+        g = found.get(edge)
+        if g is None:
+            if not allow_unused:
+                raise RuntimeError(f"The differentiated Tensor at index {i} appears to not have been used in the graph. Set "
+                                   "allow_unused=True if this is the desired behavior.")
+            if materialize_grads:
+                g = zeros_like(t, requires_grad=create_graph)
+        results.append(g)
+    return tuple(results)
+
+
+def _batched_grad(outputs, inputs, given, keep, create_graph, allow_unused, materialize_grads):
+    """One pass per row of the batch: every row must see the whole graph, so all but the last keep it."""
+    from ..ops.shape import stack
+    for i, g in enumerate(given or [None]):
+        out = outputs[i]
+        if g is None or not g.dim():
+            raise ValueError(f"grad: with is_grads_batched=True grad_outputs[{i}] must have a leading batch dimension, got "
+                             + ("None" if g is None else "a 0-d tensor"))
+        if isinstance(out, Tensor) and g.shape[1:] != out.shape:
+            raise RuntimeError("If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
+                               "dimension. The sizes of the remaining dimensions are expected to match the shape of "
+                               f"corresponding output, but a mismatch was detected: grad_output[{i}] has a shape of "
+                               f"{g.shape} and output[{i}] has a shape of {out.shape}.")
+    count = len(given[0])
+    rows = [grad(outputs, inputs, [g[i] for g in given], keep or i + 1 < count, create_graph, True, allow_unused, False,
+                 materialize_grads) for i in range(count)]
+    return tuple(None if column[0] is None else stack(list(column)) for column in zip(*rows))
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, (Tensor, GradientEdge)) or value is None:
+        return (value,)
+    return tuple(value)
+
+
+def _input_edge(t: Any) -> tuple[Node, int]:
+    if isinstance(t, GradientEdge):
+        return behind(t.node), t.output_nr
+    if not isinstance(t, Tensor):
+        raise RuntimeError(f"all inputs have to be Tensors or GradientEdges, but got {type(t).__name__}")
+    edge = edge_of(t)
+    if edge is None:
+        raise RuntimeError("One of the differentiated Tensors does not require grad")
+    return (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
+
+
+def _roots(outputs: Sequence[Any], given: Sequence[Any] | None) -> list[tuple[Node, int, Tensor]]:
+    if given is None:
+        return [_root(out, None, i) for i, out in enumerate(outputs)]
+    if len(given) < len(outputs):
+        raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
+    return [_root(out, g, i) for i, (out, g) in enumerate(zip(outputs, given))]
+
+
+def _root(out: Any, g: Any, i: int) -> tuple[Node, int, Tensor]:
+    """(node, output number, gradient) that backward starts from."""
+    if isinstance(out, GradientEdge):
+        return _root_of_edge(behind(out.node), out.output_nr, g)
+    if not isinstance(out, Tensor):
+        raise AssertionError(f"Expected output to be a torch.Tensor, got {type(out).__name__}")
+    edge = edge_of(out)
+    if edge is None:
+        raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
+    if g is None:
+        g = _implicit(out)
+    else:
+        g = _checked(g, out, i)
+    return (edge.node, edge.nr, g) if edge.__class__ is Edge else (edge, 0, g)
+
+
+def _root_of_edge(node: Node, nr: int, g: Any) -> tuple[Node, int, Tensor]:
+    if g is None:
+        shape, dtype = node.meta(nr)
+        if any(n != 1 for n in shape):
+            raise RuntimeError("grad can be implicitly created only for scalar outputs")
+        from ..creation import ones
+        g = ones(shape, dtype=BY_NUM[dtype.num])
+    return node, nr, g
+
+
+def _implicit(out: Tensor) -> Tensor:
+    array = out._array
+    if array.size != 1:
+        raise RuntimeError(f"grad can be implicitly created only for scalar outputs, got a tensor of shape {list(out.shape)}: "
+                           "pass its gradient, or reduce it (say with sum())")
+    if array.dtype.kind == "c":
+        raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
+    return ones_like(out)
+
+
+def _checked(g: Any, out: Tensor, i: int) -> Tensor:
+    if not isinstance(g, Tensor):
+        raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
+    got, array = g._array, out._array
+    if got.shape != array.shape:
+        raise RuntimeError(f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of "
+                           f"{out.shape}.")
+    if got.dtype is not array.dtype:
+        if (got.dtype.kind == "c") != (array.dtype.kind == "c"):
+            raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. "
+                               f"Mismatch in dtype: grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a dtype "
+                               f"of {out.dtype}.")
+        g = g.to(out.dtype)
+    return g

@@ -1,0 +1,216 @@
+"""What the rest of flambeau asks of the meta backend: shapes and dtypes of everything, values of nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from ..cpu import arrays as _cpu_arrays
+from ..cpu.table import KERNELS
+from .arrays import MetaArray, Reserved, meta, over, owner, plain, reserve, reserve_like, reserve_strided
+
+ARRAY = MetaArray
+NAME = "meta"
+POINTWISE: set[str] = set()  # the registry's set of kernels that work element by element
+# Kernels whose result's shape depends on values.
+_BY_VALUE = frozenset(("nonzero", "masked_select", "unique", "unique_consecutive", "bincount", "equal", "argwhere"))
+_device = None
+
+
+def device_of(array: Any) -> Any:
+    global _device
+    if _device is None:
+        from ...device import META
+        _device = META
+    return _device
+
+
+# ----------------------------------------------------------------------------------------------------- new arrays
+empty = zeros = reserve
+empty_strided, like = reserve_strided, reserve_like
+
+
+def full(shape: tuple[int, ...], dtype: np.dtype, value: Any) -> MetaArray:
+    return reserve(shape, dtype)
+
+
+def ordered(shape: tuple[int, ...], order: Any, dtype: np.dtype) -> MetaArray:
+    strides_, step = [0] * len(shape), 1
+    for i in reversed(order):
+        strides_[i] = step
+        step *= max(shape[i], 1)
+    return reserve_strided(shape, strides_, dtype)
+
+
+def arange(start: Any, step: Any, count: int, dtype: np.dtype) -> MetaArray:
+    return reserve((count,), dtype)
+
+
+def linspace(start: Any, end: Any, steps: int, dtype: np.dtype) -> MetaArray:
+    return reserve((steps,), dtype)
+
+
+def logspace(start: Any, end: Any, steps: int, base: Any, dtype: np.dtype) -> MetaArray:
+    return reserve((steps,), dtype)
+
+
+def eye(n: int, m: int, dtype: np.dtype) -> MetaArray:
+    return reserve((n, m), dtype)
+
+
+def empty_like(x: Any) -> MetaArray:
+    return reserve_like(x, x.dtype)
+
+
+def copy(x: Any, dtype: np.dtype | None = None) -> MetaArray:
+    return reserve_like(x, dtype or x.dtype)
+
+
+def copy_with_layout(source: Any, like: Any) -> MetaArray:
+    return reserve_like(like, like.dtype)
+
+
+def from_cpu(array: ndarray) -> MetaArray:
+    return reserve_strided(array.shape, _cpu_arrays.strides(array), array.dtype)
+
+
+def to_cpu(array: MetaArray) -> ndarray:
+    raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+
+
+def check_bytes(nbytes: int, shape: Any) -> None:
+    pass
+
+
+def fill(target: MetaArray, value: Any) -> None:
+    pass
+
+
+def write(target: MetaArray, source: Any) -> None:
+    """Nothing is written; shapes were checked by the caller."""
+
+
+def asarray(value: Any, dtype: Any = None) -> MetaArray:
+    return meta(np.asarray(value, dtype))
+
+
+# ------------------------------------------------------------------------------------------------------- geometry
+strides = _cpu_arrays.strides
+is_contiguous = _cpu_arrays.is_contiguous
+
+
+def address(x: Any) -> int:
+    return 0
+
+
+def storage_offset(x: MetaArray) -> int:
+    return _cpu_arrays.storage_offset(plain(x))
+
+
+class Storage:
+    """The length of the storage; there is no address."""
+
+    __slots__ = ("owner", "address", "nbytes")
+
+    def __init__(self, x: MetaArray):
+        self.owner = owner(x)
+        self.address, self.nbytes = 0, self.owner.nbytes
+
+
+def storage_bytes(x: MetaArray) -> MetaArray:
+    root = owner(x)
+    return over(root, (root.nbytes,), np.dtype(np.uint8), 0, (1,))
+
+
+def over_bytes(raw: Any, shape: Any, stride: Any, offset: int, dtype: np.dtype) -> MetaArray:
+    root = raw if type(raw) is Reserved else owner(raw)
+    size = dtype.itemsize
+    return over(root, tuple(shape), dtype, offset * size, [s * size for s in stride])
+
+
+def as_strided(x: MetaArray, shape: Any, stride: Any, offset: int) -> MetaArray:
+    return meta(_cpu_arrays.as_strided(plain(x), shape, stride, offset))
+
+
+def resized(x: MetaArray, *args: Any) -> Any:
+    raise NotImplementedError("resizing the storage of a meta tensor is not implemented")
+
+
+def is_shared(x: Any) -> bool:
+    return False
+
+
+def to_shared(x: Any) -> Any:
+    return x
+
+
+# -------------------------------------------------------------------------------------------------------- kernels
+def call(name: str, args: tuple[Any, ...]) -> Any:
+    """The result of a CPU kernel without its values."""
+    if name in _BY_VALUE:
+        raise NotImplementedError(f"{name}: the shape of the result depends on values, which a meta tensor does not have")
+    if name in POINTWISE:
+        return _pointwise(KERNELS[name], args)
+    found = KERNELS.get(name)
+    if found is None:
+        raise NotImplementedError(f"no kernel named {name!r}")
+    return standing_in(found, args, {})
+
+
+def _swap(value: Any) -> Any:
+    if isinstance(value, MetaArray):
+        return plain(value)
+    if value.__class__ in (list, tuple):
+        return type(value)(_swap(v) for v in value)
+    return value
+
+
+def standing_in(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Runs a function on zeros in place of the arrays without memory."""
+    made = function(*[_swap(a) for a in args], **{k: _swap(v) for k, v in kwargs.items()})
+    return _meta_all(made)
+
+
+def _meta_all(made: Any) -> Any:
+    if isinstance(made, (ndarray, np.generic)):
+        return meta(made)
+    if made.__class__ in (list, tuple):
+        return made.__class__(_meta_all(m) for m in made)
+    return made
+
+
+def _pointwise(kernel: Any, args: tuple[Any, ...]) -> Any:
+    """One element tells the dtype; the shapes tell the rest."""
+    arrays = [a for a in args if isinstance(a, ndarray)]
+    _one_device(arrays)
+    shape = np.broadcast_shapes(*[a.shape for a in arrays])
+    made = kernel(*[np.ones((1,) * a.ndim, a.dtype) if isinstance(a, ndarray) else a for a in args])
+    if isinstance(made, tuple):
+        return tuple(_shaped(m, shape, arrays) for m in made)
+    return _shaped(made, shape, arrays)
+
+
+def _shaped(probe: Any, shape: tuple[int, ...], arrays: list[ndarray]) -> MetaArray:
+    first = next((a for a in arrays if a.shape == shape), None)
+    dtype = probe.dtype
+    return reserve(shape, dtype) if first is None else reserve_like(first, dtype)
+
+
+def _one_device(arrays: list[ndarray]) -> None:
+    if any(type(a) is not MetaArray and a.ndim for a in arrays):
+        raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, meta and cpu!")
+
+
+def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A NumPy function called straight on MetaArrays, as the fast path of the pointwise operations does."""
+    out = kwargs.pop("out", None)
+    if method == "__call__" and ufunc.signature is None:
+        made = _pointwise(lambda *a: ufunc(*a, **kwargs), inputs)
+    else:
+        _one_device([a for a in inputs if isinstance(a, ndarray)])
+        made = standing_in(getattr(ufunc, method), inputs, kwargs)
+    if isinstance(out, tuple) and isinstance(out[0], ndarray):
+        return out[0] if len(out) == 1 else out
+    return made

@@ -1,0 +1,177 @@
+"""Moving a module to another dtype, device or memory: `to`, `double`, `cuda`, `to_empty`..."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from .. import dtypes as _dtypes
+from ..autograd.modes import no_grad
+from ..parameter import Parameter, is_lazy
+from ..tensor import Tensor
+
+S = TypeVar("S", bound="Conversion")
+
+
+class Conversion:
+    """The part of Module that converts all its tensors at once."""
+
+    def _apply(self: S, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> S:
+        """Replaces the data of every parameter, gradient and buffer by fn of it; parameters stay the same objects."""
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                self._apply_to_parameter(name, parameter, fn)
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = fn(buffer)
+        return self
+
+    def _apply_to_parameter(self, name: str, parameter: Any, fn: Callable[[Tensor], Tensor]) -> None:
+        from .. import __future__ as choices
+        with no_grad():  # so that nothing is recorded when fn reads the parameter
+            moved = fn(parameter)
+        in_place = _interchangeable(parameter, moved) and not choices.get_overwrite_module_params_on_conversion()
+        if in_place:
+            parameter.data = moved
+            kept = parameter
+        else:
+            kept = self._parameters[name] = Parameter(moved, parameter.requires_grad)
+        grad = None if is_lazy(parameter) else parameter.grad
+        if grad is not None:
+            with no_grad():
+                moved_grad = fn(grad)
+            if in_place and _interchangeable(grad, moved_grad):
+                kept._grad = _with_data(grad, moved_grad)
+            else:
+                kept.grad = moved_grad.requires_grad_(grad.requires_grad)
+
+    def to(self: S, *args: Any, **kwargs: Any) -> S:
+        """to(device=None, dtype=None, non_blocking=False, *, memory_format=None), to(tensor): converts in place.
+
+        A dtype must be floating or complex, and changes tensors of those kinds only.
+        """
+        device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
+        if dtype is not None:
+            if not (dtype.is_floating_point or dtype.is_complex):
+                raise TypeError("nn.Module.to only accepts floating point or complex dtypes, but got desired "
+                                f"dtype={dtype}")
+            if dtype.is_complex:
+                warnings.warn("Complex modules are a new feature under active development whose design may change, and "
+                              "some modules might not work as expected when using complex tensors as parameters or "
+                              "buffers.",
+                              stacklevel=2)
+
+        def convert(t: Tensor) -> Tensor:
+            kind = dtype if t.is_floating_point() or t.is_complex() else None
+            options: dict[str, Any] = {"non_blocking": non_blocking}
+            if memory_format is not None and t.dim() in (4, 5):
+                options["memory_format"] = memory_format
+            if device is not None:
+                if t.is_meta and device.type != "meta":
+                    raise NotImplementedError("Cannot copy out of meta tensor; no data! Please use "
+                                              "torch.nn.Module.to_empty() instead of torch.nn.Module.to() when moving "
+                                              "module from meta to a different device.")
+                options["device"] = device
+            if kind is not None:
+                options["dtype"] = kind
+            return t.to(**options) if len(options) > 1 else t
+
+        return self._apply(convert)
+
+    def type(self: S, dst_type: Any) -> S:
+        """Casts all parameters and buffers."""
+        return self._apply(lambda t: t.type(dst_type))
+
+    def float(self: S) -> S:
+        """Casts floating parameters and buffers to float32."""
+        return self._cast(_dtypes.float32)
+
+    def double(self: S) -> S:
+        """Casts floating parameters and buffers to float64."""
+        return self._cast(_dtypes.float64)
+
+    def half(self: S) -> S:
+        """Casts floating parameters and buffers to float16."""
+        return self._cast(_dtypes.float16)
+
+    def bfloat16(self: S) -> S:
+        """Casts floating parameters and buffers to bfloat16."""
+        return self._cast(_dtypes.bfloat16)
+
+    def _cast(self: S, dtype: Any) -> S:
+        return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
+
+    def cpu(self: S) -> S:
+        """Moves everything to main memory."""
+        return self._apply(lambda t: t.cpu())
+
+    def cuda(self: S, device: Any = None) -> S:
+        """Moves everything to a GPU."""
+        return self._apply(lambda t: t.cuda(device))
+
+    def ipu(self, device: Any = None) -> Any:
+        raise NotImplementedError("Module.ipu: flambeau has no IPU backend")
+
+    def xpu(self, device: Any = None) -> Any:
+        raise NotImplementedError("Module.xpu: flambeau has no XPU backend")
+
+    def mtia(self, device: Any = None) -> Any:
+        raise NotImplementedError("Module.mtia: flambeau has no MTIA backend")
+
+    def to_empty(self: S, *, device: Any, recurse: bool = True) -> S:
+        """Moves everything to a device without copying: the values are whatever the memory holds."""
+        from ..creation import empty_like
+        return self._apply(lambda t: empty_like(t, device=device), recurse=recurse)
+
+    def share_memory(self: S) -> S:
+        """Moves everything into memory that other processes can share."""
+        return self._apply(lambda t: t.share_memory_())
+
+
+def _interchangeable(a: Tensor, b: Tensor) -> bool:
+    """Whether the second can become the first's data: both live on the same kind of device."""
+    return a.device.type == b.device.type
+
+
+def _with_data(grad: Tensor, moved: Tensor) -> Tensor:
+    """The same gradient object with other data, so that whoever holds it sees the change."""
+    grad.data = moved
+    return grad
+
+
+def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+    """(device, dtype, non_blocking, memory_format) from the arguments that Tensor.to and Module.to take."""
+    from ..device import device as device_type
+    from ..device import to_device
+    device = kwargs.pop("device", None)
+    dtype = kwargs.pop("dtype", None)
+    non_blocking = kwargs.pop("non_blocking", False)
+    kwargs.pop("copy", None)
+    memory_format = kwargs.pop("memory_format", None)
+    other = kwargs.pop("tensor", kwargs.pop("other", None))
+    if kwargs:
+        raise TypeError(f"to() received an invalid combination of arguments - got an unexpected keyword argument "
+                        f"'{next(iter(kwargs))}'")
+    rest = list(args)
+    if rest and isinstance(rest[0], Tensor):
+        other = rest.pop(0)
+    elif rest and (rest[0] is None or (isinstance(rest[0], (str, int, device_type)) and not isinstance(rest[0], bool))):
+        device = rest.pop(0)
+    if rest and (rest[0] is None or isinstance(rest[0], _dtypes.dtype)):
+        given = rest.pop(0)
+        dtype = dtype if given is None else given
+    if rest and isinstance(rest[0], bool):
+        non_blocking = rest.pop(0)
+        if rest and isinstance(rest[0], bool):
+            rest.pop(0)  # copy
+    if rest:
+        raise TypeError("to() received an invalid combination of arguments - got ("
+                        f"{', '.join(type(a).__name__ for a in args)}), but expected (device, dtype, non_blocking), "
+                        "(dtype, non_blocking) or (tensor, non_blocking)")
+    if other is not None:
+        device, dtype = other.device, other.dtype
+    return (None if device is None else to_device(device)), dtype, non_blocking, memory_format

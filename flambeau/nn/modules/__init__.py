@@ -1,0 +1,73 @@
+"""PyTorch's module paths (`nn.modules.conv`, `nn.modules.batchnorm`...): the same objects under the names that programs
+import them by. There is no code here."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import Any
+
+_PARENT = __name__.rpartition(".")[0]
+# PyTorch's file -> the files of flambeau.nn where its names stand
+_ALIASES = {
+    "module": ("module", "hooks", "state_dict", "parameter"),
+    "container": ("containers",),
+    "lazy": ("lazy",),
+    "linear": ("linear", "containers"),
+    "conv": ("conv",),
+    "batchnorm": ("norm",),
+    "instancenorm": ("norm",),
+    "normalization": ("norm",),
+    "_functions": ("norm",),
+    "pooling": ("pooling",),
+    "activation": ("activation", "attention_layer", "transformer"),
+    "loss": ("loss",),
+    "adaptive": ("adaptive", "loss"),
+    "rnn": ("rnn",),
+    "transformer": ("transformer",),
+    "sparse": ("embedding",),
+    "dropout": ("dropout",),
+    "padding": ("padding",),
+    "upsampling": ("upsampling",),
+    "pixelshuffle": ("shuffle", "upsampling"),
+    "channelshuffle": ("shuffle", "upsampling"),
+    "distance": ("distance",),
+    "fold": ("fold",),
+    "flatten": ("flatten",),
+}
+
+
+class _Alias(types.ModuleType):
+    """Looks its names up in other modules, when they are asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__") or name == "__all__":
+            for file in self.__dict__["_files"]:
+                full = f"{_PARENT}.{file}"
+                try:
+                    module = importlib.import_module(full)
+                except ModuleNotFoundError as error:
+                    if error.name != full:
+                        raise
+                    continue
+                if hasattr(module, name):
+                    return getattr(module, name)
+        raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+
+
+def _make(name: str, files: tuple[str, ...]) -> types.ModuleType:
+    alias = _Alias(f"{__name__}.{name}", f"The names of PyTorch's nn.modules.{name}.")
+    alias.__dict__["_files"] = files
+    sys.modules[alias.__name__] = alias
+    return alias
+
+
+globals().update({name: _make(name, files) for name, files in _ALIASES.items()})
+
+
+def __getattr__(name: str) -> Any:
+    parent = sys.modules[_PARENT]
+    if name in parent.__all__:
+        return getattr(parent, name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

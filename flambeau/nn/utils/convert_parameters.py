@@ -1,0 +1,41 @@
+"""Parameters as one long vector, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...tensor import Tensor
+
+__all__ = ["parameters_to_vector", "vector_to_parameters"]
+
+
+def _check_param_device(param: Tensor, old_param_device: Any) -> Any:
+    """All parameters must be on one device."""
+    device = param.device
+    if old_param_device is not None and device != old_param_device:
+        raise TypeError("Found two parameters on different devices, this is currently not supported.")
+    return device
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """All parameters flattened and joined."""
+    from ...ops.shape import cat
+    device = None
+    pieces = []
+    for p in parameters:
+        device = _check_param_device(p, device)
+        pieces.append(p.view(-1))
+    return cat(pieces)
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Makes the parameters views of consecutive pieces of the vector."""
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
+    device = None
+    start = 0
+    for p in parameters:
+        device = _check_param_device(p, device)
+        p.data = vec[start:start + p.numel()].view_as(p).data
+        start += p.numel()

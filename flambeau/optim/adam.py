@@ -1,0 +1,91 @@
+"""Adam and AdamW."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..creation import zeros_like
+from ..ops import fused
+from ..ops.comparison import maximum
+from .optimizer import Optimizer, check_lr, check_range, counter, number, real_views, refuse_sparse
+
+
+class Adam(Optimizer):
+    """Steps along the mean of past gradients, divided by the root of the mean of their squares."""
+
+    def __init__(self, params: Any, lr: Any = 1e-3, betas: tuple[Any, Any] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False,
+                 capturable: bool = False, differentiable: bool = False, fused: bool | None = None,
+                 decoupled_weight_decay: bool = False):
+        check_lr(lr)
+        check_range("epsilon value", eps)
+        check_range("beta parameter at index 0", betas[0], 0, 1)
+        check_range("beta parameter at index 1", betas[1], 0, 1)
+        check_range("weight_decay value", weight_decay)
+        if fused and differentiable:
+            raise RuntimeError("`fused` does not support `differentiable`")
+        if fused and foreach:
+            raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
+                                      maximize=maximize, foreach=foreach, capturable=capturable,
+                                      differentiable=differentiable, fused=fused,
+                                      decoupled_weight_decay=decoupled_weight_decay))
+
+    def prepare(self, group, p, state) -> None:
+        state["step"] = counter()
+        state["exp_avg"] = zeros_like(p)
+        state["exp_avg_sq"] = zeros_like(p)
+        if group["amsgrad"]:
+            state["max_exp_avg_sq"] = zeros_like(p)
+
+    def update(self, group, params, grads, states) -> None:
+        refuse_sparse(grads, type(self).__name__, ", please consider SparseAdam instead")
+        beta1, beta2 = map(number, group["betas"])
+        plain = not group["differentiable"] and fused.adam(
+            params, grads, states, lr=number(group["lr"]), beta1=beta1, beta2=beta2, eps=group["eps"],
+            weight_decay=group["weight_decay"], decoupled=group["decoupled_weight_decay"], amsgrad=group["amsgrad"],
+            maximize=group["maximize"])
+        if plain:
+            return
+        for state in states:
+            state["step"] += 1
+        views = real_views(params, grads, states, ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"))
+        for p, grad, state in zip(*views):
+            self._one(group, p, grad, state, beta1, beta2)
+
+    def _one(self, group, p, grad, state, beta1, beta2) -> None:
+        lr, decay = number(group["lr"]), group["weight_decay"]
+        step = state["step"].item()
+        grad = -grad if group["maximize"] else grad
+        if decay:
+            if group["decoupled_weight_decay"]:
+                p.mul_(1 - lr * decay)
+            else:
+                grad = grad.add(p, alpha=decay)
+        average, squares = state["exp_avg"], state["exp_avg_sq"]
+        average.lerp_(grad, 1 - beta1)
+        squares.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        correction1, correction2 = 1 - beta1 ** step, 1 - beta2 ** step
+        if group["amsgrad"]:
+            largest = state["max_exp_avg_sq"]
+            largest.copy_(maximum(largest, squares))
+            squares = largest
+        if group["differentiable"]:
+            squares, average = squares.clone(), average.clone()
+        p.addcdiv_(average, (squares.sqrt() / correction2 ** 0.5).add_(group["eps"]), value=-lr / correction1)
+
+
+class AdamW(Adam):
+    """Adam whose weight decay shrinks the parameter directly instead of entering the averages."""
+
+    def __init__(self, params: Any, lr: Any = 1e-3, betas: tuple[Any, Any] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
+                 foreach: bool | None = None, capturable: bool = False, differentiable: bool = False,
+                 fused: bool | None = None):
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize,
+                         capturable=capturable, differentiable=differentiable, fused=fused, decoupled_weight_decay=True)
+
+    def __setstate__(self, state) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group["decoupled_weight_decay"] = True

@@ -1,0 +1,109 @@
+"""Switches that programs set at their start. Those that have no effect here are kept and reported back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .backends.cpu import parallel as _parallel
+
+__all__ = ["use_deterministic_algorithms", "are_deterministic_algorithms_enabled",
+           "is_deterministic_algorithms_warn_only_enabled", "set_deterministic_debug_mode", "get_deterministic_debug_mode",
+           "set_float32_matmul_precision", "get_float32_matmul_precision", "set_num_threads", "get_num_threads",
+           "set_num_interop_threads", "get_num_interop_threads", "set_flush_denormal", "set_warn_always",
+           "is_warn_always_enabled", "compiled_with_cxx11_abi", "_assert"]
+
+_state: dict[str, Any] = {"deterministic": False, "warn_only": False, "precision": "highest", "warn_always": False,
+                          "interop": None}
+_MODES = ("default", "warn", "error")
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """All operations here are deterministic anyway; the switch is remembered."""
+    _state["deterministic"], _state["warn_only"] = bool(mode), bool(warn_only)
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    return _state["deterministic"]
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    return _state["warn_only"]
+
+
+def set_deterministic_debug_mode(debug_mode: int | str) -> None:
+    """0 or "default", 1 or "warn", 2 or "error"."""
+    if not isinstance(debug_mode, (int, str)):
+        raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
+    if isinstance(debug_mode, str):
+        if debug_mode not in _MODES:
+            raise RuntimeError(f"invalid value of debug_mode, expected one of `default`, `warn`, `error`, but got {debug_mode}")
+        debug_mode = _MODES.index(debug_mode)
+    if debug_mode not in (0, 1, 2):
+        raise RuntimeError(f"invalid value of debug_mode, expected 0, 1, or 2, but got {debug_mode}")
+    use_deterministic_algorithms(debug_mode > 0, warn_only=debug_mode == 1)
+
+
+def get_deterministic_debug_mode() -> int:
+    if not _state["deterministic"]:
+        return 0
+    return 1 if _state["warn_only"] else 2
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Remembered; the CPU always multiplies float32 in float32."""
+    if precision not in ("highest", "high", "medium"):
+        import warnings
+        warnings.warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current setting is kept.", UserWarning,
+                      stacklevel=2)
+        return
+    _state["precision"] = precision
+
+
+def get_float32_matmul_precision() -> str:
+    return _state["precision"]
+
+
+def _count(name: str, n: Any) -> int:
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise TypeError(f"{name} expects an int, but got {type(n).__name__}")
+    if n <= 0:
+        raise RuntimeError(f"{name} expects a positive integer, but got {n}")
+    return n
+
+
+def set_num_threads(num: int) -> None:
+    """How many cores one operation may use."""
+    _parallel.set_num_threads(_count("set_num_threads", num))
+
+
+def get_num_threads() -> int:
+    return _parallel.get_num_threads()
+
+
+def set_num_interop_threads(num: int) -> None:
+    _state["interop"] = _count("set_num_interop_threads", num)
+
+
+def get_num_interop_threads() -> int:
+    return _state["interop"] or _parallel.get_num_threads()
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Not supported here: denormal numbers are kept. False says so, as on processors that cannot."""
+    return False
+
+
+def set_warn_always(b: bool) -> None:
+    _state["warn_always"] = bool(b)
+
+
+def is_warn_always_enabled() -> bool:
+    return _state["warn_always"]
+
+
+def compiled_with_cxx11_abi() -> bool:
+    return True
+
+
+def _assert(condition: Any, message: str) -> None:
+    assert condition, message

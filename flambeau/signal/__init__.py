@@ -1,0 +1,5 @@
+"""`flambeau.signal`: windows."""
+
+from . import windows
+
+__all__ = ["windows"]

@@ -1,0 +1,321 @@
+"""Storages: the memory behind tensors, as bytes (`UntypedStorage`) or as elements of a dtype (`TypedStorage`)."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from . import dtypes as _dtypes
+from .backends import registry
+from .strides import contiguous_strides
+from .tensor import Tensor, wrap
+
+
+class UntypedStorage:
+    """Plain bytes. Two storages over the same memory are equal in `data_ptr()`; writes through one are seen in all."""
+
+    __slots__ = ("_bytes", "_tensor", "__weakref__")
+
+    def __init__(self, *args: Any, device: Any = None):
+        self._tensor = None
+        cpu = registry.cpu
+        byte = _dtypes.uint8.native
+        if not args:
+            self._bytes = cpu.empty((0,), byte)
+        elif isinstance(args[0], int):
+            self._bytes = cpu.empty((args[0],), byte)
+        else:
+            self._bytes = cpu.asarray(list(args[0]), byte)
+
+    @classmethod
+    def _of(cls, tensor: Tensor) -> UntypedStorage:
+        made = object.__new__(cls)
+        array = tensor._array
+        made._bytes = registry.backend_of(array).storage_bytes(array)
+        made._tensor = weakref.ref(tensor)
+        return made
+
+    def array(self, native: Any, shape: Any, stride: Any, offset: int = 0) -> Any:
+        """An array over these bytes."""
+        size = native.itemsize
+        last = offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if all(shape) else 0
+        if last * size > self.nbytes():
+            raise RuntimeError(f"setStorage: sizes {list(shape)}, strides {list(stride)}, storage offset {offset}, and "
+                               f"itemsize {size} requiring a storage size of {last * size} are out of bounds for storage "
+                               f"of size {self.nbytes()}")
+        return registry.cpu.over_bytes(self._bytes, shape, stride, offset, native)
+
+    # ------------------------------------------------------------------------------------------------- questions
+    def nbytes(self) -> int:
+        return self._bytes.nbytes
+
+    size = nbytes
+    __len__ = nbytes
+
+    def element_size(self) -> int:
+        return 1
+
+    itemsize = property(element_size)
+
+    @property
+    def device(self) -> Any:
+        return registry.backend_of(self._bytes).device_of(self._bytes)
+
+    is_cuda = is_sparse = is_hpu = False
+
+    def get_device(self) -> int:
+        return -1
+
+    def data_ptr(self) -> int:
+        return registry.backend_of(self._bytes).address(self._bytes) if self.nbytes() else 0
+
+    def is_shared(self) -> bool:
+        return registry.backend_of(self._bytes).is_shared(self._bytes)
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return False
+
+    def resizable(self) -> bool:
+        return True
+
+    @property
+    def filename(self) -> None:
+        return None
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> str:
+        return "torch.storage.UntypedStorage"
+
+    def untyped(self) -> UntypedStorage:
+        return self
+
+    # -------------------------------------------------------------------------------------------------- elements
+    def tolist(self) -> list[int]:
+        return self._bytes.tolist()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.tolist())
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            made = object.__new__(UntypedStorage)
+            made._bytes, made._tensor = self._bytes[index], None
+            return made
+        _check_index(index, self.nbytes())
+        return self._bytes[index].item()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not isinstance(index, slice):
+            _check_index(index, self.nbytes())
+        self._bytes[index] = value
+
+    # --------------------------------------------------------------------------------------------------- changes
+    def resize_(self, size: int) -> UntypedStorage:
+        """Grows or shrinks the memory; the tensor that this storage was asked of follows."""
+        old, tensor = self._bytes, None if self._tensor is None else self._tensor()
+        fresh = registry.cpu.empty((size,), _dtypes.uint8.native)
+        count = min(size, old.nbytes)
+        fresh[:count] = old[:count]
+        self._bytes = fresh
+        if tensor is not None:
+            shape, stride, offset = tensor._array.shape, tensor.stride(), tensor.storage_offset()
+            needed = offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if all(shape) else 0
+            if needed * tensor.itemsize <= size:
+                tensor._array = registry.cpu.over_bytes(fresh, shape, stride, offset, tensor._array.dtype)
+        return self
+
+    def copy_(self, source: Any, non_blocking: bool | None = None) -> UntypedStorage:
+        if source.nbytes() != self.nbytes():
+            raise RuntimeError(f"size mismatch: this storage has {self.nbytes()} bytes, the source {source.nbytes()}")
+        self._bytes[:] = source.untyped()._bytes
+        return self
+
+    def fill_(self, value: int) -> UntypedStorage:
+        self._bytes[:] = value
+        return self
+
+    def clone(self) -> UntypedStorage:
+        return type(self)(self.nbytes()).copy_(self)
+
+    def cpu(self) -> UntypedStorage:
+        return self
+
+    def share_memory_(self) -> UntypedStorage:
+        self._bytes = registry.cpu.to_shared(self._bytes)
+        return self
+
+    def __copy__(self) -> UntypedStorage:
+        return self.clone()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> UntypedStorage:
+        found = memo.setdefault("flambeau", {})
+        key = self.data_ptr()
+        if key not in found:
+            found[key] = self.clone()
+        return found[key]
+
+    def __reduce__(self):
+        return _rebuild, (self._bytes.tobytes(),)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UntypedStorage) and self.data_ptr() == other.data_ptr() and self.nbytes() == other.nbytes()
+
+    def __hash__(self) -> int:
+        return hash((self.data_ptr(), self.nbytes()))
+
+    def __repr__(self) -> str:
+        body = "\n".join(f" {v}" for v in self.tolist())
+        return f"{body}\n[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
+
+
+def _rebuild(data: bytes) -> UntypedStorage:
+    return UntypedStorage(data)
+
+
+def _check_index(index: int, length: int) -> None:
+    if not -length <= index < length:
+        raise IndexError(f"index {index} out of range for storage of size {length}")
+
+
+class TypedStorage:
+    """A storage read as elements of one dtype."""
+
+    def __init__(self, *args: Any, wrap_storage: UntypedStorage | None = None, dtype: Any = None, device: Any = None,
+                 _internal: bool = False):
+        self.dtype = dtype or _dtypes.get_default_dtype()
+        if wrap_storage is not None:
+            self._untyped_storage = wrap_storage
+            return
+        size = self.dtype.itemsize
+        if args and not isinstance(args[0], int):
+            data = registry.cpu.asarray(list(args[0]), self.dtype.native)
+            self._untyped_storage = UntypedStorage(data.nbytes)
+            self._elements()[:] = data
+        else:
+            self._untyped_storage = UntypedStorage((args[0] if args else 0) * size)
+
+    @classmethod
+    def _of(cls, tensor: Tensor) -> TypedStorage:
+        return cls(wrap_storage=UntypedStorage._of(tensor), dtype=tensor.dtype)
+
+    def _elements(self) -> Any:
+        shape = (self.size(),)
+        return self._untyped_storage.array(self.dtype.native, shape, contiguous_strides(shape))
+
+    def untyped(self) -> UntypedStorage:
+        return self._untyped_storage
+
+    def size(self) -> int:
+        return self._untyped_storage.nbytes() // self.dtype.itemsize
+
+    __len__ = _size = size
+
+    def nbytes(self) -> int:
+        return self._untyped_storage.nbytes()
+
+    _nbytes = nbytes
+
+    def element_size(self) -> int:
+        return self.dtype.itemsize
+
+    _element_size = element_size
+
+    def data_ptr(self) -> int:
+        return self._untyped_storage.data_ptr()
+
+    _data_ptr = data_ptr
+
+    @property
+    def device(self) -> Any:
+        return self._untyped_storage.device
+
+    is_cuda = is_sparse = False
+
+    def is_shared(self) -> bool:
+        return self._untyped_storage.is_shared()
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return False
+
+    def resizable(self) -> bool:
+        return True
+
+    def tolist(self) -> list[Any]:
+        return self._elements().tolist()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            raise NotImplementedError("TypedStorage cannot be sliced; slice a tensor over it, or its untyped() bytes")
+        _check_index(index, self.size())
+        return wrap(self._elements())[index].item()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not isinstance(index, slice):
+            _check_index(index, self.size())
+        self._elements()[index] = value._array if isinstance(value, Tensor) else value
+
+    def resize_(self, size: int) -> TypedStorage:
+        self._untyped_storage.resize_(size * self.dtype.itemsize)
+        return self
+
+    def fill_(self, value: Any) -> TypedStorage:
+        self._elements()[:] = value
+        return self
+
+    def copy_(self, source: Any, non_blocking: bool | None = None) -> TypedStorage:
+        self._elements()[:] = source._elements()
+        return self
+
+    def clone(self) -> TypedStorage:
+        return TypedStorage(wrap_storage=self._untyped_storage.clone(), dtype=self.dtype)
+
+    def cpu(self) -> TypedStorage:
+        return self
+
+    def share_memory_(self) -> TypedStorage:
+        self._untyped_storage.share_memory_()
+        return self
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> str:
+        return f"torch.{_legacy(self.dtype)}"
+
+    def _to(self, dtype: Any) -> TypedStorage:
+        made = TypedStorage(self.size(), dtype=dtype)
+        made._elements()[:] = self._elements()
+        return made
+
+    def __copy__(self) -> TypedStorage:
+        return self.clone()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TypedStorage:
+        return TypedStorage(wrap_storage=self._untyped_storage.__deepcopy__(memo), dtype=self.dtype)
+
+    def __reduce__(self):
+        return _rebuild_typed, (self._untyped_storage, self.dtype)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TypedStorage) and self.dtype is other.dtype and self.untyped() == other.untyped()
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self._untyped_storage))
+
+    def __repr__(self) -> str:
+        body = "\n".join(f" {v}" for v in self.tolist())
+        return f"{body}\n[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {self.size()}]"
+
+
+for _name, _type in {"float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "int": "int32",
+                     "long": "int64", "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool"}.items():
+    setattr(TypedStorage, _name, lambda self, _d=_dtypes.ALIASES[_type]: self._to(_d))
+
+
+def _rebuild_typed(storage: UntypedStorage, dtype: Any) -> TypedStorage:
+    return TypedStorage(wrap_storage=storage, dtype=dtype)
+
+
+def _legacy(dtype: Any) -> str:
+    from .autograd.node import type_name
+    return type_name(dtype).replace("Tensor", "Storage")

@@ -1,0 +1,433 @@
+"""Checkpointing: a part of the forward pass is computed again in backward instead of keeping what it saved.
+
+Without reentry (the recommended form), the part's operations save numbered *holders* in place of tensors. The first
+holder that backward opens runs the part again; what its operations save this time, in the same order, fills the holders.
+A checkpoint inside a checkpoint works because it keeps its own inputs the same way: as tensors saved under the outer one.
+With reentry, one custom Function runs the part without recording, and in its backward runs it again and calls backward.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import warnings
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..autograd import Function, backward
+from ..autograd.engine import current_task
+from ..autograd.graph import saved_tensors_hooks
+from ..autograd.modes import enable_grad, no_grad
+from ..autograd.state import grad_enabled, state
+from ..random import get_rng_state, set_rng_state
+from ..tensor import Tensor
+
+__all__ = ["checkpoint", "checkpoint_sequential", "CheckpointError", "CheckpointFunction", "check_backward_validity",
+           "detach_variable", "get_device_states", "set_device_states", "noop_context_fn", "set_checkpoint_early_stop",
+           "DefaultDeviceType", "set_checkpoint_debug_enabled", "CheckpointPolicy", "SelectiveCheckpointContext",
+           "create_selective_checkpoint_contexts", "SAC_IGNORED_OPS", "GraphExecGroup"]
+_DEFAULT_DETERMINISM_MODE = "default"
+_early_stop: bool | None = None  # what set_checkpoint_early_stop says, where it is in force
+_debug: bool | None = None
+
+
+class CheckpointError(RuntimeError):
+    """The recomputation did not do what the forward pass did."""
+
+
+class _StopRecomputationError(Exception):
+    """All holders are filled: the rest of the part need not run."""
+
+
+def noop_context_fn() -> tuple[Any, Any]:
+    """Two contexts that do nothing: the forward's and the recomputation's."""
+    return contextlib.nullcontext(), contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def set_checkpoint_early_stop(enable: bool):
+    """Whether recomputation may stop as soon as it has what backward needs, for checkpoints made in the block."""
+    global _early_stop
+    before, _early_stop = _early_stop, enable
+    try:
+        yield
+    finally:
+        _early_stop = before
+
+
+@contextlib.contextmanager
+def set_checkpoint_debug_enabled(enabled: bool | None):
+    """Overrides `debug=` of the checkpoints made in the block."""
+    global _debug
+    before, _debug = _debug, enabled
+    try:
+        yield
+    finally:
+        _debug = before
+
+
+class DefaultDeviceType:
+    """The device whose random state is kept where the inputs do not say."""
+
+    _default_device_type = "cuda"
+
+    @staticmethod
+    def set_device_type(device: str = "cuda") -> None:
+        DefaultDeviceType._default_device_type = device
+
+    @staticmethod
+    def get_device_type() -> str:
+        return DefaultDeviceType._default_device_type
+
+
+# --------------------------------------------------------------------------------------------- what both forms share
+class _Surroundings:
+    """The random state and the autocast mode of the forward pass, to be had again in backward."""
+
+    def __init__(self, preserve_rng_state: bool):
+        self.rng = get_rng_state() if preserve_rng_state else None
+        self.autocast = _autocast_options()
+
+    @contextlib.contextmanager
+    def again(self):
+        before = get_rng_state() if self.rng is not None else None
+        if self.rng is not None:
+            set_rng_state(self.rng)
+        try:
+            with _autocast(self.autocast):
+                yield
+        finally:
+            if before is not None:
+                set_rng_state(before)
+
+
+def _autocast_options() -> dict[str, Any] | None:
+    import flambeau
+    if not hasattr(flambeau, "is_autocast_enabled"):
+        return None
+    return {"enabled": flambeau.is_autocast_enabled("cpu"), "dtype": flambeau.get_autocast_dtype("cpu"),
+            "cache_enabled": flambeau.is_autocast_cache_enabled()}
+
+
+def _autocast(options: dict[str, Any] | None) -> Any:
+    if options is None or not options["enabled"]:
+        return contextlib.nullcontext()
+    from ..amp import autocast
+    return autocast(device_type="cpu", **options)
+
+
+def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inputs with tensors cut off from their history; they still require grad where they did."""
+    if not isinstance(inputs, tuple):
+        raise RuntimeError(f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}")
+    made = []
+    for value in inputs:
+        if isinstance(value, Tensor):
+            wanted, value = value.requires_grad, value.detach()
+            value.requires_grad_(wanted)
+        made.append(value)
+    return tuple(made)
+
+
+def check_backward_validity(inputs: Iterable[Any]) -> None:
+    """Warns when a reentrant checkpoint has no input that requires grad."""
+    if not any(t.requires_grad for t in inputs if isinstance(t, Tensor)):
+        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=4)
+
+
+def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
+    """The accelerators among the arguments and their random states (none on the CPU)."""
+    return [], []
+
+
+def set_device_states(devices: list[int], states: list[Tensor], *, device_type: str | None = None) -> None:
+    """Puts back what get_device_states returned."""
+    if devices or states:
+        raise NotImplementedError("set_device_states: only CPU random state is kept")
+
+
+# --------------------------------------------------------------------------------------------------------- reentrant
+class CheckpointFunction(Function):
+    """forward: runs the function without recording. backward: runs it again, recorded, and calls backward on it."""
+
+    @staticmethod
+    def forward(ctx, run_function, preserve_rng_state, *args):
+        check_backward_validity(args)
+        ctx.run_function = run_function
+        ctx.surroundings = _Surroundings(preserve_rng_state)
+        ctx.tensor_indices = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+        ctx.inputs = [None if isinstance(a, Tensor) else a for a in args]
+        ctx.save_for_backward(*[args[i] for i in ctx.tensor_indices])
+        with no_grad():
+            return run_function(*args)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        task = current_task()
+        if task is not None and task.captures is not None:
+            raise RuntimeError("When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or "
+                               "passing an `inputs` parameter to .backward(). To resolve this error, you can either "
+                               "set use_reentrant=False, or call .backward() without passing the `inputs` argument.")
+        inputs = list(ctx.inputs)
+        for i, t in zip(ctx.tensor_indices, ctx.saved_tensors):
+            inputs[i] = t
+        detached = detach_variable(tuple(inputs))
+        with ctx.surroundings.again(), enable_grad():
+            outputs = ctx.run_function(*detached)
+        outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+        wanted = [(o, g) for o, g in zip(outputs, grads) if isinstance(o, Tensor) and o.requires_grad]
+        if not wanted:
+            raise RuntimeError("none of output has requires_grad=True, this checkpoint() is not necessary")
+        backward([o for o, _ in wanted], [g for _, g in wanted])
+        return (None, None, *(d._grad if isinstance(d, Tensor) else None for d in detached))
+
+
+# ----------------------------------------------------------------------------------------------------- not reentrant
+class _Holder:
+    """Stands for one tensor that an operation of the part saved; `values` has it for the backward passes under way."""
+
+    __slots__ = ("__weakref__", "values")
+
+    def __init__(self):
+        self.values: dict[int, Tensor] = {}
+
+
+class _Inputs:
+    """A checkpoint's arguments. Its tensors are saved as an operation would save them: under an outer checkpoint's
+    hooks, if there are any, so that the outer one can let go of them too."""
+
+    def __init__(self, args: tuple[Any, ...]):
+        hooks = state.saved_hooks[-1] if state.saved_hooks else None
+        self.unpack = None if hooks is None else hooks[1]
+        self.slots = []
+        for a in args:
+            tensor = isinstance(a, Tensor)
+            kept = hooks[0](a) if tensor and hooks is not None else a
+            self.slots.append((tensor, tensor and a.requires_grad, kept))
+
+    def get(self) -> list[Any]:
+        values = []
+        for is_tensor, wanted, kept in self.slots:
+            if is_tensor and self.unpack is not None:
+                kept = self.unpack(kept)
+                if wanted and not kept.requires_grad:
+                    kept = kept.detach().requires_grad_(True)
+            values.append(kept)
+        return values
+
+
+class _Frame:
+    """One call of checkpoint(use_reentrant=False)."""
+
+    def __init__(self, function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], surroundings: _Surroundings,
+                 recompute_context: Any, early_stop: bool, check: Callable | None, debug: bool):
+        self.function, self.kwargs, self.surroundings = function, kwargs, surroundings
+        self.inputs = _Inputs(args)
+        self.recompute_context, self.early_stop, self.check, self.debug = recompute_context, early_stop, check, debug
+        self.holders: list[Any] = []       # weak references, in the order of saving
+        self.metadata: list[Any] = []      # what check compares with
+        self.passes: dict[int, Any] = {}   # backward passes that have recomputed, kept so that ids stay theirs
+
+    # ------------------------------------------------------------------------- while the forward pass is recorded
+    def pack(self, tensor: Tensor) -> _Holder:
+        holder = _Holder()
+        self.holders.append(weakref.ref(holder))
+        if self.check is not None:
+            self.metadata.append(self.check(tensor))
+        return holder
+
+    def unpack(self, holder: _Holder) -> Tensor:
+        """Called by backward: the saved tensor, after recomputing the part if this pass has not yet."""
+        task = current_task()
+        number = id(task) if task is not None else -1
+        if task is None or number not in self.passes:
+            self.recompute(number)
+            if task is not None:
+                self.passes[number] = task
+                frame = weakref.ref(self)
+                task.callbacks.append(lambda: _forget(frame, number))
+        if number not in holder.values:
+            raise CheckpointError("torch.utils.checkpoint: the recomputation did not save a tensor that the forward "
+                                  "pass had saved, so backward cannot have it")
+        value = holder.values[number]
+        if task is None:
+            _forget(weakref.ref(self), number)  # asked for outside a backward pass: nothing else of this run is needed
+        return value
+
+    # ------------------------------------------------------------------------------------------------ recomputing
+    def recompute(self, number: int) -> None:
+        args = self.inputs.get()
+        saved: list[Any] = []
+
+        def pack(tensor: Tensor) -> Tensor:
+            tensor = tensor.detach()
+            position = len(saved)
+            saved.append(None if self.check is None else self.check(tensor))
+            if position >= len(self.holders):
+                if self.check is not None:
+                    raise self._error("trying to save more tensors during recomputation than during the original "
+                                      "forward pass.")
+                return tensor
+            holder = self.holders[position]()
+            if holder is not None:
+                holder.values[number] = tensor
+            if self.early_stop and position + 1 == len(self.holders):
+                raise _StopRecomputationError
+            return tensor
+
+        with self.surroundings.again(), self.recompute_context, enable_grad(), saved_tensors_hooks(pack, lambda t: t):
+            try:
+                self.function(*args, **self.kwargs)
+            except _StopRecomputationError:
+                pass
+        self._compare(saved)
+
+    def _compare(self, saved: list[Any]) -> None:
+        if self.check is None:
+            return
+        if len(saved) != len(self.holders):
+            raise self._error("A different number of tensors was saved during the original forward and recomputation.\n"
+                              f"Number of tensors saved during forward: {len(self.holders)}\n"
+                              f"Number of tensors saved during recomputation: {len(saved)}.")
+        different = [(i, a, b) for i, (a, b) in enumerate(zip(self.metadata, saved))
+                     if a != b and self.holders[i]() is not None]
+        if different:
+            lines = "".join(f"tensor at position {i}:\nsaved metadata: {a}\nrecomputed metadata: "
+                            f"{b}\n" for i, a, b in different)
+            raise self._error("Recomputed values for the following tensors have different metadata than during the "
+                              f"forward pass.\n{lines}.")
+
+    def _error(self, text: str) -> CheckpointError:
+        hint = ""
+        if not self.debug:
+            hint = ("\n\nTip: To see a more detailed error message, either pass `debug=True` to "
+                    "`torch.utils.checkpoint.checkpoint(...)` or wrap the code block with "
+                    "`with torch.utils.checkpoint.set_checkpoint_debug_enabled(True):`")
+        name = getattr(self.function, "__qualname__", None) or type(self.function).__name__
+        return CheckpointError(f"torch.utils.checkpoint: {text} (The checkpointed function is {name}.){hint}")
+
+
+def _forget(frame: Any, number: int) -> None:
+    """The end of a backward pass: its id may be another's from now on."""
+    frame = frame()
+    if frame is not None:
+        frame.passes.pop(number, None)
+        for reference in frame.holders:
+            holder = reference()
+            if holder is not None:
+                holder.values.pop(number, None)
+
+
+def _metadata(tensor: Tensor) -> dict[str, Any]:
+    return {"shape": tensor.shape, "dtype": tensor.dtype, "device": tensor.device}
+
+
+_CHECKS: dict[str, Callable | None] = {_DEFAULT_DETERMINISM_MODE: _metadata, "none": None}
+
+
+def checkpoint(function: Callable, *args: Any, use_reentrant: bool | None = None,
+               context_fn: Callable[[], tuple[Any, Any]] = noop_context_fn,
+               determinism_check: str = _DEFAULT_DETERMINISM_MODE, debug: bool = False, early_stop: bool = True,
+               **kwargs: Any) -> Any:
+    """function(*args, **kwargs), whose intermediate values are computed again in backward rather than kept.
+
+    preserve_rng_state (default True): the second run draws the same random numbers as the first.
+    context_fn: returns two contexts, for the first and for the second run. determinism_check: "none" turns off the
+    comparison of what both runs saved.
+    """
+    if use_reentrant is None:
+        warnings.warn("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Starting in "
+                      "PyTorch 2.9, calling checkpoint without use_reentrant will raise an exception. "
+                      "use_reentrant=False is recommended, but if you need to preserve the current default behavior, "
+                      "you can pass use_reentrant=True. Refer to docs for more details on the differences between the "
+                      "two variants.",
+                      stacklevel=2)
+        use_reentrant = True
+    preserve = kwargs.pop("preserve_rng_state", True)
+    if kwargs and use_reentrant:
+        raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
+    if use_reentrant:
+        if context_fn is not noop_context_fn or debug:
+            raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
+        return CheckpointFunction.apply(function, preserve, *args)
+    if determinism_check not in _CHECKS:
+        raise ValueError(f"determinism_check should be one of {list(_CHECKS)}, but got {determinism_check}")
+    forward_context, recompute_context = context_fn()
+    if not grad_enabled():
+        with forward_context:
+            return function(*args, **kwargs)
+    frame = _Frame(function, args, kwargs, _Surroundings(preserve), recompute_context,
+                   early_stop if _early_stop is None else _early_stop, _CHECKS[determinism_check],
+                   debug if _debug is None else _debug)
+    with saved_tensors_hooks(frame.pack, frame.unpack), forward_context:
+        return function(*args, **kwargs)
+
+
+def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None = None,
+                          **kwargs: Any) -> Any:
+    """Runs a Sequential (or list of functions) in this many segments, all but the last of them checkpointed."""
+    if use_reentrant is None:
+        warnings.warn("torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed "
+                      "explicitly. In version 2.9 we will raise an exception if use_reentrant is not passed. "
+                      "use_reentrant=False is recommended, but if you need to preserve the current default behavior, "
+                      "you can pass use_reentrant=True. Refer to docs for more details on the differences between the "
+                      "two variants.",
+                      stacklevel=2)
+        use_reentrant = True
+    preserve = kwargs.pop("preserve_rng_state", True)
+    if kwargs:
+        raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
+    functions = list(functions.children()) if hasattr(functions, "children") else list(functions)
+
+    def run(start: int, end: int) -> Callable:
+        def forward(value: Any) -> Any:
+            for f in functions[start:end]:
+                value = f(value)
+            return value
+
+        return forward
+
+    size = len(functions) // segments
+    if size == 0:
+        raise ValueError(f"checkpoint_sequential: {segments} segments need at least as many functions, got "
+                         f"{len(functions)}")
+    start = 0
+    for _ in range(segments - 1):
+        input = checkpoint(run(start, start + size), input, use_reentrant=use_reentrant, preserve_rng_state=preserve)
+        start += size
+    return run(start, len(functions))(input)
+
+
+# ------------------------------------------------------------------------------------------------- names without code
+class CheckpointPolicy(enum.Enum):
+    """What selective checkpointing does with an operation's output."""
+
+    MUST_SAVE = 0
+    PREFER_SAVE = 1
+    MUST_RECOMPUTE = 2
+    PREFER_RECOMPUTE = 3
+    MUST_CPU_OFFLOAD = 4
+
+
+class SelectiveCheckpointContext:
+    """What a selective checkpointing policy is told."""
+
+    def __init__(self, *, is_recompute: bool):
+        self.is_recompute = is_recompute
+
+
+class GraphExecGroup:
+    """Groups backward passes for recomputation."""
+
+    def __init__(self):
+        raise NotImplementedError("GraphExecGroup: grouping of backward passes is not implemented")
+
+
+SAC_IGNORED_OPS: set[Any] = set()
+
+
+def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False) -> Any:
+    """Selective checkpointing needs a dispatch mode below autograd, which flambeau does not have."""
+    raise NotImplementedError("create_selective_checkpoint_contexts: selective checkpointing by operation is not "
+                              "implemented; checkpoint(fn, ..., use_reentrant=False) recomputes the whole of fn")

@@ -1,0 +1,649 @@
+"""Custom autograd.Function: each program below runs with torch and with flambeau and must behave the same."""
+
+import gc
+import weakref
+
+import pytest
+from both import Programs, agree
+
+import flambeau
+
+programs = Programs()
+
+
+def leaf(mod, *values, **options):
+    return mod.tensor(list(values) or [1.0, 2.0], requires_grad=True, **options)
+
+
+@programs
+def context_style(mod):
+    class Exp(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, i):
+            result = i.exp()
+            ctx.save_for_backward(result)
+            return result
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            result, = ctx.saved_tensors
+            return grad_output * result
+
+    x = leaf(mod)
+    y = Exp.apply(x)
+    y.sum().backward()
+    return y, x.grad, y.grad_fn.next_functions[0][0], type(y.grad_fn).__name__
+
+
+@programs
+def setup_context_style(mod):
+    class Scale(mod.autograd.Function):
+        @staticmethod
+        def forward(x, k=3.0):
+            return x * k
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.k = inputs[1]
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.k, None
+
+    x = leaf(mod)
+    Scale.apply(x).sum().backward()
+    Scale.apply(x, k=5.0).sum().backward()
+    return x.grad
+
+
+@programs
+def double_backward(mod):
+    class Cube(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x ** 3
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, = ctx.saved_tensors
+            return grad * 3 * x * x
+
+    x = leaf(mod)
+    g, = mod.autograd.grad(Cube.apply(x).sum(), x, create_graph=True)
+    h, = mod.autograd.grad(g.sum(), x, create_graph=True)
+    return g, mod.autograd.grad(h.sum(), x)
+
+
+@programs
+def double_backward_through_saved_output(mod):
+    class Exp(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x.exp()
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.saved_tensors[0]
+
+    x = leaf(mod)
+    g, = mod.autograd.grad(Exp.apply(x).sum(), x, create_graph=True)
+    return mod.autograd.grad(g.sum(), x)
+
+
+@programs
+def user_attributes_do_not_collide(mod):
+    class Take(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.shape, ctx.dtype, ctx.next, ctx.saved, ctx.outputs, ctx.hooks = x.shape, x.dtype, 1, 2, 3, 4
+            return x.sum()
+
+        @staticmethod
+        def backward(ctx, grad):
+            assert (ctx.next, ctx.saved, ctx.outputs, ctx.hooks) == (1, 2, 3, 4)
+            return grad.expand(ctx.shape).to(ctx.dtype)
+
+    x = leaf(mod)
+    (Take.apply(x) * 2).backward()
+    return x.grad, hasattr(Take.apply(x).grad_fn, "nothing_of_this_name")
+
+
+@programs
+def several_outputs(mod):
+    class Two(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            return x * y, x + y
+
+        @staticmethod
+        def backward(ctx, a, b):
+            return a * 2 + b, a + b * 3
+
+    x, y = leaf(mod), leaf(mod)
+    p, q = Two.apply(x, y)
+    q.sum().backward()
+    return x.grad, y.grad, p.grad_fn.next_functions, p.output_nr, q.output_nr
+
+
+@programs
+def materialized_grads(mod):
+    class Two(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1, x * 2
+
+        @staticmethod
+        def backward(ctx, a, b):
+            seen.append((a, b))
+            return b
+
+    seen = []
+    x = leaf(mod)
+    Two.apply(x)[1].sum().backward()
+    return seen
+
+
+@programs
+def unmaterialized_grads(mod):
+    class Two(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(False)
+            return x * 1, x * 2
+
+        @staticmethod
+        def backward(ctx, a, b):
+            seen.append((a, b))
+            return b
+
+    seen = []
+    x = leaf(mod)
+    Two.apply(x)[1].sum().backward()
+    return seen
+
+
+@programs
+def non_differentiable(mod):
+    class Sort(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            integers, marked = x.long(), x * 3
+            ctx.mark_non_differentiable(marked)
+            return x * 2, integers, marked
+
+        @staticmethod
+        def backward(ctx, *grads):
+            seen.extend(grads)
+            return grads[0]
+
+    seen = []
+    x = leaf(mod)
+    outs = Sort.apply(x)
+    outs[0].sum().backward()
+    return outs, seen, x.grad
+
+
+@programs
+def non_tensor_outputs(mod):
+    class Mixed(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, 5, None, "text"
+
+        @staticmethod
+        def backward(ctx, *grads):
+            seen.append([type(g).__name__ for g in grads])
+            return grads[0]
+
+    seen = []
+    x = leaf(mod)
+    outs = Mixed.apply(x)
+    outs[0].sum().backward()
+    return outs, seen
+
+
+@programs
+def non_tensor_inputs(mod):
+    class Power(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, base, x, flag=None):
+            ctx.base = base
+            seen.append(ctx.needs_input_grad)
+            return x * base
+
+        @staticmethod
+        def backward(ctx, grad):
+            return None, grad * ctx.base, None
+
+    seen = []
+    x = leaf(mod)
+    y = Power.apply(3, x, "flag")
+    y.sum().backward()
+    return x.grad, y.grad_fn.next_functions, seen
+
+
+@programs
+def needs_input_grad(mod):
+    class Both(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            seen.append((ctx.needs_input_grad, mod.is_grad_enabled()))
+            return x * y
+
+        @staticmethod
+        def backward(ctx, grad):
+            seen.append((ctx.needs_input_grad, mod.is_grad_enabled()))
+            return grad, grad
+
+    seen = []
+    x = leaf(mod)
+    Both.apply(x, x.detach()).sum().backward()
+    with mod.no_grad():
+        Both.apply(x, x.detach())
+    return seen
+
+
+@programs
+def returns_input_as_it_is(mod):
+    class Same(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 7
+
+    x = leaf(mod)
+    y = Same.apply(x)
+    y.sum().backward()
+    with mod.no_grad():
+        z = Same.apply(x)
+    return y is x, y._is_view(), y.data_ptr() == x.data_ptr(), x.grad, z is x, z.requires_grad
+
+
+@programs
+def changing_a_returned_input_fails(mod):
+    class Same(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    Same.apply(leaf(mod) * 1).add_(1)
+
+
+@programs
+def changing_a_returned_view_fails(mod):
+    class First(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x[:1]
+
+        @staticmethod
+        def backward(ctx, grad):
+            return mod.cat([grad, grad])
+
+    First.apply(leaf(mod) * 1).mul_(2)
+
+
+def dirty(mod):
+    class Double(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            x.mul_(2)
+            return x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2
+
+    return Double
+
+
+@programs
+def in_place(mod):
+    x = leaf(mod)
+    y = x * 1
+    before = y._version
+    z = dirty(mod).apply(y)
+    (z * z).sum().backward()
+    return z is y, y, x.grad, y._version > before
+
+
+@programs
+def in_place_on_a_view(mod):
+    x = leaf(mod)
+    y = x * 1
+    dirty(mod).apply(y[:1])
+    y.sum().backward()
+    return y, x.grad
+
+
+@programs
+def in_place_on_a_leaf(mod):
+    dirty(mod).apply(leaf(mod))
+
+
+@programs
+def in_place_without_grad(mod):
+    x = mod.ones(2)
+    return dirty(mod).apply(x) is x, x
+
+
+@programs
+def dirty_but_not_returned(mod):
+    class Forgets(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.add_(1).clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    Forgets.apply(leaf(mod) * 1)
+
+
+@programs
+def saves_none(mod):
+    class Saves(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x, None)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, nothing = ctx.saved_tensors
+            assert nothing is None
+            return grad * x
+
+    x = leaf(mod)
+    Saves.apply(x).sum().backward()
+    return x.grad
+
+
+def identity(mod, backward, save=()):
+    class Identity(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, other=None):
+            ctx.save_for_backward(*(save or (x,)))
+            return x * 1
+
+    Identity.backward = staticmethod(backward)
+    return Identity
+
+
+@programs
+def saves_a_number(mod):
+    identity(mod, lambda ctx, g: g, save=(3,)).apply(leaf(mod))
+
+
+@programs
+def saved_then_changed(mod):
+    x = leaf(mod) * 1
+    y = identity(mod, lambda ctx, g: g * ctx.saved_tensors[0]).apply(x)
+    x.add_(1)
+    y.sum().backward()
+
+
+@programs
+def backward_twice(mod):
+    y = identity(mod, lambda ctx, g: g * ctx.saved_tensors[0]).apply(leaf(mod)).sum()
+    y.backward()
+    y.backward()
+
+
+@programs
+def backward_twice_retained(mod):
+    x = leaf(mod)
+    y = identity(mod, lambda ctx, g: g * ctx.saved_tensors[0]).apply(x).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    return x.grad
+
+
+@programs
+def saved_tensors_after_release(mod):
+    y = identity(mod, lambda ctx, g: g).apply(leaf(mod))
+    y.sum().backward()
+    return y.grad_fn.saved_tensors
+
+
+@programs
+def saved_tensors_of_grad_fn(mod):
+    y = identity(mod, lambda ctx, g: g).apply(leaf(mod))
+    return y.grad_fn.saved_tensors, y.grad_fn.saved_variables, len(y.grad_fn._raw_saved_tensors)
+
+
+for number, returned in enumerate([
+        lambda g: (g, None), lambda g: (g,), lambda g: (g, g), lambda g: (g, None, None), lambda g: (g, None, g),
+        lambda g: (), lambda g: 3.0, lambda g: (None, None), lambda g: [g, None], lambda g: (g[:1], None),
+        lambda g: (g.double(), None)]):
+    def returns(mod, returned=returned):
+        x = leaf(mod)
+        identity(mod, lambda ctx, g: returned(g)).apply(x, 2.0).sum().backward()
+        return x.grad
+
+    returns.__name__ = f"backward_returns_{number}"
+    programs(returns)
+
+
+@programs
+def no_backward(mod):
+    class Half(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x / 2
+
+    Half.apply(leaf(mod)).sum().backward()
+
+
+@programs
+def vjp_instead_of_backward(mod):
+    class Half(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x / 2
+
+        @staticmethod
+        def vjp(ctx, grad):
+            return grad / 2
+
+    x = leaf(mod)
+    Half.apply(x).sum().backward()
+    return x.grad
+
+
+@programs
+def once_differentiable(mod):
+    class Once(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        @mod.autograd.function.once_differentiable
+        def backward(ctx, grad):
+            return grad * 2 * ctx.saved_tensors[0]
+
+    x = leaf(mod)
+    g, = mod.autograd.grad((Once.apply(x) * x).sum(), x, create_graph=True)
+    g.sum().backward()
+
+
+@programs
+def once_differentiable_once(mod):
+    class Once(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        @mod.autograd.function.once_differentiable
+        def backward(ctx, grad):
+            return grad * 2
+
+    x = leaf(mod)
+    Once.apply(x).sum().backward()
+    return x.grad
+
+
+@programs
+def instances_are_refused(mod):
+    class Old(mod.autograd.Function):
+        def forward(self, x):
+            return x
+
+    Old()(leaf(mod))
+
+
+@programs
+def metadata_and_name(mod):
+    y = identity(mod, lambda ctx, g: g).apply(leaf(mod))
+    y.grad_fn.metadata["note"] = 1
+    return y.grad_fn.metadata, y.grad_fn.name(), repr(y), isinstance(y.grad_fn, mod.autograd.graph.Node)
+
+
+@programs
+def grad_fn_outlives_its_output(mod):
+    x = leaf(mod)
+    fn = identity(mod, lambda ctx, g: g * 5).apply(x).grad_fn
+    return fn.next_functions, fn.saved_tensors, fn.name()
+
+
+@programs
+def hooks_on_a_function_node(mod):
+    seen = []
+    x = leaf(mod)
+    y = identity(mod, lambda ctx, g: (g * 5, None)).apply(x, 1)
+    y.grad_fn.register_prehook(lambda grads: (grads[0] * 2,))
+    y.grad_fn.register_hook(lambda ins, outs: seen.append((ins, outs)))
+    y.sum().backward()
+    return x.grad, seen
+
+
+@programs
+def nested_apply(mod):
+    class Inner(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2
+
+    class Outer(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return Inner.apply(x) * 3
+
+        @staticmethod
+        def backward(ctx, g):
+            return Inner.apply(g) * 3
+
+    x = leaf(mod)
+    y = Outer.apply(x)
+    y.sum().backward()
+    return y, x.grad
+
+
+@programs
+def backward_inside_backward(mod):
+    class Again(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            with mod.enable_grad():
+                ctx.x = x.detach().requires_grad_()
+                ctx.y = ctx.x ** 2
+            return ctx.y.detach()
+
+        @staticmethod
+        def backward(ctx, grad):
+            with mod.enable_grad():
+                ctx.y.backward(grad)
+            return ctx.x.grad
+
+    x = leaf(mod)
+    Again.apply(x * 1).sum().backward()
+    return x.grad
+
+
+@programs
+def error_in_forward_leaves_modes_alone(mod):
+    class Fails(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            raise KeyError("here")
+
+    try:
+        Fails.apply(leaf(mod))
+    except KeyError:
+        pass
+    return mod.is_grad_enabled()
+
+
+@programs
+def complex_gradients(mod):
+    x = mod.tensor([1 + 2j, 3 - 1j], requires_grad=True)
+    y = identity(mod, lambda ctx, g: (g * ctx.saved_tensors[0].conj(), None)).apply(x, 1)
+    y.abs().sum().backward()
+    return x.grad
+
+
+@programs
+def straight_through(mod):
+    class Round(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.round()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    x = leaf(mod, 0.4, 1.6)
+    (Round.apply(x) * x).sum().backward()
+    return x.grad
+
+
+@pytest.mark.parametrize("program", programs, ids=programs.ids)
+def test_like_torch(program):
+    agree(program)
+
+
+def test_nothing_keeps_the_graph_alive():
+    class Both(flambeau.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x.exp()
+            ctx.save_for_backward(x, y)
+            ctx.save_for_forward(x, y)
+            return y
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.saved_tensors[1]
+
+    gc.collect()
+    gc.disable()
+    try:
+        x = flambeau.ones(3, requires_grad=True) * 1
+        y = Both.apply(x)
+        held = [weakref.ref(y), weakref.ref(y.grad_fn), weakref.ref(x), weakref.ref(y._node)]
+        y.sum().backward(retain_graph=True)
+        del x, y
+        assert [r() for r in held] == [None] * 4
+    finally:
+        gc.enable()

@@ -1,0 +1,54 @@
+"""The layers: array code only in backends/, imports point down, files stay short."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "flambeau"
+ARRAY_LIBRARIES = {"numpy", "cupy", "scipy", "ml_dtypes"}
+INTEROP = {"interop.py", "testing.py"}
+FILES = sorted(p for p in PACKAGE.rglob("*.py"))
+
+
+def imported(path):
+    """(module, line) of every absolute import in a file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name.partition(".")[0], node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield (node.module or "").partition(".")[0], node.lineno
+
+
+def test_array_libraries_are_imported_below_backends_only():
+    above = [p for p in FILES if "backends" not in p.relative_to(PACKAGE).parts and p.name not in INTEROP]
+    assert len(above) > 20
+    found = [f"{p.relative_to(PACKAGE)}:{line} imports {name}" for p in above for name, line in imported(p)
+             if name in ARRAY_LIBRARIES]
+    assert not found
+
+
+def test_nothing_imports_torch():
+    assert not [f"{p}:{line}" for p in FILES for name, line in imported(p) if name == "torch"]
+
+
+def test_backends_do_not_import_what_stands_above_them():
+    """Relative imports out of backends/ would point upward; two late ones in function bodies are known."""
+    found = []
+    for p in (PACKAGE / "backends").rglob("*.py"):
+        depth = len(p.relative_to(PACKAGE).parts)
+        for node in ast.parse(p.read_text()).body:
+            if isinstance(node, ast.ImportFrom) and node.level >= depth:
+                found.append(f"{p.relative_to(PACKAGE)}:{node.lineno}")
+    assert not found
+
+
+@pytest.mark.parametrize("module", ["numpy.random", "numpy.fft", "concurrent.futures", "inspect", "flambeau.autograd.gradcheck"])
+def test_import_leaves_heavy_parts_for_later(module):
+    code = f"import sys, flambeau; sys.exit({module!r} in sys.modules)"
+    bare = f"import sys, numpy; sys.exit({module!r} in sys.modules)"
+    if subprocess.run([sys.executable, "-c", bare]).returncode:
+        pytest.skip(f"numpy itself imports {module}")
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,262 @@
+"""Sorting, order statistics, unique elements, searching and counting, against PyTorch."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flambeau
+
+NAN, INF = float("nan"), float("inf")
+
+
+def same(t, f, tolerance=0.0):
+    if isinstance(t, (tuple, list)):
+        assert len(t) == len(f)
+        for a, b in zip(t, f):
+            same(a, b, tolerance)
+        return
+    assert tuple(t.shape) == tuple(f.shape)
+    assert str(t.dtype) == str(f.dtype)
+    if t.dtype is torch.bfloat16:
+        t, f = t.float(), f.float()
+    np.testing.assert_allclose(f.detach().numpy(), t.detach().numpy(), rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def convert(lib, value):
+    if isinstance(value, np.ndarray):
+        return lib.from_numpy(value.copy())
+    if isinstance(value, list) and value and isinstance(value[0], np.ndarray):
+        return [convert(lib, v) for v in value]
+    return value
+
+
+def compare(name, *args, tolerance=0.0, **kwargs):
+    """The same call on both; errors must be of the same type."""
+
+    def run(lib):
+        return getattr(lib, name)(*[convert(lib, a) for a in args], **{k: convert(lib, v) for k, v in kwargs.items()})
+
+    try:
+        expected = run(torch)
+    except Exception as error:
+        with pytest.raises(type(error)):
+            run(flambeau)
+        return
+    same(expected, run(flambeau), tolerance)
+
+
+rng = np.random.default_rng(0)
+TIES = np.array([[3.0, NAN, 1.0, 3.0, -INF, 1.0], [0.0, -0.0, NAN, NAN, INF, 0.0]])
+LONG = rng.integers(0, 50, (3, 300)).astype(np.float32)
+SMOOTH = rng.standard_normal((4, 200))
+DATA = [
+    TIES,
+    LONG,
+    SMOOTH,
+    TIES[0],
+    np.array(3.0),
+    np.zeros((0,)),
+    np.zeros((2, 0)),
+    rng.integers(-5, 5, (5, 7)),
+    rng.integers(0, 2, (3, 9)).astype(bool),
+    rng.integers(0, 9, 20).astype(np.uint8),
+    TIES.astype(np.float16),
+]
+
+
+@pytest.mark.parametrize("x", DATA, ids=lambda x: f"{x.dtype}{x.shape}")
+@pytest.mark.parametrize("descending", [False, True])
+def test_sort(x, descending):
+    for dim in range(-max(x.ndim, 1), max(x.ndim, 1)):
+        compare("sort", x, dim=dim, descending=descending, stable=True)
+        compare("argsort", x, dim=dim, descending=descending, stable=True)
+    compare("msort", x)
+    same(
+        torch.from_numpy(x).sort(descending=descending).values,
+        flambeau.from_numpy(x).sort(descending=descending).values,
+    )
+
+
+def test_sort_bfloat16():
+    t, f = torch.from_numpy(LONG).bfloat16(), flambeau.from_numpy(LONG).bfloat16()
+    same(t.sort(stable=True), f.sort(stable=True))
+
+
+def test_sort_errors():
+    compare("sort", np.ones(2) + 1j)
+    compare("sort", np.ones(2), 1)
+    compare("topk", np.ones(2), 3)
+    compare("topk", np.ones(2), -1)
+    compare("kthvalue", np.ones(2), 0)
+    compare("kthvalue", np.ones(2), 3)
+    compare("kthvalue", np.zeros((2, 0)), 1)
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("k", [0, 1, 2, 5])
+def test_topk_values(k, largest):
+    for x in (TIES, LONG, SMOOTH, SMOOTH.astype(np.float16)):
+        t, f = torch.from_numpy(x).topk(k, -1, largest), flambeau.from_numpy(x).topk(k, -1, largest)
+        same(t.values, f.values)
+        picked = flambeau.from_numpy(x).gather(-1, f.indices)
+        same(t.values, picked)
+    compare("topk", SMOOTH, min(k, 4), dim=0, largest=largest)
+    assert isinstance(f, flambeau.return_types.topk)
+
+
+def test_kthvalue():
+    for k in (1, 3, 6):
+        t, f = torch.from_numpy(TIES).kthvalue(k), flambeau.from_numpy(TIES).kthvalue(k)
+        same(t.values, f.values)
+    compare("kthvalue", SMOOTH, 2, dim=0, keepdim=True)
+    compare("kthvalue", np.array(2.0), 1)
+
+
+UNIQUE = [
+    TIES,
+    LONG,
+    rng.integers(0, 3, (6, 2)),
+    rng.integers(0, 2, 9).astype(bool),
+    np.zeros(0),
+    np.array(4),
+    np.zeros((0, 3)),
+]
+
+
+@pytest.mark.parametrize("x", UNIQUE, ids=lambda x: f"{x.dtype}{x.shape}")
+@pytest.mark.parametrize("name", ["unique", "unique_consecutive"])
+def test_unique(x, name):
+    for inverse in (False, True):
+        for counts in (False, True):
+            compare(name, x, return_inverse=inverse, return_counts=counts)
+            if not np.isnan(x.astype(float)).any():
+                for dim in range(x.ndim):
+                    compare(name, x, return_inverse=inverse, return_counts=counts, dim=dim)
+    compare(name, np.zeros((2, 0)), dim=0)
+
+
+def test_unique_has_no_derivative():
+    x = flambeau.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="not implemented"):
+        x.unique().sum().backward()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"right": True},
+        {"side": "right"},
+        {"side": "left"},
+        {"out_int32": True},
+        {"side": "foo"},
+        {"side": "left", "right": True},
+    ],
+)
+def test_searchsorted(options):
+    edges = np.array([[1.0, 3, 3, 5], [0, 2, 4, 6]])
+    values = np.array([[3.0, 0, 9, NAN, 5], [2, 2.5, -1, 6, 7]])
+    compare("searchsorted", edges, values, **options)
+    compare("searchsorted", edges[0], values, **options)
+    compare("searchsorted", edges[0], 3.0, **options)
+    compare("searchsorted", edges[0], np.array([1, 3]), **options)
+    compare("searchsorted", edges[0].astype(np.int64), np.array([2.5]), **options)
+    compare("searchsorted", edges, values[0], **options)
+    compare("searchsorted", edges[:, ::-1].copy(), values, sorter=np.array([[3, 2, 1, 0]] * 2), **options)
+    compare("searchsorted", edges[0], values, sorter=np.array([7, 2, 1, 0]), **options)
+    compare("searchsorted", np.zeros(0), values, **options)
+
+
+def test_bucketize_and_isin():
+    compare("bucketize", np.array([[0.5, 1, 7]]), np.array([1.0, 3, 5]))
+    compare("bucketize", 3, np.array([1, 3, 5]), right=True, out_int32=True)
+    compare("bucketize", np.ones(2), np.ones((1, 2)))
+    for args in (
+        (np.array([[1, 2], [3, 1]]), np.array([1, 5])),
+        (np.array([1, 2]), 2),
+        (2, np.array([1, 2])),
+        (np.array([1.5, NAN]), np.array([NAN, 1.5])),
+        (np.zeros(0), np.ones(1)),
+        (np.array([1, 2]), np.array([1.0, 2.5])),
+        (2, 2),
+    ):
+        for invert in (False, True):
+            compare("isin", *args, invert=invert)
+
+
+def test_counting():
+    compare("bincount", np.array([1, 2, 2, 7]))
+    compare("bincount", np.array([1, 2, 2]), minlength=6)
+    compare("bincount", np.array([1, 2, 2]), np.array([0.5, 1, 2], np.float32))
+    compare("bincount", np.array([1, 2, 2]), np.array([1, 2, 3]))
+    compare("bincount", np.zeros(0, np.int64), minlength=2)
+    for bad in (np.array([-1]), np.array([[1]]), np.array([1.0])):
+        compare("bincount", bad)
+    compare("bincount", np.array([1, 2]), np.ones(3))
+    x = rng.standard_normal(500).astype(np.float32)
+    compare("histc", x, 10)
+    compare("histc", x, 7, -1, 2)
+    compare("histc", np.ones(3), 4)
+    compare("histc", np.array([NAN, 1.0]), 4)
+    compare("histc", x, 0)
+    compare("histc", x, 3, 2, 1)
+    compare("histc", np.array([1, 2]))
+
+
+@pytest.mark.parametrize("options", [{}, {"range": (-1.0, 2.0)}, {"density": True}, {"weight": rng.random(60)}])
+def test_histogram(options):
+    x = rng.standard_normal(60)
+    compare("histogram", x, 7, tolerance=1e-12, **options)
+    compare("histogram", x, 1, tolerance=1e-12, **options)
+    if "range" not in options:
+        compare("histogram", x, np.array([-1.0, 0, 0.5, 3]), tolerance=1e-12, **options)
+    points = rng.standard_normal((60, 2))
+    if "range" in options:
+        options = {"range": [-1.0, 1, -2, 2]}
+    compare("histogramdd", points, [3, 4], tolerance=1e-12, **options)
+    compare("histogramdd", points, 3, tolerance=1e-12, **options)
+    compare(
+        "histogramdd",
+        points,
+        [np.array([-1.0, 0, 1]), np.array([0.0, 2])],
+        tolerance=1e-12,
+        **{k: v for k, v in options.items() if k != "range"},
+    )
+    compare("histogramdd", points, [3])
+    compare("histogramdd", points[0], [3])
+
+
+def test_diff():
+    x = rng.standard_normal((3, 4))
+    for n in (0, 1, 2, 5, -1):
+        for dim in (0, -1):
+            compare("diff", x, n, dim)
+    compare("diff", x, 1, 0, np.ones((1, 4)), np.zeros((2, 4)))
+    compare("diff", np.array([True, True, False]))
+    compare("diff", np.array(1.0))
+
+
+def test_nonzero_and_positions():
+    for x in (TIES, np.array(1.0), np.array(0.0), np.zeros((0, 2)), np.eye(3, dtype=bool)):
+        compare("nonzero", x)
+        compare("nonzero", x, as_tuple=True)
+        compare("argwhere", x)
+        compare("nonzero_static", x, size=2, fill_value=-7)
+        compare("nonzero_static", x, size=20)
+    compare("unravel_index", np.array([[5, 0], [-1, 7]]), (2, 3))
+    compare("unravel_index", np.array(5), 6)
+    compare("unravel_index", np.array([1.0]), (2, 3))
+    compare("unravel_index", np.array([1]), (2, -3))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([NAN, INF, -INF, 0.0, 1.0, 2.0, -1.0]) | st.floats(-3, 3, width=32), max_size=80),
+    st.booleans(),
+)
+def test_sort_is_stable_for_any_row(row, descending):
+    x = np.array(row, np.float32)
+    compare("sort", x, descending=descending, stable=True)
+    compare("unique", x, return_inverse=False, return_counts=True)
