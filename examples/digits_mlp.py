@@ -36,7 +36,7 @@ def print_graph(tensor, depth=12):
     while node is not None and indent < depth:
         saved = [name[7:] for name in dir(node) if name.startswith("_saved_")]
         print("  " * indent + f"{node.name()}" + (f"  (saved: {', '.join(saved)})" if saved else ""))
-        node = next((f for f, _ in node.next_functions if f is not None and f.name() != "AccumulateGrad"), None)
+        node = next((f for f, _ in node.next_functions if f is not None and type(f).__name__ != "AccumulateGrad"), None)
         indent += 1
 
 

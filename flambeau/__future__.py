@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _overwrite = False
+_swap = False
 
 
 def set_overwrite_module_params_on_conversion(value: bool) -> None:
@@ -12,14 +13,16 @@ def set_overwrite_module_params_on_conversion(value: bool) -> None:
 
 
 def get_overwrite_module_params_on_conversion() -> bool:
+    """What set_overwrite_module_params_on_conversion said."""
     return _overwrite
 
 
 def set_swap_module_params_on_conversion(value: bool) -> None:
-    """Swapping tensors on conversion is not offered; turning it off is a no-op."""
-    if value:
-        raise NotImplementedError("set_swap_module_params_on_conversion(True): swapping parameters is not implemented")
+    """Whether Module.to and load_state_dict exchange whole tensors (utils.swap_tensors) instead of their data."""
+    global _swap
+    _swap = value
 
 
 def get_swap_module_params_on_conversion() -> bool:
-    return False
+    """What set_swap_module_params_on_conversion said."""
+    return _swap

@@ -6,8 +6,20 @@ import importlib as _importlib
 import math as _math
 from typing import Any
 
+# The order matters: operations first, then what is built on them.
+# isort: off
 from . import dtypes as _dtypes
-from . import ops as _ops
+from . import ops as _ops  # noqa: F401
+from . import creation as _creation
+from . import legacy as _legacy
+from . import random as _random
+from . import interop as _interop
+from . import missing as _missing
+from . import settings as _settings
+from . import tensor_methods as _tensor_methods  # noqa: F401
+from .autograd import hooks as _hooks  # noqa: F401  (gives Tensor register_hook and retain_grad)
+from .autograd import passes as _passes  # noqa: F401  (gives Tensor backward)
+# isort: on
 from .autograd.modes import (
     enable_grad,
     inference_mode,
@@ -26,17 +38,11 @@ from .tensor import Size, Tensor, is_tensor
 
 __version__ = "0.1.0"
 
-from . import creation as _creation  # noqa: E402
-from . import random as _random  # noqa: E402
-from . import interop as _interop  # noqa: E402
-from . import settings as _settings  # noqa: E402
-from . import tensor_methods as _tensor_methods  # noqa: E402,F401
-from .autograd import hooks as _hooks  # noqa: E402,F401  (gives Tensor register_hook and retain_grad)
-from .autograd import passes as _passes  # noqa: E402,F401  (gives Tensor backward)
-
+globals().update(_missing.missing_functions())
 globals().update(_FUNCTIONS)
 globals().update(_dtypes.ALIASES)
 globals().update({name: getattr(_creation, name) for name in _creation.__all__})
+globals().update({name: getattr(_legacy, name) for name in _legacy.__all__})
 globals().update({name: getattr(_random, name) for name in _random.__all__})
 globals().update({name: getattr(_interop, name) for name in _interop.__all__})
 globals().update({name: getattr(_settings, name) for name in _settings.__all__})
@@ -45,14 +51,29 @@ inf, nan, pi, e = _math.inf, _math.nan, _math.pi, _math.e
 newaxis = None
 
 # Imported when first asked for: what a program does not use costs nothing at start.
-_LAZY = ("autograd", "linalg", "fft", "special", "nn", "optim", "utils", "testing", "overrides", "return_types",
-         "random", "signal", "masked", "types", "serialization", "compiler", "amp", "cuda", "backends", "distributions",
-         "func", "jit", "sparse", "version", "multiprocessing", "_C", "_tensor_str", "storage", "viz", "profiler", "hub",
-         "distributed", "onnx", "package", "quantization", "ao", "export", "fx", "library", "monitor", "accelerator", "cpu",
-         "futures", "nested", "mps", "xpu", "_dynamo", "_inductor", "__future__", "torch_version")
-_ELSEWHERE = {"set_printoptions": "printing", "get_printoptions": "printing", "UntypedStorage": "storage",
-              "TypedStorage": "storage", "is_storage": "storage", "save": "serialization", "load": "serialization",
-              "compile": "compiler", "vmap": "func", "autocast": "amp", "GradScaler": "amp"}
+_LAZY = frozenset("""
+    autograd linalg fft special nn optim utils testing overrides return_types random signal masked types serialization
+    compiler amp cuda backends distributions func jit sparse version multiprocessing _C _tensor_str storage viz profiler
+    hub distributed onnx package quantization ao export fx library monitor accelerator cpu futures nested mps xpu
+    _dynamo _inductor __future__ torch_version""".split())
+# Where single names live, module by module.
+_HOMES = {
+    "autograd.anomaly": "is_anomaly_enabled is_anomaly_check_nan_enabled set_anomaly_enabled",
+    "printing": "set_printoptions get_printoptions",
+    "storage": "UntypedStorage TypedStorage FloatStorage DoubleStorage HalfStorage BFloat16Storage "
+               "LongStorage IntStorage ShortStorage CharStorage ByteStorage BoolStorage "
+               "ComplexFloatStorage ComplexDoubleStorage",
+    "serialization": "save load",
+    "compiler": "compile",
+    "func": "vmap",
+    "amp": "autocast GradScaler",
+    "ops.layer_functions": "conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d convolution "
+                           "max_pool1d max_pool1d_with_indices max_pool2d max_pool3d avg_pool1d adaptive_avg_pool1d "
+                           "adaptive_max_pool1d batch_norm native_batch_norm instance_norm layer_norm native_layer_norm "
+                           "group_norm native_group_norm rms_norm pixel_shuffle pixel_unshuffle channel_shuffle "
+                           "native_channel_shuffle grid_sampler grid_sampler_2d grid_sampler_3d affine_grid_generator",
+}
+_ELSEWHERE = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
 class MissingName(AttributeError, NotImplementedError):
@@ -61,18 +82,18 @@ class MissingName(AttributeError, NotImplementedError):
 
 def __getattr__(name: str) -> Any:
     home = _ELSEWHERE.get(name)
-    if home is not None or name in _LAZY:
-        try:
-            value = _importlib.import_module(f".{home or name}", __name__)
-            value = getattr(value, name) if home else value
-        except ModuleNotFoundError as error:
-            if error.name != f"{__name__}.{home or name}":
-                raise
-            raise MissingName(f"module 'flambeau' has no attribute '{name}': this part is not implemented") from None
-        except AttributeError:
-            raise MissingName(f"module 'flambeau' has no attribute '{name}': not implemented in flambeau.{home}") from None
-    else:
+    if home is None and name not in _LAZY:
         raise MissingName(f"module 'flambeau' has no attribute '{name}' (if PyTorch has one: it is not implemented)")
+    try:
+        value = _importlib.import_module(f".{home or name}", __name__)
+    except ModuleNotFoundError as error:
+        if error.name != f"{__name__}.{home or name}":
+            raise
+        raise MissingName(f"module 'flambeau' has no attribute '{name}': this part is not implemented") from None
+    if home is not None:
+        if not hasattr(value, name):
+            raise MissingName(f"module 'flambeau' has no attribute '{name}': not implemented in flambeau.{home}")
+        value = getattr(value, name)
     globals()[name] = value
     return value
 
@@ -85,8 +106,9 @@ def typename(obj: Any) -> str:
     """The dotted name of an object's type, as PyTorch's tools print it."""
     if isinstance(obj, Tensor):
         return obj.type()
-    kind = obj if isinstance(obj, type) else type(obj)
-    return f"{kind.__module__}.{kind.__qualname__}" if kind.__module__ != "builtins" else kind.__qualname__
+    named = obj if hasattr(obj, "__qualname__") else type(obj)  # classes and functions are named themselves
+    module = getattr(named, "__module__", None)
+    return f"{module}.{named.__qualname__}" if module and module != "builtins" else named.__qualname__
 
 
 def broadcast_shapes(*shapes: Any) -> Size:
@@ -99,6 +121,6 @@ for _public in (Tensor, Size, device, dtype, finfo, iinfo, _random.Generator):
 
 __all__ = ["Tensor", "Size", "is_tensor", "device", "dtype", "finfo", "iinfo", "can_cast", "promote_types",
            "get_default_dtype", "set_default_dtype", "no_grad", "enable_grad", "set_grad_enabled", "inference_mode",
-           "is_grad_enabled", "is_inference_mode_enabled", "broadcast_shapes", "typename", "inf", "nan", "pi", "e", "newaxis",
-           *_settings.__all__, *_FUNCTIONS, *_creation.__all__,
-           *_random.__all__, *_interop.__all__]
+           "is_grad_enabled", "is_inference_mode_enabled", "broadcast_shapes", "typename", "inf", "nan", "pi", "e",
+           "newaxis", *_FUNCTIONS, *_creation.__all__, *_legacy.__all__, *_random.__all__, *_interop.__all__,
+           *_settings.__all__]

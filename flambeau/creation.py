@@ -20,7 +20,7 @@ from .literals import from_data, from_native
 from .ops.table import _type_word, public
 from .tensor import Size, Tensor, wrap
 
-__all__ = ["set_default_device", "get_default_device", "set_default_tensor_type"]
+__all__ = ["set_default_device", "get_default_device"]
 
 factory = {"method": False, "out": False}
 
@@ -85,7 +85,8 @@ def check_options(name: str, layout: Any, pin_memory: Any) -> None:
     if layout is not None and layout is not strided:
         raise NotImplementedError(f"{name}(): only the strided layout is implemented, not {layout}")
     if pin_memory:
-        raise RuntimeError("pin_memory=True requires a CUDA or other accelerator backend; no pinned memory allocator is "
+        raise RuntimeError("pin_memory=True requires a CUDA or other accelerator backend; no pinned memory allocator "
+                           "is "
                            "available on this system.")
 
 
@@ -110,19 +111,22 @@ def read_size(name: str, size: Any, *, single: bool = False) -> tuple[int, ...]:
                 if only.dim() or only.is_floating_point():
                     raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not Tensor")
             elif not hasattr(only, "__index__") or isinstance(only, bool):
-                raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(only).__name__}")
+                raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not "
+                                f"{type(only).__name__}")
     out = []
     for position, n in enumerate(size):
         if n.__class__ is not int:
             if isinstance(n, bool) or not hasattr(n, "__index__"):
-                raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, but found element of type "
+                raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, but found element of "
+                                "type "
                                 f"{type(n).__name__} at pos {position}")
             n = n.__index__()
         if n < 0:
             raise RuntimeError(f"{name}: Dimension size must be non-negative, but size {position} is {n} in "
                                f"{list(size)}: Trying to create tensor with negative dimension {n}")
         if n >= 1 << 63:
-            raise TypeError(f"{name}(): argument 'size' failed to unpack the object at pos {position + 1}: {n} does not fit "
+            raise TypeError(f"{name}(): argument 'size' failed to unpack the object at pos {position + 1}: {n} does "
+                            "not fit "
                             "in 64 bits")
         out.append(n)
     return tuple(out)
@@ -145,7 +149,8 @@ def _into(name: str, out: Tensor, dtype: _dtype | None, device: Any) -> _dtype:
     if dtype is not None and dtype is not out.dtype:
         raise RuntimeError(f"dtype {_type_word(dtype)} does not match dtype of out parameter ({_type_word(out.dtype)})")
     if device is not None and to_device(device).type != out.device.type:
-        raise RuntimeError(f"device type {to_device(device)} does not match device type of out parameter ({out.device.type})")
+        raise RuntimeError(f"device type {to_device(device)} does not match device type of out parameter "
+                           f"({out.device.type})")
     return out.dtype
 
 
@@ -280,15 +285,18 @@ def format_order(memory_format: Any, ndim: int) -> tuple[int, ...]:
 
 
 @public(**factory)
-def empty_strided(size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False) -> Tensor:
+def empty_strided(size, stride, *, dtype=None, layout=None, device=None, requires_grad=False,
+                  pin_memory=False) -> Tensor:
     """Uninitialised memory with the given strides."""
     check_options("empty_strided", layout, pin_memory)
     shape = read_size("empty_strided", tuple(size), single=True)
     steps = tuple(int(s) for s in stride)
     if len(shape) != len(steps):
-        raise RuntimeError(f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(steps)})")
+        raise RuntimeError(f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides "
+                           f"({len(steps)})")
     if any(s < 0 for s in steps):
-        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)} and strides={list(steps)}: strides "
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)} and strides={list(steps)}: "
+                           "strides "
                            "must not be negative")
     native = (element_type(dtype, "empty_strided") or _dtypes.get_default_dtype()).native
     return finish(place(device).empty_strided(shape, steps, native), requires_grad)
@@ -301,7 +309,8 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
     check_options("empty_permuted", layout, pin_memory)
     shape, order = read_size("empty_permuted", tuple(size), single=True), tuple(int(d) for d in physical_layout)
     if len(shape) != len(order):
-        raise RuntimeError("Number of dimensions in size does not match the length of the physical_layout; i.e. len(size) = "
+        raise RuntimeError("Number of dimensions in size does not match the length of the physical_layout; i.e. "
+                           "len(size) = "
                            f"{len(shape)} is not equal to len(physical_layout) = {len(order)}")
     for d in order:
         if not 0 <= d < len(shape):
@@ -314,7 +323,8 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
 
 
 # --------------------------------------------------------------------------------------------- like another tensor
-def like(name: str, input: Any, dtype: Any, layout: Any, device: Any, memory_format: Any, pin_memory: Any = False) -> Any:
+def like(name: str, input: Any, dtype: Any, layout: Any, device: Any, memory_format: Any,
+         pin_memory: Any = False) -> Any:
     """Uninitialised array of a tensor's shape, with whatever was given changed."""
     if not isinstance(input, Tensor):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
@@ -328,6 +338,16 @@ def like(name: str, input: Any, dtype: Any, layout: Any, device: Any, memory_for
     if memory_format is contiguous_format:
         return backend.empty(x.shape, native)
     return backend.ordered(x.shape, format_order(memory_format, x.ndim), native)
+
+
+def _filled_like(name: str, input: Any, value: Any, dtype: Any, layout: Any, device: Any, memory_format: Any,
+                 requires_grad: Any, pin_memory: Any) -> Tensor:
+    if dtype is device is layout is None and memory_format is preserve_format and isinstance(input, Tensor):
+        x = input._array  # the common case: a contiguous CPU tensor, and nothing changed
+        if type(x) is registry.CPU_ARRAY and x.flags.c_contiguous and not pin_memory:
+            cpu = registry.cpu
+            return finish(cpu.full(x.shape, x.dtype, value) if value else cpu.zeros(x.shape, x.dtype), requires_grad)
+    return finish(_fill(like(name, input, dtype, layout, device, memory_format, pin_memory), value), requires_grad)
 
 
 def _fill(array: Any, value: Any) -> Any:
@@ -346,14 +366,14 @@ def empty_like(input, *, dtype=None, layout=None, device=None, requires_grad=Fal
 def zeros_like(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=preserve_format,
                pin_memory=False) -> Tensor:
     """Zeros of another tensor's shape."""
-    return finish(_fill(like("zeros_like", input, dtype, layout, device, memory_format, pin_memory), 0), requires_grad)
+    return _filled_like("zeros_like", input, 0, dtype, layout, device, memory_format, requires_grad, pin_memory)
 
 
 @public(method=False, out=False)
 def ones_like(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=preserve_format,
               pin_memory=False) -> Tensor:
     """Ones of another tensor's shape."""
-    return finish(_fill(like("ones_like", input, dtype, layout, device, memory_format, pin_memory), 1), requires_grad)
+    return _filled_like("ones_like", input, 1, dtype, layout, device, memory_format, requires_grad, pin_memory)
 
 
 @public(method=False, out=False)
@@ -446,7 +466,8 @@ def _read(data: Any, d: _dtype | None) -> Any:
     if _cpu.is_array(data):
         from_native(data.dtype)
         return _cpu.copy(_cpu.foreign(data), d.native if d is not None else None)
-    if not isinstance(data, (list, tuple, int, float, complex)) and hasattr(data, "__array__") and not _cpu.is_scalar(data):
+    if not isinstance(data, (list, tuple, int, float, complex)) and hasattr(data,
+                                                                            "__array__") and not _cpu.is_scalar(data):
         found = data.__array__()
         if found.dtype.num in _dtypes.BY_NUM:
             return _cpu.copy(found, d.native if d is not None else None)
@@ -496,7 +517,8 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layo
     device = self.device if device is None else device
     if isinstance(data, Tensor):
         warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
-                      "sourceTensor.detach().clone().requires_grad_(True), rather than tensor.new_tensor(sourceTensor).",
+                      "sourceTensor.detach().clone().requires_grad_(True), rather than "
+                      "tensor.new_tensor(sourceTensor).",
                       UserWarning, stacklevel=3)
         return _copied(data, d, device, requires_grad)
     return finish(_placed(_read(data, d), device), requires_grad)
@@ -504,7 +526,8 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layo
 
 # --------------------------------------------------------------------------------------------------- number sequences
 @public(**factory)
-def arange(*bounds, start=None, end=None, step=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
+def arange(*bounds, start=None, end=None, step=None, out=None, dtype=None, layout=None, device=None,
+           requires_grad=False,
            pin_memory=False) -> Tensor:
     """start, start + step, ... up to but not including end; integers unless a bound is a float."""
     first, last, by = _bounds("arange", bounds, start, end, step)
@@ -533,8 +556,11 @@ def _bounds(name: str, bounds: tuple[Any, ...], start: Any, end: Any, step: Any)
     elif not bounds and end is not None:
         first, last, by = 0 if start is None else start, end, 1 if step is None else step
     else:
-        raise TypeError(f"{name}() received an invalid combination of arguments: expected (end), (start, end) or (start, "
+        raise TypeError(f"{name}() received an invalid combination of arguments: expected (end), (start, end) or "
+                        "(start, "
                         f"end, step), got {len(bounds)} positional")
+    if first.__class__ is last.__class__ is by.__class__ is int:
+        return first, last, by
     values = []
     for argument, value in (("start", first), ("end", last), ("step", by)):
         value = scalar(name, argument, value)
@@ -571,7 +597,8 @@ def _count(name: str, first: Any, last: Any, by: Any, d: _dtype, inclusive: bool
 @public(**factory, name="range")
 def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False) -> Tensor:
     """Like arange, but up to and including end (kept for old programs)."""
-    warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is inconsistent "
+    warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is "
+                  "inconsistent "
                   "with Python's range builtin. Instead, use torch.arange, which produces values in [start, end).",
                   UserWarning, stacklevel=3)
     if end is None:
@@ -584,7 +611,8 @@ def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
     return _deliver("range", place(device).arange(first, by, count, d.native), out, requires_grad)
 
 
-def _ends(name: str, start: Any, end: Any, steps: Any, dtype: Any, out: Any, device: Any) -> tuple[Any, Any, int, _dtype]:
+def _ends(name: str, start: Any, end: Any, steps: Any, dtype: Any, out: Any, device: Any) -> tuple[Any, Any, int,
+                                                                                                   _dtype]:
     if any(isinstance(v, Tensor) and v.dim() for v in (start, end)):
         dims = [v.dim() if isinstance(v, Tensor) else 0 for v in (start, end)]
         raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, but got start with {dims[0]} "
@@ -674,7 +702,7 @@ def triu_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pi
 
 
 @public(method=False, out=False)
-def vander(x, N=None, increasing=False) -> Tensor:  # noqa: N803 (PyTorch's name)
+def vander(x, N=None, increasing=False) -> Tensor:
     """The matrix of powers of a vector, highest first unless `increasing`."""
     if x.dim() != 1:
         raise RuntimeError("x must be a one-dimensional tensor.")
@@ -690,82 +718,3 @@ def vander(x, N=None, increasing=False) -> Tensor:  # noqa: N803 (PyTorch's name
         from .ops.table import FUNCTIONS
         out = FUNCTIONS["cat"]([out[:, :1], powers], 1)
     return out if increasing else out.flip(1)
-
-
-# ------------------------------------------------------------------------------------------- PyTorch's old constructors
-def legacy_tensor(cls: type, *args: Any, device: Any = None, _d: _dtype | None = None) -> Tensor:
-    """`Tensor(2, 3)`: uninitialised of that size; `Tensor([1, 2])`: from data; always of the default dtype."""
-    if device is not None and to_device(device).type != "cpu":
-        raise RuntimeError("legacy constructor expects device type: cpu but device type: "
-                           f"{to_device(device).type} was passed")
-    d = _d or _dtypes.get_default_dtype()
-    only = args[0] if len(args) == 1 else None
-    if isinstance(only, Tensor) and (_d is None or only.dtype is d):
-        made = only.detach() if only.requires_grad else wrap(only._array)
-    elif isinstance(only, Tensor):
-        raise TypeError(f"expected a tensor of {d}, got one of {only.dtype}: use .to({d}) to convert it")
-    elif only is not None and not isinstance(only, (int, Size)) and not _index(only):
-        if isinstance(only, (float, complex)):
-            raise TypeError(f"new(): data must be a sequence (got {type(only).__name__})")
-        made = wrap(_read(only, d))
-    else:
-        size = tuple(only) if isinstance(only, Size) else args
-        made = wrap(registry.cpu.empty(read_size("new", size or (0,), single=True), d.native))
-    if cls is not Tensor and issubclass(cls, Tensor):
-        made.__class__ = cls
-    return made
-
-
-def _index(value: Any) -> bool:
-    return hasattr(value, "__index__") and not _cpu.is_array(value)
-
-
-class TensorTypeClass(type):
-    """The old name of a dtype on a device, such as `FloatTensor`: makes tensors and serves in isinstance checks."""
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
-        registry.backend_for(to_device("cuda" if cls.is_cuda else "cpu"))
-        return legacy_tensor(Tensor, *args, _d=cls.dtype, **kwargs)
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.is_cuda == cls.is_cuda
-
-    def __repr__(cls) -> str:
-        return f"<class '{cls.__module__}.{cls.__name__}'>"
-
-
-LEGACY = {"Float": _dtypes.float32, "Double": _dtypes.float64, "Half": _dtypes.float16, "BFloat16": _dtypes.bfloat16,
-          "Byte": _dtypes.uint8, "Char": _dtypes.int8, "Short": _dtypes.int16, "Int": _dtypes.int32,
-          "Long": _dtypes.int64, "Bool": _dtypes.bool_}
-
-
-def legacy_class(name: str, module: str = "torch") -> type:
-    return TensorTypeClass(name + "Tensor", (), {"dtype": LEGACY[name], "is_cuda": module.endswith("cuda"),
-                                                 "layout": strided, "__module__": module})
-
-
-for _name in LEGACY:
-    globals()[_name + "Tensor"] = legacy_class(_name)
-    __all__.append(_name + "Tensor")
-
-
-def set_default_tensor_type(t: Any) -> None:
-    """The old way of set_default_dtype and set_default_device at once."""
-    warnings.warn("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() "
-                  "and torch.set_default_device() as alternatives.", UserWarning, stacklevel=2)
-    if isinstance(t, str):
-        found = globals().get(t.rpartition(".")[2]) if t.startswith("torch.") else None
-        if found is None:
-            raise TypeError(f"invalid type object: {t!r} is not the name of a tensor type")
-        t = found
-    if not isinstance(t, TensorTypeClass):
-        raise TypeError("invalid type object")
-    _dtypes.set_default_dtype(t.dtype)
-
-
-@public(toplevel=False, out=False)
-def new(self, *args, device=None) -> Tensor:
-    """The old constructor, of this tensor's dtype."""
-    return legacy_tensor(Tensor, *args, device=device, _d=self.dtype)
-
-

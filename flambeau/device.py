@@ -11,9 +11,9 @@ _KNOWN_ELSEWHERE = ("mps", "xpu", "xla", "hip", "mkldnn", "opengl", "opencl", "i
 class device:
     """A device type and, for accelerators, an index: `device("cpu")`, `device("cuda:0")`, `device("cuda", 1)`."""
 
-    __slots__ = ("type", "index")
+    __slots__ = ("index", "type")
 
-    def __init__(self, device: str | int | device = "cpu", index: int | None = None, *, type: str | None = None):  # noqa: A002
+    def __init__(self, device: str | int | device = "cpu", index: int | None = None, *, type: str | None = None):
         spec = type if type is not None else device
         if isinstance(spec, _DEVICE):
             self.type, self.index = spec.type, spec.index
@@ -25,12 +25,14 @@ class device:
         kind, _, number = spec.partition(":")
         if number:
             if index is not None:
-                raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: {spec}")
+                raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: "
+                                   f"{spec}")
             if not number.isdigit() or number != str(int(number)):
                 raise RuntimeError(f"Invalid device string: '{spec}'")
             index = int(number)
         if kind not in _TYPES and kind not in _KNOWN_ELSEWHERE:
-            raise RuntimeError(f"Expected one of {', '.join(_TYPES + _KNOWN_ELSEWHERE)} device type at start of device string: "
+            raise RuntimeError(f"Expected one of {', '.join(_TYPES + _KNOWN_ELSEWHERE)} device type at start of device "
+                               "string: "
                                f"{spec}")
         self.type, self.index = kind, index
 
@@ -38,7 +40,7 @@ class device:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
     def __repr__(self) -> str:
-        return f"device(type='{self.type}')" if self.index is None else f"device(type='{self.type}', index={self.index})"
+        return f"device(type='{self.type}'" + (")" if self.index is None else f", index={self.index})")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _DEVICE) and self.type == other.type and self.index == other.index

@@ -18,7 +18,7 @@ _BOOL, _INT, _FLOAT, _COMPLEX = range(4)
 class dtype:
     """The type of a tensor's elements, such as `flambeau.float32`."""
 
-    __slots__ = ("name", "native", "kind", "itemsize", "is_floating_point", "is_complex", "is_signed", "rank")
+    __slots__ = ("is_complex", "is_floating_point", "is_signed", "itemsize", "kind", "name", "native", "rank")
 
     def __init__(self, name: str, kind: int, rank: int = 0):
         self.name = name
@@ -202,7 +202,7 @@ def _check_type(name: str, value: Any) -> None:
 class iinfo(_Info):
     """Limits of an integer type."""
 
-    def __init__(self, type: dtype):  # noqa: A002 (PyTorch's argument name)
+    def __init__(self, type: dtype):
         _check_type("iinfo", type)
         if type.is_floating_point or type.is_complex:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
@@ -219,7 +219,7 @@ class iinfo(_Info):
 class finfo(_Info):
     """Limits of a floating type."""
 
-    def __init__(self, type: dtype | None = None):  # noqa: A002
+    def __init__(self, type: dtype | None = None):
         type = _default[0] if type is None else type
         _check_type("finfo", type)
         if not (type.is_floating_point or type.is_complex):

@@ -19,8 +19,10 @@ from .tensor import Tensor, wrap
 
 __all__ = ["from_numpy", "frombuffer", "from_dlpack", "to_dlpack"]
 
-_READ_ONLY = ("The given NumPy array is not writable, and PyTorch does not support non-writable tensors. This means writing "
-              "to this tensor will result in undefined behavior. You may want to copy the array to protect its data or make "
+_READ_ONLY = ("The given NumPy array is not writable, and PyTorch does not support non-writable tensors. This means "
+              "writing "
+              "to this tensor will result in undefined behavior. You may want to copy the array to protect its data or "
+              "make "
               "it writable before converting it to a tensor.")
 
 
@@ -35,7 +37,7 @@ def from_numpy(ndarray: Any, *, _warn: bool = True) -> Tensor:
         warnings.warn(_READ_ONLY, UserWarning, stacklevel=2)
         return wrap(_arrays.share(array))
     if array.base is None and array.flags.c_contiguous:
-        return wrap(array.view())  # a view, so that changing the caller's array object does not change the tensor's shape
+        return wrap(array.view())  # a view: changing the caller's array object does not change the tensor's shape
     return wrap(_arrays.share(array))
 
 
@@ -45,7 +47,8 @@ def numpy(self, *, force=False) -> Any:
     if force:
         self = self.detach().cpu()
     elif self.device.type != "cpu":
-        raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
+        raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
+                        "to "
                         "host memory first.")
     if self.requires_grad:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
@@ -88,19 +91,24 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, req
     if length == 0 or count == 0:
         raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
     if not 0 <= offset < length:
-        raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} bytes) "
+        raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} "
+                         "bytes) "
                          "minus 1")
     if count < 0:
         if (length - offset) % size:
-            raise ValueError(f"buffer length ({length - offset} bytes) after offset ({offset} bytes) must be a multiple of "
+            raise ValueError(f"buffer length ({length - offset} bytes) after offset ({offset} bytes) must be a "
+                             "multiple of "
                              f"element size ({size})")
         count = (length - offset) // size
     if offset + count * size > length:
-        raise ValueError(f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be greater "
+        raise ValueError(f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be "
+                         "greater "
                          f"than actual buffer length ({length} bytes)")
     if view.readonly:
-        warnings.warn("The given buffer is not writable, and PyTorch does not support non-writable tensors. This means you can "
-                      "write to the underlying (supposedly non-writable) buffer using the tensor.", UserWarning, stacklevel=2)
+        warnings.warn("The given buffer is not writable, and PyTorch does not support non-writable tensors. This means "
+                      "you can "
+                      "write to the underlying (supposedly non-writable) buffer using the tensor.", UserWarning,
+                      stacklevel=2)
     import numpy
     made = wrap(_arrays.share(numpy.frombuffer(view, dtype.native, count, offset)))
     return made.requires_grad_(True) if requires_grad else made
@@ -142,7 +150,8 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     if dlpack.is_capsule(ext_tensor):
         capsule = ext_tensor
     elif hasattr(ext_tensor, "__dlpack__"):
-        if tuple(ext_tensor.__dlpack_device__())[0] != 1:
+        kind, _ = ext_tensor.__dlpack_device__()
+        if kind != 1:
             raise RuntimeError("from_dlpack: only CPU memory can be imported, the tensor is on DLPack device "
                                f"{tuple(ext_tensor.__dlpack_device__())}")
         try:
@@ -150,7 +159,8 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         except TypeError:
             capsule = ext_tensor.__dlpack__()
     else:
-        raise RuntimeError("from_dlpack received an invalid capsule: expected an object with __dlpack__ or a DLPack capsule, "
+        raise RuntimeError("from_dlpack received an invalid capsule: expected an object with __dlpack__ or a DLPack "
+                           "capsule, "
                            f"got {type(ext_tensor).__name__}")
     array = dlpack.take(capsule)
     from_native(array.dtype)

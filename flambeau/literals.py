@@ -11,15 +11,20 @@ from .tensor import Tensor
 
 _PLAIN = frozenset((bool, int, float, complex))
 _LISTS = frozenset((list, tuple))
-_KINDS = {bool: "b", int: "i", float: "f", complex: "c"}
+_ONE = {"b": True, "i": 1, "f": 1.0, "c": 1j}
 _NOT_SEQUENCES = (str, bytes, dict, set, frozenset, Tensor)
 
 
 def from_data(data: Any, dtype: _dtypes.dtype | None) -> Any:
     """An array of numbers, sequences of numbers, zero-dim tensors, NumPy scalars or arrays, nested to any depth."""
-    if isinstance(data, (str, bytes)):
+    if data.__class__ in _PLAIN:
+        flat, shape = [data], ()
+    elif data.__class__ is list and data and data[0].__class__ in _PLAIN:
+        flat, shape = data, (len(data),)
+    elif isinstance(data, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
-    flat, shape = _flatten(data)
+    else:
+        flat, shape = _flatten(data)
     if flat.__class__ is _Empty:
         dtype, flat = dtype or flat.inferred(), []
     types = set(map(type, flat))
@@ -27,12 +32,9 @@ def from_data(data: Any, dtype: _dtypes.dtype | None) -> Any:
         flat, inferred = _plain_numbers(flat)
         types = set(map(type, flat))
         dtype = dtype or inferred
-    kind = next((k for k in "cfib" if any(_KINDS[t] == k for t in types)), "f")
+    kind = "c" if complex in types else "f" if float in types or not types else "i" if int in types else "b"
     if dtype is None:
-        dtype = {"b": _dtypes.bool_, "i": _dtypes.int64, "f": _dtypes.get_default_dtype(),
-                 "c": _dtypes.get_default_dtype().to_complex()}[kind]
-        if kind == "c" and not dtype.is_complex:
-            dtype = _dtypes.complex64
+        dtype = _dtypes.of_python(_ONE[kind])
     if kind == "c" and not dtype.is_complex and dtype is not _dtypes.bool_:
         raise TypeError("'complex' object cannot be interpreted as an integer" if not dtype.is_floating_point else
                         "must be real number, not complex")
@@ -127,7 +129,8 @@ def _plain_numbers(flat: list[Any]) -> tuple[list[Any], _dtypes.dtype]:
         elif isinstance(item, (str, bytes)):
             raise TypeError(f"new(): invalid data type '{type(item).__name__}'")
         elif _is_sequence(item):
-            raise TypeError(f"'{type(item).__name__}' object cannot be interpreted as a number: the elements before it are "
+            raise TypeError(f"'{type(item).__name__}' object cannot be interpreted as a number: the elements before it "
+                            "are "
                             "numbers")
         else:
             raise RuntimeError(f"Could not infer dtype of {type(item).__name__}")
@@ -141,6 +144,7 @@ def from_native(native: Any) -> _dtypes.dtype:
     found = _dtypes.BY_NUM.get(native.num)
     if found is None:
         raise TypeError(f"can't convert np.ndarray of type {native.type.__module__}.{native.type.__name__}. The only "
-                        "supported types are: float64, float32, float16, complex64, complex128, int64, int32, int16, int8, "
+                        "supported types are: float64, float32, float16, complex64, complex128, int64, int32, int16, "
+                        "int8, "
                         "uint64, uint32, uint16, uint8, and bool.")
     return found

@@ -14,7 +14,7 @@ from typing import Any
 import flambeau as _f
 
 from . import dtypes as _dtypes
-from .ops.norms import vector_norm as _vector_norm
+from .ops.vector_norms import vector_norm as _vector_norm
 from .ops.scans import softmin as _softmin
 from .shapes import wrap_dim
 from .tensor import Tensor

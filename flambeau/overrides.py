@@ -62,7 +62,8 @@ def _overloaded(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-def dispatch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], relevant: Iterable[Any] | None = None) -> tuple[bool, Any]:
+def dispatch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
+             relevant: Iterable[Any] | None = None) -> tuple[bool, Any]:
     """(True, result) if a mode or an argument took over this call, else (False, None)."""
     modes = state.function_modes
     off = getattr(state, "override_off", 0)
@@ -218,7 +219,8 @@ class TorchFunctionMode:
 
     inner: TorchFunctionMode
 
-    def __torch_function__(self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (),
+                           kwargs: Any = None) -> Any:
         raise NotImplementedError
 
     def __enter__(self) -> TorchFunctionMode:
@@ -240,7 +242,8 @@ class TorchFunctionMode:
 class BaseTorchFunctionMode(TorchFunctionMode):
     """A mode that changes nothing."""
 
-    def __torch_function__(self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (),
+                           kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
 
 
@@ -273,7 +276,8 @@ def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     """Whether one of the arguments, or a mode, would take over."""
     if getattr(state, "override_off", 0) >= 2:
         return False
-    return bool(state.function_modes) or not getattr(state, "override_off", 0) and any(_takes_part(a) for a in relevant_args)
+    return bool(state.function_modes) or (not getattr(state, "override_off",
+                                                      0) and any(_takes_part(a) for a in relevant_args))
 
 
 def has_torch_function_unary(arg: Any) -> bool:
@@ -355,5 +359,5 @@ def is_tensor_method_or_property(func: Any) -> bool:
 
 
 __all__ = ["get_ignored_functions", "get_overridable_functions", "get_testing_overrides", "handle_torch_function",
-           "has_torch_function", "resolve_name", "is_tensor_like", "is_tensor_method_or_property", "wrap_torch_function",
-           "enable_reentrant_dispatch", "TorchFunctionMode", "BaseTorchFunctionMode"]
+           "has_torch_function", "resolve_name", "is_tensor_like", "is_tensor_method_or_property",
+           "wrap_torch_function", "enable_reentrant_dispatch", "TorchFunctionMode", "BaseTorchFunctionMode"]

@@ -61,9 +61,6 @@ class Parameter(Tensor, metaclass=_ParameterType):
             return _rebuild_parameter_with_state, (self.data, self.requires_grad, _no_hooks(), extra)
         return _rebuild_parameter, (self.data, self.requires_grad, _no_hooks())
 
-    @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
-        return NotImplemented  # a Parameter is a plain tensor for every operation
 
 
 _OWN = frozenset({"_grad", "_base", "_seen", "_creation", "_view_fn", "_retains", "_inference", "_tangent",
@@ -141,6 +138,11 @@ class UninitializedTensorMixin:
                            "in `load_state_dict` when trying to load an uninitialized parameter into an initialized "
                            "one. Call `forward` to initialize the parameters before accessing their attributes.")
 
+    def _refuse(self, *args, **kwargs):
+        raise uninitialized_error("a question about its shape")
+
+    numel = nelement = dim = ndimension = stride = __len__ = _refuse
+
     def share_memory_(self):
         raise RuntimeError("Can't share memory on an uninitialized parameter or buffer. Call `forward` to initialize "
                            "the parameters before calling `module.share_memory()`.")
@@ -162,22 +164,16 @@ class UninitializedTensorMixin:
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        name = getattr(func, "__name__", "")
-        if name in _ALLOWED or func in _allowed_functions():
-            if name == "__get__":  # a property of Tensor
-                return func(*args, **(kwargs or {}))
-            return Tensor.__torch_function__(func, types, args, kwargs or {})
-        raise uninitialized_error(func)
+        if getattr(func, "__name__", "") not in _ALLOWED:
+            raise uninitialized_error(func)
+        from .overrides import DisableTorchFunctionSubclass, _convert
+        with DisableTorchFunctionSubclass():
+            return _convert(func(*args, **(kwargs or {})), cls)
 
 
 # What may be asked of a tensor that has no shape yet: its dtype and device, and what leaves the shape alone.
-_ALLOWED = frozenset({"__hash__", "size", "copy_", "is_complex", "is_floating_point", "half", "float", "double", "bfloat16",
-                      "char", "short", "int", "long", "cuda", "cpu", "to", "get_device", "_has_compatible_shallow_copy_type",
-                      "requires_grad_", "detach", "register_hook", "__deepcopy__", "__reduce_ex__", "__repr__"})
-
-
-def _allowed_functions() -> tuple[Any, ...]:
-    return ()
+_ALLOWED = frozenset("""__hash__ size copy_ is_complex is_floating_point half float double bfloat16 char short int long
+cuda cpu to get_device requires_grad_ detach register_hook __deepcopy__ __reduce_ex__ __repr__ __get__""".split())
 
 
 def uninitialized_error(function: Any) -> ValueError:

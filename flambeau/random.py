@@ -8,17 +8,32 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 import warnings
-from collections.abc import Callable, Generator as _Iterator
+from collections.abc import Callable
+from collections.abc import Generator as _Iterator
 from typing import Any
 
 from . import dtypes as _dtypes
 from .autograd.views import check_inplace, edge_of, written
 from .backends import registry
 from .backends.cpu import random as _cpu
-from .creation import (_deliver, _into, _keyword, _side, _sizes, check_options, element_type, factory, finish, like, place,
-                       read_size, scalar)
+from .creation import (
+    _deliver,
+    _into,
+    _keyword,
+    _side,
+    _sizes,
+    check_options,
+    element_type,
+    factory,
+    finish,
+    like,
+    place,
+    read_size,
+    scalar,
+)
 from .device import device as _device
 from .device import to_device
 from .formats import preserve_format
@@ -55,8 +70,7 @@ class Generator:
 
     def seed(self) -> int:
         """Starts the stream of a seed that the operating system picks, and returns that seed."""
-        import secrets
-        chosen = secrets.randbits(53)
+        chosen = int.from_bytes(os.urandom(8), "little")
         self.manual_seed(chosen)
         return chosen
 
@@ -92,6 +106,7 @@ def _restored(saved: Tensor) -> Generator:
 
 
 default_generator = Generator()
+default_generator.seed()  # an unseeded program draws other numbers each time it runs
 
 
 def manual_seed(seed: int) -> Generator:
@@ -158,7 +173,7 @@ def _fresh(shape: tuple[int, ...], native: Any, device: Any, generator: Generato
 
 
 def _real(name: str, d: _dtypes.dtype, complex_ok: bool = True, error: type = NotImplementedError) -> None:
-    if not (d.is_floating_point or d.is_complex and complex_ok):
+    if not (d.is_floating_point or (d.is_complex and complex_ok)):
         raise error(f'"{name}" not implemented for \'{_type_word(d)}\'')
 
 
@@ -191,7 +206,7 @@ def _normal(engine: Any, shape: Any, native: Any, mean: float = 0.0, std: float 
 
 
 @public(method=False, out=False)
-def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,  # noqa: A002
+def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
               memory_format=preserve_format) -> Tensor:
     """Uniform numbers of [0, 1) in another tensor's shape."""
     array = like("rand_like", input, dtype, layout, device, memory_format, pin_memory)
@@ -200,7 +215,7 @@ def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, re
 
 
 @public(method=False, out=False)
-def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,  # noqa: A002
+def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
                memory_format=preserve_format) -> Tensor:
     """Standard normal numbers in another tensor's shape."""
     array = like("randn_like", input, dtype, layout, device, memory_format, pin_memory)
@@ -210,14 +225,15 @@ def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, r
 
 
 # ----------------------------------------------------------------------------------------------------------- integers
-_C_WORDS = {"uint8": "unsigned char", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long", "bool": "bool",
+_C_WORDS = {"uint8": "unsigned char", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long",
+            "bool": "bool",
             "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "unsigned long", "float32": "float",
             "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16"}
 _DIGITS = {"float32": 24, "float64": 53, "float16": 11, "bfloat16": 8}
 
 
 def _check_range(low: int, high: int | None, d: _dtypes.dtype) -> None:
-    """PyTorch's bounds of integer draws: the ends must be numbers of the dtype, and exact ones for the floating types."""
+    """PyTorch's bounds of integer draws: the ends must be numbers of the dtype, exact ones for the floating types."""
     if d.is_complex:
         raise RuntimeError("check_random_bounds handles only integral, floating-point and boolean types")
     if high is not None and low >= high:
@@ -232,12 +248,15 @@ def _check_range(low: int, high: int | None, d: _dtypes.dtype) -> None:
             raise RuntimeError(f"{name} is out of bounds for {_C_WORDS.get(d.name, d.name)}")
         digits = _DIGITS.get(d.name)
         if digits is not None and high is not None and abs(value) > 1 << digits:
-            warnings.warn(f"{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations {_type_word(d)} "
-                          "can support discrete uniform distribution only within this range. This warning will become an "
+            warnings.warn(f"{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations "
+                          f"{_type_word(d)} "
+                          "can support discrete uniform distribution only within this range. This warning will become "
+                          "an "
                           "error in later versions, please fix the code in advance", UserWarning, stacklevel=4)
 
 
-def _randint_bounds(name: str, args: tuple[Any, ...], low: Any, high: Any, size: Any) -> tuple[int, int, tuple[int, ...]]:
+def _randint_bounds(name: str, args: tuple[Any, ...], low: Any, high: Any, size: Any) -> tuple[int, int, tuple[int,
+                                                                                                               ...]]:
     """(low, high, size) of randint(high, size) and randint(low, high, size), by position or by name."""
     args = list(args)
     if size is None and args and not isinstance(args[-1], int) and not (isinstance(args[-1], Tensor)):
@@ -249,10 +268,12 @@ def _randint_bounds(name: str, args: tuple[Any, ...], low: Any, high: Any, size:
             raise TypeError(f"{name}() got multiple values for argument 'low'")
         low = args.pop()
     if args or high is None or size is None:
-        raise TypeError(f"{name}() received an invalid combination of arguments: expected (high, size) or (low, high, size)")
+        raise TypeError(f"{name}() received an invalid combination of arguments: expected (high, size) or (low, high, "
+                        "size)")
     if not isinstance(size, (tuple, list)):
         raise TypeError(f"{name}(): argument 'size' must be tuple of ints, not {type(size).__name__}")
-    return (0 if low is None else _side(name, "low", low)), _side(name, "high", high), read_size(name, tuple(size), single=True)
+    return (0 if low is None else _side(name, "low", low)), _side(name, "high", high), read_size(name, tuple(size),
+                                                                                                 single=True)
 
 
 @public(**factory)
@@ -268,11 +289,12 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
         device = out.device
     d = d or _dtypes.int64
     _check_range(first, last, d)
-    return _deliver("randint", _fresh(shape, d.native, device, source, _cpu.random_int, first, last), out, requires_grad)
+    return _deliver("randint", _fresh(shape, d.native, device, source, _cpu.random_int, first, last), out,
+                    requires_grad)
 
 
 @public(method=False, out=False)
-def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, layout=None, device=None,  # noqa: A002
+def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, layout=None, device=None,
                  requires_grad=False, pin_memory=False, memory_format=preserve_format) -> Tensor:
     """Integers from low (or 0) up to but not including high, in another tensor's shape and dtype."""
     first, last, _ = _randint_bounds("randint_like", args, low, high, ())
@@ -320,7 +342,8 @@ def _history(node: str) -> Row:
 
 
 _HISTORIES = {name: _history(node) for name, node in {
-    "uniform_": "UniformBackward0", "normal_": "NormalBackward0", "random_": "RandomBackward2", "random_to": "RandomBackward1",
+    "uniform_": "UniformBackward0", "normal_": "NormalBackward0", "random_": "RandomBackward2",
+    "random_to": "RandomBackward1",
     "random_from": "RandomBackward0", "exponential_": "ExponentialBackward0", "geometric_": "GeometricBackward0",
     "cauchy_": "CauchyBackward0", "log_normal_": "LogNormalBackward0", "bernoulli_": "BernoulliBackward2",
     "bernoulli_tensor": "BernoulliBackward1"}.items()}
@@ -365,7 +388,8 @@ def uniform_(self, from_=0, to=1, *, generator=None, **named) -> Tensor:
     if low > high:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
     if high - low > most:
-        raise RuntimeError(f"uniform_ expects to-from <= std::numeric_limits<{_C_WORDS.get(d.name, d.name)}>::max(), but found "
+        raise RuntimeError(f"uniform_ expects to-from <= std::numeric_limits<{_C_WORDS.get(d.name, d.name)}>::max(), "
+                           "but found "
                            f"to={high:g} and from={low:g} which result in to-from to exceed the limit")
     return _refill(self, "uniform_", generator, _cpu.uniform, low, high)
 
@@ -411,7 +435,8 @@ def random_(self, from_=None, to=_ALL, *, generator=None, **named) -> Tensor:
 
 def _continuous(name: str, d: _dtypes.dtype) -> None:
     if not d.is_floating_point:
-        raise RuntimeError(f"{name} distribution is a continuous probability distribution. dtype must be a floating point but "
+        raise RuntimeError(f"{name} distribution is a continuous probability distribution. dtype must be a floating "
+                           "point but "
                            f"you specified {_type_word(d)}")
 
 
@@ -506,7 +531,7 @@ def _refuse(name: str) -> Tensor:
 
 
 @public
-def bernoulli(input, p=None, *, generator=None) -> Tensor:  # noqa: A002
+def bernoulli(input, p=None, *, generator=None) -> Tensor:
     """Ones with the probabilities in `input` (or all with probability p), else zeros."""
     source = _source("bernoulli", generator)
     x = input._array
@@ -528,7 +553,8 @@ def normal(mean=0.0, std=1.0, size=None, *, generator=None, dtype=None, layout=N
     tensors = [v for v in (mean, std) if isinstance(v, Tensor)]
     if size is not None or not tensors:
         if size is None:
-            raise TypeError("normal() received an invalid combination of arguments: a size is needed when neither mean nor std "
+            raise TypeError("normal() received an invalid combination of arguments: a size is needed when neither mean "
+                            "nor std "
                             "is a Tensor")
         centre, width = _number("normal", "mean", mean), _number("normal", "std", std)
         _check_std(width)
@@ -565,13 +591,13 @@ def _normal_of(mean: Any, std: Any, source: Generator, tensors: list[Tensor]) ->
 
 
 @public
-def poisson(input, generator=None) -> Tensor:  # noqa: A002
+def poisson(input, generator=None) -> Tensor:
     """Counts of the Poisson distribution with the rates in `input`."""
     _real("poisson_cpu", input.dtype, complex_ok=False)
     return _poisson_row(input, _sampled(input, _source("poisson", generator), _cpu.poisson))
 
 
-def _sampled(input: Tensor, source: Generator, kernel: Callable, *args: Any) -> Any:  # noqa: A002
+def _sampled(input: Tensor, source: Generator, kernel: Callable, *args: Any) -> Any:
     x = input._array
     if registry.backend_of(x) is not registry.cpu:
         return registry.backend_of(x).empty(x.shape, x.dtype)
@@ -589,7 +615,7 @@ def binomial(count, prob, generator=None) -> Tensor:
 
 
 @public
-def multinomial(input, num_samples, replacement=False, *, generator=None) -> Tensor:  # noqa: A002
+def multinomial(input, num_samples, replacement=False, *, generator=None) -> Tensor:
     """Indices drawn with the weights in `input` (each row by itself)."""
     x = input._array
     if not input.is_floating_point():
@@ -623,7 +649,7 @@ def _sample_dirichlet(self, generator=None) -> Tensor:
     return wrap(_sampled(self, _source("_sample_dirichlet", generator), _cpu.dirichlet))
 
 
-def dropout_mask(input: Tensor, p: float, generator: Any = None) -> Tensor:  # noqa: A002
+def dropout_mask(input: Tensor, p: float, generator: Any = None) -> Tensor:
     """True where dropout keeps an element, drawn as `nn.functional.dropout` does."""
     source = _source("dropout", generator)
     x = input._array

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .backends.cpu import parallel as _parallel
 
 __all__ = ["use_deterministic_algorithms", "are_deterministic_algorithms_enabled",
-           "is_deterministic_algorithms_warn_only_enabled", "set_deterministic_debug_mode", "get_deterministic_debug_mode",
+           "is_deterministic_algorithms_warn_only_enabled", "set_deterministic_debug_mode",
+           "get_deterministic_debug_mode",
            "set_float32_matmul_precision", "get_float32_matmul_precision", "set_num_threads", "get_num_threads",
            "set_num_interop_threads", "get_num_interop_threads", "set_flush_denormal", "set_warn_always",
-           "is_warn_always_enabled", "compiled_with_cxx11_abi", "_assert"]
+           "is_warn_always_enabled", "compiled_with_cxx11_abi", "_assert", "init_num_threads", "get_device_module",
+           "has_lapack",
+           "has_mkl", "has_openmp", "has_spectral", "is_vulkan_available", "SymInt", "SymFloat", "SymBool", "sym_int",
+           "sym_float", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum", "sym_ite", "OutOfMemoryError"]
 
 _state: dict[str, Any] = {"deterministic": False, "warn_only": False, "precision": "highest", "warn_always": False,
                           "interop": None}
@@ -36,7 +41,8 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
         raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
     if isinstance(debug_mode, str):
         if debug_mode not in _MODES:
-            raise RuntimeError(f"invalid value of debug_mode, expected one of `default`, `warn`, `error`, but got {debug_mode}")
+            raise RuntimeError(f"invalid value of debug_mode, expected one of `default`, `warn`, `error`, but got "
+                               f"{debug_mode}")
         debug_mode = _MODES.index(debug_mode)
     if debug_mode not in (0, 1, 2):
         raise RuntimeError(f"invalid value of debug_mode, expected 0, 1, or 2, but got {debug_mode}")
@@ -53,7 +59,8 @@ def set_float32_matmul_precision(precision: str) -> None:
     """Remembered; the CPU always multiplies float32 in float32."""
     if precision not in ("highest", "high", "medium"):
         import warnings
-        warnings.warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current setting is kept.", UserWarning,
+        warnings.warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current setting is kept.",
+                      UserWarning,
                       stacklevel=2)
         return
     _state["precision"] = precision
@@ -107,3 +114,71 @@ def compiled_with_cxx11_abi() -> bool:
 
 def _assert(condition: Any, message: str) -> None:
     assert condition, message
+
+
+def init_num_threads() -> None:
+    """Kept for old programs; the number of threads is set by set_num_threads."""
+
+
+def get_device_module(device: Any = None) -> Any:
+    """The module of a device's functions (flambeau.cuda)."""
+    import importlib
+
+    from .device import to_device
+    kind = "cpu" if device is None else to_device(device).type
+    return importlib.import_module(f".{kind}", __package__)
+
+
+def is_vulkan_available() -> bool:
+    return False
+
+
+has_lapack, has_mkl, has_openmp, has_spectral = True, False, False, True
+
+
+class OutOfMemoryError(RuntimeError):
+    """A device has no memory left."""
+
+
+class SymInt:
+    """A size that is not known yet, in PyTorch's compiler. Here sizes are ints: the name is for isinstance."""
+
+
+class SymFloat:
+    """See SymInt."""
+
+
+class SymBool:
+    """See SymInt."""
+
+
+def sym_int(a: Any) -> int:
+    return int(a)
+
+
+def sym_float(a: Any) -> float:
+    return float(a)
+
+
+def sym_max(a: Any, b: Any) -> Any:
+    return max(a, b)
+
+
+def sym_min(a: Any, b: Any) -> Any:
+    return min(a, b)
+
+
+def sym_not(a: Any) -> bool:
+    return not a
+
+
+def sym_sqrt(a: Any) -> float:
+    return math.sqrt(a)
+
+
+def sym_sum(args: Any) -> Any:
+    return sum(args)
+
+
+def sym_ite(b: Any, t: Any, f: Any) -> Any:
+    return t if b else f

@@ -28,7 +28,7 @@ def wrap_dims(dims: Any, ndim: int) -> tuple[int, ...]:
 
 def shape_of(args: tuple[Any, ...]) -> tuple[int, ...]:
     """A shape given as f(2, 3), f((2, 3)) or f([2, 3])."""
-    if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
+    if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__") and getattr(args[0], "ndim", 1):
         args = tuple(args[0])
     return tuple([a if a.__class__ is int else as_int(a) for a in args])
 

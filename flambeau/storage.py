@@ -8,14 +8,14 @@ from typing import Any
 
 from . import dtypes as _dtypes
 from .backends import registry
-from .strides import contiguous_strides
+from .backends.strides import contiguous_strides
 from .tensor import Tensor, wrap
 
 
 class UntypedStorage:
     """Plain bytes. Two storages over the same memory are equal in `data_ptr()`; writes through one are seen in all."""
 
-    __slots__ = ("_bytes", "_tensor", "__weakref__")
+    __slots__ = ("__weakref__", "_bytes", "_tensor")
 
     def __init__(self, *args: Any, device: Any = None):
         self._tensor = None
@@ -42,8 +42,8 @@ class UntypedStorage:
         last = offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if all(shape) else 0
         if last * size > self.nbytes():
             raise RuntimeError(f"setStorage: sizes {list(shape)}, strides {list(stride)}, storage offset {offset}, and "
-                               f"itemsize {size} requiring a storage size of {last * size} are out of bounds for storage "
-                               f"of size {self.nbytes()}")
+                               f"itemsize {size} requiring a storage size of {last * size} are out of bounds for "
+                               f"storage of size {self.nbytes()}")
         return registry.cpu.over_bytes(self._bytes, shape, stride, offset, native)
 
     # ------------------------------------------------------------------------------------------------- questions
@@ -158,7 +158,8 @@ class UntypedStorage:
         return _rebuild, (self._bytes.tobytes(),)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, UntypedStorage) and self.data_ptr() == other.data_ptr() and self.nbytes() == other.nbytes()
+        return isinstance(other, UntypedStorage) and (
+            self.data_ptr() == other.data_ptr() and self.nbytes() == other.nbytes())
 
     def __hash__(self) -> int:
         return hash((self.data_ptr(), self.nbytes()))
@@ -319,3 +320,15 @@ def _rebuild_typed(storage: UntypedStorage, dtype: Any) -> TypedStorage:
 def _legacy(dtype: Any) -> str:
     from .autograd.node import type_name
     return type_name(dtype).replace("Tensor", "Storage")
+
+
+def _legacy_class(name: str, dtype: Any) -> type:
+    """`FloatStorage(3)` and the like: typed storages under the names of old programs and checkpoints."""
+    def __init__(self, *args: Any, wrap_storage: UntypedStorage | None = None, **kwargs: Any):
+        TypedStorage.__init__(self, *args, wrap_storage=wrap_storage, dtype=type(self)._default)
+
+    return type(name, (TypedStorage,), {"__init__": __init__, "_default": dtype, "__module__": __name__})
+
+
+for _type in set(_dtypes.BY_NUM.values()):
+    globals()[_legacy(_type)] = _legacy_class(_legacy(_type), _type)

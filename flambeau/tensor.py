@@ -92,7 +92,7 @@ class Tensor:
     is_mps = is_xpu = is_xla = is_ipu = is_maia = is_vulkan = is_mtia = is_hpu = is_sparse_csr = False
 
     def __new__(cls, *args, **kwargs):
-        from .creation import legacy_tensor
+        from .legacy import legacy_tensor
         return legacy_tensor(cls, *args, **kwargs)
 
     def __init__(self, *args, **kwargs):
@@ -314,6 +314,8 @@ class Tensor:
         if self._node is not None and value._array.dtype.num not in GRAD_NUMS:
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
         self._array = value._array
+        if self._node.__class__ is AccumulateGrad:
+            self._node._array = value._array  # or the old memory would live on
 
     # ------------------------------------------------------------------------------------------- Python's own
     def __hash__(self) -> int:

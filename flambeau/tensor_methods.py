@@ -9,6 +9,7 @@ from .ops.table import FUNCTIONS, public
 from .tensor import Tensor, wrap, wrap_as
 
 _SINGLE = "only one element tensors can be converted to Python scalars"
+_NUMBERS = frozenset((float, int, bool, complex))
 _INDEX = "only integer tensors of a single element can be converted to an index"
 
 
@@ -16,20 +17,20 @@ _INDEX = "only integer tensors of a single element can be converted to an index"
 @public(toplevel=False, out=False)
 def item(self) -> Any:
     """The only element as a Python number."""
+    return _item(self)
+
+
+def _item(self: Tensor) -> Any:
     array = self._array
     if array.size != 1:
         raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
-    if self.device.type == "meta":
-        raise RuntimeError("Tensor.item() cannot be called on meta tensors")
-    value = array.item()
-    return value if value.__class__ in (float, int, bool, complex) else float(value)
+    value = array.item()  # an array without memory refuses by itself
+    return value if value.__class__ in _NUMBERS else float(value)
 
 
 @public(toplevel=False, out=False)
 def tolist(self) -> Any:
     """Nested lists of Python numbers; a number for a zero-dim tensor."""
-    if self.device.type == "meta":
-        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     return _cpu.to_python(self._array)
 
 
@@ -38,13 +39,13 @@ def _bool(self) -> bool:
     if array.size != 1:
         few = "more than one value" if array.size else "no values"
         raise RuntimeError(f"Boolean value of Tensor with {few} is ambiguous")
-    return bool(item(self))
+    return bool(_item(self))
 
 
 def _single(self) -> Any:
     if self._array.size != 1:
         raise ValueError(_SINGLE)
-    return item(self)
+    return _item(self)
 
 
 def _int(self) -> int:
@@ -73,7 +74,7 @@ def _index(self) -> int:
     d = self.dtype
     if self._array.size != 1 or d.is_floating_point or d.is_complex:
         raise TypeError(_INDEX)
-    return int(item(self))
+    return int(_item(self))
 
 
 def _contains(self, element: Any) -> bool:
@@ -103,15 +104,15 @@ def _dir(self) -> list[str]:
 Tensor.__dir__ = _dir
 
 
-# ------------------------------------------------------------------------------------------- small questions and changes
+# ------------------------------------------------------------------------------------ small questions and changes
 @public(out=False)
-def is_nonzero(input) -> bool:  # noqa: A002
+def is_nonzero(input) -> bool:
     """Whether a tensor of one element is not zero."""
     return _bool(_tensor("is_nonzero", input))
 
 
 @public(out=False)
-def is_same_size(input, other) -> bool:  # noqa: A002
+def is_same_size(input, other) -> bool:
     """Whether two tensors have one shape."""
     return _tensor("is_same_size", input)._array.shape == _tensor("is_same_size", other)._array.shape
 
@@ -125,7 +126,7 @@ def _tensor(name: str, value: Any) -> Tensor:
 def _question(name: str) -> None:
     method = getattr(Tensor, name)
 
-    def function(input):  # noqa: A002
+    def function(input):
         return method(_tensor(name, input))
 
     function.__name__, function.__doc__ = name, f"{name}(input): the same as input.{name}()."
@@ -142,14 +143,21 @@ def result_type(tensor1, tensor2) -> Any:
     return promoted((tensor1, tensor2))
 
 
+def is_storage(obj) -> bool:
+    """Whether obj is a storage."""
+    from .storage import TypedStorage, UntypedStorage
+    return isinstance(obj, (TypedStorage, UntypedStorage))
+
+
 FUNCTIONS["result_type"] = result_type
+FUNCTIONS["is_storage"] = is_storage
 
 
 for _name in ("numel", "is_floating_point", "is_complex", "is_signed", "is_inference"):
     _question(_name)
 
 
-def _applied(self, name: str, others: tuple[Tensor, ...], callable: Any) -> Tensor:  # noqa: A002
+def _applied(self, name: str, others: tuple[Tensor, ...], callable: Any) -> Tensor:
     if self.requires_grad:
         raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
     if self.device.type == "meta":
@@ -166,19 +174,19 @@ def _applied(self, name: str, others: tuple[Tensor, ...], callable: Any) -> Tens
 
 
 @public(toplevel=False, out=False)
-def apply_(self, callable) -> Tensor:  # noqa: A002
+def apply_(self, callable) -> Tensor:
     """Replaces each element by callable(element); slow, for small CPU tensors."""
     return _applied(self, "apply_", (), callable)
 
 
 @public(toplevel=False, out=False)
-def map_(self, tensor, callable) -> Tensor:  # noqa: A002
+def map_(self, tensor, callable) -> Tensor:
     """Replaces each element by callable(element, the other tensor's element)."""
     return _applied(self, "map_", (tensor,), callable)
 
 
 @public(toplevel=False, out=False)
-def map2_(self, x, y, callable) -> Tensor:  # noqa: A002
+def map2_(self, x, y, callable) -> Tensor:
     """Replaces each element by callable(element, x's element, y's element)."""
     return _applied(self, "map2_", (x, y), callable)
 
@@ -195,7 +203,8 @@ def _deepcopy(self, memo: dict[int, Any]) -> Tensor:
     if id(self) in memo:
         return memo[id(self)]
     if not self.is_leaf:
-        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
+        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol "
+                           "at the "
                            "moment.  If you were attempting to deepcopy a module, this may be because of a "
                            "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001")
     made = wrap_as(type(self), _copied_storage(self, memo))
@@ -209,16 +218,15 @@ def _deepcopy(self, memo: dict[int, Any]) -> Tensor:
     return made
 
 
-# Attributes that belong to the graph or to the memory and are set anew on a copy.
-_OWN = frozenset(("_base", "_seen", "_creation", "_view_fn", "_grad", "_retains", "_inference", "_tangent",
-                  "_backward_hooks", "_post_accumulate"))
+def _own_attributes(self: Tensor) -> dict[str, Any]:
+    """What the user attached. The framework's attributes have a default on the class, and are set anew on a copy."""
+    return {name: value for name, value in self.__dict__.items() if name not in Tensor.__dict__}
 
 
 def _copy_attributes(source: Tensor, made: Tensor, memo: dict[int, Any] | None) -> None:
     from copy import deepcopy
-    for name, value in source.__dict__.items():
-        if name not in _OWN:
-            made.__dict__[name] = value if memo is None else deepcopy(value, memo)
+    for name, value in _own_attributes(source).items():
+        made.__dict__[name] = value if memo is None else deepcopy(value, memo)
 
 
 def _copied_storage(self, memo: dict[int, Any]) -> Any:
@@ -243,7 +251,7 @@ def _copy(self) -> Tensor:
 
 def _reduce_ex(self, protocol: int) -> tuple[Any, ...]:
     from .serialization.rebuild import rebuild_meta, rebuild_tensor
-    attributes = {k: v for k, v in self.__dict__.items() if k not in _OWN}
+    attributes = _own_attributes(self)
     if self.device.type == "meta":
         return rebuild_meta, (type(self), tuple(self.shape), self.stride(), self.dtype, self.requires_grad, attributes)
     flat, stride = _cpu.packed(self._array)

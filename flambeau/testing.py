@@ -34,14 +34,17 @@ def _type_of(value: Any) -> _dtypes.dtype:
 
 
 def assert_close(actual: Any, expected: Any, *, allow_subclasses: bool = True, rtol: float | None = None,
-                 atol: float | None = None, equal_nan: bool = False, check_device: bool = True, check_dtype: bool = True,
-                 check_layout: bool = True, check_stride: bool = False, msg: str | Callable[[str], str] | None = None) -> None:
+                 atol: float | None = None, equal_nan: bool = False, check_device: bool = True,
+                 check_dtype: bool = True,
+                 check_layout: bool = True, check_stride: bool = False, msg: str | Callable[[str],
+                                                                                            str] | None = None) -> None:
     """Fails unless |actual - expected| <= atol + rtol * |expected| everywhere; containers are compared item by item."""
     __tracebackhide__ = True
     if (rtol is None) != (atol is None):
         raise ValueError("Both 'rtol' and 'atol' must be either specified or omitted, but got no "
                          f"{'rtol' if rtol is None else 'atol'}.")
-    compare = _Comparison(rtol, atol, equal_nan, check_device, check_dtype, check_layout, check_stride, allow_subclasses)
+    compare = _Comparison(rtol, atol, equal_nan, check_device, check_dtype, check_layout, check_stride,
+                          allow_subclasses)
     try:
         compare.any(actual, expected, ())
     except _Different as found:
@@ -124,7 +127,7 @@ class _Comparison:
         if self.dtype and type(actual) is not type(expected):
             raise _Different(f"The (d)types do not match: {type(actual)} != {type(expected)}.", path)
         rtol, atol = self.tolerances(actual, expected)
-        if actual == expected or self.equal_nan and _nan(actual) and _nan(expected):
+        if actual == expected or (self.equal_nan and _nan(actual) and _nan(expected)):
             return
         difference = abs(actual - expected)
         bound = atol + rtol * abs(expected)
@@ -151,7 +154,8 @@ class _Comparison:
         lines = [f"Tensor-likes are not {word}!", ""]
         if actual.dim() == 0:
             lines[0] = f"Scalars are not {word}!"
-            lines += [f"Expected {expected.item()} but got {actual.item()}.", f"Absolute difference: {absolute[0]}{_allowed(atol)}",
+            lines += [f"Expected {expected.item()} but got {actual.item()}.", f"Absolute difference: "
+                                                                              f"{absolute[0]}{_allowed(atol)}",
                       f"Relative difference: {relative[0]}{_allowed(rtol)}"]
             raise _Different("\n".join(lines), path)
         lines.append(f"Mismatched elements: {wrong} / {total} ({wrong / total:.1%})")
@@ -257,13 +261,16 @@ def make_tensor(*shape: Any, dtype: _dtypes.dtype, device: Any, low: float | Non
     if requires_grad and not (dtype.is_floating_point or dtype.is_complex):
         raise ValueError(f"`requires_grad=True` is not supported for boolean and integral dtypes, but got {dtype=}")
     low, high = _limits(dtype, low, high)
+    spread = noncontiguous and math.prod(shape) > 1
+    if spread:
+        shape = (*shape[:-1], 2 * shape[-1])  # every second element is then left out
     if dtype.is_floating_point or dtype.is_complex:
         result = empty(shape, device=device, dtype=dtype)
         (_real_parts(result) if dtype.is_complex else result).uniform_(low, high)
     else:
         result = randint(low, high, shape, device=device, dtype=dtype)
-    if noncontiguous and result.numel() > 1:
-        result = result.repeat_interleave(2, dim=-1)[..., ::2]
+    if spread:
+        result = result[..., 1::2]
     elif memory_format is not None:
         result = result.clone(memory_format=memory_format)
     if exclude_zero:
@@ -288,8 +295,8 @@ def _limits(dtype: _dtypes.dtype, low: Any, high: Any) -> tuple[Any, Any]:
         if isinstance(value, complex):
             raise ValueError(f"`{name}` must not be complex, got {value}")
         if value != value:
-            raise ValueError("`low` and `high` cannot be NaN, but got low={low} and high={high}".format(low=low, high=high))
-    if low > high or low == high and dtype is not _dtypes.bool_ and not dtype.is_floating_point:
+            raise ValueError(f"`low` and `high` cannot be NaN, but got low={low} and high={high}")
+    if low > high or (low == high and dtype is not _dtypes.bool_ and not dtype.is_floating_point):
         raise ValueError(f"`low` must be less than `high`, but got {low} >= {high}")
     if dtype.is_floating_point or dtype.is_complex:
         most = _dtypes.finfo(dtype).max

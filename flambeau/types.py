@@ -23,5 +23,6 @@ Storage: TypeAlias = Any
 TensorOrTensors: TypeAlias = Tensor | Sequence[Tensor]
 _TensorOrTensors = TensorOrTensors
 
-__all__ = ["Number", "Device", "FileLike", "Storage", "_device", "_dtype", "_layout", "_size", "_int", "_float", "_bool",
+__all__ = ["Number", "Device", "FileLike", "Storage", "_device", "_dtype", "_layout", "_size", "_int", "_float",
+           "_bool",
            "_complex", "TensorOrTensors"]

@@ -36,7 +36,7 @@ def close(a, b) -> bool:
     if isinstance(a, complex) or isinstance(b, complex):
         return close(complex(a).real, complex(b).real) and close(complex(a).imag, complex(b).imag)
     if isinstance(a, float) and isinstance(b, float):
-        return a == b or math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-6) or a != a and b != b
+        return a == b or math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-6) or (a != a and b != b)
     return type(a) is type(b) and a == b
 
 

@@ -1,11 +1,13 @@
-"""One expression, evaluated by PyTorch and by flambeau: same value, dtype, shape and strides, or the same kind of error."""
+"""One expression, evaluated by PyTorch and by flambeau: same value, dtype, shape, strides, or the same error."""
 
 import warnings
 
 import numpy as np
-import torch
+import pytest
 
 import flambeau
+
+torch = pytest.importorskip("torch")
 
 
 def outcome(package, source, **names):
@@ -28,7 +30,8 @@ def described(package, x):
         if x.device.type == "meta":
             return (*head, x.stride())
         t = x.detach()
-        return (*head, t.stride() if t.numel() else (), t.to(package.float32).tolist() if "bfloat16" in head[0] else t.tolist())
+        return (*head, t.stride() if t.numel() else (),
+                t.to(package.float32).tolist() if "bfloat16" in head[0] else t.tolist())
     if isinstance(x, (list, tuple)):
         return [described(package, v) for v in x]
     if isinstance(x, dict):

@@ -9,7 +9,8 @@ import torch
 
 import flambeau as fb
 
-DTYPES = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128", "int8", "int16", "int32", "int64", "uint8", "bool"]
+DTYPES = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128", "int8", "int16", "int32", "int64",
+        "uint8", "bool"]
 
 
 def values(module, dtype):
@@ -29,7 +30,8 @@ def test_every_cast(source):
         assert c.tolist() == d.tolist(), target
 
 
-@pytest.mark.parametrize("method", ["float", "double", "half", "bfloat16", "int", "long", "short", "char", "byte", "bool", "cfloat", "cdouble"])
+@pytest.mark.parametrize("method", ["float", "double", "half", "bfloat16", "int", "long", "short", "char", "byte",
+        "bool", "cfloat", "cdouble"])
 def test_named_casts(method):
     a, b = (getattr(m.tensor([0.0, 1.5, 2.0]), method)() for m in (torch, fb))
     assert str(a.dtype) == str(b.dtype) and a.tolist() == b.tolist() and a.type() == b.type()
@@ -38,13 +40,18 @@ def test_named_casts(method):
 def test_to_takes_every_form():
     x = fb.ones(2, 3)
     other = fb.zeros(1, dtype=fb.float64)
-    forms = [x.to(fb.float64), x.to("cpu", fb.float64), x.to(fb.device("cpu"), fb.float64), x.to(other), x.to(dtype=fb.float64),
-             x.to(device="cpu", dtype=fb.float64), x.to(fb.float64, True), x.to(fb.float64, non_blocking=True, copy=True),
-             x.to(other=other), x.to("cpu", fb.float64, False, True), x.type(fb.float64), x.type("torch.DoubleTensor"), x.type_as(other)]
+    forms = [x.to(fb.float64), x.to("cpu", fb.float64), x.to(fb.device("cpu"), fb.float64), x.to(other),
+            x.to(dtype=fb.float64),
+             x.to(device="cpu", dtype=fb.float64), x.to(fb.float64, True), x.to(fb.float64, non_blocking=True,
+             copy=True),
+             x.to(other=other), x.to("cpu", fb.float64, False, True), x.type(fb.float64), x.type("torch.DoubleTensor"),
+             x.type_as(other)]
     assert all(f.dtype is fb.float64 for f in forms)
-    assert x.to(fb.float32) is x and x.to("cpu") is x and x.to(x) is x and x.float() is x and x.cpu() is x and x.to() is x
+    assert x.to(fb.float32) is x and x.to("cpu") is x and x.to(x) is x and x.float() is x and x.cpu() is x
+    assert x.to() is x
     assert x.to(fb.float32, copy=True) is not x and x.contiguous() is x
-    for bad in (lambda: x.to("nonsense"), lambda: x.to(fb.float32, memory_format=fb.channels_last), lambda: x.to("cuda"), lambda: x.cuda()):
+    for bad in (lambda: x.to("nonsense"), lambda: x.to(fb.float32, memory_format=fb.channels_last),
+                lambda: x.to("cuda"), lambda: x.cuda()):
         with pytest.raises((RuntimeError, AssertionError)):
             bad()
     for bad in (lambda: x.to(1.5), lambda: x.to(dtype="float32"), lambda: x.to(fb.float32, colour=1)):
@@ -55,7 +62,8 @@ def test_to_takes_every_form():
 
 
 def test_gradients_cross_dtypes():
-    for expression in ("x.double()", "x.to(torch.complex64).abs()", "x.half().float()", "x.to(torch.float32, copy=True)", "x.clone()"):
+    for expression in ("x.double()", "x.to(torch.complex64).abs()", "x.half().float()",
+            "x.to(torch.float32, copy=True)", "x.clone()"):
         grads = []
         for m in (torch, fb):
             x = m.tensor([1.0, -2.0, 3.0], requires_grad=True)
@@ -71,12 +79,12 @@ def test_node_names():
     x = fb.ones(2, 3, requires_grad=True)
     names = {"ToCopyBackward0": x.double(), "CloneBackward0": x.clone(), "FillBackward0": fb.fill(x, 1)}
     for name, t in names.items():
-        assert t.grad_fn.name() == name
+        assert t.grad_fn.name().split("::")[-1] == name
     y = x * 1
-    assert y.copy_(fb.zeros(3)).grad_fn.name() == "CopyBackwards" and len(y.grad_fn.next_functions) == 2
-    assert (x * 1).fill_(1).grad_fn.name() == "FillBackward2"
-    assert (x * 1).fill_(fb.tensor(1.0)).grad_fn.name() == "FillBackward3"
-    assert (x * 1).zero_().grad_fn.name() == "ZeroBackward0"
+    assert y.copy_(fb.zeros(3)).grad_fn.__class__.__name__ == "CopyBackwards" and len(y.grad_fn.next_functions) == 2
+    assert (x * 1).fill_(1).grad_fn.__class__.__name__ == "FillBackward2"
+    assert (x * 1).fill_(fb.tensor(1.0)).grad_fn.__class__.__name__ == "FillBackward3"
+    assert (x * 1).zero_().grad_fn.__class__.__name__ == "ZeroBackward0"
 
 
 def test_copy_broadcasts_and_refuses():
@@ -86,8 +94,10 @@ def test_copy_broadcasts_and_refuses():
     x[0].copy_(x[1].flip(0))
     assert x.tolist() == [[3, 2, 1], [1, 2, 3]]
     before = x.tolist()
-    for bad, error in ((lambda: x.copy_(fb.ones(4)), RuntimeError), (lambda: x.copy_(fb.ones(2, 2, 3)), RuntimeError), (lambda: x.copy_(3), TypeError),
-                       (lambda: x.fill_(fb.ones(2)), RuntimeError), (lambda: x.fill_("a"), TypeError), (lambda: x.fill_(1j), RuntimeError)):
+    for bad, error in ((lambda: x.copy_(fb.ones(4)), RuntimeError), (lambda: x.copy_(fb.ones(2, 2, 3)), RuntimeError),
+            (lambda: x.copy_(3), TypeError),
+                       (lambda: x.fill_(fb.ones(2)), RuntimeError), (lambda: x.fill_("a"), TypeError),
+                       (lambda: x.fill_(1j), RuntimeError)):
         with pytest.raises(error):
             bad()
         assert x.tolist() == before
@@ -153,9 +163,12 @@ def test_storage_matches_torch():
         x = m.arange(6, dtype=m.float32).view(2, 3)
         s, t = x.untyped_storage(), x.storage()
         part = x[1:, 1:]
-        facts.append((s.nbytes(), len(s), s.tolist(), t.tolist(), len(t), str(t.dtype), s[4], t[2], part.storage_offset(),
-                      part.untyped_storage().nbytes(), part.untyped_storage().data_ptr() == s.data_ptr() == x.data_ptr(),
-                      part.data_ptr() - s.data_ptr(), t.element_size(), s.element_size(), repr(t), repr(s), s.is_shared(), t.size(),
+        facts.append((s.nbytes(), len(s), s.tolist(), t.tolist(), len(t), str(t.dtype), s[4], t[2],
+                part.storage_offset(),
+                      part.untyped_storage().nbytes(),
+                      part.untyped_storage().data_ptr() == s.data_ptr() == x.data_ptr(),
+                      part.data_ptr() - s.data_ptr(), t.element_size(), s.element_size(), repr(t), repr(s),
+                      s.is_shared(), t.size(),
                       x.nbytes, x.itemsize, x.element_size(), str(s.device)))
         t[0] = 7
         assert x[0, 0] == 7

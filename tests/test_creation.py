@@ -2,10 +2,7 @@
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from expressions import agree
+from expressions import agree, torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -403,22 +400,30 @@ def agree_on(name, *args, **kwargs):
     assert outcomes[0] == outcomes[1]
 
 
+HUNDREDTHS = st.integers(-5000, 5000).map(lambda n: n / 100)
+
+
 @settings(max_examples=100, deadline=None)
-@given(st.floats(-50, 50), st.floats(-50, 50), st.floats(0.01, 20), st.sampled_from(["float32", "float64"]))
+@given(HUNDREDTHS, HUNDREDTHS, st.floats(0.01, 20), st.sampled_from(["float32", "float64"]))
 def test_arange_counts_and_values(start, end, step, dtype):
     if start > end:
         step = -step
     theirs = torch.arange(start, end, step, dtype=getattr(torch, dtype))
     ours = flambeau.arange(start, end, step, dtype=getattr(flambeau, dtype))
-    assert tuple(theirs.shape) == tuple(ours.shape)
-    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6 if dtype == "float32" else 1e-14, atol=1e-5)
+    np.testing.assert_array_max_ulp(ours.numpy(), theirs.numpy(), maxulp=1)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.floats(-50, 50, width=32), st.floats(-50, 50, width=32), st.integers(0, 40))
-def test_linspace_values(start, end, steps):
-    np.testing.assert_allclose(flambeau.linspace(start, end, steps).numpy(), torch.linspace(start, end, steps).numpy(),
-                               rtol=3e-7, atol=1e-6)
+@given(HUNDREDTHS, HUNDREDTHS, st.integers(0, 40),
+       st.sampled_from(["float32", "float64", "int64", "int8", "bfloat16"]))
+def test_linspace_and_logspace_values(start, end, steps, dtype):
+    for name, ends in (("linspace", (start, end)), ("logspace", (start / 20, end / 20))):
+        theirs = getattr(torch, name)(*ends, steps, dtype=getattr(torch, dtype))
+        ours = getattr(flambeau, name)(*ends, steps, dtype=getattr(flambeau, dtype))
+        if dtype in ("float32", "float64"):
+            np.testing.assert_array_max_ulp(ours.numpy(), theirs.numpy(), maxulp=1)
+        else:
+            assert theirs.tolist() == ours.tolist()
 
 
 def test_default_dtype_decides():

@@ -5,14 +5,12 @@ import itertools
 import pickle
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from expressions import agree
+from expressions import agree, torch
 
 import flambeau
 
-NAMES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32",
+NAMES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16",
+         "float32",
          "float64", "complex64", "complex128"]
 SMALL_FLOATS = ["float8_e4m3fn", "float8_e5m2"]
 
@@ -77,11 +75,13 @@ def test_attributes_and_limits(name):
     for attribute in ("is_floating_point", "is_complex", "is_signed", "itemsize"):
         assert getattr(theirs, attribute) == getattr(ours, attribute), attribute
     assert repr(theirs) == repr(ours) and str(theirs.to_real()) == str(ours.to_real())
-    for info, fields in (("finfo", "bits min max eps tiny smallest_normal resolution dtype"), ("iinfo", "bits min max dtype")):
+    for info, fields in (("finfo", "bits min max eps tiny smallest_normal resolution dtype"), ("iinfo", "bits min max "
+                                                                                                        "dtype")):
         for field in fields.split():
             a, b = both(lambda p: getattr(getattr(p, info)(of(p, name)), field))
             assert a == b or abs(float(a) - float(b)) <= 1e-6 * abs(float(a)), (info, field)
-        assert both(lambda p: repr(getattr(p, info)(of(p, name)))) [0] == both(lambda p: repr(getattr(p, info)(of(p, name))))[1]
+        assert both(lambda p: repr(getattr(p, info)(of(p, name)))) [0] == both(lambda p: repr(getattr(p, info)(of(p,
+                                                                                                                  name))))[1]
     assert pickle.loads(pickle.dumps(ours)) is ours and copy.deepcopy(ours) is ours and copy.copy(ours) is ours
 
 
@@ -185,5 +185,6 @@ def test_import_is_quick():
     import sys
     code = "import sys, flambeau; print(sorted(m for m in sys.modules if m.startswith('flambeau.')))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    for name in ("flambeau.testing", "flambeau.nn", "flambeau.optim", "flambeau.backends.meta", "flambeau.serialization"):
+    for name in ("flambeau.testing", "flambeau.nn", "flambeau.optim", "flambeau.backends.meta",
+                 "flambeau.serialization"):
         assert f"'{name}'" not in loaded, f"{name} is imported at start"

@@ -354,6 +354,46 @@ def dirty_but_not_returned(mod):
 
 
 @programs
+def in_place_on_a_view_with_two_outputs(mod):
+    class Both(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.mul_(2), x + 1
+
+        @staticmethod
+        def backward(ctx, a, b):
+            return a + b
+
+    x = leaf(mod)
+    a, b = Both.apply(x * 1)
+    (a * b).sum().backward()
+    seen = x.grad.clone()
+    try:
+        Both.apply((x * 1)[:])
+    except RuntimeError as error:
+        return seen, "view of another Tensor" in str(error)
+
+
+@programs
+def dirty_that_is_no_input(mod):
+    class Odd(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x * 3
+            ctx.mark_dirty(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 3
+
+    x = leaf(mod)
+    Odd.apply(x).sum().backward()
+    return x.grad
+
+
+@programs
 def saves_none(mod):
     class Saves(mod.autograd.Function):
         @staticmethod
@@ -616,6 +656,99 @@ def straight_through(mod):
     x = leaf(mod, 0.4, 1.6)
     (Round.apply(x) * x).sum().backward()
     return x.grad
+
+
+@programs
+def undefined_gradients_reach_a_function_as_zeros(mod):
+    seen = []
+    x = leaf(mod)
+    nothing = identity(mod, lambda ctx, g: None)
+    y = identity(mod, lambda ctx, g: seen.append(g) or (g, None)).apply(x, 1)
+    nothing.apply(y).sum().backward()
+    return seen, x.grad
+
+
+@programs
+def undefined_gradients_stop_at_operations(mod):
+    x = leaf(mod)
+    identity(mod, lambda ctx, g: None).apply(x ** 2).sum().backward()
+    return x.grad, mod.autograd.grad(identity(mod, lambda ctx, g: None).apply(x).sum(), x, allow_unused=True)
+
+
+@programs
+def the_same_output_twice(mod):
+    class Twice(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x * 2
+            return y, y
+
+        @staticmethod
+        def backward(ctx, a, b):
+            return a * 2 + b * 2
+
+    x = leaf(mod)
+    a, b = Twice.apply(x)
+    (a + b).sum().backward()
+    return a is b, x.grad
+
+
+@programs
+def stashed_ctx(mod):
+    stash = []
+
+    class Id(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, g):
+            stash.append(ctx)
+            return ctx.saved_tensors
+
+    loss = Id.apply(leaf(mod)).sum()
+    loss.backward(retain_graph=True)
+    del loss
+    stash[0].saved_tensors
+
+
+@programs
+def output_number_of_a_saved_tensor(mod):
+    class Split(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x[:1], x[1:]
+
+        @staticmethod
+        def backward(ctx, *grads):
+            return mod.cat(grads)
+
+    seen = []
+    b = Split.apply(leaf(mod))[1]
+    identity(mod, lambda ctx, g: (seen.append(ctx.saved_tensors[0].output_nr), None)).apply(b, 1).sum().backward()
+    return b.output_nr, seen
+
+
+@programs
+def graph_of_once_differentiable(mod):
+    def drawn(fn):
+        return "None" if fn is None else f"{type(fn).__name__}({', '.join(drawn(n) for n, _ in fn.next_functions)})"
+
+    class Once(mod.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, k, b):
+            return a + k * b
+
+        @staticmethod
+        @mod.autograd.function.once_differentiable
+        def backward(ctx, g):
+            return g, None, g * 2
+
+    x, y = leaf(mod), leaf(mod)
+    Once.apply(x, 2, y).sum().backward(mod.ones((), requires_grad=True), create_graph=True)
+    return drawn(x.grad.grad_fn), drawn(y.grad.grad_fn)
 
 
 @pytest.mark.parametrize("program", programs, ids=programs.ids)

@@ -7,10 +7,7 @@ import pickle
 import ml_dtypes
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from expressions import agree
+from expressions import agree, torch
 
 import flambeau
 from flambeau.parameter import Parameter
@@ -62,6 +59,14 @@ torch.ones(2).__array__(np.float64)
 np.sin(torch.ones(2))
 np.sum(torch.ones(2).numpy())
 torch.ones(2) * np.float64(2)
+torch.ones(2) * np.ones(2)
+torch.tensor([1, 2]) == np.array([1, 3])
+np.array([1, 3]) == torch.tensor([1, 2])
+torch.tensor([1, 2]) != np.array([1, 3])
+torch.tensor([1, 2]) == np.ones(3)
+torch.tensor([1, 2]) == None
+torch.tensor([1, 2]) == 'a'
+np.ones(2) + torch.ones(2)
 np.float64(2) * torch.ones(2)
 torch.ones(2).apply_(lambda x: x+1)
 torch.tensor([1, 2]).apply_(lambda x: x*3)
@@ -124,7 +129,8 @@ def test_as_pytorch(source):
     agree(source)
 
 
-DTYPES = ["float16", "float32", "float64", "complex64", "complex128", "int8", "int16", "int32", "int64", "uint8", "uint16",
+DTYPES = ["float16", "float32", "float64", "complex64", "complex128", "int8", "int16", "int32", "int64", "uint8",
+          "uint16",
           "uint32", "uint64", "bool"]
 
 
@@ -230,7 +236,8 @@ def test_deterministic_flags():
     assert not flambeau.are_deterministic_algorithms_enabled()
     flambeau.use_deterministic_algorithms(True, warn_only=True)
     try:
-        assert flambeau.are_deterministic_algorithms_enabled() and flambeau.is_deterministic_algorithms_warn_only_enabled()
+        assert flambeau.are_deterministic_algorithms_enabled()
+        assert flambeau.is_deterministic_algorithms_warn_only_enabled()
     finally:
         flambeau.use_deterministic_algorithms(False)
     assert flambeau.get_num_threads() >= 1

@@ -54,7 +54,8 @@ def compare(function, arrays, second=True, values=True, tol=1e-8):
         diff = [o for o in outs if o.requires_grad]
         if seen is None:
             rng = np.random.default_rng(5)
-            seen = [np.asarray(rng.standard_normal(tuple(o.shape)) + (1j * rng.standard_normal(tuple(o.shape)) if o.is_complex() else 0))
+            seen = [np.asarray(rng.standard_normal(tuple(o.shape)) + (1j * rng.standard_normal(tuple(o.shape))
+                                                                      if o.is_complex() else 0))
                     for o in diff]
         else:
             assert len(diff) == len(seen), "other outputs require grad"
@@ -120,10 +121,12 @@ CASES = {
                          lambda m: [well(m, 3, 3), m(3, 2)]),
     "cholesky": (lambda T, a: T.linalg.cholesky(hermitian(T, a)), lambda m: [positive(m, 2, 3, 3)]),
     "cholesky_upper": (lambda T, a: T.cholesky(hermitian(T, a), upper=True), lambda m: [positive(m, 3, 3)]),
-    "cholesky_inverse": (lambda T, a: T.cholesky_inverse(T.linalg.cholesky(hermitian(T, a))), lambda m: [positive(m, 3, 3)]),
+    "cholesky_inverse": (lambda T, a: T.cholesky_inverse(T.linalg.cholesky(hermitian(T, a))), lambda m: [positive(m, 3,
+                                                                                                                  3)]),
     "cholesky_solve": (lambda T, a, b: T.cholesky_solve(b, T.linalg.cholesky(hermitian(T, a))),
                        lambda m: [positive(m, 2, 3, 3), m(3, 2)]),
-    "cholesky_solve_upper": (lambda T, a, b: T.cholesky_solve(b, T.linalg.cholesky(hermitian(T, a), upper=True), upper=True),
+    "cholesky_solve_upper": (lambda T, a, b: T.cholesky_solve(b, T.linalg.cholesky(hermitian(T, a), upper=True),
+                                                              upper=True),
                              lambda m: [positive(m, 3, 3), m(3, 2)]),
     "lu": (lambda T, a: T.linalg.lu(a), lambda m: [m(2, 3, 3)]),
     "lu_wide": (lambda T, a: T.linalg.lu(a), lambda m: [m(2, 4)]),
@@ -149,7 +152,8 @@ CASES = {
     "eigvals": (lambda T, a: (T.linalg.eigvals(a) ** 2).sum(), lambda m: [m(3, 3)]),
     "householder": (lambda T, a, t: T.linalg.householder_product(a, t), lambda m: [m(2, 4, 3), m(2, 2)]),
     "ormqr": (lambda T, a, t, c: T.ormqr(a, t, c), lambda m: [m(4, 3), m(3), m(4, 2)]),
-    "ormqr_right": (lambda T, a, t, c: T.ormqr(a, t, c, left=False, transpose=True), lambda m: [m(4, 3), m(3), m(2, 4)]),
+    "ormqr_right": (lambda T, a, t, c: T.ormqr(a, t, c, left=False, transpose=True), lambda m: [m(4, 3), m(3), m(2,
+                                                                                                                 4)]),
     "pinv_tall": (lambda T, a: T.linalg.pinv(a), lambda m: [m(4, 3)]),
     "pinv_wide": (lambda T, a: T.linalg.pinv(a), lambda m: [m(2, 3, 4)]),
     "pinv_hermitian": (lambda T, a: T.linalg.pinv(hermitian(T, a), hermitian=True), lambda m: [well(m, 3, 3)]),
@@ -184,3 +188,82 @@ NO_SECOND = {"qr_complete"}
 def test_values_and_gradients(name, kind):
     function, arrays = CASES[name]
     compare(function, arrays(real if kind == "real" else cplx), second=name not in NO_SECOND)
+
+
+# ------------------------------------------------------------------------------------------------- shapes and errors
+EMPTY = [(0, 0), (2, 0, 0), (0, 3, 3)]
+
+
+@pytest.mark.parametrize("shape", EMPTY)
+@pytest.mark.parametrize("name", ["inv", "det", "slogdet", "cholesky", "qr", "svd", "svdvals", "eigh", "eigvalsh",
+                                  "eig", "eigvals", "pinv", "lu", "lu_factor", "matrix_exp", "matrix_rank", "cond",
+                                  "norm"])
+def test_empty_matrices(name, shape):
+    a = np.zeros(shape, "float32")
+    want = flat(getattr(torch.linalg, name)(torch.from_numpy(a)))
+    got = flat(getattr(flambeau.linalg, name)(flambeau.from_numpy(a)))
+    for w, g in zip(want, got):
+        close(w, g, name)
+
+
+@pytest.mark.parametrize("name, args, error", [
+    ("inv", [(3, 4)], RuntimeError), ("inv", [(3,)], RuntimeError), ("det", [(2, 3)], RuntimeError),
+    ("cholesky", [(3, 4)], RuntimeError), ("eigh", [(2, 3)], RuntimeError), ("solve", [(3, 3), (4, 2)], RuntimeError),
+    ("svd", [(3,)], RuntimeError), ("qr", [(3,)], RuntimeError), ("matrix_norm", [(3,)], RuntimeError),
+    ("householder_product", [(2, 3), (2,)], RuntimeError), ("lstsq", [(3, 2), (4, 1)], RuntimeError),
+    ("multi_dot", [[(2, 3)]], RuntimeError), ("cross", [(2, 4), (2, 4)], RuntimeError),
+    ("tensorinv", [(2, 3, 4)], RuntimeError)])
+def test_wrong_shapes(name, args, error):
+    def make(T, s):
+        return [make(T, x) for x in s] if isinstance(s, list) else T.from_numpy(np.ones(s, "float32"))
+    for T in (torch, flambeau):
+        with pytest.raises(error):
+            getattr(T.linalg, name)(*[make(T, s) for s in args])
+
+
+@pytest.mark.parametrize("name", ["inv", "det", "svd", "eigh", "cholesky", "qr", "solve", "pinv"])
+@pytest.mark.parametrize("dtype", ["int64", "bool", "float16"])
+def test_wrong_dtypes(name, dtype):
+    for T in (torch, flambeau):
+        a = T.from_numpy(np.ones((2, 2), dtype))
+        with pytest.raises(RuntimeError):
+            getattr(T.linalg, name)(*(a, a) if name == "solve" else (a,))
+
+
+def test_singular_matrices_say_which():
+    a = np.stack([np.eye(2), np.zeros((2, 2))])
+    for T in (torch, flambeau):
+        x = T.from_numpy(a.copy())
+        with pytest.raises(T.linalg.LinAlgError, match=r"Batch element 1"):
+            T.linalg.inv(x)
+        with pytest.raises(T.linalg.LinAlgError, match=r"Batch element 1"):
+            T.linalg.solve(x, x)
+        with pytest.raises(T.linalg.LinAlgError, match=r"not positive-definite"):
+            T.linalg.cholesky(-x)
+        assert T.linalg.inv_ex(x).info.tolist() == [0, 1]
+
+
+def test_results_are_named_and_take_out():
+    a = flambeau.from_numpy(positive(real, 3, 3))
+    assert repr(flambeau.linalg.eigh(a)).startswith("torch.return_types.linalg_eigh(\neigenvalues=tensor(")
+    assert flambeau.linalg.svd(a)._fields == ("U", "S", "Vh")
+    values, vectors = flambeau.zeros(3, dtype=flambeau.float64), flambeau.zeros(3, 3, dtype=flambeau.float64)
+    result = flambeau.linalg.eigh(a, out=(values, vectors))
+    assert result.eigenvalues is values and float(values.abs().sum()) > 0
+    assert flambeau.linalg.norm(input=a, axis=0, keepdims=True).shape == (1, 3)
+
+
+def test_det_has_a_gradient_at_singular_matrices():
+    """The derivative of det exists at singular matrices of rank n - 1."""
+    a = np.outer([1.0, 2, 3], [1, -1, 2]) + np.outer([0, 1, 1], [2.0, 0, 1])
+    grads = []
+    for T in (torch, flambeau):
+        x = T.from_numpy(a.copy()).requires_grad_()
+        T.linalg.det(x).backward()
+        grads.append(x.grad.numpy())
+    np.testing.assert_allclose(grads[1], grads[0], atol=1e-6)
+
+
+def test_integer_determinants_are_exact():
+    a = flambeau.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert flambeau.det(a).item() == -2.0

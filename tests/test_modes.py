@@ -79,7 +79,8 @@ def generators(mod):
         return 7
 
     generator = steps()
-    seen = [next(generator), mod.is_grad_enabled(), generator.send(3), mod.is_grad_enabled(), generator.throw(ValueError())]
+    seen = [next(generator), mod.is_grad_enabled(), generator.send(3), mod.is_grad_enabled(),
+            generator.throw(ValueError())]
     try:
         next(generator)
     except StopIteration as stop:

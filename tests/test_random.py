@@ -5,10 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from expressions import agree
+from expressions import agree, torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -244,8 +241,10 @@ def test_what_has_no_derivative_says_so():
 
 
 SIZES = st.lists(st.sampled_from([
-    "rand({n})", "randn({n})", "randint(100, ({n},))", "randperm({n})", "empty({n}).uniform_(-1, 1)", "empty({n}).normal_(1, 2)",
-    "rand({n}, dtype=torch.float64)", "randn({n}, dtype=torch.float64)", "empty({n}).exponential_()"]), min_size=1, max_size=8)
+    "rand({n})", "randn({n})", "randint(100, ({n},))", "randperm({n})", "empty({n}).uniform_(-1, 1)",
+    "empty({n}).normal_(1, 2)",
+    "rand({n}, dtype=torch.float64)", "randn({n}, dtype=torch.float64)", "empty({n}).exponential_()"]), min_size=1,
+    max_size=8)
 
 
 @settings(max_examples=40, deadline=None)

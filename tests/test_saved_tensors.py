@@ -26,7 +26,8 @@ def hooked(mod, pack, unpack):
 def saved_names(mod):
     x, y = leaf(mod), mod.tensor([3.0, 4.0])
     p = x * y
-    return p.grad_fn._saved_self, p.grad_fn._saved_other, x.exp().grad_fn._saved_result, x.sin().grad_fn._saved_self is x
+    return (p.grad_fn._saved_self, p.grad_fn._saved_other, x.exp().grad_fn._saved_result,
+            x.sin().grad_fn._saved_self is x)
 
 
 @programs
@@ -128,7 +129,7 @@ def hooks_in_a_custom_function(mod):
 
         @staticmethod
         def backward(ctx, g):
-            x, y, nothing = ctx.saved_tensors
+            x, y, _ = ctx.saved_tensors
             return g * x + y * 0
 
     x = leaf(mod)

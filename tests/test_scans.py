@@ -69,6 +69,26 @@ def test_large_softmax(name, shape, dim):
         np.testing.assert_allclose(g.numpy(), e.numpy(), rtol=2e-4, atol=2e-6)
 
 
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("special", ["masked", "empty row", "large", "nan", "tiny"])
+def test_softmax_of_special_rows(name, special):
+    x = np.random.default_rng(0).standard_normal((90, 100)).astype(np.float32)
+    if special == "masked":
+        x[:, 50:] = -np.inf
+        x[3, 1:50] = -1e30
+    elif special == "empty row":
+        x[5] = -np.inf
+    elif special == "large":
+        x *= 1000
+    elif special == "nan":
+        x[7, 7] = np.nan
+    else:
+        x -= 70
+    for dim in (0, 1):
+        e, g = getattr(torch.from_numpy(x), name)(dim), getattr(flambeau.from_numpy(x), name)(dim)
+        np.testing.assert_allclose(g.numpy(), e.numpy(), rtol=1e-5, atol=1e-7)
+
+
 def test_in_place_scans_keep_the_history():
     for t in (torch, flambeau):
         x = t.tensor([1.0, 2.0, 3.0], requires_grad=True)

@@ -27,13 +27,18 @@ def _set(mode: bool, check_nan: bool) -> None:
     state.anomaly_check_nan = check_nan
 
 
+def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
+    """Turns anomaly detection on or off on this thread."""
+    _set(mode, check_nan)
+
+
 class detect_anomaly:
     """A `with` block (or decorator) with anomaly detection on. For debugging: it slows everything down."""
 
     def __init__(self, check_nan: bool = True):
         self.check_nan = check_nan
-        warnings.warn("Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled for "
-                      "debugging.", stacklevel=2)
+        warnings.warn("Anomaly Detection has been enabled. This mode will increase the runtime and should only be "
+                      "enabled for debugging.", stacklevel=2)
 
     def __enter__(self) -> None:
         self.before = is_anomaly_enabled(), state.anomaly_check_nan
@@ -112,17 +117,25 @@ def report(node: Any) -> None:
     """Warns with the forward traceback of a node, and those of the nodes whose backward recorded it."""
     notes = node.metadata
     if "traceback_" not in notes:
-        warnings.warn(f"Error detected in {node.name()}. No forward pass information available. Enable detect anomaly during "
-                      "forward pass for more information.", stacklevel=2)
+        _warn(f"Error detected in {node.name()}. No forward pass information available. Enable detect anomaly during "
+              "forward pass for more information.")
         return
-    warnings.warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n"
-                  + "".join(notes["traceback_"]), stacklevel=2)
+    _warn(f"Error detected in {node.name()}. Traceback of forward call that caused the "
+          "error:\n" + "".join(notes["traceback_"]))
     parent = notes.get("parent_")
     while parent is not None:
         notes = parent.metadata
-        warnings.warn(f"\n\nPrevious calculation was induced by {parent.name()}. Traceback of forward call that induced the "
-                      "previous calculation:\n" + "".join(notes.get("traceback_", ["(not recorded)\n"])), stacklevel=2)
+        _warn(f"\n\nPrevious calculation was induced by {parent.name()}. Traceback of forward call that induced the "
+              "previous calculation:\n" + "".join(notes.get("traceback_", ["(not recorded)\n"])))
         parent = notes.get("parent_")
+
+
+def _warn(text: str) -> None:
+    try:
+        warnings.warn(text, stacklevel=4)
+    except Warning as raised:  # warnings are errors here: the error on its way matters more
+        import sys
+        print(f"{type(raised).__name__}: {text}", file=sys.stderr)
 
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]

@@ -45,11 +45,36 @@ def current_task() -> Task | None:
     return stack[-1] if stack else None
 
 
+_DEEPEST = 40  # backward passes inside each other on one thread
+
+
+def _run_in_new_thread(roots: list[tuple[Node, int, Any]], task: Task) -> dict[tuple[Node, int], Any]:
+    """Passes inside passes go deeper than Python's recursion limit allows: a new thread has a stack of its own."""
+    ours, outcome = dict(state.__dict__), []
+
+    def work() -> None:
+        state.mode  # noqa: B018  (lets the thread set up its own state first)
+        state.__dict__.update(ours)
+        try:
+            outcome.append(run(roots, task))
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]
+
+
 def run(roots: list[tuple[Node, int, Any]], task: Task) -> dict[tuple[Node, int], Any]:
     """Sends the roots' gradients through the graph; returns the captured ones by (node, output)."""
     waiting = task.reached = _count(roots, task)
     before = state.mode
     stack = _tasks.__dict__.setdefault("stack", [])
+    if len(stack) >= _DEEPEST:
+        return _run_in_new_thread(roots, task)
     stack.append(task)
     state.mode = before & ~NO_GRAD if task.create_graph else before | NO_GRAD
     try:
@@ -114,7 +139,7 @@ def _needed(roots, captures: dict[Node, list[int]]) -> set[Node]:
 
 
 def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
-    """The hot loop. `buffers` holds a node's gradient (a list of them when it has several outputs) until it is complete."""
+    """The hot loop. `buffers` holds a node's gradient (a list when it has several outputs) until it is complete."""
     buffers: dict[Node, Any] = {}
     heap: list[tuple[int, Node]] = []
     for node, nr, grad in roots:
@@ -139,7 +164,7 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
                 if grads is not None and task.accumulate and (not selective or node in task.captures):
                     accumulate(node, grads, task.create_graph)
                 break
-            if selective and not _capture(task, node, grads) or grads is None:
+            if (selective and not _capture(task, node, grads)) or (grads is None and not node.runs_without_gradient):
                 results = None
             elif hooks is None and plain:
                 results = node.apply(grads)
@@ -211,6 +236,8 @@ def _add(buffers: dict[Node, Any], node: Node, nr: int, grad: Any) -> None:
 
 
 def _evaluate(node: Node, grads: Any, task: Task):
+    if grads is None:
+        grads = node._nothing_arrived()
     if state.mode & ANOMALY:
         from .anomaly import evaluate
         results = evaluate(node, grads)
@@ -254,7 +281,7 @@ def _before(node: Node, grads: Any) -> Any:
         if tensor is None or grad is None:
             continue
         edge = tensor._node
-        if (edge.node if edge.__class__ is Edge else edge) is node:  # else it was changed in place since: not its gradient
+        if (edge.node if edge.__class__ is Edge else edge) is node:  # else it was changed in place since
             tensor._grad = grad.clone() if tensor._grad is None else tensor._grad + grad
     return grads
 
@@ -264,8 +291,8 @@ def _check_hook(value: Any, grad: Any, hook: Any) -> None:
     if grad is None:
         raise RuntimeError(f"hook '{name}' can't replace a None gradient with a non-None value")
     if not hasattr(value, "_array"):
-        raise TypeError(f"expected Variable, but hook returned '{type(value).__name__}': hook '{name}' must return a Tensor "
-                        "or None")
+        raise TypeError(f"expected Variable, but hook returned '{type(value).__name__}': hook '{name}' must return a "
+                        "Tensor or None")
     if value._array.shape != grad._array.shape:
         raise RuntimeError(f"hook '{name}' has changed the size of value: expected {list(grad.shape)}, got "
                            f"{list(value.shape)}")
@@ -330,7 +357,7 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
     old = tensor._grad
     if old is None:
         if create_graph:
-            tensor._grad = grad
+            tensor._grad = _recorded_copy(grad, tensor)
         else:
             tensor._grad = grad.detach() if _is_ours(grad, tensor) else _copy_like(grad, tensor)
     elif create_graph:
@@ -358,6 +385,12 @@ def _is_ours(grad: Any, tensor: Any) -> bool:
         return False
     base = array.base
     return base is None or sys.getrefcount(base) <= 3 and type(base).__name__ == "Block"
+
+
+def _recorded_copy(grad: Any, tensor: Any) -> Any:
+    """A copy that is itself part of the graph: changing `.grad` must not change what the graph still needs."""
+    from ..creation import empty_like
+    return empty_like(tensor.detach()).copy_(grad)
 
 
 def _copy_like(grad: Any, tensor: Any) -> Any:

@@ -1,8 +1,8 @@
 """Forward-mode derivatives of the rows: how a tangent goes through an operation.
 
-No row needs a rule of its own. A row's backward formulas are linear in the incoming gradient u, u -> J^H u; the derivative
-of *that* map, applied to the tangents v, is J v. So the reverse-mode formulas of the table give forward mode too. Linear
-rows and views are simply applied to their tangents.
+No row needs a rule of its own. A row's backward formulas are linear in the incoming gradient u, u -> J^H u; the
+derivative of *that* map, applied to the tangents v, is J v. So the reverse-mode formulas of the table give forward
+mode too. Linear rows and views are simply applied to their tangents.
 """
 
 from __future__ import annotations
@@ -81,25 +81,30 @@ def _apply_linear(row: Any, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
             return a.new_zeros(a.shape) if tangent is None else tangent
         if a.__class__ in _LISTS and any(isinstance(t, Tensor) for t in a):
             return type(a)([swap(t, name) for t in a])
-        return a if isinstance(a, (bool, type(None))) or not isinstance(a, (int, float, complex)) or name != "other" else 0
+        return a if isinstance(a, (bool, type(None))) or not isinstance(a,
+                                                                        (int, float, complex)) or name != "other" else 0
 
     with _quietly(grad_enabled()):
         made = row(*[swap(a, name) for a, name in zip(args, row.args)])
     return made if made.__class__ is tuple else (made,)
 
 
-def _transpose_twice(row: Any, args: tuple[Any, ...], results: Any, outs: tuple[Any, ...], takes: list[bool]) -> list[Any]:
+def _transpose_twice(row: Any, args: tuple[Any, ...], results: Any, outs: tuple[Any, ...],
+                     takes: list[bool]) -> list[Any]:
     from .passes import grad as differentiate
     record = grad_enabled()
     with _quietly(True):
-        probes = [o.new_zeros(o.shape).requires_grad_(True) if taken else None for o, taken in zip(outs, takes)]
+        # Any probe will do, the map being linear; ones, because some formulas take the logarithm of the gradient on
+        # the way.
+        probes = [o.new_ones(o.shape).requires_grad_(True) if taken else None for o, taken in zip(outs, takes)]
         pulled, tangents = [], []
         values = _values(row, args, results)
         for index, formula, picks in row.formulas:
             wanted = _tensors((args[index],))
             if not any(tangent_of(t) is not None for t in wanted):
                 continue
-            got = formula(*[values[p] if p.__class__ is int else probes[0] if p == "grad" else list(probes) for p in picks])
+            got = formula(*[values[p] if p.__class__ is int else probes[0] if p == "grad" else list(probes)
+                            for p in picks])
             got = got if isinstance(args[index], (list, tuple)) else (got,)
             for t, g in zip(args[index] if isinstance(args[index], (list, tuple)) else (args[index],), got):
                 tangent = tangent_of(t) if isinstance(t, Tensor) else None
@@ -212,17 +217,19 @@ def custom_function(ctx: Any, args: tuple[Any, ...], out: Any) -> Any:
     if all(t is None for t in tangents):
         return out
     if ctx.materialize_grads:
-        tangents = [a.new_zeros(a.shape) if t is None and isinstance(a, Tensor) and a._array.dtype.num in GRAD_NUMS else t
+        tangents = [a.new_zeros(a.shape) if t is None and isinstance(a,
+                                                                     Tensor) and a._array.dtype.num in GRAD_NUMS else t
                     for a, t in zip(args, tangents)]
-    ctx._saved_for_jvp = saved
+    ctx._jvp_saved = saved
     try:
         with _quietly(grad_enabled()):
             made = ctx._forward_cls.jvp(ctx, *tangents)
     finally:
-        ctx._saved_for_jvp = None
+        ctx._jvp_saved = None
     outs, made = (v if isinstance(v, tuple) else (v,) for v in (out, made))
     if len(made) != len(outs):
-        raise RuntimeError(f"{ctx._forward_cls.__name__}.jvp returned {len(made)} tangents for {len(outs)} outputs of forward")
+        raise RuntimeError(f"{ctx._forward_cls.__name__}.jvp returned {len(made)} tangents for {len(outs)} outputs of "
+                           "forward")
     for o, t in zip(outs, made):
         if not isinstance(o, Tensor) or t is None:
             continue

@@ -1,8 +1,8 @@
 """Custom differentiable functions: `Function`, written with `forward(ctx, ...)` or with `setup_context`.
 
-A user's `ctx` is the object that `grad_fn` shows, and the user may hang any attribute on it (`ctx.shape` is a favourite).
-So it is not the engine's node itself: a small `FunctionNode` carries what the engine reads, and owns the ctx. The ctx
-refers back weakly and can make its node anew, so neither keeps the other alive in a circle.
+A user's `ctx` is the object that `grad_fn` shows, and the user may hang any attribute on it (`ctx.shape` is a
+favourite). So it is not the engine's node itself: a small `FunctionNode` carries what the engine reads, and owns the
+ctx. The ctx refers back weakly and can make its node anew, so neither keeps the other alive in a circle.
 """
 
 from __future__ import annotations
@@ -39,11 +39,15 @@ _ref = weakref.ref
 class FunctionNode(Node):
     """The engine's side of one call of a custom Function."""
 
-    __slots__ = ("next", "sequence", "shape", "dtype", "outputs", "hooks", "ctx")
+    __slots__ = ("ctx", "dtype", "hooks", "next", "outputs", "sequence", "shape")
+
+    runs_without_gradient = True
 
     def apply(self, grads: Any) -> Any:
         ctx = self.ctx
         outputs = self.outputs
+        if grads is None:
+            grads = self._nothing_arrived()
         function = ctx._forward_cls
         backward = function.backward
         if function.vjp is not _no_vjp:
@@ -62,6 +66,11 @@ class FunctionNode(Node):
             if r is not None and not isinstance(r, Tensor):
                 raise RuntimeError(f"{self.name()}: expected Variable or None (got {type(r).__name__})")
         return results
+
+    def _nothing_arrived(self) -> Any:
+        if self.outputs is not None:
+            return [None] * len(self.outputs)
+        return _zeros((self.shape, self.dtype)) if self.ctx.materialize_grads else None
 
     def release(self) -> None:
         self.ctx._saved = None
@@ -98,8 +107,8 @@ def _sort_out(node: FunctionNode, results: tuple[Any, ...]) -> list[Any]:
         results = results[:expected]
     if len(results) != expected:
         raise RuntimeError(f"function {name} returned an incorrect number of gradients (expected {expected}, got "
-                           f"{len(results)}): backward returns one value per argument of forward, None where there is no "
-                           "gradient")
+                           f"{len(results)}): backward returns one value per argument of forward, None where there is "
+                           "no gradient")
     tensors = range(expected) if ctx._positions is None else ctx._positions
     for i, r in enumerate(results):
         if r is None:
@@ -114,8 +123,8 @@ def _sort_out(node: FunctionNode, results: tuple[Any, ...]) -> list[Any]:
 
 def _vjp_of(function: type) -> Any:
     if function.backward is not Function.backward:
-        raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only "
-                           "implement one of them.")
+        raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should "
+                           "only implement one of them.")
     return function.vjp
 
 
@@ -130,7 +139,7 @@ class FunctionCtx:
     needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Keeps tensors (inputs, outputs or others; None too) for backward. Call once, from forward or setup_context."""
+        """Keeps tensors (inputs, outputs, others; None too) for backward. Call once, in forward or setup_context."""
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
@@ -145,8 +154,8 @@ class FunctionCtx:
         self.dirty_tensors = args
 
     def mark_shared_storage(self, *pairs: Any) -> None:
-        warnings.warn("`mark_shared_storage` is deprecated. Tensors with shared storages are automatically tracked. Note "
-                      "that calls to `set_()` are not tracked", FutureWarning, stacklevel=2)
+        warnings.warn("`mark_shared_storage` is deprecated. Tensors with shared storages are automatically tracked. "
+                      "Note that calls to `set_()` are not tracked", FutureWarning, stacklevel=2)
 
     def mark_non_differentiable(self, *args: Any) -> None:
         """Says which outputs carry no gradient."""
@@ -170,7 +179,7 @@ class BackwardCFunction(FunctionCtx):
     _versions: tuple[int, ...] | None = None
     _shared_hooks: Hooks | None = None
     _notes: dict[str, Any] | None = None
-    _saved_for_jvp: tuple[Any, ...] | None = None
+    _jvp_saved: tuple[Any, ...] | None = None
 
     # ---------------------------------------------------------------------------------- saved tensors
     @property
@@ -179,8 +188,8 @@ class BackwardCFunction(FunctionCtx):
         saved = self._saved
         if saved is None:
             raise freed_error(self)
-        if self._saved_for_jvp is not None:
-            return self._saved_for_jvp
+        if self._jvp_saved is not None:
+            return self._jvp_saved
         if self._versions is None:  # plain tensors that were never written to: the common case
             for v in saved:
                 if v is not None and (v.__class__ is not Tensor or v._counter is not None):
@@ -216,8 +225,7 @@ class BackwardCFunction(FunctionCtx):
         node = self._graph_node()
         tensor = wrap(v.array)
         tensor._counter = v.counter
-        if v.requires:
-            tensor._node = node if node.outputs is None else Edge(node, v.nr)
+        tensor._node = node if node.outputs is None else Edge(node, v.nr)
         if v.counter.value != v.version:
             raise modified_error(node, tensor, v.array, v.version, v.counter.value, v.counter)
         return tensor
@@ -275,8 +283,8 @@ def _make_node(ctx: BackwardCFunction) -> FunctionNode:
 
 # --------------------------------------------------------------------------------------------------- Function
 def _no_vjp(ctx: Any, *grad_outputs: Any) -> Any:
-    raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function to "
-                              "use it with backward mode AD.")
+    raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function "
+                              "to use it with backward mode AD.")
 
 
 def _no_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
@@ -298,13 +306,19 @@ class Function(FunctionCtx):
         cls._backward_cls = type(f"{cls.__name__}Backward", (BackwardCFunction,), {"_forward_cls": cls})
 
     def __init__(self, *args: Any, **kwargs: Any):
-        warnings.warn(f"{self.__class__} should not be instantiated. Methods on autograd functions are all static, so you "
-                      "should invoke them on the class itself. Instantiating an autograd function will raise an error in "
-                      "a future version of PyTorch.", DeprecationWarning, stacklevel=2)
+        warnings.warn(f"{self.__class__} should not be instantiated. Methods on autograd functions are all static, so "
+                      "you should invoke them on the class itself. Instantiating an autograd function will raise an "
+                      "error in a future version of PyTorch.", DeprecationWarning, stacklevel=2)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use new-style "
-                           "autograd function with static forward method.")
+        raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use "
+                           "new-style autograd function with static forward method.")
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("next_functions", "metadata", "register_hook", "register_prehook", "_do_backward"):
+            raise RuntimeError(f"Attribute '{name}' is invalid for this instance of {type(self).__name__}: instances "
+                               "of a Function have no place in a graph. Use apply, and ask its result's grad_fn.")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -316,13 +330,13 @@ class Function(FunctionCtx):
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward "
-                                  "mode AD.")
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with "
+                                  "forward mode AD.")
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        raise NotImplementedError("To use autograd.Function with vmap, you must either override the vmap staticmethod or "
-                                  "set generate_vmap_rule=True.")
+        raise NotImplementedError("To use autograd.Function with vmap, you must either override the vmap staticmethod "
+                                  "or set generate_vmap_rule=True.")
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
@@ -373,7 +387,10 @@ class Function(FunctionCtx):
             if len(edges) != len(needs):
                 ctx._positions = tuple([i for i, a in enumerate(args) if isinstance(a, Tensor)])
             if ctx.to_save is not None:
-                _save(ctx, node, (out,))
+                if mode < 2 and len(ctx.to_save) == 1 and ctx.to_save[0] is out:
+                    ctx._saved, ctx.to_save = (_SavedResult(out, 0),), None
+                else:
+                    _save(ctx, node, (out,))
         else:
             out = _record(ctx, args, tuple(edges), out)
         if mode > 1:
@@ -435,8 +452,7 @@ def _record(ctx: BackwardCFunction, args: tuple[Any, ...], edges: tuple[Any, ...
     outs = out if isinstance(out, tuple) else (out,)
     if not any(isinstance(o, Tensor) for o in outs):
         return out
-    for d in dirty:
-        _check_dirty(d, outs)
+    dirty = tuple([d for d in dirty if _check_dirty(d, args, outs)])
     ctx._edges = edges
     ctx._number = next_sequence()
     metas = [(o._array.shape, o._array.dtype) if isinstance(o, Tensor) else None for o in outs]
@@ -455,17 +471,30 @@ def _record(ctx: BackwardCFunction, args: tuple[Any, ...], edges: tuple[Any, ...
     return tuple(made) if isinstance(out, tuple) else made[0]
 
 
-def _check_dirty(tensor: Any, outs: tuple[Any, ...]) -> None:
+def _check_dirty(tensor: Any, args: tuple[Any, ...], outs: tuple[Any, ...]) -> bool:
+    """Whether a tensor given to mark_dirty is an input that was rightly changed in place."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"mark_dirty can only accept variables, but argument is of type {type(tensor).__name__}")
+    if not _among(tensor, args):
+        warnings.warn("Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, there is "
+                      "no need to pass it to mark_dirty().", stacklevel=4)
+        return False
     if not _among(tensor, outs):
-        raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The inputs "
-                           "that are modified inplace must all be outputs of the Function.")
+        raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The "
+                           "inputs that are modified inplace must all be outputs of the Function.")
     base = tensor._base
     if tensor._node.__class__ is AccumulateGrad:
         raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
     if base is not None and base._node.__class__ is AccumulateGrad:
         raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+    if base is not None and len(outs) > 1:
+        raise RuntimeError("If your Function modifies inplace an input that is a view of another Tensor, your "
+                           "Function cannot return more than one Tensor. This is not supported by the current "
+                           "autograd engine. You should either make sure the input is not a view (using .clone() for "
+                           "example) or make your Function only return one Tensor (potentially splitting it into two "
+                           "Functions: one doing the inplace that returns a single Tensor and a second one that does "
+                           "the other operations).")
+    return True
 
 
 def _output(o: Tensor, edge: Any, args: tuple[Any, ...], dirty: tuple[Any, ...], constant: tuple[Any, ...]) -> Tensor:
@@ -490,26 +519,27 @@ def _output(o: Tensor, edge: Any, args: tuple[Any, ...], dirty: tuple[Any, ...],
     return o
 
 
-def _save(ctx: BackwardCFunction, node: FunctionNode, outs: tuple[Any, ...], made: tuple[Any, ...] | None = None) -> None:
+def _save(ctx: BackwardCFunction, node: FunctionNode, outs: tuple[Any, ...],
+          made: tuple[Any, ...] | None = None) -> None:
     """Keeps what save_for_backward was given: outputs as bare arrays (no cycle), others with their version."""
     values: list[Any] = []
     versions = None
     for i, v in enumerate(ctx.to_save):
         if isinstance(v, Tensor):
             if v._inference:
-                raise RuntimeError("Inference tensors cannot be saved for backward. To work around you can make a clone to "
-                                   "get a normal tensor and use it in autograd.")
+                raise RuntimeError("Inference tensors cannot be saved for backward. To work around you can make a "
+                                   "clone to get a normal tensor and use it in autograd.")
             if _among(v, outs):
                 nr = next(k for k, o in enumerate(outs) if o is v)
                 shown = v if made is None else made[nr]
-                if made is None or shown._node is not None and (shown is not v or shown._base is None):
+                if made is None or (shown._node is not None and (shown is not v or shown._base is None)):
                     v = _SavedResult(shown, nr)
-                    v.requires = True
             if isinstance(v, Tensor) and v._counter is not None and v._counter.value:
                 versions = versions or [0] * len(ctx.to_save)
                 versions[i] = v._counter.value
         elif v is not None:
-            raise TypeError(f"save_for_backward can only save variables, but argument {i} is of type {type(v).__name__}")
+            raise TypeError(f"save_for_backward can only save variables, but argument {i} is of type "
+                            f"{type(v).__name__}")
         values.append(v)
     ctx.to_save = None
     if state.mode & SAVED_HOOKS:
@@ -523,7 +553,7 @@ def _save(ctx: BackwardCFunction, node: FunctionNode, outs: tuple[Any, ...], mad
 class _SavedResult(SavedOutput):
     """An output saved by its own custom Function."""
 
-    __slots__ = ("requires",)
+    __slots__ = ()
 
 
 def _further(ctx: BackwardCFunction, args: tuple[Any, ...], out: Any, mode: int) -> Any:
@@ -550,12 +580,12 @@ class NestedIOFunction(Function):
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError("NestedIOFunction relied on instance-style Functions, which are gone from PyTorch too: flatten "
-                                  "the inputs and use torch.autograd.Function")
+        raise NotImplementedError("NestedIOFunction relied on instance-style Functions, which are gone from PyTorch "
+                                  "too: flatten the inputs and use torch.autograd.Function")
 
 
 def once_differentiable(function: Any) -> Any:
-    """Decorates a `backward` that is not itself differentiable: differentiating through it then fails with a message."""
+    """Decorates a `backward` that is not itself differentiable: differentiating through it fails with a message."""
 
     @functools.wraps(function)
     def backward(ctx: Any, *args: Any) -> Any:
@@ -568,30 +598,33 @@ def once_differentiable(function: Any) -> Any:
         if mode & NO_GRAD or not any(isinstance(a, Tensor) and a.requires_grad for a in args):
             return outputs
         several = isinstance(outputs, tuple)
-        dead_end = DelayedError("trying to differentiate twice a function that was marked with @once_differentiable", args)
-        made = tuple([dead_end.attach(o) for o in (outputs if several else (outputs,))])
+        made = outputs if several else (outputs,)
+        raising = DelayedError("trying to differentiate twice a function that was marked with "
+                               "@once_differentiable", len(made))
+        made = raising(*[o.detach().requires_grad_(True) if isinstance(o, Tensor) else o for o in made])
         return made if several else made[0]
 
     return backward
 
 
 class DelayedError:
-    """Outputs that look differentiable, and raise when a gradient reaches them."""
+    """Makes tensors that look differentiable, and fail with the message when a gradient reaches them."""
 
-    def __init__(self, message: str, inputs: Any):
+    def __init__(self, message: str, num_inputs: int = 1):
         self.message = message
-        self.edges = tuple(e for e in (edge_of(a) for a in inputs if isinstance(a, Tensor)) if e is not None)
 
-    def attach(self, value: Any) -> Any:
-        if not isinstance(value, Tensor) or value._array.dtype.num not in GRAD_NUMS:
-            return value
-        value = value.detach()
+    def __call__(self, *values: Any) -> tuple[Any, ...]:
         node = Error(self.message)
-        node.next = self.edges
+        node.next = tuple([edge_of(v) if isinstance(v, Tensor) else None for v in values])
         node.sequence = next_sequence()
-        node.shape, node.dtype = value._array.shape, value._array.dtype
-        value._node = node
-        return value
+        node.outputs = [(v._array.shape, v._array.dtype) if isinstance(v, Tensor) else None for v in values]
+        made = []
+        for nr, v in enumerate(values):
+            if isinstance(v, Tensor):
+                v = v.detach()
+                v._node = Edge(node, nr)
+            made.append(v)
+        return tuple(made)
 
 
 class Error(Node):
@@ -602,6 +635,27 @@ class Error(Node):
 
     def apply(self, grads: Any) -> Any:
         raise RuntimeError(self.message)
+
+
+class UndefinedGrad:
+    """An identity whose backward passes no gradient on (PyTorch's own tests ask for it)."""
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        made = []
+        for x in inputs:
+            node = UndefinedGradBackward()
+            node.next = (edge_of(x),)
+            node.sequence = next_sequence()
+            node.shape, node.dtype = x._array.shape, x._array.dtype
+            y = x.detach().clone()
+            y._node = node
+            made.append(y)
+        return made[0] if len(made) == 1 else tuple(made)
+
+
+class UndefinedGradBackward(Node):
+    def apply(self, grads: Any) -> Any:
+        return (None,)
 
 
 def _is_setup_context_defined(function: Any) -> bool:

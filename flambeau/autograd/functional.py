@@ -26,9 +26,10 @@ def _tuple(value: Any, argument: str | None = None, function: str | None = None)
             continue
         where = f"the value at index {i}" if several else "the given value"
         if argument:
-            raise TypeError(f"The {argument} given to {function} must be either a Tensor or a tuple of Tensors but {where} has "
-                            f"type {type(v)}.")
-        raise TypeError(f"The {function} must return either a Tensor or a tuple of Tensors but {where} has type {type(v)}.")
+            raise TypeError(f"The {argument} given to {function} must be either a Tensor or a tuple of Tensors but "
+                            f"{where} has type {type(v)}.")
+        raise TypeError(f"The {function} must return either a Tensor or a tuple of Tensors but {where} has type "
+                        f"{type(v)}.")
     return several, values
 
 
@@ -64,8 +65,9 @@ def _check_strict(outputs: tuple[Tensor, ...], strict: bool) -> None:
     if strict:
         for i, out in enumerate(outputs):
             if not out.requires_grad:
-                raise RuntimeError(f"Output {i} of the user-provided function does not require gradients. The outputs must be "
-                                   "computed in a differentiable manner from the input when running in strict mode.")
+                raise RuntimeError(f"Output {i} of the user-provided function does not require gradients. The outputs "
+                                   "must be computed in a differentiable manner from the input when running in strict "
+                                   "mode.")
 
 
 def _check_scalar(outputs: tuple[Tensor, ...], several: bool, name: str) -> None:
@@ -86,7 +88,8 @@ def _grads(outputs: Any, inputs: tuple[Tensor, ...], given: Any = None, create_g
     return _differentiate(outs, inputs, gradients, create_graph=create_graph, retain_graph=True, allow_unused=True)
 
 
-def _fill(grads: tuple[Any, ...], like: tuple[Tensor, ...], strict: bool, create_graph: bool, stage: str) -> tuple[Any, ...]:
+def _fill(grads: tuple[Any, ...], like: tuple[Tensor, ...], strict: bool, create_graph: bool, stage: str) -> tuple[Any,
+                                                                                                                   ...]:
     """Zeros where there is no gradient; in strict mode an error that says which part is independent."""
     made = []
     for i, (g, ref) in enumerate(zip(grads, like)):
@@ -95,20 +98,21 @@ def _fill(grads: tuple[Any, ...], like: tuple[Tensor, ...], strict: bool, create
                 raise RuntimeError(_INDEPENDENT[stage].format(i=i))
             g = zeros_like(ref)
         elif strict and create_graph and not g.requires_grad and stage in ("back", "back_trick"):
-            raise RuntimeError(f"The backward mode gradient for input {i} is independent of this input when running in strict "
-                               "mode with create_graph=True: it cannot be differentiated again.")
+            raise RuntimeError(f"The backward mode gradient for input {i} is independent of this input when running "
+                               "in strict mode with create_graph=True: it cannot be differentiated again.")
         made.append(g)
     return tuple(made)
 
 
 _INDEPENDENT = {
     "back": "The output of the user-provided function is independent of input {i}. This is not allowed in strict mode.",
-    "back_trick": "The gradient with respect to the input is independent of entry {i} in the grad_outputs when using the double "
-                  "backward trick to compute forward mode gradients. This is not allowed in strict mode.",
-    "double_back": "The jacobian of the user-provided function is independent of input {i}. This is not allowed in strict mode.",
-    "double_back_trick": "The hessian of the user-provided function is independent of entry {i} in the grad_jacobian. This is "
-                         "not allowed in strict mode as it prevents from using the double backward trick to replace forward "
-                         "mode AD.",
+    "back_trick": "The gradient with respect to the input is independent of entry {i} in the grad_outputs when using "
+                  "the double backward trick to compute forward mode gradients. This is not allowed in strict mode.",
+    "double_back": "The jacobian of the user-provided function is independent of input {i}. This is not allowed in "
+                   "strict mode.",
+    "double_back_trick": "The hessian of the user-provided function is independent of entry {i} in the grad_jacobian. "
+                         "This is not allowed in strict mode as it prevents from using the double backward trick to "
+                         "replace forward mode AD.",
 }
 
 
@@ -130,8 +134,8 @@ def _vector(v: Any, outputs: tuple[Tensor, ...], several: bool, name: str, creat
     if v is None:
         if len(outputs) != 1 or outputs[0].numel() != 1:
             what = "returns" if name == "vjp" else "has"
-            raise RuntimeError(f"The vector v can only be None if the user-provided function {what} a single Tensor with a "
-                               "single element.")
+            raise RuntimeError(f"The vector v can only be None if the user-provided function {what} a single Tensor "
+                               "with a single element.")
         return None
     _, v = _tuple(v, "v", name)
     v = _prepare(v, create_graph, False)
@@ -150,8 +154,8 @@ def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
             v = _prepare(v, create_graph, False)
             _check_v(v, inputs, several)
         elif len(inputs) != 1 or inputs[0].numel() != 1:
-            raise RuntimeError("The vector v can only be None if the input to the user-provided function is a single Tensor "
-                               "with a single element.")
+            raise RuntimeError("The vector v can only be None if the input to the user-provided function is a single "
+                               "Tensor with a single element.")
         outs_several, outputs = _tuple(func(*inputs), "outputs of the user-provided function", "jvp")
         _check_strict(outputs, strict)
         # J^T u is linear in u: its derivative with respect to u, applied to v, is J v.
@@ -160,7 +164,8 @@ def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         pulled = _fill(pulled, inputs, strict, False, "back")
         grads = _grads(pulled, u, v if v is not None else _ones(pulled), create_graph)
         grads = _fill(grads, outputs, strict, create_graph, "back_trick")
-    return (_untuple(_finish(outputs, create_graph), outs_several), _untuple(_finish(grads, create_graph), outs_several))
+    return (_untuple(_finish(outputs, create_graph), outs_several),
+            _untuple(_finish(grads, create_graph), outs_several))
 
 
 def _ones(tensors: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -187,8 +192,8 @@ def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
 def _direction(v: Any, inputs: tuple[Tensor, ...], several: bool, name: str, create_graph: bool) -> Any:
     if v is None:
         if len(inputs) != 1 or inputs[0].numel() != 1:
-            raise RuntimeError("The vector v can only be None if the input to the user-provided function is a single Tensor "
-                               "with a single element.")
+            raise RuntimeError("The vector v can only be None if the input to the user-provided function is a single "
+                               "Tensor with a single element.")
         return None
     _, v = _tuple(v, "v", name)
     v = _prepare(v, create_graph, False)
@@ -219,23 +224,26 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
              vectorize: bool = False, strategy: str = "reverse-mode") -> Any:
     """All partial derivatives: result[i][j] has the shape of output i followed by that of input j.
 
-    vectorize is accepted; rows are computed one after the other either way. strategy "forward-mode" goes column by column.
+    vectorize is accepted; rows are computed one after the other either way. strategy "forward-mode" goes column by
+    column.
     """
     if strategy not in ("reverse-mode", "forward-mode"):
-        raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function has more '
-                             'outputs than inputs, "forward-mode" tends to be more performant. Otherwise, prefer to use '
+        raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function '
+                             'has more '
+                             'outputs than inputs, "forward-mode" tends to be more performant. Otherwise, prefer to '
+                             'use '
                              '"reverse-mode".')
     if strategy == "forward-mode":
         if create_graph:
-            raise NotImplementedError("torch.autograd.functional.jacobian: `create_graph=True` and `strategy=\"forward-mode\"` "
-                                      "are not supported together (yet). Please either set `create_graph=False` or "
-                                      "`strategy=\"reverse-mode\"`.")
+            raise NotImplementedError("torch.autograd.functional.jacobian: `create_graph=True` and "
+                                      "`strategy=\"forward-mode\"` are not supported together (yet). Please either "
+                                      "set `create_graph=False` or `strategy=\"reverse-mode\"`.")
         if not vectorize:
-            raise NotImplementedError("Computing Jacobian using forward-AD or forward-over-reverse Hessian is only implemented "
-                                      "for `vectorize=True`.")
+            raise NotImplementedError("Computing Jacobian using forward-AD or forward-over-reverse Hessian is only "
+                                      "implemented for `vectorize=True`.")
     if vectorize and strict:
-        raise RuntimeError("torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported together. "
-                           "Please either set `strict=False` or `vectorize=False`.")
+        raise RuntimeError("torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported "
+                           "together. Please either set `strict=False` or `vectorize=False`.")
     if strategy == "forward-mode":
         return _jacobian_forward(func, inputs)
     with enable_grad():
@@ -258,8 +266,8 @@ def _rows(out: Tensor, i: int, inputs: tuple[Tensor, ...], create_graph: bool, s
         for k, (g, x) in enumerate(zip(grads, inputs)):
             if g is None:
                 if strict:
-                    raise RuntimeError(f"Output {i} of the user-provided function is independent of input {k}. This is not "
-                                       "allowed in strict mode.")
+                    raise RuntimeError(f"Output {i} of the user-provided function is independent of input {k}. This "
+                                       "is not allowed in strict mode.")
                 g = zeros_like(x)
             elif strict and create_graph and not g.requires_grad:
                 raise RuntimeError("The jacobian of the user-provided function is independent of input "
@@ -300,7 +308,8 @@ def _columns(tangents: list[Tensor], x: Tensor, stack: Any) -> Tensor:
     return stack(tangents, -1).reshape((*out.shape, *x.shape))
 
 
-def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
+def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False,
+            vectorize: bool = False,
             outer_jacobian_strategy: str = "reverse-mode") -> Any:
     """All second derivatives of a function with one element as its result."""
     if outer_jacobian_strategy not in ("reverse-mode", "forward-mode"):
@@ -318,11 +327,11 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, s
             args = tuple([x.requires_grad_(True) if x._node is None else x for x in args])
         jac = jacobian(checked, args, create_graph=True)
         if strict:
-            for i, (j, x) in enumerate(zip(jac, args)):
+            for i, j in enumerate(jac):
                 if not j.requires_grad:
-                    raise RuntimeError(f"The jacobian of the user-provided function with respect to input {i} is independent "
-                                       "of the input. This is not allowed in strict mode as it prevents from computing a "
-                                       "hessian that depends on it.")
+                    raise RuntimeError(f"The jacobian of the user-provided function with respect to input {i} is "
+                                       "independent of the input. This is not allowed in strict mode as it prevents "
+                                       "from computing a hessian that depends on it.")
         return jac
 
     if outer_jacobian_strategy == "forward-mode":

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..creation import zeros_like
+from ..creation import tensor, zeros_like
 from ..tensor import Tensor
 from . import forward_ad
 from .modes import enable_grad, no_grad
@@ -27,12 +27,14 @@ class GradcheckError(RuntimeError):
 
 def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3,
               raise_exception: bool = True, nondet_tol: float = 0.0, check_undefined_grad: bool = True,
-              check_grad_dtypes: bool = False, check_batched_grad: bool = False, check_batched_forward_grad: bool = False,
+              check_grad_dtypes: bool = False, check_batched_grad: bool = False,
+              check_batched_forward_grad: bool = False,
               check_forward_ad: bool = False, check_backward_ad: bool = True, fast_mode: bool = False,
               masked: bool | None = None, check_sparse_nnz: bool | None = None) -> bool:
     """Whether the gradients of func at the inputs agree with finite differences within atol + rtol * |numerical|.
 
-    Inputs should be float64 or complex128. fast_mode and masked are accepted; the whole Jacobian is compared either way.
+    Inputs should be float64 or complex128. fast_mode compares one random projection of the Jacobians instead of every
+    element; masked is accepted and makes no difference to strided tensors.
     """
     if not (check_forward_ad or check_backward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
@@ -47,9 +49,9 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
             if check.nothing_to_check():
                 return True
             if check_forward_ad:
-                check.forward()
+                check.forward_projected() if fast_mode else check.forward()
             if check_backward_ad:
-                check.backward()
+                check.backward_projected() if fast_mode else check.backward()
                 if check_batched_grad:
                     check.batched()
                 if check_undefined_grad:
@@ -78,18 +80,19 @@ class _Check:
             if not (x.dtype.is_floating_point or x.dtype.is_complex):
                 continue
             if x.dtype.name not in ("float64", "complex128"):
-                warnings.warn(f"Input #{i} requires gradient and is not a double precision floating point or complex. This "
-                              "check will likely fail if all the inputs are not of double precision floating point or complex. ",
+                warnings.warn(f"Input #{i} requires gradient and is not a double precision floating point or complex. "
+                              "This check will likely fail if all the inputs are not of double precision floating "
+                              "point or complex. ",
                               stacklevel=4)
             if any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape)):
-                raise RuntimeError(f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are "
-                                   "non-overlapping to be able to compute the numerical gradients correctly. You should call "
-                                   ".contiguous on the input before passing it to gradcheck.")
+                raise RuntimeError(f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs "
+                                   "that are non-overlapping to be able to compute the numerical gradients correctly. "
+                                   "You should call .contiguous on the input before passing it to gradcheck.")
             found = True
             x.retain_grad()
         if not found:
-            raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of the them have "
-                             "requires_grad=True.")
+            raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of the them "
+                             "have requires_grad=True.")
         self.wanted = [i for i, x in enumerate(self.inputs) if isinstance(x, Tensor) and x.requires_grad]
         self.variables = tuple([self.inputs[i] for i in self.wanted])
         self.outputs = self.call(self.inputs)
@@ -106,7 +109,8 @@ class _Check:
         for i, column in enumerate(self.numerical_all()):
             for numerical in column:
                 if any(abs(v) > 0 for row in numerical for v in row):
-                    raise GradcheckError("Numerical gradient for function expected to be zero: the outputs do not require "
+                    raise GradcheckError("Numerical gradient for function expected to be zero: the outputs do not "
+                                         "require "
                                          f"grad, yet moving input {self.wanted[i]} changes them")
         return True
 
@@ -142,8 +146,10 @@ class _Check:
             x[index] = saved
         for o, a in zip(self.outputs, above):
             if o.shape != a.shape or o.dtype is not a.dtype:
-                raise GradcheckError(f"Expected the function to return outputs of the same shape and dtype when its input is "
-                                     f"moved by eps, but got {a.dtype} {list(a.shape)} instead of {o.dtype} {list(o.shape)}")
+                raise GradcheckError("Expected the function to return outputs of the same shape and dtype when its "
+                                     "input is "
+                                     f"moved by eps, but got {a.dtype} {list(a.shape)} instead of {o.dtype} "
+                                     f"{list(o.shape)}")
         return [((a - b) / (2 * self.eps)).reshape(-1).tolist() for a, b in zip(above, below)]
 
     # -------------------------------------------------------------------------------------------------- analytical
@@ -182,15 +188,17 @@ class _Check:
     def reentrant(self, first: list[complex], again: list[complex], o: int, k: int) -> None:
         worst = max((abs(a - b) for a, b in zip(first, again)), default=0.0)
         if worst > self.nondet_tol:
-            raise GradcheckError("Backward is not reentrant, i.e., running backward with same input and grad_output multiple "
-                                 "times gives different values, although analytical gradient matches numerical gradient. The "
-                                 f"tolerance for nondeterminism was {self.nondet_tol}, the difference for output {o} with "
+            raise GradcheckError("Backward is not reentrant, i.e., running backward with same input and grad_output "
+                                 "multiple times gives different values, although analytical gradient matches "
+                                 "numerical gradient. The "
+                                 f"tolerance for nondeterminism was {self.nondet_tol}, the difference for output {o} "
+                                 "with "
                                  f"respect to input {self.wanted[k]} was {worst}.")
 
     def compare(self, got: list[complex], expected: list[complex], o: int, k: int, position: int, seed: complex,
                 mode: str = "backward") -> None:
         for element, (a, n) in enumerate(zip(got, expected)):
-            if a == n or a != a and n != n:
+            if a == n or (a != a and n != n):
                 continue
             if not abs(a - n) <= self.atol + self.rtol * abs(n):
                 kind = "" if not self.variables[k].is_complex() and not self.outputs[o].is_complex() else (
@@ -200,8 +208,64 @@ class _Check:
                 raise GradcheckError(
                     f"{kind}Jacobian{mode_text} mismatch for output {o} with respect to input {self.wanted[k]},\n"
                     f"numerical:{_short(expected)}\nanalytical:{_short(got)}\n"
-                    f"(first difference: element {element} of the input, element {position} of the output: numerical {n}, "
-                    f"analytical {a}; atol={self.atol}, rtol={self.rtol})")
+                    f"(first difference: element {element} of the input, element {position} of the output: numerical "
+                    f"{n}, analytical {a}; atol={self.atol}, rtol={self.rtol})")
+
+    # ---------------------------------------------------------------------------------------------------- fast mode
+    def directions(self, like: Sequence[Tensor]) -> list[Tensor]:
+        """Fixed pseudo-random directions (the user's generator is left alone)."""
+        made = []
+        for k, x in enumerate(like):
+            count = x.numel()
+            numbers = [((i * 7919 + k * 104729 + 13) % 1009) / 1009 + 0.1 for i in range(count * (1 + x.is_complex()))]
+            if x.is_complex():
+                numbers = [complex(a, b) for a, b in zip(numbers[:count], numbers[count:])]
+            made.append(tensor(numbers, dtype=x.dtype).reshape(x.shape))
+        return made
+
+    def difference_along(self, i: int, direction: Tensor) -> list[Tensor]:
+        """Central difference of the outputs along a direction of input i."""
+        given = list(_detached(self.inputs))
+        given[i] = self.inputs[i].detach() + direction * self.eps
+        above = [o.detach() for o in self.call(given)]
+        given[i] = self.inputs[i].detach() - direction * self.eps
+        below = [o.detach() for o in self.call(given)]
+        return [(a - b) / (2 * self.eps) for a, b in zip(above, below)]
+
+    def backward_projected(self) -> None:
+        """u^T J v for one u and v per output and input; a mismatch is then located by the slow check."""
+        outputs = self.call(self.inputs)
+        seeds, ways = self.directions(outputs), self.directions(self.variables)
+        with no_grad():
+            moved = [self.difference_along(i, way) for i, way in zip(self.wanted, ways)]
+        for o, out in enumerate(outputs):
+            if not out.requires_grad:
+                continue
+            grads, again = (_differentiate(out, self.variables, seeds[o], retain_graph=True, allow_unused=True)
+                            for _ in range(2))
+            for k, (g, h) in enumerate(zip(grads, again)):
+                self.check_result(g, self.variables[k], self.wanted[k])
+                self.reentrant(_flat(g, self.variables[k]), _flat(h, self.variables[k]), o, k)
+                got = 0.0 if g is None else _dot(g, ways[k])
+                self.agree(got, _dot(seeds[o], moved[k][o]), o, k)
+
+    def forward_projected(self) -> None:
+        outputs = self.call(self.inputs)
+        seeds, ways = self.directions(outputs), self.directions(self.variables)
+        with no_grad():
+            moved = [self.difference_along(i, way) for i, way in zip(self.wanted, ways)]
+        for k, i in enumerate(self.wanted):
+            for o, pushed in enumerate(self.pushed(i, ways[k])):
+                got = sum((complex(a).conjugate() * b).real for a, b in zip(seeds[o].reshape(-1).tolist(), pushed))
+                self.agree(got, _dot(seeds[o], moved[k][o]), o, k, "forward")
+
+    def agree(self, got: float, expected: float, o: int, k: int, mode: str = "backward") -> None:
+        size = self.outputs[o].numel() * self.variables[k].numel()
+        if abs(got - expected) <= self.atol * max(1, size) + self.rtol * abs(expected):
+            return
+        self.forward() if mode == "forward" else self.backward()  # names the element
+        raise GradcheckError(f"Jacobian mismatch for output {o} with respect to input {self.wanted[k]} along a random "
+                             f"direction (fast mode): numerical {expected}, analytical {got}")
 
     # -------------------------------------------------------------------------------------------------- other checks
     def forward(self) -> None:
@@ -236,13 +300,14 @@ class _Check:
                 continue
             seeds = [zeros_like(out) + (0.5 + j) for j in range(2)]
             one = [_differentiate(out, self.variables, s, retain_graph=True, allow_unused=True) for s in seeds]
-            both = _differentiate(out, self.variables, stack(seeds), retain_graph=True, allow_unused=True, is_grads_batched=True)
+            both = _differentiate(out, self.variables, stack(seeds), retain_graph=True, allow_unused=True,
+                                  is_grads_batched=True)
             for k, together in enumerate(both):
                 for j in range(2):
                     a, b = one[j][k], None if together is None else together[j]
-                    if (a is None) != (b is None) or a is not None and not a.allclose(b, self.rtol, self.atol):
-                        raise GradcheckError(f"For output {o} and input {self.wanted[k]}: gradients of a batch differ from those "
-                                             "of its entries")
+                    if (a is None) != (b is None) or (a is not None and not a.allclose(b, self.rtol, self.atol)):
+                        raise GradcheckError(f"For output {o} and input {self.wanted[k]}: gradients of a batch differ "
+                                             "from those of its entries")
 
     def undefined(self) -> None:
         """Backward must cope with outputs that no gradient reaches, and give zeros or None for them."""
@@ -256,12 +321,14 @@ class _Check:
             try:
                 grads = _differentiate(live, self.variables, [zeros_like(o) for o in live], allow_unused=True)
             except RuntimeError as error:
-                raise GradcheckError("Expected backward function to handle undefined output grads. Please look at \"Notes about "
-                                     "undefined output gradients\" in \"tools/autograd/derivatives.yaml\" of PyTorch. It failed "
+                raise GradcheckError("Expected backward function to handle undefined output grads. Please look at "
+                                     "\"Notes about undefined output gradients\" in "
+                                     "\"tools/autograd/derivatives.yaml\" of PyTorch. It failed "
                                      f"with: {error}") from error
             for k, g in enumerate(grads):
                 if g is not None and any(v != 0 for v in g.detach().reshape(-1).tolist()):
-                    raise GradcheckError("Expected all input grads to be undefined or zero when all output grads are undefined "
+                    raise GradcheckError("Expected all input grads to be undefined or zero when all output grads are "
+                                         "undefined "
                                          f"or zero, but the gradient of input {self.wanted[k]} is not")
 
 
@@ -285,6 +352,12 @@ def _expected(matrix: list[list[complex]], position: int, seed: complex, complex
             for r in range(0, len(matrix), 2)]
 
 
+def _dot(a: Tensor, b: Tensor) -> float:
+    """The real inner product of two tensors of one shape."""
+    pairs = zip(a.detach().reshape(-1).tolist(), b.reshape(-1).tolist())
+    return sum((complex(x).conjugate() * y).real for x, y in pairs)
+
+
 def _short(values: list[complex], most: int = 12) -> str:
     text = ", ".join(f"{v:.6g}" for v in values[:most])
     return f"[{text}{', ...' if len(values) > most else ''}]"
@@ -296,12 +369,13 @@ def _indices(shape: Sequence[int]):
     return itertools.product(*[range(n) for n in shape])
 
 
-def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = None, *, eps: float = 1e-6, atol: float = 1e-5,
+def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = None, *, eps: float = 1e-6,
+                  atol: float = 1e-5,
                   rtol: float = 1e-3, gen_non_contig_grad_outputs: bool = False, raise_exception: bool = True,
                   nondet_tol: float = 0.0, check_undefined_grad: bool = True, check_grad_dtypes: bool = False,
                   check_batched_grad: bool = False, check_fwd_over_rev: bool = False, check_rev_over_rev: bool = True,
                   fast_mode: bool = False, masked: bool = False) -> bool:
-    """Whether the gradients of func's gradients, with respect to the inputs and grad_outputs, agree with differences."""
+    """Whether the gradients of func's gradients, by the inputs and grad_outputs, agree with differences."""
     if not (check_fwd_over_rev or check_rev_over_rev):
         raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
     inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
@@ -312,7 +386,7 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = Non
 
     def first(*args: Any) -> tuple[Tensor, ...]:
         given, seeds = args[:count], args[count:]
-        given = tuple([x.requires_grad_(True) if isinstance(x, Tensor) and inputs[i].requires_grad and x._node is None else x
+        given = tuple([x.requires_grad_(True) if _is_fresh(x) and inputs[i].requires_grad else x
                        for i, x in enumerate(given)])
         with enable_grad():
             outs = func(*given)
@@ -323,12 +397,18 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = Non
         return tuple([g for g in grads if g is not None])
 
     return gradcheck(first, (*inputs, *grad_outputs), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
-                     nondet_tol=nondet_tol, check_undefined_grad=check_undefined_grad, check_grad_dtypes=check_grad_dtypes,
+                     nondet_tol=nondet_tol, check_undefined_grad=check_undefined_grad,
+                     check_grad_dtypes=check_grad_dtypes,
                      check_batched_grad=check_batched_grad, fast_mode=fast_mode, check_forward_ad=check_fwd_over_rev,
                      check_backward_ad=check_rev_over_rev, masked=masked)
 
 
-def _grad_outputs(func: Callable[..., Any], inputs: tuple[Any, ...], given: Any, spread: bool) -> tuple[Tensor, ...] | None:
+def _is_fresh(x: Any) -> bool:
+    return isinstance(x, Tensor) and x._node is None
+
+
+def _grad_outputs(func: Callable[..., Any], inputs: tuple[Any, ...], given: Any, spread: bool) -> tuple[Tensor,
+                                                                                                        ...] | None:
     if given is not None:
         return tuple(given) if isinstance(given, (tuple, list)) else (given,)
     outs = func(*inputs)
@@ -337,7 +417,7 @@ def _grad_outputs(func: Callable[..., Any], inputs: tuple[Any, ...], given: Any,
     for o in outs:
         if isinstance(o, Tensor) and o.requires_grad:
             from ..random import randn
-            g = randn(*o.shape, dtype=o.dtype)
+            g = randn(o.shape, dtype=o.dtype)
             made.append((g.repeat(*([1] * g.dim()), 2)[..., ::2] if spread and g.dim() else g).requires_grad_(True))
     return tuple(made) or None
 

@@ -1,4 +1,4 @@
-"""`torch.autograd.graph`: the graph as an object: nodes, gradient edges, hooks on saved tensors and on groups of gradients."""
+"""`torch.autograd.graph`: nodes, gradient edges, hooks on saved tensors and on groups of gradients."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..tensor import Tensor, wrap
 from . import node as _node
 from .function import BackwardCFunction
 from .hooks import RemovableHandle
-from .node import Edge, VersionCounter, behind, bump, face
+from .node import Edge, GradientEdge, VersionCounter, behind, bump, face
 from .state import SAVED_HOOKS, state
 from .views import edge_of
 
@@ -45,14 +45,6 @@ class Node(abc.ABC):
 
 Node.register(_node.Node)
 Node.register(BackwardCFunction)
-
-
-class GradientEdge(NamedTuple):
-    """A place in the graph where a gradient arrives; stands for a tensor in `backward` and `grad`."""
-
-    node: Any
-    output_nr: int
-    ownership_token: Any = None  # keeps a custom Function's part of the graph alive
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
@@ -122,7 +114,7 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 class _Kept:
     """A saved tensor that is copied if someone is about to write to it."""
 
-    __slots__ = ("tensor", "__weakref__")
+    __slots__ = ("__weakref__", "tensor")
 
     def __init__(self, tensor: Tensor):
         self.tensor = tensor
@@ -173,7 +165,8 @@ class allow_mutation_on_saved_tensors:
 
         def unpack(kept: _Kept) -> Tensor:
             if getattr(_mutation_contexts, "current", None) is not context:
-                raise AssertionError("Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the "
+                raise AssertionError("Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in "
+                                     "which the "
                                    "graph was originally recorded.")
             return kept.tensor
 
@@ -215,7 +208,8 @@ class _MultiHandle(RemovableHandle):
         self.handles = saved
 
 
-def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., None], *, mode: str = "all") -> RemovableHandle:
+def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., None], *,
+                             mode: str = "all") -> RemovableHandle:
     """Calls fn once per backward pass: with the list of all gradients when all have been computed (None where a tensor
     gets none in this pass), or with mode="any" with the first one computed."""
     if mode not in ("all", "any"):
@@ -284,7 +278,8 @@ def _get_grad_fn_or_grad_acc(tensor: Tensor | GradientEdge) -> Any:
 
 
 def region_activation_memory_budget(*args: Any, **kwargs: Any) -> Any:
-    raise NotImplementedError("region_activation_memory_budget belongs to PyTorch's compiler and has no counterpart here")
+    raise NotImplementedError("region_activation_memory_budget belongs to PyTorch's compiler and has no counterpart "
+                              "here")
 
 
 _behind = behind

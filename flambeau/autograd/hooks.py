@@ -1,7 +1,8 @@
 """Hooks on tensors, and the handle that takes any hook away again.
 
-A tensor's hooks live on the node that its gradient arrives at: the operation that made it, or the leaf's AccumulateGrad.
-The engine runs them in the order of registration, and after them stores the gradient of tensors that `retain_grad()`.
+A tensor's hooks live on the node that its gradient arrives at: the operation that made it, or the leaf's
+AccumulateGrad. The engine runs them in the order of registration, and after them stores the gradient of tensors that
+`retain_grad()`.
 """
 
 from __future__ import annotations
@@ -106,3 +107,32 @@ def retain(tensor: Tensor) -> None:
 Tensor.register_hook = register_hook
 Tensor.register_post_accumulate_grad_hook = register_post_accumulate_grad_hook
 Tensor.retain_grad = retain_grad
+
+
+def _kept(name: str) -> property:
+    """An attribute that may be read and set, and whose deletion is refused, as PyTorch refuses it."""
+    def get(self: Tensor) -> Any:
+        return self.__dict__.get(name)
+
+    def put(self: Tensor, value: Any) -> None:
+        self.__dict__[name] = value
+
+    def refuse(self: Tensor) -> None:
+        raise RuntimeError(f"cannot delete {name} of a tensor")
+
+    return property(get, put, refuse)
+
+
+Tensor._backward_hooks = _kept("_backward_hooks")
+
+
+def _refuse(name: str) -> Callable[[Tensor], None]:
+    def delete(self: Tensor) -> None:
+        raise RuntimeError(f"cannot delete {name} of a tensor")
+
+    return delete
+
+
+Tensor.data = Tensor.data.deleter(_refuse("data"))
+Tensor.requires_grad = Tensor.requires_grad.deleter(_refuse("requires_grad"))
+Tensor._grad_fn = property(Tensor.grad_fn.fget, None, _refuse("_grad_fn"))

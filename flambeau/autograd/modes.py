@@ -7,7 +7,6 @@ from typing import Any
 
 from .state import INFERENCE, NO_GRAD, grad_enabled, state
 
-
 _GENERATOR = 0x20  # the code flag of generator functions (inspect takes long to import)
 
 

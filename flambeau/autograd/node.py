@@ -3,9 +3,9 @@
 A `Node` is one recorded operation. `next` holds, per input, where that input's gradient goes: a Node (its output 0), an
 `Edge` (another output of it) or None (no gradient wanted). A leaf's node is `AccumulateGrad`.
 
-A tensor points to its node, a node to earlier nodes and to the inputs it saved. A saved *output* is held as a bare array
-(`SavedOutput`), not as the tensor that points back to the node: so there are no reference cycles, and the graph is freed
-by reference counting alone.
+A tensor points to its node, a node to earlier nodes and to the inputs it saved. A saved *output* is held as a bare
+array (`SavedOutput`), not as the tensor that points back to the node: so there are no reference cycles, and the graph
+is freed by reference counting alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import sys
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..backends.dtypes import native as _native
 from .state import SAVED_HOOKS, state
@@ -21,6 +21,9 @@ from .state import SAVED_HOOKS, state
 next_sequence = itertools.count().__next__
 FLOAT32 = _native("float32")
 _LATEST = 1 << 62  # AccumulateGrad runs as soon as its gradient is complete
+
+
+_INTERNAL = {"AccumulateGrad", "CopySlices", "CopyBackwards", "Error", "UndefinedGrad"}  # PyTorch qualifies their names
 
 
 class VersionCounter:
@@ -45,7 +48,7 @@ class Edge:
 class SavedOutput:
     """A result that its own node saved: the array and its counter, without the tensor."""
 
-    __slots__ = ("array", "counter", "version", "nr")
+    __slots__ = ("array", "counter", "nr", "version")
 
     def __init__(self, tensor: Any, nr: int):
         counter = tensor._counter
@@ -67,6 +70,7 @@ class Node:
     hooks: Any = None                        # a Hooks, once something is registered
     _metadata: dict[str, Any] | None = None
     is_leaf_node = False
+    runs_without_gradient = False            # custom Functions are called even if no gradient arrived
     ctx: Any = None                          # what users see instead of this node (custom Functions)
     holder: Any = None                       # the CopySlices that runs this node, while it does
 
@@ -83,7 +87,8 @@ class Node:
 
     # ------------------------------------------------------------------ what a user may ask
     def name(self) -> str:
-        return type(self).__name__
+        name = type(self).__name__
+        return f"torch::autograd::{name}" if name in _INTERNAL else name
 
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
@@ -98,13 +103,17 @@ class Node:
     def _sequence_nr(self) -> int:
         return self.sequence
 
-    def _input_metadata_list(self):
-        return self.outputs if self.outputs is not None else [(self.shape, self.dtype)]
-
     def _hooks(self) -> Hooks:
         if self.hooks is None:
             self.hooks = Hooks()
         return self.hooks
+
+    @property
+    def _input_metadata(self) -> list[Any]:
+        from ..creation import empty
+        from ..dtypes import BY_NUM
+        metas = self.outputs if self.outputs is not None else [(self.shape, self.dtype)]
+        return [empty(shape, dtype=BY_NUM[dtype.num], device="meta") for shape, dtype in metas]
 
     def register_hook(self, hook) -> Any:
         """Calls hook(grad_inputs, grad_outputs) after this node ran; a returned tuple replaces grad_inputs."""
@@ -118,6 +127,9 @@ class Node:
 
     def __call__(self, *grads: Any) -> Any:
         """Runs this node alone: the gradients of its inputs from those of its outputs."""
+        expected = 1 if self.outputs is None else len(self.outputs)
+        if len(grads) != expected:
+            raise TypeError(f"{self.name()}: expected {expected} arguments, got {len(grads)} instead")
         results = self.apply(list(grads) if self.outputs is not None else grads[0])
         results = tuple(results)
         return results[0] if len(results) == 1 else results
@@ -136,6 +148,14 @@ def behind(seen: Any) -> Node:
     return seen if isinstance(seen, Node) else seen._graph_node()
 
 
+class GradientEdge(NamedTuple):
+    """A place in the graph where a gradient arrives; stands for a tensor in `backward` and `grad`."""
+
+    node: Any
+    output_nr: int
+    ownership_token: Any = None  # keeps a custom Function's part of the graph alive
+
+
 class HookTable(dict):
     """Hooks by the id of their handle; handles refer to the table weakly."""
 
@@ -145,7 +165,7 @@ class HookTable(dict):
 class Hooks:
     """Everything registered on a node, in PyTorch's order of running."""
 
-    __slots__ = ("tensor", "retain", "pre", "post", "accumulated")
+    __slots__ = ("accumulated", "post", "pre", "retain", "tensor")
 
     def __init__(self):
         self.tensor = HookTable()         # id -> (output number, hook) of Tensor.register_hook
@@ -184,12 +204,6 @@ class AccumulateGrad(Node):
         tensor = self._variable()
         return _revive(self) if tensor is None else tensor
 
-    def name(self) -> str:
-        return "torch::autograd::AccumulateGrad"
-
-    def __repr__(self) -> str:
-        return f"<AccumulateGrad object at {hex(id(self))}>"
-
     def release(self) -> None:
         pass
 
@@ -206,7 +220,7 @@ def _revive(node: AccumulateGrad):
 class Packed:
     """A saved tensor that went through user hooks: what pack returned, and the hook that undoes it."""
 
-    __slots__ = ("value", "unpack", "output", "requires", "node", "version", "counter", "check")
+    __slots__ = ("check", "counter", "node", "output", "requires", "unpack", "value", "version")
 
     def __init__(self, value, unpack, output, node, check=None):
         self.value, self.unpack, self.output, self.node, self.check = value, unpack, output, node, check
@@ -232,7 +246,8 @@ def freed_error(node: Any, what: str = "") -> RuntimeError:
     return RuntimeError(
         (what or "Trying to backward through the graph a second time (or directly access saved tensors after they have "
          "already been freed)") + ". Saved intermediate values of the graph are freed when you call .backward() or "
-        "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if you need "
+        "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if you "
+        "need "
         f"to access saved tensors after calling backward. (The node is {node.name()}.)")
 
 
@@ -241,7 +256,7 @@ def modified_error(node: Node, tensor: Any, array: Any, saved: int, now: int, co
     from ..dtypes import BY_NUM
     kind = type_name(BY_NUM[array.dtype.num])
     made_by = ""
-    if tensor is not None and tensor._node is not None and not tensor._node.__class__ is AccumulateGrad:
+    if tensor is not None and tensor._node is not None and tensor._node.__class__ is not AccumulateGrad:
         edge = tensor._node
         source, nr = (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
         made_by = f", which is output {nr} of {source.name()},"
@@ -254,7 +269,8 @@ def modified_error(node: Node, tensor: Any, array: Any, saved: int, now: int, co
                    "torch.autograd.set_detect_anomaly(True).")
     return RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[torch.{kind} {list(array.shape)}]{made_by} is at version {now}; expected version {saved} instead." + line + forward)
+        f"[torch.{kind} {list(array.shape)}]{made_by} is at version {now}; expected version {saved} "
+        "instead." + line + forward)
 
 
 def type_name(d) -> str:

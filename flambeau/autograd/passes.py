@@ -11,8 +11,7 @@ from ..creation import ones_like, zeros_like
 from ..dtypes import BY_NUM
 from ..tensor import Tensor
 from .engine import Task, run
-from .graph import GradientEdge
-from .node import AccumulateGrad, Edge, Node, behind
+from .node import AccumulateGrad, Edge, GradientEdge, Node, behind
 from .views import edge_of
 
 
@@ -25,8 +24,8 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
     if grad_variables is not None:
         warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
         if grad_tensors is not None:
-            raise RuntimeError("`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. "
-                               "Please only use `grad_tensors`.")
+            raise RuntimeError("`grad_tensors` and `grad_variables` (deprecated) arguments both passed to "
+                               "`backward()`. Please only use `grad_tensors`.")
         grad_tensors = grad_variables
     tensors = _as_tuple(tensors)
     edges = None
@@ -70,7 +69,8 @@ def tensor_backward(self: Tensor, gradient: Any = None, retain_graph: bool | Non
     if inputs is not None:
         backward(self, gradient, retain_graph, create_graph, inputs=inputs)
         return
-    run([_root(self, gradient, 0)], Task(create_graph if retain_graph is None else retain_graph, create_graph, None, True))
+    run([_root(self, gradient, 0)],
+        Task(create_graph if retain_graph is None else retain_graph, create_graph, None, True))
 
 
 tensor_backward.__name__ = "backward"
@@ -99,8 +99,9 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     if allow_unused is None:
         allow_unused = materialize_grads
     if not only_inputs:
-        warnings.warn("only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient "
-                      "for other parts of the graph, please use torch.autograd.backward.", FutureWarning, stacklevel=2)
+        warnings.warn("only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate "
+                      "gradient for other parts of the graph, please use "
+                      "torch.autograd.backward.", FutureWarning, stacklevel=2)
     if not inputs:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     given = _as_tuple(grad_outputs) if grad_outputs is not None else None
@@ -114,8 +115,8 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
         g = found.get(edge)
         if g is None:
             if not allow_unused:
-                raise RuntimeError(f"The differentiated Tensor at index {i} appears to not have been used in the graph. Set "
-                                   "allow_unused=True if this is the desired behavior.")
+                raise RuntimeError(f"The differentiated Tensor at index {i} appears to not have been used in the "
+                                   "graph. Set allow_unused=True if this is the desired behavior.")
             if materialize_grads:
                 g = zeros_like(t, requires_grad=create_graph)
         results.append(g)
@@ -128,11 +129,13 @@ def _batched_grad(outputs, inputs, given, keep, create_graph, allow_unused, mate
     for i, g in enumerate(given or [None]):
         out = outputs[i]
         if g is None or not g.dim():
-            raise ValueError(f"grad: with is_grads_batched=True grad_outputs[{i}] must have a leading batch dimension, got "
+            raise ValueError(f"grad: with is_grads_batched=True grad_outputs[{i}] must have a leading batch "
+                             "dimension, got "
                              + ("None" if g is None else "a 0-d tensor"))
         if isinstance(out, Tensor) and g.shape[1:] != out.shape:
-            raise RuntimeError("If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
-                               "dimension. The sizes of the remaining dimensions are expected to match the shape of "
+            raise RuntimeError("If `is_grads_batched=True`, we interpret the first dimension of each grad_output as "
+                               "the batch dimension. The sizes of the remaining dimensions are expected to match the "
+                               "shape of "
                                f"corresponding output, but a mismatch was detected: grad_output[{i}] has a shape of "
                                f"{g.shape} and output[{i}] has a shape of {out.shape}.")
     count = len(given[0])
@@ -195,7 +198,8 @@ def _root_of_edge(node: Node, nr: int, g: Any) -> tuple[Node, int, Tensor]:
 def _implicit(out: Tensor) -> Tensor:
     array = out._array
     if array.size != 1:
-        raise RuntimeError(f"grad can be implicitly created only for scalar outputs, got a tensor of shape {list(out.shape)}: "
+        raise RuntimeError("grad can be implicitly created only for scalar outputs, got a tensor of shape "
+                           f"{list(out.shape)}: "
                            "pass its gradient, or reduce it (say with sum())")
     if array.dtype.kind == "c":
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
@@ -207,12 +211,14 @@ def _checked(g: Any, out: Tensor, i: int) -> Tensor:
         raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
     got, array = g._array, out._array
     if got.shape != array.shape:
-        raise RuntimeError(f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of "
+        raise RuntimeError(f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape "
+                           "of "
                            f"{out.shape}.")
     if got.dtype is not array.dtype:
         if (got.dtype.kind == "c") != (array.dtype.kind == "c"):
             raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. "
-                               f"Mismatch in dtype: grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a dtype "
+                               f"Mismatch in dtype: grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a "
+                               "dtype "
                                f"of {out.dtype}.")
         g = g.to(out.dtype)
     return g

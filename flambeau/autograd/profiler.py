@@ -16,7 +16,7 @@ from .state import state
 class FunctionEvent:
     """One call: name, start and end in microseconds since the profile began, and the time spent in inner calls."""
 
-    __slots__ = ("name", "start", "end", "inner")
+    __slots__ = ("end", "inner", "name", "start")
 
     def __init__(self, name: str, start: float):
         self.name, self.start, self.end, self.inner = name, start, start, 0.0
@@ -58,11 +58,12 @@ class EventList(list):
         width = max([len(e.key) for e in rows[:row_limit]] + [4])
         total = sum(e.self_cpu_time_total for e in self)
         line = "-" * (width + 60)
-        text = [line, f"{'Name':<{width}}  {'Self CPU %':>10}  {'Self CPU':>12}  {'CPU total':>12}  {'# of Calls':>10}", line]
+        text = [line, f"{'Name':<{width}}  {'Self CPU %':>10}  {'Self CPU':>12}  {'CPU total':>12}  "
+                      f"{'# of Calls':>10}", line]
         for e in rows[:row_limit]:
             share = 100 * e.self_cpu_time_total / total if total else 0.0
-            text.append(f"{e.key:<{width}}  {share:>9.2f}%  {e.self_cpu_time_total:>10.1f}us  {e.cpu_time_total:>10.1f}us  "
-                        f"{e.count:>10}")
+            text.append(f"{e.key:<{width}}  {share:>9.2f}%  {e.self_cpu_time_total:>10.1f}us  "
+                        f"{e.cpu_time_total:>10.1f}us  {e.count:>10}")
         return "\n".join([*text, line, f"Self CPU time total: {total / 1000:.3f}ms"])
 
     @property
@@ -107,7 +108,7 @@ class profile(TorchFunctionMode):
         self.function_events.append(event)
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        event = self._start(getattr(func, "__name__", str(func)))
+        event = self._start(f"aten::{getattr(func, '__name__', func)}")
         try:
             return func(*args, **(kwargs or {}))
         finally:
@@ -131,6 +132,17 @@ class profile(TorchFunctionMode):
 
     def table(self, **options: Any) -> str:
         return self.key_averages().table(**options)
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def export_chrome_trace(self, path: str) -> None:
+        """Writes the events in the format of chrome://tracing."""
+        import json
+        with open(path, "w") as file:
+            json.dump([{"name": e.name, "ph": "X", "ts": e.start, "dur": e.cpu_time_total, "tid": 0,
+                        "pid": "CPU functions",
+                        "args": {}} for e in self.function_events], file)
 
 
 class record_function:

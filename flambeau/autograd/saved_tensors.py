@@ -58,9 +58,10 @@ def _call(hook: Any, value: Tensor, which: str) -> Any:
     finally:
         state.mode = before
     if which == "pack" and version_of(value) != version:
-        raise RuntimeError("A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook "
-                           "cannot be modified by in-place operations as this can lead to unexpected side-effects. Please "
-                           "open an issue if you need to perform in-place operations on the input to a pack hook.")
+        raise RuntimeError("A saved tensor pack hook is modifying its input in place. Tensors provided as input to "
+                           "pack hook cannot be modified by in-place operations as this can lead to unexpected "
+                           "side-effects. Please open an issue if you need to perform in-place operations on the "
+                           "input to a pack hook.")
     return result
 
 
@@ -132,8 +133,8 @@ class RawSaved:
         if value is None:
             raise RuntimeError("Calling register_hooks on a saved tensor with value None is forbidden")
         if value.__class__ is Packed:
-            raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one "
-                               "pair of hooks is allowed at a time.")
+            raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. Hint: "
+                               "only one pair of hooks is allowed at a time.")
         packed = pack_with(value, behind(self._node), pack_hook, unpack_hook)
         packed.check = _written_since(self._node, self._slot, value)
         _replace(self._node, self._slot, packed)

@@ -1,7 +1,7 @@
 """Views and in-place changes: who shares a version counter, and how history is rewritten.
 
-A view remembers its base and shares the base's counter. When either is changed in place, the other's recorded history is
-out of date. The base's is rewritten at once (`CopySlices`), a view's when it is next needed (`edge_of`), as an
+A view remembers its base and shares the base's counter. When either is changed in place, the other's recorded history
+is out of date. The base's is rewritten at once (`CopySlices`), a view's when it is next needed (`edge_of`), as an
 `as_strided` of the base: the geometry of a view relative to its base is always at hand in its array.
 """
 
@@ -70,15 +70,16 @@ def refresh(view: Any) -> None:
             again = base.as_strided(view.size(), view.stride(), view.storage_offset())
     finally:
         state.mode = mode
-    view._node = again._node
+    old, view._node = view._node, again._node
+    move_hooks(view, old)
 
 
 def check_inplace(tensor: Any, name: str = "") -> None:
     """Refuses in-place changes that autograd could not follow."""
     mode = state.mode
     if tensor._inference and not mode & _state.INFERENCE:
-        raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone "
-                           "to get a normal tensor before doing inplace update.")
+        raise RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed. You can make a "
+                           "clone to get a normal tensor before doing inplace update.")
     if mode & _state.SAVED_HOOKS:  # someone may have saved it and allowed changes
         from .graph import before_write
         before_write(tensor)
@@ -89,8 +90,8 @@ def check_inplace(tensor: Any, name: str = "") -> None:
     if base is not None and (node is not None or base._node is not None):
         check_creation(tensor)
         if base._node.__class__ is AccumulateGrad:
-            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation. Wrap "
-                               "the change in torch.no_grad(), or work on a clone().")
+            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation. "
+                               "Wrap the change in torch.no_grad(), or work on a clone().")
     if node is not None and node.__class__ is AccumulateGrad:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation. Wrap the "
                            "change in torch.no_grad(), or work on a clone().")
@@ -105,14 +106,14 @@ def check_creation(tensor: Any, change: str = "and is being modified inplace") -
     made_by = "" if node is None else f"Output {node.nr if node.__class__ is Edge else 0} of {_name(node)}"
     what = f"{made_by or 'A tensor'} is a view {change}."
     if creation == MULTI_OUTPUT:
-        raise RuntimeError(f"{what} This view is the output of a function that returns multiple views. Such functions do "
-                           "not allow the output views to be modified inplace. You should replace the inplace operation "
-                           "by an out-of-place one.")
+        raise RuntimeError(f"{what} This view is the output of a function that returns multiple views. Such functions "
+                           "do not allow the output views to be modified inplace. You should replace the inplace "
+                           "operation by an out-of-place one.")
     if creation == NO_GRAD_VIEW:
         raise RuntimeError(f"A view was created in no_grad mode {change} with grad mode enabled. "
-                           "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your "
-                           "code by moving both the view and the inplace either both inside the no_grad block (if you "
-                           "don't want the inplace to be tracked) or both outside (if you want the inplace to be "
+                           "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify "
+                           "your code by moving both the view and the inplace either both inside the no_grad block (if "
+                           "you don't want the inplace to be tracked) or both outside (if you want the inplace to be "
                            "tracked).")
     if creation == CUSTOM_FUNCTION:
         raise RuntimeError(f"{what} This view was created inside a custom Function (or because an input was returned "
@@ -121,9 +122,9 @@ def check_creation(tensor: Any, change: str = "and is being modified inplace") -
                            "forbidden. You can fix this by cloning the output of the custom Function.")
     if creation == INFERENCE_VIEW:
         raise RuntimeError(f"A view was created in inference mode {change} in normal mode. Given "
-                           "that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code "
-                           "by moving both the view and the inplace either both inside the inference_mode block or both "
-                           "outside.")
+                           "that this use case is ambiguous and error-prone, it is forbidden. You can clarify your "
+                           "code by moving both the view and the inplace either both inside the inference_mode block "
+                           "or both outside.")
 
 
 def _name(node: Any) -> str:
@@ -216,9 +217,6 @@ class CopySlices(Node):
             piece.copy_(first)
         return (whole, *inner[1:])
 
-    def name(self) -> str:
-        return "torch::autograd::CopySlices"
-
     def saved_output(self, tensor: Any) -> Any:
         """The changed view, saved by the change's own node: its history is that of a piece of the changed base."""
         size, stride, offset, dtype = self.base
@@ -235,7 +233,7 @@ class CopySlices(Node):
 
 
 class Passed(Node):
-    """Stands in for a change that is a graph of its own: the view's part of the gradient goes there, none to the base."""
+    """Stands in for a change that is a graph of its own: its part of the gradient goes there, not to the base."""
 
     def __init__(self, nr: int):
         self.nr = nr

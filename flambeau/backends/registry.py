@@ -10,6 +10,7 @@ CPU_ARRAY = cpu.ARRAY
 _BY_TYPE: dict[type, Any] = {cpu.ARRAY: cpu}
 ARRAY_TYPES = _BY_TYPE
 POINTWISE: set[str] = set()  # kernels that work element by element (ops/elementwise.py enters their names)
+VIEWS: set[str] = set()      # kernels whose result is a view of their first array (ops/table.py enters their names)
 
 
 def backend_of(array: Any) -> Any:
@@ -29,7 +30,7 @@ def _load(kind: type) -> Any:
 def _meta() -> Any:
     """The meta backend, loaded when first used."""
     from .meta import backend as meta
-    meta.POINTWISE = POINTWISE
+    meta.POINTWISE, meta.VIEWS = POINTWISE, VIEWS
     _BY_TYPE[meta.ARRAY] = meta
     return meta
 

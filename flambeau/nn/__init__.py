@@ -56,8 +56,8 @@ _SUBMODULES = ("functional", "init", "utils", "modules", "parameter", "attention
                "_reduction", "lazy", *_LAYERS)
 _FILES = {entry.partition(".")[0] for entry in os.listdir(os.path.dirname(__file__))}
 
-__all__ = ["Module", "Container", "Identity", "Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict",
-           "Parameter", "Buffer", "UninitializedParameter", "UninitializedBuffer", "factory_kwargs",
+__all__ = ["Module", "Container", "Identity", "Sequential", "ModuleList", "ModuleDict", "ParameterList",
+           "ParameterDict", "Parameter", "Buffer", "UninitializedParameter", "UninitializedBuffer", "factory_kwargs",
            *(name for name, file in _WHERE.items() if _FILES & {file, *_ALTERNATIVES.get(file, ())})]
 
 

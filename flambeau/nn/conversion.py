@@ -34,6 +34,9 @@ class Conversion:
         from .. import __future__ as choices
         with no_grad():  # so that nothing is recorded when fn reads the parameter
             moved = fn(parameter)
+        if choices.get_swap_module_params_on_conversion():
+            self._swap_parameter(name, parameter, moved, fn)
+            return
         in_place = _interchangeable(parameter, moved) and not choices.get_overwrite_module_params_on_conversion()
         if in_place:
             parameter.data = moved
@@ -48,6 +51,26 @@ class Conversion:
                 kept._grad = _with_data(grad, moved_grad)
             else:
                 kept.grad = moved_grad.requires_grad_(grad.requires_grad)
+
+    def _swap_parameter(self, name: str, parameter: Any, moved: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
+        """Exchanges the parameter with a converted one, gradient and all (see __future__.py)."""
+        from ..utils import swap_tensors
+        grad = None if is_lazy(parameter) else parameter.grad
+        parameter._grad = None
+        try:
+            moved = moved if is_lazy(moved) else Parameter(moved, parameter.requires_grad)
+            if moved is not parameter:
+                swap_tensors(parameter, moved)
+            if grad is not None:
+                with no_grad():
+                    moved_grad = fn(grad)
+                moved_grad.requires_grad_(grad.requires_grad)
+                if moved_grad is not grad:
+                    swap_tensors(grad, moved_grad)
+        except Exception as error:
+            parameter._grad = grad
+            raise RuntimeError(f"_apply(): Couldn't swap {type(self).__name__}.{name}") from error
+        parameter._grad = grad
 
     def to(self: S, *args: Any, **kwargs: Any) -> S:
         """to(device=None, dtype=None, non_blocking=False, *, memory_format=None), to(tensor): converts in place.

@@ -11,11 +11,12 @@ from ..autograd.modes import no_grad
 from ..tensor import Tensor
 
 __all__ = ["calculate_gain", "uniform_", "normal_", "trunc_normal_", "constant_", "ones_", "zeros_", "eye_", "dirac_",
-           "xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_", "orthogonal_", "sparse_", "uniform",
-           "normal", "constant", "eye", "dirac", "xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal",
-           "orthogonal", "sparse"]
+           "xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_", "orthogonal_", "sparse_",
+           "uniform", "normal", "constant", "eye", "dirac", "xavier_uniform", "xavier_normal", "kaiming_uniform",
+           "kaiming_normal", "orthogonal", "sparse"]
 
-_LINEAR = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "sigmoid")
+_LINEAR = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+           "sigmoid")
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -53,18 +54,43 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
                   generator: Any = None) -> Tensor:
-    """Values from the normal distribution cut off at a and b (by inverting its distribution function)."""
+    """Values from the normal distribution cut off at a and b, by drawing again what does not fit."""
+    if tensor.is_meta:
+        return tensor
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn("mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be "
                       "incorrect.", stacklevel=2)
-    below = lambda x: (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
-    low, high = below((a - mean) / std), below((b - mean) / std)
+    below = lambda x: (1.0 + math.erf((x - mean) / std / math.sqrt(2.0))) / 2.0
     with no_grad():
-        tensor.uniform_(2 * low - 1, 2 * high - 1, generator=generator)
-        tensor.erfinv_()
-        tensor.mul_(std * math.sqrt(2.0))
-        tensor.add_(mean)
-        return tensor.clamp_(min=a, max=b)
+        if below(b) - below(a) > 0.3:
+            return _redrawn_normal(tensor, mean, std, a, b, generator)
+        return _thinned_uniform(tensor, mean, std, a, b, generator)
+
+
+def _redrawn_normal(tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any) -> Tensor:
+    """Most normal values lie in [a, b]: those that do not are drawn again. (A full round each time: PyTorch's numbers
+    depend on how many are drawn.)"""
+    low, high = tensor.new_tensor([a, b]).tolist()  # rounded as the tensor's values are
+    tensor.normal_(mean, std, generator=generator)
+    while True:
+        outside = (tensor < low) | (tensor > high)
+        if not outside.any():
+            return tensor
+        again = tensor.detach().clone().normal_(mean, std, generator=generator)
+        tensor.copy_(again.where(outside, tensor))
+
+
+def _thinned_uniform(tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any) -> Tensor:
+    """[a, b] lies in a tail: uniform values are kept with the probability of their density over its largest one."""
+    peak = -0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2
+    pending = None
+    while pending is None or pending.any():
+        drawn = tensor.detach().clone().uniform_(a, b, generator=generator)
+        tensor.copy_(drawn if pending is None else drawn.where(pending, tensor))
+        density = drawn.sub_(mean).div_(std).pow_(2).mul_(-0.5).sub_(peak)
+        refused = tensor.detach().clone().uniform_(generator=generator).log_().gt(density)
+        pending = refused if pending is None else refused & pending
+    return tensor
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:

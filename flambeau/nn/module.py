@@ -32,7 +32,8 @@ from .state_dict import _EXTRA_STATE_KEY_SUFFIX, StateDict, _IncompatibleKeys  #
 T = TypeVar("T", bound="Module")
 T_destination = TypeVar("T_destination", bound=dict[str, Any])
 __all__ = ["Module", "register_module_forward_pre_hook", "register_module_forward_hook",
-           "register_module_full_backward_pre_hook", "register_module_backward_hook", "register_module_full_backward_hook",
+           "register_module_full_backward_pre_hook", "register_module_backward_hook",
+           "register_module_full_backward_hook",
            "register_module_buffer_registration_hook", "register_module_module_registration_hook",
            "register_module_parameter_registration_hook"]
 _global_calls = _hooks.calls
@@ -101,8 +102,8 @@ class Module(Conversion, StateDict):
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         """forward with all hooks, never the compiled form."""
         own = self.__dict__
-        if not (own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
-                or _global_calls):
+        if not (own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"]
+                or own["_backward_pre_hooks"] or _global_calls):
             return self.forward(*args, **kwargs)
         return _hooks.call(self, self.forward, args, kwargs)
 
@@ -121,7 +122,7 @@ class Module(Conversion, StateDict):
         if "_buffers" not in self.__dict__:
             raise AttributeError("cannot assign buffer before Module.__init__() call")
         self._check_name("buffer", name, self._buffers)
-        if tensor is not None and not isinstance(tensor, Tensor):
+        if tensor is not None and not isinstance(tensor, Tensor) and not hasattr(tensor, "__torch_function__"):
             raise TypeError(f"cannot assign '{_type_name(tensor)}' object to buffer '{name}' (torch Tensor or None "
                             "required)")
         self._buffers[name] = _hooks.register("buffer", self, name, tensor)
@@ -177,9 +178,13 @@ class Module(Conversion, StateDict):
     # --------------------------------------------------------------------------------------------------- attributes
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
-        for table in ("_parameters", "_buffers", "_modules"):
-            if table in own and name in own[table]:
-                return own[table][name]
+        if "_modules" in own:  # set last by __init__; unrolled, because every `self.weight` comes here
+            if name in own["_parameters"]:
+                return own["_parameters"][name]
+            if name in own["_buffers"]:
+                return own["_buffers"][name]
+            if name in own["_modules"]:
+                return own["_modules"][name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -219,9 +224,22 @@ class Module(Conversion, StateDict):
             raise AttributeError("cannot assign buffer before Module.__init__() call")
         if isinstance(value, Buffer):
             self._forget(name, own, own["_parameters"], own["_modules"])
-            self.register_buffer(name, value, getattr(value, "persistent", True))
+            self._register_buffer_object(name, value)
         else:
             buffers[name] = _hooks.register("buffer", self, name, value)
+
+    def _register_buffer_object(self, name: str, value: Any) -> None:
+        """Registers a Buffer, also where a subclass has a register_buffer of its own that knows no `persistent`."""
+        persistent = getattr(value, "persistent", True)
+        if type(self).register_buffer is not Module.register_buffer:
+            from inspect import signature
+            if "persistent" not in signature(self.register_buffer).parameters:
+                if not persistent:
+                    raise RuntimeError("Registering a non-persistent buffer on a Module subclass that implements "
+                                       "register_buffer() without the persistent argument is not allowed.")
+                self.register_buffer(name, value)
+                return
+        self.register_buffer(name, value, persistent)
 
     def _forget(self, name: str, *tables: Any) -> None:
         """Takes a name out of the other tables: it is about to mean something else."""
@@ -483,8 +501,9 @@ class Module(Conversion, StateDict):
 
 # In the order of PyTorch's instance dictionary (two before, the rest after `_is_full_backward_hook`).
 _HOOK_TABLES = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_hooks_with_kwargs",
-                "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks",
-                "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
+                "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs",
+                "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks",
+                "_load_state_dict_post_hooks")
 
 
 def _type_name(value: Any) -> str:

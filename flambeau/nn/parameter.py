@@ -15,13 +15,15 @@ from ..parameter import (
 )
 from ..tensor import Tensor
 
-__all__ = ["Parameter", "UninitializedParameter", "is_lazy", "Buffer", "UninitializedBuffer", "UninitializedTensorMixin"]
+__all__ = ["Parameter", "UninitializedParameter", "is_lazy", "Buffer", "UninitializedBuffer",
+           "UninitializedTensorMixin"]
 _ParameterMeta = _ParameterType
 
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
     """A parameter without a shape: `materialize(shape)` makes it a Parameter."""
 
+    _plain = False
     cls_to_become = Parameter
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None):
@@ -35,13 +37,16 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 class UninitializedBuffer(UninitializedTensorMixin, Tensor):
     """A buffer without a shape: `materialize(shape)` makes it a plain tensor."""
 
+    _plain = False
+    _is_buffer = True
+    persistent = True
     cls_to_become = Tensor
 
     def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True):
         from ..creation import empty
         made = _bare(cls, empty(0, device=device, dtype=dtype), requires_grad)
-        made.persistent = persistent
-        made._is_buffer = True
+        if not persistent:
+            made.persistent = False
         return made
 
     def _options(self) -> dict[str, Any]:
@@ -50,7 +55,9 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
 
 
 def _bare(cls: type, data: Tensor, requires_grad: bool) -> Any:
+    from ..overrides import activate
     from ..tensor import wrap_as
+    activate()  # from now on operations ask their arguments, so that this one can refuse
     made = wrap_as(cls, data._array)
     if requires_grad:
         from ..autograd.node import AccumulateGrad

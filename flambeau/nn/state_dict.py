@@ -165,7 +165,8 @@ class StateDict:
                     if first not in (self._modules if rest else own):
                         unexpected_keys.append(key)
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> _IncompatibleKeys:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True,
+                        assign: bool = False) -> _IncompatibleKeys:
         """Copies parameters and buffers from a state_dict into this module and its descendants.
 
         strict: keys that are missing or unexpected are an error. assign: the tensors themselves become the module's.
@@ -200,7 +201,8 @@ def _load_tree(module: Any, state_dict: Any, prefix: str, metadata: Any, assign:
     local_metadata = metadata.get(prefix[:-1], {})
     if assign:
         local_metadata = {**local_metadata, "assign_to_params_buffers": True}
-    module._load_from_state_dict(state_dict, prefix, local_metadata, True, keys.missing_keys, keys.unexpected_keys, errors)
+    module._load_from_state_dict(state_dict, prefix, local_metadata, True, keys.missing_keys, keys.unexpected_keys,
+                                 errors)
     for name, child in module._modules.items():
         if child is not None:
             child_prefix = prefix + name + "."
@@ -236,15 +238,21 @@ def _load_one(module: Any, name: str, key: str, tensor: Tensor, value: Any, assi
                           "state dictionary to their corresponding key in the module instead of copying them in "
                           "place?)",
                           stacklevel=5)
+    from .. import __future__ as choices
+    swap = choices.get_swap_module_params_on_conversion()
     try:
         with no_grad():
-            if assign:
+            if swap:
+                _swap(tensor, value, assign)
+            elif assign:
                 _assign(module, name, tensor, value)
             else:
                 tensor.copy_(value)
     except Exception as error:
-        errors.append(f'While copying the parameter named "{key}", whose dimensions in the model are {tensor.size()} and '
-                      f"whose dimensions in the checkpoint are {value.size()}, an exception occurred : {error.args}.")
+        doing = "swapping" if swap else "copying"
+        errors.append(f'While {doing} the parameter named "{key}", whose dimensions in the model are {tensor.size()} '
+                      f"and whose dimensions in the checkpoint are {value.size()}, an exception occurred : "
+                      f"{error.args}.")
         return False
     return True
 
@@ -257,3 +265,26 @@ def _assign(module: Any, name: str, tensor: Tensor, value: Any) -> None:
         else:
             value.requires_grad_(tensor.requires_grad)
     setattr(module, name, value)
+
+
+def _swap(tensor: Tensor, value: Tensor, assign: bool) -> None:
+    """Exchanges the module's tensor with what `module_load` makes of the checkpoint's."""
+    from ..utils import swap_tensors
+    new = tensor.module_load(value, assign=assign)
+    if new is value or new is tensor:
+        raise RuntimeError("module_load returned one of self or other, please .detach() the result if returning one of "
+                           "the inputs in module_load")
+    if isinstance(tensor, Parameter):
+        if not isinstance(new, Parameter):
+            new = Parameter(new, requires_grad=tensor.requires_grad)
+        else:
+            new.requires_grad_(tensor.requires_grad)
+    swap_tensors(tensor, new)
+
+
+def _module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
+    """What takes this tensor's place when `other` is loaded into it; tensor subclasses may say otherwise."""
+    return other.detach() if assign else self.copy_(other).detach()
+
+
+Tensor.module_load = _module_load

@@ -1,42 +1,206 @@
-"""Activations that PyTorch also offers outside of `nn.functional` (relu itself is a row of pointwise.py)."""
+"""Activations: forward and derivative side by side, with a fast path for plain tensors.
+
+A derivative has two forms: one fused kernel for ordinary backward passes, and tensor operations where the backward pass
+itself is recorded (`create_graph`, forward mode). `quiet()` tells which one is wanted.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
-from .elementwise import Pointwise
-from .pointwise import masked, threshold_backward, where_row
-from .table import FUNCTIONS, make_inplace, public
+from ..autograd.node import FLOAT32, SavedOutput, next_sequence
+from ..autograd.state import FORWARD_AD, NO_GRAD, state
+from ..backends import registry
+from ..parameter import Parameter
+from ..shapes import wrap_dim
+from ..tensor import Tensor, wrap
+from .elementwise import Pointwise, number, promoted
+from .pointwise import conj, masked, sigmoid, threshold_backward, where_row
+from .table import FUNCTIONS, Row, make_inplace, public
 
-_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+_new = object.__new__
+ndarray = registry.CPU_ARRAY
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+_K = math.sqrt(2 / math.pi)
+
+
+def quiet() -> bool:
+    """Whether nobody records what is computed: a kernel may stand for the formula."""
+    return state.mode & (NO_GRAD | FORWARD_AD) == NO_GRAD
+
+
+def derivative(name: str, numbers: str = "") -> Callable:
+    """The fused derivative `name`(grad, self, *numbers); never recorded."""
+    r = Pointwise(name, f"grad self {numbers}", kind="same", plain=numbers, takes="f")
+    kernel = r.cpu
+
+    def call(grad: Tensor, self: Tensor, *values: Any) -> Tensor:
+        g, x = grad._array, self._array
+        if g.dtype is x.dtype and x.dtype.char in "fd" and type(g) is ndarray is type(x):
+            return wrap(kernel(g, x, *values))
+        return r(grad, self, *values)
+
+    return call
+
+
+def activation(name: str, numbers: str, backward: Callable, *, c: str, node: str | None = None, takes: str = "f",
+               **options: Any) -> Callable:
+    """A pointwise function of one tensor and numbers: plain float tensors go straight to the kernel."""
+    r = Pointwise(name, f"self {numbers}", kind="same", plain=numbers, takes=takes, c=c, node=node,
+                  backward=dict(self=backward), **options)
+    kernel, node_class = r.cpu, r.node
+    saves = [None if s == "result" else r.args.index(s) for s in r.slots]
+    blanks = (None,) * len(numbers.split())
+
+    def call(input: Tensor, *values: Any) -> Tensor:
+        mode = state.mode
+        kind = input.__class__
+        if mode < 2 and (kind is Tensor or kind is Parameter):
+            x = input._array
+            if x.dtype.char in "fd" and type(x) is ndarray:
+                t = _new(Tensor)
+                t._array = made = kernel(x, *values)
+                t._node = t._counter = None
+                if mode == 0 and input._node is not None:
+                    if input._counter is not None:
+                        r.record((input, *values), t)
+                        return t
+                    t._node = n = _new(node_class)
+                    n.next = (input._node, *blanks)
+                    n.sequence = next_sequence()
+                    n.shape = made.shape
+                    if made.dtype is not FLOAT32:
+                        n.dtype = made.dtype
+                    n.saved = tuple([SavedOutput(t, 0) if i is None else input if i == 0 else values[i - 1]
+                                     for i in saves])
+                return t
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        return r(input, *values)
+
+    call.row = r
+    return call
+
+
+# ----------------------------------------------------------------------------------------------------- derivatives
+_leaky_grad = derivative("leaky_relu_backward", "slope")
+_hardtanh_grad = derivative("hardtanh_backward", "low high")
+_elu_grad = derivative("elu_backward", "alpha scale input_scale")
+_gelu_grad = derivative("gelu_backward", "approximate")
+_silu_grad = derivative("silu_backward")
+_mish_grad = derivative("mish_backward")
+_softplus_grad = derivative("softplus_backward", "beta threshold")
+_log_sigmoid_grad = derivative("log_sigmoid_backward")
 
 
 def _elu_self(grad: Any, self: Any, alpha: float, scale: float, input_scale: float) -> Any:
+    if quiet():
+        return _elu_grad(grad, self, alpha, scale, input_scale)
     # The clamp keeps exp finite where its value is not used: second derivatives multiply it by zero.
     slope = (self * input_scale).clamp(max=0).exp() * (input_scale * alpha * scale)
     return where_row(self <= 0, grad * slope, grad * scale)
 
 
+def _leaky_self(grad: Any, self: Any, negative_slope: float) -> Any:
+    if quiet():
+        return _leaky_grad(grad, self, negative_slope)
+    return where_row(self > 0, grad, grad * negative_slope)
+
+
+def _hardtanh_self(grad: Any, self: Any, min_val: float, max_val: float) -> Any:
+    if quiet():
+        return _hardtanh_grad(grad, self, min_val, max_val)
+    return masked(grad, ~((self <= min_val) | (self >= max_val)))
+
+
+def _gelu_self(grad: Any, self: Any, approximate: str) -> Any:
+    if quiet():
+        return _gelu_grad(grad, self, approximate)
+    if approximate == "tanh":
+        square = self * self
+        inner = (self * (1 + 0.044715 * square) * _K).tanh()
+        return grad * (0.5 * (1 + inner) + 0.5 * self * (1 - inner * inner) * (_K * (1 + 3 * 0.044715 * square)))
+    probability = 0.5 * (1 + (self * math.sqrt(0.5)).erf())
+    return grad * (probability + self * (self * self * -0.5).exp() * (1 / math.sqrt(2 * math.pi)))
+
+
+def _silu_self(grad: Any, self: Any) -> Any:
+    if quiet() and not self.is_complex():
+        return _silu_grad(grad, self)
+    s = sigmoid(self)
+    return grad * conj(s * (1 + self * (1 - s)))
+
+
+def _mish_self(grad: Any, self: Any) -> Any:
+    if quiet():
+        return _mish_grad(grad, self)
+    t = softplus_(self, 1.0, 20.0).tanh()
+    return grad * (t + self * sigmoid(self) * (1 - t * t))
+
+
+def _softplus_self(grad: Any, self: Any, beta: float, threshold: float) -> Any:
+    if quiet():
+        return _softplus_grad(grad, self, beta, threshold)
+    scaled = self * beta
+    return where_row(scaled > threshold, grad, grad * sigmoid(scaled))
+
+
+def _log_sigmoid_self(grad: Any, self: Any) -> Any:
+    return _log_sigmoid_grad(grad, self) if quiet() else grad * sigmoid(-self)
+
+
+def _hardswish_self(grad: Any, self: Any) -> Any:
+    slope = where_row(self <= -3, 0, where_row(self < 3, self / 3 + 0.5, 1))
+    return grad * slope
+
+
+def _shrink_self(grad: Any, self: Any, lambd: float) -> Any:
+    return masked(grad, ~((self >= -lambd) & (self <= lambd)))
+
+
 # fmt: off
-_threshold = Pointwise("threshold", "self threshold value", kind="same", plain="threshold value", takes="if",
-                       c="a <= b ? c : a", backward=dict(
-                           self=lambda grad, self, threshold: threshold_backward(grad, self, threshold)))
-_hardshrink = Pointwise("hardshrink", "self lambd", kind="same", plain="lambd", takes="f",
-                        c="a >= -b && a <= b ? 0 : a", backward=dict(
-                            self=lambda grad, self, lambd: masked(grad, ~((self >= -lambd) & (self <= lambd)))))
-_elu = Pointwise("elu", "self alpha scale input_scale", kind="same", plain="alpha scale input_scale", takes="f",
-                 c="a <= 0 ? expm1(a * d) * b * c : a * c", backward=dict(self=_elu_self))
-_celu = Pointwise("celu", "self alpha", kind="same", plain="alpha", takes="f", c="a <= 0 ? expm1(a / b) * b : a",
-                  backward=dict(self=lambda grad, self, alpha: _elu_self(grad, self, alpha, 1.0, 1.0 / alpha)))
+# --------------------------------------------------------------------------------------------------------- the rows
+threshold_row = activation("threshold", "threshold value", lambda grad, self, threshold: threshold_backward(
+    grad, self, threshold), c="a <= b ? c : a", takes="if")
+hardshrink_row = activation("hardshrink", "lambd", _shrink_self, c="a >= -b && a <= b ? 0 : a")
+softshrink_row = activation("softshrink", "lambd", _shrink_self, c="a > b ? a - b : a < -b ? a + b : 0")
+elu_row = activation("elu", "alpha scale input_scale", _elu_self, c="a <= 0 ? expm1(a * d) * b * c : a * c")
+celu_row = activation("celu", "alpha", lambda grad, self, alpha: _elu_self(grad, self, alpha, 1.0, 1.0 / alpha),
+                      c="a <= 0 ? expm1(a / b) * b : a")
+leaky_relu_ = activation("leaky_relu", "negative_slope", _leaky_self, c="a > 0 ? a : a * b")
+hardtanh_ = activation("hardtanh", "min_val max_val", _hardtanh_self, kernel="clamp", c="a < b ? b : a > c ? c : a",
+                       takes="if")
+gelu_ = activation("gelu", "approximate", _gelu_self, c="0.5 * a * (1 + erf(a * 0.7071067811865476))")
+silu_ = activation("silu", "", _silu_self, c="a / (1 + exp(-a))", takes="fc")
+mish_ = activation("mish", "", _mish_self, c="a * tanh(log1p(exp(a)))")
+softplus_ = activation("softplus", "beta threshold", _softplus_self, c="a * b > c ? a : log1p(exp(a * b)) / b")
+log_sigmoid_ = activation("log_sigmoid", "", _log_sigmoid_self, c="fmin(a, 0) - log1p(exp(-fabs(a)))",
+                          node="LogSigmoidBackward0")
+hardswish_ = activation("hardswish", "", _hardswish_self, c="a * fmin(fmax(a + 3, 0), 6) / 6")
+hardsigmoid_ = activation("hardsigmoid", "", lambda grad, self: masked(grad * (1 / 6), (self > -3) & (self < 3)),
+                          c="fmin(fmax(a + 3, 0), 6) / 6")
 _prelu = Pointwise("prelu", "self weight", kind="same", takes="f", c="a > 0 ? a : b * a", node="PreluKernelBackward0",
                    backward=dict(self=lambda grad, self, weight: where_row(self > 0, grad, weight * grad),
                                  weight=lambda grad, self: where_row(self > 0, 0, self * grad)))
-_leaky = Pointwise("rrelu", "self noise", kind="same", kernel="prelu", takes="f", c="a > 0 ? a : b * a",
-                   node="RreluWithNoiseBackward0",
-                   backward=dict(self=lambda grad, self, noise: where_row(self > 0, grad, noise * grad)))
+_leaky_noise = Pointwise("rrelu", "self noise", kind="same", kernel="prelu", takes="f", c="a > 0 ? a : b * a",
+                         node="RreluWithNoiseBackward0",
+                         backward=dict(self=lambda grad, self, noise: where_row(self > 0, grad, noise * grad)))
 # fmt: on
 
 
+def _glu_self(grad: Any, self: Any, dim: int) -> Any:
+    value, gate = self.chunk(2, dim)
+    s = sigmoid(gate)
+    left = grad * s
+    return FUNCTIONS["cat"]([left, left * (1 - s) * value], dim)
+
+
+glu_ = Row("glu", "self dim", backward=dict(self=_glu_self))
+
+
+# ------------------------------------------------------------------------------------------------- public functions
 def _exported(function: Any) -> Any:
     """A function of the top level with its in-place twin, but no method (as in PyTorch)."""
     made = public(function, method=False)
@@ -47,7 +211,7 @@ def _exported(function: Any) -> Any:
 @_exported
 def threshold(input: Any, threshold: float, value: float) -> Any:
     """input where it is above the threshold, value elsewhere."""
-    return _threshold(input, threshold, value)
+    return threshold_row(input, threshold, value)
 
 
 @_exported
@@ -55,19 +219,38 @@ def celu(input: Any, alpha: float = 1.0) -> Any:
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    return _celu(input, alpha)
+    return celu_row(input, alpha)
 
 
 @_exported
 def selu(input: Any) -> Any:
     """scale * elu(x, alpha) with the two constants that keep mean and variance."""
-    return _elu(input, _SELU_ALPHA, _SELU_SCALE, 1.0)
+    return elu_row(input, SELU_ALPHA, SELU_SCALE, 1.0)
 
 
 @public
 def hardshrink(input: Any, lambd: float = 0.5) -> Any:
     """input, with zero where |input| <= lambd."""
-    return _hardshrink(input, lambd)
+    return hardshrink_row(input, lambd)
+
+
+def hardtanh(input: Tensor, min_val: float, max_val: float) -> Tensor:
+    """input between two bounds; its slope is zero at the bounds themselves (clamp's is one)."""
+    if min_val > max_val:
+        raise ValueError("min_val cannot be greater than max_val")
+    native = promoted((input,)).native
+    native = FLOAT32 if native.itemsize < 4 and native.kind in "fV" else native
+    return hardtanh_(input, number(min_val, native), number(max_val, native))
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """One half of the tensor times the sigmoid of the other."""
+    if not input.ndim:
+        raise RuntimeError("glu does not support 0-dimensional tensors")
+    d = wrap_dim(dim, input.ndim)
+    if input.shape[d] % 2:
+        raise RuntimeError(f"Halving dimension must be even, but dimension {d} is size {input.shape[d]}")
+    return glu_(input, d)
 
 
 @public(out=False)
@@ -97,7 +280,12 @@ def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
     if not lower <= upper:
         raise RuntimeError(f"Lower bound should be less than or equal to the upper bound, got {lower} and {upper}")
     if not training:
-        return _leaky(input, (lower + upper) / 2)
-    noise = input.detach().clone().uniform_(lower, upper, generator=generator)
-    return _leaky(input, noise)
+        return leaky_relu_(input, (lower + upper) / 2)
+    # A number is drawn for each element that is not positive, in order, and none for the others.
+    low = input.detach() <= 0
+    noise = input.detach().new_ones(input.shape)
+    noise[low] = input.detach().new_empty(int(low.sum())).double().uniform_(lower, upper, generator=generator).to(
+        input.dtype)
+    return _leaky_noise(input, noise)
+
 

@@ -30,6 +30,7 @@ def refuse(name: str):
     def formula(grad):
         raise RuntimeError(f"derivative for aten::{name} is not implemented")
 
+    formula.refused = True
     return formula
 
 

@@ -5,23 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from .. import dtypes as _dtypes
-from ..autograd.node import AccumulateGrad, VersionCounter, type_name
+from ..autograd.node import VersionCounter, bump, type_name
 from ..autograd.state import state
-from ..autograd.views import check_creation, check_inplace, edge_of, set_history, written
+from ..autograd.views import check_creation, check_inplace, set_history, written
 from ..backends import registry
 from ..device import CPU, to_device
 from ..device import device as _device
-from ..formats import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
+from ..formats import contiguous_format, memory_format, preserve_format
+from ..parameter import Parameter
 from ..shapes import broadcast_shapes
 from ..tensor import Tensor, wrap
 from .table import NO_RECORD, Row, alias_of, check_writable, public, row
 
+ndarray = registry.CPU_ARRAY
+
 # fmt: off
 _clone = row("clone", "self format", backward={"self": lambda grad: grad}, forward="linear")
-_to_copy = row("_to_copy", "self dtype format", backward={"self": lambda grad: grad}, node="ToCopyBackward0", forward="linear")
+_to_copy = row("_to_copy", "self dtype format", node="ToCopyBackward0", forward="linear",
+               backward={"self": lambda grad: grad})
 _copy = row("copy", "self src", node="CopyBackwards",
             backward={"self": lambda grad: _zeros(grad), "src": lambda grad: grad})
-_fill_number = row("fill_number", "self value", kernel="fill", node="FillBackward2", backward={"self": lambda grad: _zeros(grad)})
+_fill_number = row("fill_number", "self value", kernel="fill", node="FillBackward2",
+                   backward={"self": lambda grad: _zeros(grad)})
 _fill_tensor = row("fill_tensor", "self value", kernel="fill", node="FillBackward3",
                    backward={"self": lambda grad: _zeros(grad), "value": lambda grad: grad.sum()})
 _zero = row("zero", "self", node="ZeroBackward0", backward={"self": lambda grad: _zeros(grad)})
@@ -78,18 +83,18 @@ def suggested_format(tensor: Tensor) -> str:
 def _like_order(shape, strides, order) -> bool:
     low = 0
     for i in reversed(order):
-        if shape[i] == 0 or strides[i] < low or i == 0 and low == strides[1]:
+        if shape[i] == 0 or strides[i] < low or (i == 0 and low == strides[1]):
             return False
         low = strides[i] * max(shape[i], 1)
     return True
 
 
-@public(toplevel=False, out=False)
-def is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool:  # noqa: F811
+def _is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool:
     """Whether the elements lie in memory in the order of the format, without gaps."""
     name = format_name(memory_format, "contiguous")
     if name in ("contiguous", "preserve"):
-        return registry.backend_of(self._array).is_contiguous(self._array)
+        array = self._array
+        return array.flags.c_contiguous if type(array) is ndarray else registry.backend_of(array).is_contiguous(array)
     shape, strides, order = self._array.shape, self.stride(), _CHANNEL_ORDER[name]
     if len(shape) != len(order):
         return False
@@ -102,16 +107,21 @@ def is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool:
     return True
 
 
+is_contiguous = public(_is_contiguous, name="is_contiguous", toplevel=False, out=False)
+
+
 @public(toplevel=False, out=False)
-def contiguous(self: Tensor, memory_format: Any = contiguous_format) -> Tensor:  # noqa: F811
+def contiguous(self: Tensor, memory_format: Any = contiguous_format) -> Tensor:
     """The tensor itself if it is contiguous in the given format, else a copy that is."""
+    if memory_format is contiguous_format and type(self._array) is ndarray and self._array.flags.c_contiguous:
+        return self
     name = format_name(memory_format, "contiguous")
     check_format(name, self._array.ndim)
-    return self if is_contiguous(self, memory_format) else _clone(self, name)
+    return self if _is_contiguous(self, memory_format) else _clone(self, name)
 
 
 @public
-def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:  # noqa: A002,F811
+def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """A copy with its own memory, through which gradients flow."""
     name = format_name(memory_format)
     check_format(name, input._array.ndim)
@@ -120,23 +130,23 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:  # noqa: A002,
 
 # --------------------------------------------------------------------------------------------------------- detach
 @public(out=False)
-def detach(input: Tensor) -> Tensor:  # noqa: A002
+def detach(input: Tensor) -> Tensor:
     """The same memory without history; in-place changes of either are noticed by both."""
     if input._counter is None:
         input._counter = VersionCounter()
     made = wrap(input._array)
     made._counter = input._counter
-    if input._inference:
-        made._inference = True
+    if made._inference is not input._inference:
+        made._inference = input._inference
     return made
 
 
 def _detach_(self: Tensor) -> Tensor:
     """Cuts the tensor off its history, in place."""
     if self._base is not None:
-        raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel "
-                           "(DDP) for training, and gradient_as_bucket_view is set as True, gradients are views of DDP "
-                           "buckets, and hence detach_() cannot be called on these gradients.")
+        raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using "
+                           "DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as True, "
+                           "gradients are views of DDP buckets, and so detach_() cannot be called on these gradients.")
     self._node = None
     self._retains = False
     return self
@@ -146,7 +156,7 @@ public(_detach_, name="detach_", out=False)
 
 
 # ------------------------------------------------------------------------------------------------------ conversion
-def convert(self: Tensor, dtype: Any, device: Any, copy: bool = False, memory_format: Any = None) -> Tensor:  # noqa: F811
+def convert(self: Tensor, dtype: Any, device: Any, copy: bool = False, memory_format: Any = None) -> Tensor:
     """What `to` comes down to: self when nothing changes, else a copy."""
     name = format_name(memory_format)
     native = self._array.dtype if dtype is None else dtype.native
@@ -162,8 +172,8 @@ def convert(self: Tensor, dtype: Any, device: Any, copy: bool = False, memory_fo
 def _to_device(self: Tensor, native: Any, device: Any, name: str) -> Tensor:
     target = registry.backend_for(device)
     if self.device.type == "meta" and device.type != "meta":
-        raise NotImplementedError("Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead "
-                                  "of torch.nn.Module.to() when moving module from meta to a different device.")
+        raise NotImplementedError("Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() "
+                                  "instead of torch.nn.Module.to() when moving module from meta to a different device.")
     if device.type == "cpu":
         return self if native == self._array.dtype else _to_copy(self, native, name)
     strides = self.stride() if name == "preserve" else format_strides(self._array.shape, name)
@@ -174,7 +184,7 @@ def _to_device(self: Tensor, native: Any, device: Any, name: str) -> Tensor:
 @public(toplevel=False, out=False)
 def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """to(dtype), to(device, dtype) or to(other): a tensor of that dtype on that device; self if it already is."""
-    dtype, device, non_blocking, copy, fmt = parse_to(args, kwargs)
+    dtype, device, _, copy, fmt = parse_to(args, kwargs)
     return convert(self, dtype, device, copy, fmt)
 
 
@@ -184,19 +194,19 @@ def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, b
     fmt = kwargs.pop("memory_format", None)
     dtype = device = None
     rest = list(args)
-    if rest and isinstance(rest[0], Tensor) or "other" in kwargs:
+    if (rest and isinstance(rest[0], Tensor)) or "other" in kwargs:
         other = rest.pop(0) if rest else kwargs.pop("other")
         dtype, device = other.dtype, other.device
     elif rest and isinstance(rest[0], _dtypes.dtype):
         dtype = rest.pop(0)
-    elif rest and (rest[0] is None or isinstance(rest[0], (str, _device, int)) and not isinstance(rest[0], bool)):
+    elif rest and (rest[0] is None or (isinstance(rest[0], (str, _device, int)) and not isinstance(rest[0], bool))):
         first = rest.pop(0)
         device = None if first is None else to_device(first)
         if rest and (isinstance(rest[0], _dtypes.dtype) or rest[0] is None):
             dtype = rest.pop(0)
     elif rest:
-        raise TypeError("to() received an invalid combination of arguments - expected a dtype, a device or a Tensor, got "
-                        f"{type(rest[0]).__name__}")
+        raise TypeError("to() received an invalid combination of arguments - expected a dtype, a device or a Tensor, "
+                        f"got {type(rest[0]).__name__}")
     if "device" in kwargs:
         given = kwargs.pop("device")
         device = device if given is None else to_device(given)
@@ -214,7 +224,7 @@ def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, b
 
 
 def _cast(name: str, dtype: Any) -> None:
-    def method(self: Tensor, memory_format: Any = None) -> Tensor:  # noqa: F811
+    def method(self: Tensor, memory_format: Any = None) -> Tensor:
         return convert(self, dtype, None, False, memory_format)
 
     method.__doc__ = f"The tensor as {dtype.name}."
@@ -229,7 +239,7 @@ for _name, _type in {"float": _dtypes.float32, "double": _dtypes.float64, "half"
 
 
 @public(toplevel=False, out=False)
-def chalf(self: Tensor, memory_format: Any = None) -> Tensor:  # noqa: F811
+def chalf(self: Tensor, memory_format: Any = None) -> Tensor:
     """The tensor as complex32, which NumPy has no type for."""
     raise NotImplementedError("chalf: flambeau has no complex32 (half-precision complex) dtype; use cfloat()")
 
@@ -266,13 +276,13 @@ public(_type, name="type", toplevel=False, out=False)
 
 
 @public(toplevel=False, out=False)
-def cpu(self: Tensor, memory_format: Any = preserve_format) -> Tensor:  # noqa: F811
+def cpu(self: Tensor, memory_format: Any = preserve_format) -> Tensor:
     """The tensor in CPU memory."""
     return convert(self, None, CPU, False, memory_format)
 
 
 @public(toplevel=False, out=False)
-def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = preserve_format) -> Tensor:  # noqa: F811
+def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = preserve_format) -> Tensor:
     """The tensor on a CUDA device."""
     return convert(self, None, _device("cuda", 0) if device is None else to_device(device), False, memory_format)
 
@@ -290,10 +300,20 @@ def pin_memory(self: Tensor, device: Any = None) -> Tensor:
 
 
 # ----------------------------------------------------------------------------------------------- writing in place
+def _unrecorded(target: Tensor) -> bool:
+    """Whether a plain CPU tensor can be overwritten without a look at the graph."""
+    mode = state.mode
+    kind = target.__class__
+    return mode < 2 and (kind is Tensor or kind is Parameter) and type(target._array) is ndarray and (
+        target._array.flags.c_contiguous and not target._inference and (
+            mode == 1 or (target._node is None and target._base is None)))
+
+
 def _overwrite(target: Tensor, operation: Row, args: tuple[Any, ...], value: Any) -> Tensor:
     """target[...] = value (an array or number that is known to fit), recorded as the given row."""
     check_inplace(target)
-    check_writable(target)
+    if operation is _copy:  # one value for all may be written to elements that share memory
+        check_writable(target)
     before = None if state.mode & NO_RECORD else alias_of(target)
     if before is not None and any(isinstance(a, Tensor) and a.requires_grad for a in args):
         check_creation(target)
@@ -317,6 +337,11 @@ def _copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     if self is src:
         return self
     shape = self._array.shape
+    if src._array.shape == shape and type(src._array) is ndarray and _unrecorded(self) and (
+            state.mode == 1 or (src._node is None and src._base is None)) and self._tangent is None:
+        registry.cpu.write(self._array, src._array)
+        bump(self)
+        return self
     if src._array.shape != shape and broadcast_shapes_or_raise(shape, src._array.shape) != shape:
         raise RuntimeError(f"output with shape {list(shape)} doesn't match the broadcast shape "
                            f"{list(broadcast_shapes(shape, src._array.shape))}")
@@ -340,7 +365,7 @@ public(_copy_, name="copy_", toplevel=False, out=False)
 
 
 @public(out=False)
-def fill(input: Tensor, value: Any) -> Tensor:  # noqa: A002
+def fill(input: Tensor, value: Any) -> Tensor:
     """A tensor like input, filled with value."""
     if isinstance(value, Tensor):
         _check_fill(value)
@@ -356,10 +381,14 @@ def _check_fill(value: Tensor) -> None:
 
 def _fill_(self: Tensor, value: Any) -> Tensor:
     """Writes one value into every element."""
+    if value.__class__ in (float, int) and _unrecorded(self) and self._array.dtype.char in "fd":
+        self._array.fill(value)
+        bump(self)
+        return self
     if isinstance(value, Tensor):
         _check_fill(value)
         return _overwrite(self, _fill_tensor, (value,), value._array)
-    if not isinstance(value, (bool, int, float, complex)) and not hasattr(value, "__index__") and not hasattr(value, "__float__"):
+    if not isinstance(value, (bool, int, float, complex)) and not hasattr(value, "__float__"):
         raise TypeError(f"fill_(): argument 'value' (position 1) must be Number, not {type(value).__name__}")
     return _overwrite(self, _fill_number, (value,), filler(self, value))
 
@@ -380,11 +409,14 @@ def filler(self: Tensor, value: Any) -> Any:
 
 def _zero_(self: Tensor) -> Tensor:
     """Writes zeros."""
+    if _unrecorded(self):
+        self._array.fill(0)
+        bump(self)
+        return self
     return _overwrite(self, _zero, (), 0)
 
 
 public(_fill_, name="fill_", out=False)
 public(_zero_, name="zero_", out=False)
 
-__all__ = ["clone", "detach", "to", "contiguous", "convert", "parse_to", "format_name", "format_strides", "AccumulateGrad",
-           "edge_of", "channels_last", "channels_last_3d"]
+__all__ = ["clone", "detach", "to", "contiguous", "convert", "parse_to", "format_name", "format_strides"]

@@ -173,6 +173,8 @@ def unary(name: str, c: str | None = None, backward: Callable | None = None, *, 
                         r.record((input,), t)
                     return t
                 t._node = None
+                if mode == 0 and input._counter is not None and node_class is not None and input.requires_grad:
+                    r.record((input,), t)  # a view whose base has joined a graph since
                 return t
         return general(op, r, (input,), out)
 
@@ -212,6 +214,9 @@ def or_not_implemented(op: Callable, r: Row, args: tuple[Any, ...], out: Any) ->
     try:
         return general(op, r, args, out)
     except TypeError:
+        if r.name == "eq" and isinstance(args[1], ndarray):  # NumPy would leave the answer to us
+            from ..interop import from_numpy
+            return general(op, r, (args[0], from_numpy(args[1])), out)
         return NotImplemented
 
 
@@ -315,9 +320,9 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
                                 if native is not FLOAT32:
                                     n.dtype = native
                                 return t
-                            if input._base is not None or other._base is not None:  # the base may have joined a graph
+                            if input._counter is not None or other._counter is not None:
                                 t._node = None
-                                if input.requires_grad or other.requires_grad:
+                                if input.requires_grad or other.requires_grad:  # a view whose base has joined a graph
                                     r.record((input, other), t)
                                 return t
                         t._node = None
@@ -348,7 +353,7 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
                                 n.shape = made.shape
                                 if made.dtype is not FLOAT32:
                                     n.dtype = made.dtype
-                            elif input._base is not None and input.requires_grad:
+                            elif input._counter is not None and input.requires_grad:
                                 r.record((input, other), t)
                         return t
             return fallback(op, r, (input, other), out)

@@ -1,7 +1,7 @@
 """Discrete Fourier transforms: three rows (complex to complex, real to complex, complex to real), and the public forms.
 
-A transform is its own derivative up to direction: the adjoint of a forward transform is the unscaled inverse one with the
-same normalization.
+A transform is its own derivative up to direction: the adjoint of a forward transform is the unscaled inverse one with
+the same normalization.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from typing import Any
 from .. import dtypes as _dtypes
 from ..shapes import wrap_dim
 from ..tensor import Tensor
+from .linalg_common import other_names
 from .table import FUNCTIONS, Row, public
 
 _MODES = {None: "backward", "backward": "backward", "ortho": "ortho", "forward": "forward"}
 _NONE, _ROOT, _COUNT = range(3)
 
 
-def _half_grad(grad: Tensor, dim: tuple[int, ...], normalization: int, onesided: bool, shape: tuple[int, ...]) -> Tensor:
+def _half_grad(grad: Tensor, dim: tuple[int, ...], normalization: int, onesided: bool, shape: tuple[int,
+                                                                                                    ...]) -> Tensor:
     """Of a real input: the missing half of the spectrum had no influence, so it counts as zero."""
     if onesided:
         missing = shape[dim[-1]] - grad._array.shape[dim[-1]]
@@ -42,11 +44,15 @@ def _real_grad(grad: Tensor, dim: tuple[int, ...], normalization: int) -> Tensor
     return FUNCTIONS["cat"](parts, last)
 
 
-_c2c = Row("_fft_c2c", "self dim normalization forward", kernel="fft_c2c", node="FftC2CBackward0", backward=dict(
+_c2c = Row("_fft_c2c", "self dim normalization forward", kernel="fft_c2c", node="FftC2CBackward0", forward="linear",
+           backward=dict(
     self=lambda grad, dim, normalization, forward: _c2c(grad, dim, normalization, not forward)))
-_r2c = Row("_fft_r2c", "self dim normalization onesided", kernel="fft_r2c", node="FftR2CBackward0", backward=dict(
-    self=lambda grad, dim, normalization, onesided, self_shape: _half_grad(grad, dim, normalization, onesided, self_shape)))
-_c2r = Row("_fft_c2r", "self dim normalization last_dim_size", kernel="fft_c2r", node="FftC2RBackward0", backward=dict(
+_r2c = Row("_fft_r2c", "self dim normalization onesided", kernel="fft_r2c", node="FftR2CBackward0", forward="linear",
+           backward=dict(
+    self=lambda grad, dim, normalization, onesided, self_shape: _half_grad(grad, dim, normalization, onesided,
+                                                                           self_shape)))
+_c2r = Row("_fft_c2r", "self dim normalization last_dim_size", kernel="fft_c2r", node="FftC2RBackward0",
+           forward="linear", backward=dict(
     self=lambda grad, dim, normalization: _real_grad(grad, dim, normalization)))
 
 
@@ -129,7 +135,7 @@ def _real_only(x: Tensor, function: str) -> None:
 
 
 def _export(function: Any) -> Any:
-    return public(function, toplevel=False, method=False, name="fft_" + function.__name__)
+    return public(other_names(function), toplevel=False, method=False, name="fft_" + function.__name__)
 
 
 # --------------------------------------------------------------------------------------------------- one dimension
@@ -300,14 +306,16 @@ def _frequencies(n: int, d: float, count: int, wrapped: int, options: dict[str, 
     return (whole * (1.0 / (n * d))).requires_grad_(requires_grad)
 
 
-def fftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = None, layout: Any = None, device: Any = None,
+def fftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = None, layout: Any = None,
+            device: Any = None,
             requires_grad: bool = False) -> Tensor:
     """The frequencies of fft's points, for samples d apart."""
     made = _frequencies(n, d, n, n // 2, {"dtype": dtype, "device": device, "requires_grad": requires_grad})
     return made if out is None else out.copy_(made)
 
 
-def rfftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = None, layout: Any = None, device: Any = None,
+def rfftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = None, layout: Any = None,
+             device: Any = None,
              requires_grad: bool = False) -> Tensor:
     """The frequencies of rfft's points."""
     made = _frequencies(n, d, n // 2 + 1, 0, {"dtype": dtype, "device": device, "requires_grad": requires_grad})

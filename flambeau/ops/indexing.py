@@ -130,7 +130,8 @@ def _step(view: Tensor, name: str, given: dict[str, Any], key: tuple[Any, ...]) 
     mode, array = state.mode, view._array
     if mode < 2 and type(array) is ndarray and view._view_fn is None and (
             view.__class__ is Tensor or view.__class__ is Parameter):
-        return _quick(view, array[key], name, given, mode)
+        made = array[key]
+        return _quick(view, registry.cpu.settled(made) if None in key else made, name, given, mode)
     return ROWS[name](view, *given.values())
 
 
@@ -152,9 +153,10 @@ def _basic_view(array: Any, key: tuple[Any, ...]) -> Any:
         elif k is Ellipsis:
             dots = True
     try:
-        return array[key] if dots else array[(*key, ...)]  # with ... NumPy gives a view even of a single element
+        made = array[key] if dots else array[(*key, ...)]  # with ... NumPy gives a view even of a single element
     except IndexError:
         return None
+    return registry.cpu.settled(made) if None in key else made
 
 
 def resolve(self: Tensor, key: Any) -> tuple[Tensor, list[Any]]:
@@ -165,8 +167,7 @@ def resolve(self: Tensor, key: Any) -> tuple[Tensor, list[Any]]:
     specified = sum([_consumes(k) for k in items])
     if ndim == 0 and single and specified == 1 and not isinstance(items[0], (slice, Tensor)):
         raise IndexError("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in "
-                         "C++ to "
-                         "convert a 0-dim tensor to a number")
+                         "C++ to convert a 0-dim tensor to a number")
     if ndim == 0 and single and isinstance(items[0], slice):
         raise IndexError("slice() cannot be applied to a 0-dim tensor.")
     if specified > ndim:
@@ -195,6 +196,8 @@ def resolve(self: Tensor, key: Any) -> tuple[Tensor, list[Any]]:
         else:
             view = _selected(view, dim, source_dim, k)
             source_dim += 1
+    if found and type(view._array) is not ndarray:
+        found = {d: i.to(view.device) for d, i in found.items()}  # positions may be given on the CPU
     return view, _slots(found)
 
 
@@ -216,8 +219,7 @@ def _items(key: Any) -> list[Any]:
     if isinstance(key, list) and _stands_for_tuple(key):
         warnings.warn("Using a non-tuple sequence for multidimensional indexing is deprecated and will be changed in "
                       "pytorch 2.9; use x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will be interpreted as "
-                      "tensor "
-                      "index, x[torch.tensor(seq)], which will result either in an error or a different result",
+                      "tensor index, x[torch.tensor(seq)], which will result either in an error or a different result",
                       UserWarning, stacklevel=4)
         return [_item(k) for k in key]
     return [_item(key)]
@@ -245,8 +247,7 @@ def _item(k: Any) -> Any:
         return k
     if isinstance(k, (float, complex)) or not hasattr(k, "__len__"):
         raise IndexError("only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
-                         "indices "
-                         f"(got {type(k).__name__})")
+                         f"indices (got {type(k).__name__})")
     if isinstance(k, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{type(k).__name__}'")
     from ..creation import tensor
@@ -336,7 +337,7 @@ def _type_path(value: Any) -> str:
 def _put_values(view: Tensor, indices: list[Any], value: Any) -> None:
     if not isinstance(value, Tensor):
         value = wrap(_asarray(number_for(view.dtype, value, halves=False), view._array.dtype))
-    elif value.dim() > 1:
+    elif value.dim():
         value = _without_leading_ones(value, 0)
     write_row(view, index_put_row, (indices, matched(view, indices, value), False))
 
@@ -370,7 +371,11 @@ def _quick_write(self: Tensor, key: Any, value: Any) -> bool:
         return False
     kind = value.__class__
     if kind is float or kind is int:
-        if array.dtype.char not in "fd" or not -3e38 < value < 3e38:
+        char = array.dtype.char
+        if char in "fd":
+            if not -3e38 < value < 3e38:
+                return False
+        elif char != "l" or kind is float or not -(1 << 63) <= value < 1 << 63:
             return False
     elif kind is Tensor:
         value = value._array if mode & _state.NO_GRAD or edge_of(value) is None else None
@@ -561,12 +566,10 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     _check_long("put_", index)
     if source.dtype is not input.dtype:
         raise RuntimeError(f"put_(): self and source expected to have the same dtype, but got self.dtype = "
-                           f"{input.dtype} and "
-                           f"source.dtype = {source.dtype}")
+                           f"{input.dtype} and source.dtype = {source.dtype}")
     if index.numel() != source.numel():
         raise IndexError("put_(): Expected source and index to have the same number of elements, but got "
-                         "source.numel() = "
-                         f"{source.numel()}, index.numel() = {index.numel()}")
+                         f"source.numel() = {source.numel()}, index.numel() = {index.numel()}")
     return _put, index, source, bool(accumulate)
 
 
@@ -600,11 +603,12 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     if not isinstance(indices, Tensor) or indices._array.dtype.kind not in "iu":
         kind = indices.dtype if isinstance(indices, Tensor) else type(indices).__name__
         raise TypeError(f"expected 'indices' to be integer dtype, but got {kind}")
-    if isinstance(shape, Tensor):
-        shape = shape.tolist()
+    if not isinstance(shape, (int, tuple, list)):
+        raise TypeError(f"expected 'shape' to be int or sequence of ints, but got {type(shape)}")
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    if not all(isinstance(n, int) and not isinstance(n, bool) for n in sizes):
-        raise TypeError(f"expected 'shape' to be int or sequence of ints, but got {type(shape).__name__}")
+    for n in sizes:
+        if not isinstance(n, int):
+            raise TypeError(f"expected 'shape' sequence to only contain ints, but got {type(n)}")
     if any(n < 0 for n in sizes):
         raise ValueError(f"'shape' cannot have negative values, but got {tuple(sizes)}")
     out: list[Tensor] = []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd.state import NO_GRAD, mode_bits, state
+from ..autograd.state import FORWARD_AD, NO_GRAD, mode_bits, state
 from ..backends.cpu.table import KERNELS
 from ..shapes import broadcast_shapes
 from ..tensor import Tensor
@@ -16,8 +17,27 @@ def linalg(function: Callable | None = None, **options: Any) -> Any:
     """Exports a function for flambeau.linalg alone."""
     options = {"method": False, "toplevel": False, **options}
     if function is None:
-        return lambda f: public(f, **options)
-    return public(function, **options)
+        return lambda f: public(other_names(f), **options)
+    return public(other_names(function), **options)
+
+
+_OTHER_NAMES = {"axis": "dim", "keepdims": "keepdim", "axes": "dim"}
+
+
+def other_names(function: Callable) -> Callable:
+    """Accepts PyTorch's second names: `input`, `A` or `x` for the first argument, and NumPy's `axis`, `keepdims`."""
+    code = function.__code__
+    taken = set(code.co_varnames[:code.co_argcount + code.co_kwonlyargcount])
+    names = {old: new for old, new in _OTHER_NAMES.items() if new in taken and old not in taken}
+    names.update({old: code.co_varnames[0] for old in ("input", "A", "x", "a", "self") if old not in taken})
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            kwargs = {names.get(k, k): v for k, v in kwargs.items()}
+        return function(*args, **kwargs)
+
+    return call
 
 
 def check_matrix(t: Any, function: str, name: str = "A") -> None:
@@ -31,7 +51,8 @@ def check_matrix(t: Any, function: str, name: str = "A") -> None:
 # Functions for which PyTorch finds out only at the kernel that a dtype has none (a NotImplementedError, with its name).
 _KERNEL_NAMES = {"linalg.det": "lu_cpu", "linalg.slogdet": "lu_cpu", "linalg.cholesky": "cholesky_cpu",
                  "cholesky": "cholesky_cpu", "linalg.qr": "geqrf_cpu", "linalg.svd": "linalg_svd_cpu",
-                 "linalg.eigh": "linalg_eigh_cpu", "linalg.eigvalsh": "linalg_eigh_cpu", "linalg.eig": "linalg_eig_out_cpu",
+                 "linalg.eigh": "linalg_eigh_cpu", "linalg.eigvalsh": "linalg_eigh_cpu",
+                 "linalg.eig": "linalg_eig_out_cpu",
                  "linalg.eigvals": "linalg_eig_out_cpu", "linalg.lu": "lu_cpu", "linalg.lu_factor": "lu_cpu",
                  "torch.linalg.ldl_factor_ex": "ldl_factor_kernel_cpu", "torch.geqrf": "geqrf_cpu",
                  "linalg.cond": "linalg_svd_cpu", "linalg.matrix_rank": "linalg_svd_cpu",
@@ -46,7 +67,7 @@ def check_floating(t: Tensor, function: str, low_precision: bool = False) -> Non
     if char in "fdFD":
         return
     known = _KERNEL_NAMES.get(function)
-    if known and (d.is_floating_point and not low_precision or function in _ONLY_AT_KERNEL):
+    if known and ((d.is_floating_point and not low_precision) or function in _ONLY_AT_KERNEL):
         raise NotImplementedError(f"\"{known}\" not implemented for '{_type_word(d)}'")
     if not (d.is_floating_point or d.is_complex):
         raise RuntimeError(f"{function}: Expected a floating point or complex tensor as input. Got {_type_word(d)}")
@@ -59,13 +80,14 @@ def check_square(t: Any, function: str, name: str = "A") -> None:
     check_floating(t, function)
     rows, cols = t._array.shape[-2:]
     if rows != cols:
-        raise RuntimeError(f"{function}: {name} must be batches of square matrices, but they are {rows} by {cols} matrices")
+        raise RuntimeError(f"{function}: {name} must be batches of square matrices, but they are {rows} by {cols} "
+                           "matrices")
 
 
 def check_same(a: Tensor, b: Tensor, function: str) -> None:
     if a._array.dtype != b._array.dtype:
-        raise RuntimeError(f"{function}: Expected A and B to have the same dtype, but found A of type {_type_word(a.dtype)} "
-                           f"and B of type {_type_word(b.dtype)} instead")
+        raise RuntimeError(f"{function}: Expected A and B to have the same dtype, but found A of type "
+                           f"{_type_word(a.dtype)} and B of type {_type_word(b.dtype)} instead")
 
 
 def check_info(info: Tensor, name: str) -> None:
@@ -76,6 +98,8 @@ def check_info(info: Tensor, name: str) -> None:
 
 def recording(*tensors: Tensor) -> bool:
     """Whether an operation on these tensors will be recorded."""
+    if state.mode & FORWARD_AD and any(t._tangent is not None for t in tensors):
+        return True
     return not state.mode & NO_GRAD and any(t.requires_grad for t in tensors)
 
 
@@ -111,3 +135,11 @@ def replay(function: Callable[..., Tensor], inputs: tuple[Tensor, ...], grads: A
             return [t * 0 for t in inputs]
         return list(autograd_grad([o for o, _ in pairs], leaves, [g for _, g in pairs], create_graph=again,
                                   allow_unused=True))
+
+
+def name_outputs(row: Any, names: str) -> None:
+    """Lets a node show its saved outputs under PyTorch's names (`_saved_Q`), besides `_saved_result0`..."""
+    for nr, name in enumerate(names.split()):
+        slot = f"result{nr}" if f"result{nr}" in row.slots else "result"
+        if slot in row.slots:
+            setattr(row.node, f"_saved_{name}", property(lambda self, slot=slot: self._slot_value(slot)))

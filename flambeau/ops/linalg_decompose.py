@@ -8,8 +8,18 @@ from .. import return_types
 from ..autograd.state import NO_GRAD, mode_bits
 from ..dtypes import finfo
 from ..tensor import Tensor
-from .linalg_common import (check_floating, check_matrix, check_same, check_square, diagonal, embed, linalg, recording,
-                            replay)
+from .linalg_common import (
+    check_floating,
+    check_matrix,
+    check_same,
+    check_square,
+    diagonal,
+    embed,
+    linalg,
+    name_outputs,
+    recording,
+    replay,
+)
 from .linalg_solve import _padded, _solve_triangular, _vector_rhs, inv, solve
 from .matmul import adjoint, matmul
 from .pointwise import conj
@@ -115,9 +125,9 @@ def _apply_replay(a: Tensor, tau: Tensor, c: Tensor, left: bool, transpose: bool
     return _reflectors(a, tau, c, count if transpose else count[::-1], transpose)
 
 
-_householder = Row("linalg_householder_product", "input tau", backward=dict(
-    input=lambda grad, input, tau: replay(lambda a: _product_replay(a, tau), (input,), [grad])[0],
-    tau=lambda grad, input, tau: replay(lambda t: _product_replay(input, t), (tau,), [grad])[0]))
+_householder = Row("linalg_householder_product", "self tau", backward=dict(
+    self=lambda grad, self, tau: replay(lambda a: _product_replay(a, tau), (self,), [grad])[0],
+    tau=lambda grad, self, tau: replay(lambda t: _product_replay(self, t), (tau,), [grad])[0]))
 _ormqr = Row("ormqr", "self input2 input3 left transpose", backward=dict(
     self=lambda grad, self, input2, input3, left, transpose: replay(
         lambda a: _apply_replay(a, input2, input3, left, transpose), (self,), [grad])[0],
@@ -221,13 +231,14 @@ def _check_gauge(phase: Tensor, function: str, what: str) -> None:
     with mode_bits(set=NO_GRAD):
         imag = phase.imag
         if bool((imag.abs() > 1e-2).any()):
-            raise RuntimeError(f"{function}: The singular vectors or eigenvectors in the complex case are specified up to "
-                               f"multiplication by a phase ({what}). The specified loss function depends on this quantity, so "
-                               "it is ill-defined.")
+            raise RuntimeError(f"{function}: The singular vectors or eigenvectors in the complex case are specified up "
+                               f"to multiplication by a phase ({what}). The specified loss function depends on this "
+                               "quantity, so it is ill-defined.")
 
 
 _svd = Row("linalg_svd", "A full_matrices", backward=dict(
-    A=lambda grads, result0, result1, result2, full_matrices: _svd_grad(grads, result0, result1, result2, full_matrices)))
+    A=lambda grads, result0, result1, result2, full_matrices: _svd_grad(grads, result0, result1, result2,
+                                                                        full_matrices)))
 _svdvals = Row("_linalg_svdvals", "A", kernel="linalg_svdvals")
 
 
@@ -242,8 +253,8 @@ def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = No
 
 def _no_driver(driver: Any, function: str) -> None:
     if driver is not None:
-        raise RuntimeError(f"torch.{function}: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER "
-                           "backend.")
+        raise RuntimeError(f"torch.{function}: keyword argument `driver=` is only supported on CUDA inputs with "
+                           "cuSOLVER backend.")
 
 
 @linalg(name="linalg_svdvals")
@@ -566,3 +577,8 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
 def lobpcg(*args: Any, **kwargs: Any) -> Any:
     raise NotImplementedError("lobpcg (a few eigenvalues of a large matrix by iteration) is not part of flambeau; use "
                               "linalg.eigh, which computes all of them")
+
+
+for _row, _names in ((_qr, "Q R"), (_svd, "U S Vh"), (_eigh, "eigenvalues eigenvectors"),
+                     (_eig, "eigenvalues eigenvectors")):
+    name_outputs(_row, _names)

@@ -8,7 +8,8 @@ from ..shapes import wrap_dim
 from ..tensor import Tensor
 from .linalg_common import check_floating, check_matrix, linalg
 from .linalg_decompose import svdvals
-from .norms import vector_norm
+from .table import public
+from .vector_norms import vector_norm
 
 _INF = float("inf")
 
@@ -19,7 +20,8 @@ def _largest(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
 
 
 @linalg(name="linalg_matrix_norm")
-def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *,
+                dtype: Any = None) -> Tensor:
     """The norm of matrices: 'fro', 'nuc', inf, -inf, 1, -1, 2 or -2."""
     if not isinstance(ord, (str, int, float)):
         raise TypeError(f"linalg.matrix_norm(): argument 'ord' must be a number or str, not {type(ord).__name__}")
@@ -27,7 +29,8 @@ def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool 
     check_floating(A, "linalg.matrix_norm", low_precision=ord not in ("nuc", 2, -2))
     dims = [wrap_dim(d, A._array.ndim) for d in ((dim,) if isinstance(dim, int) else dim)]
     if len(dims) != 2:
-        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {list(dim) if not isinstance(dim, int) else dim}")
+        raise RuntimeError("linalg.matrix_norm: dim must be a 2-tuple. Got "
+                           f"{list(dim) if not isinstance(dim, int) else dim}")
     if dims[0] == dims[1]:
         raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got ({dim[0]}, {dim[1]})")
     if isinstance(ord, str):
@@ -77,3 +80,15 @@ def norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, 
             raise RuntimeError(f"linalg.norm: order {ord!r} can only be used with a matrix (two dims)")
         return matrix_norm(A, ord, dim, keepdim, dtype=dtype)
     return vector_norm(A, ord, dim, keepdim, dtype=dtype)
+
+
+@public(method=False)
+def frobenius_norm(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The root of the sum of squares over one or two dims."""
+    return vector_norm(input, 2, dim or None, keepdim)
+
+
+@public(method=False)
+def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
+    """The sum of the singular values."""
+    return matrix_norm(input, "nuc", dim, keepdim)

@@ -1,12 +1,12 @@
 """Products over chosen dimensions: einsum, tensordot, kron, cross, chains of matrices, distances between rows.
 
-`einsum` contracts its operands two at a time, from left to right (or by the order given as `path`): what only one of the
-two has and nobody needs later is summed first, then one bmm does the pair. So its gradient is that of permute, reshape and
-bmm.
+`einsum` contracts its operands two at a time, from left to right: what only one of the two has and nobody needs later
+is summed first, then one bmm does the pair. So its gradient is that of permute, reshape and bmm.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..shapes import broadcast_shapes, numel, wrap_dim, wrap_dims
 from ..tensor import Tensor
 from .matmul import bmm, check_tensor, matmul, mm, promote, swapped
 from .pointwise import conj
-from .table import FUNCTIONS, Row, export, public
+from .table import Row, public
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -24,14 +24,14 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 def einsum(*args: Any) -> Tensor:
     """Sums of products by Einstein's convention: einsum("ij,jk->ik", a, b), or einsum(a, [0, 1], b, [1, 2], [0, 2])."""
     equation, operands = _einsum_arguments(args)
-    terms, output = _parse(equation, operands)
+    terms, output = _parse(equation, tuple([t._array.ndim for t in operands]))
     sizes: dict[Any, int] = {}
     for number, (labels, t) in enumerate(zip(terms, operands)):
         for label, n in zip(labels, t._array.shape):
             known = sizes.get(label, 1)
             if n != known and n != 1 and known != 1:
-                raise RuntimeError(f"einsum(): subscript {label} has size {n} for operand {number} which does not broadcast "
-                                   f"with previously seen size {known}")
+                raise RuntimeError(f"einsum(): subscript {label} has size {n} for operand {number} which does not "
+                                   f"broadcast with previously seen size {known}")
             sizes[label] = n if known == 1 else known
     done = [_diagonals(t, labels) for t, labels in zip(operands, terms)]
     while len(done) > 1:
@@ -50,8 +50,8 @@ def einsum(*args: Any) -> Tensor:
 
 def _einsum_arguments(args: tuple[Any, ...]) -> tuple[str, list[Tensor]]:
     if not args:
-        raise ValueError("einsum(): must specify the equation string and at least one operand, or at least one operand and "
-                         "its subscripts list")
+        raise ValueError("einsum(): must specify the equation string and at least one operand, or at least one operand "
+                         "and its subscripts list")
     if isinstance(args[0], Tensor):
         equation, operands = _from_sublists(args)
     else:
@@ -85,22 +85,23 @@ def _from_sublists(args: tuple[Any, ...]) -> tuple[str, list[Tensor]]:
     return ",".join(text(s) for s in pairs[1::2]) + output, list(pairs[::2])
 
 
-def _parse(equation: str, operands: list[Tensor]) -> tuple[list[list[Any]], list[Any]]:
+@functools.lru_cache(512)
+def _parse(equation: str, ndims: tuple[int, ...]) -> tuple[list[list[Any]], list[Any]]:
     """The labels of each operand and of the result; the dimensions of `...` are numbered from the last one, -1."""
     equation = equation.replace(" ", "")
     left, arrow, right = equation.partition("->")
     parts = left.split(",")
-    if len(parts) != len(operands):
-        more = "more" if len(parts) < len(operands) else "fewer"
-        raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation ({len(operands)} "
+    if len(parts) != len(ndims):
+        more = "more" if len(parts) < len(ndims) else "fewer"
+        raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation ({len(ndims)} "
                            f"operands, {len(parts)} terms)")
     terms, width = [], 0
-    for i, (part, t) in enumerate(zip(parts, operands)):
+    for i, (part, ndim) in enumerate(zip(parts, ndims)):
         labels, dots = _labels(part, f"operand {i}")
-        extra = t._array.ndim - len(labels)
-        if extra < 0 or extra and dots is None:
-            raise RuntimeError(f"einsum(): the number of subscripts in the equation ({len(labels)}) does not match the number "
-                               f"of dimensions ({t._array.ndim}) for operand {i}" + ("" if dots is None else
+        extra = ndim - len(labels)
+        if extra < 0 or (extra and dots is None):
+            raise RuntimeError(f"einsum(): the number of subscripts in the equation ({len(labels)}) does not match the "
+                               f"number of dimensions ({ndim}) for operand {i}" + ("" if dots is None else
                                                                                    " and its ellipsis"))
         if dots is not None:
             labels[dots:dots] = range(-extra, 0)
@@ -114,7 +115,8 @@ def _parse(equation: str, operands: list[Tensor]) -> tuple[list[list[Any]], list
         known = {x for labels in terms for x in labels}
         for x in output:
             if x not in known:
-                raise RuntimeError(f"einsum(): output subscript {x} does not appear in the equation for any input operand")
+                raise RuntimeError(f"einsum(): output subscript {x} does not appear in the equation for any input "
+                                   "operand")
             if output.count(x) > 1:
                 raise RuntimeError(f"einsum(): output subscript {x} appears more than once in the output")
     else:
@@ -129,7 +131,8 @@ def _labels(part: str, where: str) -> tuple[list[Any], int | None]:
     for c in head + tail:
         if c not in _LETTERS:
             if c == ".":
-                raise RuntimeError(f"einsum(): found '.' for {where} that is not part of any ellipsis, or a second ellipsis")
+                raise RuntimeError(f"einsum(): found '.' for {where} that is not part of any ellipsis, or a second "
+                                   "ellipsis")
             raise RuntimeError(f"einsum(): invalid subscript given at {where}: {c!r}; subscripts must be in [a-zA-Z]")
     return list(head + tail), len(head) if dots else None
 
@@ -160,7 +163,7 @@ def _sum_labels(t: Tensor, labels: list[Any], gone: list[Any]) -> tuple[Tensor, 
 
 
 def _contract_pair(a: Tensor, la: list[Any], b: Tensor, lb: list[Any], later: set[Any], sizes: dict[Any, int]):
-    """One operand of two: sums what is not needed later. Broadcast dimensions (of length 1) leave the shorter operand."""
+    """One operand of two: sums what is not needed later. Broadcast dimensions (of length 1) leave their operand."""
     a, la = _drop_broadcast(a, la, b, lb)
     b, lb = _drop_broadcast(b, lb, a, la)
     a, la = _sum_labels(a, la, [x for x in la if x not in later and x not in lb])
@@ -173,7 +176,8 @@ def _contract_pair(a: Tensor, la: list[Any], b: Tensor, lb: list[Any], later: se
     labels = batch + left + right
     if not inner and not (left and right and batch):
         a = _arrange(a, la, batch + left).reshape([size_a[x] for x in batch + left] + [1] * len(right))
-        b = _arrange(b, lb, batch + right).reshape([size_b[x] for x in batch] + [1] * len(left) + [size_b[x] for x in right])
+        spread = [size_b[x] for x in batch] + [1] * len(left) + [size_b[x] for x in right]
+        b = _arrange(b, lb, batch + right).reshape(spread)
         return a * b, labels
     count = numel(tuple(size_a[x] for x in batch))
     rows, cols = numel(tuple(size_a[x] for x in left)), numel(tuple(size_b[x] for x in right))
@@ -182,10 +186,14 @@ def _contract_pair(a: Tensor, la: list[Any], b: Tensor, lb: list[Any], later: se
     y = _arrange(b, lb, batch + inner + right)
     shape = [size_a[k] for k in batch + left] + [size_b[k] for k in right]
     if not batch:
-        made = matmul(x.reshape(rows, depth), y.reshape(depth, cols))
+        made = matmul(_shaped(x, (rows, depth)), _shaped(y, (depth, cols)))
     else:
-        made = bmm(x.reshape(count, rows, depth), y.reshape(count, depth, cols))
-    return made.view(shape), labels
+        made = bmm(_shaped(x, (count, rows, depth)), _shaped(y, (count, depth, cols)))
+    return _shaped(made, tuple(shape)), labels
+
+
+def _shaped(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return t if t._array.shape == shape else t.reshape(shape)
 
 
 def _drop_broadcast(a: Tensor, la: list[Any], b: Tensor, lb: list[Any]) -> tuple[Tensor, list[Any]]:
@@ -216,8 +224,8 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
             elif y[q] == 1:
                 a = a.sum(p, keepdim=True, dtype=a.dtype)
             else:
-                raise RuntimeError(f"contracted dimensions need to match, but first has size {x[p]} in dim {p} and second "
-                                   f"has size {y[q]} in dim {q}")
+                raise RuntimeError(f"contracted dimensions need to match, but first has size {x[p]} in dim {p} and "
+                                   f"second has size {y[q]} in dim {q}")
     x, y = a._array.shape, b._array.shape
     free_a = [i for i in range(len(x)) if i not in dims_a]
     free_b = [i for i in range(len(y)) if i not in dims_b]
@@ -332,8 +340,8 @@ def multi_dot(tensors: Any) -> Tensor:
         if t._array.ndim != 2:
             raise RuntimeError(f"multi_dot(): tensor {i} must be 2D but got {t._array.ndim}D")
         if t._array.dtype != chain[0]._array.dtype:
-            raise RuntimeError(f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {chain[0].dtype} and "
-                               f"tensor {i} {t.dtype}")
+            raise RuntimeError(f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {chain[0].dtype} "
+                               f"and tensor {i} {t.dtype}")
     for i in range(len(chain) - 1):
         x, y = chain[i]._array.shape, chain[i + 1]._array.shape
         if x[1] != y[0]:
@@ -411,8 +419,8 @@ def square(t: Tensor, function: str, name: str = "A") -> None:
     if len(shape) < 2:
         raise RuntimeError(f"{function}: The input tensor {name} must have at least 2 dimensions.")
     if shape[-1] != shape[-2]:
-        raise RuntimeError(f"{function}: {name} must be batches of square matrices, but they are {shape[-2]} by {shape[-1]} "
-                           "matrices")
+        raise RuntimeError(f"{function}: {name} must be batches of square matrices, but they are {shape[-2]} by "
+                           f"{shape[-1]} matrices")
 
 
 # ---------------------------------------------------------------------------------------------------- cdist
@@ -474,8 +482,5 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0,
         raise RuntimeError(f"cdist: expected X1 and X2 to have the same dtype, but found {x1.dtype} and {x2.dtype}")
     batch = broadcast_shapes(a[:-2], b[:-2])
     x1, x2 = (t if t._array.shape[:-2] == batch else t.expand(*batch, *t._array.shape[-2:]) for t in (x1, x2))
-    by_product = p == 2 and (mode == 1 or mode == 0 and (a[-2] > 25 or b[-2] > 25))
+    by_product = p == 2 and (mode == 1 or (mode == 0 and (a[-2] > 25 or b[-2] > 25)))
     return (_euclidean if by_product else _cdist)(x1, x2, float(p), mode)
-
-
-export("ger", FUNCTIONS["outer"])

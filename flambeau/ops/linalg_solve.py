@@ -8,12 +8,22 @@ from .. import return_types
 from ..autograd.state import NO_GRAD, state
 from ..dtypes import finfo
 from ..tensor import Tensor
-from .linalg_common import (batch_of, check_floating, check_info, check_matrix, check_same, check_square, diagonal, embed,
-                            linalg)
+from .linalg_common import (
+    batch_of,
+    check_floating,
+    check_info,
+    check_matrix,
+    check_same,
+    check_square,
+    diagonal,
+    embed,
+    linalg,
+    name_outputs,
+    recording,
+)
 from .matmul import adjoint, matmul, promote, swapped
 from .pointwise import conj
 from .table import FUNCTIONS, Row, export, public
-
 
 # ------------------------------------------------------------------------------------------------------- inverse
 _inv_ex = Row("linalg_inv_ex", "A", constant=(1,), backward=dict(
@@ -46,43 +56,46 @@ def inverse(input: Tensor) -> Tensor:
 
 
 # -------------------------------------------------------------------------------------------------- determinants
-def _diagonal_system(A: Tensor, values: Tensor, lu: Tensor, pivots: Tensor, perturb: bool) -> Tensor:
-    """X of A^H X = values * I. det is smooth, so a singular A may be moved a little; see PyTorch's own derivation."""
+def _det_grad(grad: Tensor, A: Tensor, value: Tensor, lu: Tensor, pivots: Tensor) -> Tensor:
+    """X of A^H X = grad * conj(det) * I, by the very factors that gave det: near a singular matrix their errors cancel.
+
+    det is smooth, so a zero pivot may be moved a little, as PyTorch does.
+    """
+    values = grad * conj(value)
     right = embed(values.unsqueeze(-1).expand(*values.shape, A._array.shape[-1]))
     zero = diagonal(lu) == 0
-    shift = zero.to(A.dtype) * finfo(A.dtype).eps if perturb else None
+    shift = embed(zero.to(A.dtype) * finfo(A.dtype).eps)
     if state.mode & NO_GRAD:
-        if shift is not None:
-            lu = lu + embed(shift)
         # A real matrix was factored transposed (see the kernel).
-        return linalg_lu_solve(lu, pivots, right, adjoint=A.is_complex())
-    if shift is not None and bool(zero.any()):
-        A = A + embed(shift)
-    return solve(adjoint(A), right)
+        return linalg_lu_solve(lu + shift, pivots, right, adjoint=A.is_complex())
+    return solve(adjoint(A + shift if bool(zero.any()) else A), right)
 
 
 _det = Row("linalg_det", "A", kernel="linalg_det_lu", constant=(1, 2), backward=dict(
-    A=lambda grad, A, result0, result1, result2: _diagonal_system(A, grad * conj(result0), result1, result2, True)))
-_slogdet = Row("linalg_slogdet", "A", kernel="linalg_slogdet_lu", constant=(2, 3), backward=dict(
-    A=lambda grads, A, result0, result2, result3: _slogdet_grad(grads, A, result0, result2, result3)))
+    A=lambda grad, A, result0, result1, result2: _det_grad(grad, A, result0, result1, result2)))
+_det_alone = Row("_linalg_det_alone", "A", kernel="linalg_det_lapack")
+_slogdet = Row("linalg_slogdet", "A", kernel="linalg_slogdet_lapack", backward=dict(
+    A=lambda grads, A, result0: _slogdet_grad(grads, A, result0)))
+_BY_FACTORS = 8  # matrices up to this size give their determinant by our own LU, exact for small integers
 
 
-def _slogdet_grad(grads: list[Any], A: Tensor, sign: Tensor, lu: Tensor, pivots: Tensor) -> Tensor | None:
-    grad_sign, grad_log = grads[0], grads[1]
-    if not A.is_complex():
-        return None if grad_log is None else _diagonal_system(A, grad_log, lu, pivots, False)
-    values = 0 if grad_log is None else grad_log
-    if grad_sign is not None:
-        values = values - (grad_sign.conj() * sign).imag * 1j
-    if not isinstance(values, Tensor):
+def _slogdet_grad(grads: list[Any], A: Tensor, sign: Tensor) -> Tensor | None:
+    """The sign of a complex determinant turns with the imaginary part of tr(A^-1 dA); a real one stays."""
+    grad_sign, values = grads
+    if grad_sign is not None and A.is_complex():
+        turned = (grad_sign.conj() * sign).imag * -1j
+        values = turned if values is None else values + turned
+    if values is None:
         return None
-    return _diagonal_system(A, values.to(A.dtype), lu, pivots, False)
+    return values.unsqueeze(-1).unsqueeze(-1) * adjoint(_inv_ex(A)[0])
 
 
 @linalg(name="linalg_det")
 def linalg_det(A: Tensor) -> Tensor:
     """The determinant."""
     check_square(A, "linalg.det")
+    if A._array.shape[-1] > _BY_FACTORS and not recording(A):
+        return _det_alone(A)
     return _det(A)[0]
 
 
@@ -90,7 +103,7 @@ def linalg_det(A: Tensor) -> Tensor:
 def linalg_slogdet(A: Tensor) -> Any:
     """(sign, log of the absolute value) of the determinant."""
     check_square(A, "linalg.slogdet")
-    return return_types.linalg_slogdet(*_slogdet(A)[:2])
+    return return_types.linalg_slogdet(*_slogdet(A))
 
 
 @public(out=False)
@@ -103,14 +116,14 @@ def det(input: Tensor) -> Tensor:
 def slogdet(input: Tensor) -> Any:
     """(sign, log of the absolute value) of the determinant."""
     check_square(input, "linalg.slogdet")
-    return return_types.slogdet(*_slogdet(input)[:2])
+    return return_types.slogdet(*_slogdet(input))
 
 
 @public(out=False)
 def logdet(input: Tensor) -> Tensor:
     """The logarithm of the determinant; nan where that is negative."""
     check_square(input, "linalg.det")
-    sign, log = _slogdet(input)[:2]
+    sign, log = _slogdet(input)
     if input.is_complex():
         return sign.log() + log
     return FUNCTIONS["where"](sign == -1, float("nan"), log)
@@ -119,30 +132,25 @@ def logdet(input: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------------------------- systems
 def _vector_rhs(A: Tensor, B: Tensor) -> bool:
     a, b = A._array.shape, B._array.shape
-    return len(b) == 1 or len(a) - 1 == len(b) and b == a[:-1]
+    return len(b) == 1 or (len(a) - 1 == len(b) and b == a[:-1])
 
 
-def _solve_rhs_grad(grad: Tensor, A: Tensor, lu: Tensor, pivots: Tensor, left: bool, vector: bool) -> Tensor:
-    if state.mode & NO_GRAD:
-        g = linalg_lu_solve(lu, pivots, grad.unsqueeze(-1) if vector else grad, left=left, adjoint=True)
-        return g.squeeze(-1) if vector else g
-    if vector:
-        return solve(adjoint(A), grad.unsqueeze(-1)).squeeze(-1)
-    return solve(adjoint(A), grad, left=left)
+def _solve_rhs_grad(grad: Tensor, A: Tensor, left: bool, vector: bool) -> Tensor:
+    return _solve_ex(adjoint(A), grad, left, vector)[0]
 
 
-def _solve_matrix_grad(grad: Tensor, A: Tensor, x: Tensor, lu: Tensor, pivots: Tensor, left: bool, vector: bool) -> Tensor:
-    g = _solve_rhs_grad(grad, A, lu, pivots, left, vector)
+def _solve_matrix_grad(grad: Tensor, A: Tensor, x: Tensor, left: bool, vector: bool) -> Tensor:
+    g = _solve_rhs_grad(grad, A, left, vector)
     if vector:
         return -(g.unsqueeze(-1) * conj(x).unsqueeze(-2))
     return -(matmul(g, adjoint(x)) if left else matmul(adjoint(x), g))
 
 
-_solve_ex = Row("_linalg_solve_ex", "A B left vector", kernel="linalg_solve_ex", constant=(1, 2, 3),
+# The factors are not kept for the backward pass: LAPACK factors again faster than our own substitution would use them.
+_solve_ex = Row("_linalg_solve_ex", "A B left vector", kernel="linalg_solve_lapack", constant=(1,),
                 node="LinalgSolveExBackward0", backward=dict(
-    A=lambda grad, A, result0, result1, result2, left, vector: _solve_matrix_grad(
-        grad, A, result0, result1, result2, left, vector),
-    B=lambda grad, A, result1, result2, left, vector: _solve_rhs_grad(grad, A, result1, result2, left, vector)))
+    A=lambda grad, A, result0, left, vector: _solve_matrix_grad(grad, A, result0, left, vector),
+    B=lambda grad, A, left, vector: _solve_rhs_grad(grad, A, left, vector)))
 
 
 def _solve(A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, ...]:
@@ -150,15 +158,16 @@ def _solve(A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, ...]:
     check_same(A, B, "linalg.solve")
     vector = _vector_rhs(A, B)
     if vector and not left:
-        raise RuntimeError("linalg.solve: Vector broadcasting of the left hand side is not supported for left=False. In this "
-                           "case linalg.solve is equivalent to B / A.squeeze(-1)")
+        raise RuntimeError("linalg.solve: Vector broadcasting of the left hand side is not supported for left=False. "
+                           "In this case linalg.solve is equivalent to B / A.squeeze(-1)")
     n = A._array.shape[-1]
     if not vector:
         if B._array.ndim < 2:
             raise RuntimeError("linalg.solve: The input tensor B must have at least 2 dimensions.")
         if B._array.shape[-2 if left else -1] != n:
             raise RuntimeError("linalg.solve: Incompatible shapes of A and B for the equation "
-                               f"{'AX = B' if left else 'XA = B'} ({n}x{n} and {B._array.shape[-2]}x{B._array.shape[-1]})")
+                               f"{'AX = B' if left else 'XA = B'} ({n}x{n} and "
+                               f"{B._array.shape[-2]}x{B._array.shape[-1]})")
     elif B._array.shape[-1] != n:
         raise RuntimeError(f"linalg.solve: Incompatible shapes of A and B for the equation AX = B ({n}x{n} and "
                            f"{B._array.shape[-1]})")
@@ -168,7 +177,7 @@ def _solve(A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, ...]:
 @linalg(name="linalg_solve")
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """X with A X = B (or X A = B)."""
-    x, _, _, info = _solve(A, B, left)
+    x, info = _solve(A, B, left)
     check_info(info, "torch.linalg.solve")
     return x
 
@@ -176,7 +185,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 @linalg(name="linalg_solve_ex")
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """solve, reporting singular matrices in `info`."""
-    x, _, _, info = _solve(A, B, left)
+    x, info = _solve(A, B, left)
     if check_errors:
         check_info(info, "torch.linalg.solve_ex")
     return return_types.linalg_solve_ex(x, info)
@@ -195,7 +204,8 @@ def _triangular_matrix_grad(grad, A, x, upper, left, unit):
 _solve_triangular = Row("linalg_solve_triangular", "self B upper left unitriangular", backward=dict(
     self=lambda grad, self, result, upper, left, unitriangular: _triangular_matrix_grad(
         grad, self, result, upper, left, unitriangular),
-    B=lambda grad, self, upper, left, unitriangular: _solve_triangular(adjoint(self), grad, not upper, left, unitriangular)))
+    B=lambda grad, self, upper, left, unitriangular: _solve_triangular(adjoint(self), grad, not upper, left,
+                                                                       unitriangular)))
 
 
 @linalg(name="linalg_solve_triangular")
@@ -313,7 +323,8 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 
 
 # ------------------------------------------------------------------------------------------------------------- LU
-def _plu_grad(grad_l: Tensor | None, grad_u: Tensor | None, permutation: Tensor, low: Tensor, up: Tensor) -> Tensor | None:
+def _plu_grad(grad_l: Tensor | None, grad_u: Tensor | None, permutation: Tensor, low: Tensor,
+              up: Tensor) -> Tensor | None:
     """The gradient of A = P L U for square, wide and tall matrices.
 
     Wide: U = [U1 U2]; tall: L = [L1; L2]. The square part moves as phi says, the rest follows it.
@@ -423,7 +434,8 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
     """(P, L, U) of lu_factor's result."""
     check_matrix(LU_data, "torch.lu_unpack", "LU_data")
     if LU_pivots.dtype.name != "int32" and unpack_pivots:
-        raise RuntimeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype. Note: this "
+        raise RuntimeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype. "
+                           "Note: this "
                            f"function is intended to be used with the output produced by torch.linalg.lu_factor; got "
                            f"{LU_pivots.dtype}")
     return return_types.lu_unpack(*_lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots))
@@ -459,8 +471,8 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
         raise RuntimeError("linalg.lu_solve: Incompatible shapes of A and B for the equation "
                            f"{'AX = B' if left else 'XA = B'} ({n}x{n} and {rows}x{cols})")
     if pivots._array.shape != LU._array.shape[:-1]:
-        raise RuntimeError(f"linalg.lu_solve: Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots with shape "
-                           f"{list(pivots.shape)}")
+        raise RuntimeError("linalg.lu_solve: Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots "
+                           f"with shape {list(pivots.shape)}")
     return _lu_solve(LU, pivots, B, bool(left), bool(adjoint))
 
 
@@ -507,4 +519,9 @@ def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False)
     return _ldl_solve(LD, pivots, B, hermitian)
 
 
-export("_lu_with_info", lambda A, pivot=True, check_errors=True: lu_factor_ex(A, pivot=pivot, check_errors=check_errors))
+export("_lu_with_info", lambda A, pivot=True, check_errors=True: lu_factor_ex(A, pivot=pivot,
+                                                                              check_errors=check_errors))
+
+for _row, _names in ((_inv_ex, "inverse"), (_det, "result LU pivots"), (_slogdet, "signdet"),
+                     (_solve_ex, "result"), (_cholesky_ex, "L"), (_lu_factor, "LU pivots"), (_lu, "P L U")):
+    name_outputs(_row, _names)

@@ -15,7 +15,7 @@ from ..shapes import broadcast_shapes, numel
 from ..tensor import Tensor, wrap
 from .elementwise import promoted
 from .pointwise import conj
-from .table import ROWS, Row, alias_of, export, public, store, write_out
+from .table import FUNCTIONS, ROWS, Row, alias_of, export, public, store, write_out
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -58,7 +58,8 @@ def _right_grad(grad: Tensor, left: Tensor, strides: Any) -> Tensor:
 
 
 _C_NAMES = {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16",
-            "complex64": "c10::complex<float>", "complex128": "c10::complex<double>", "int64": "long int", "int32": "int",
+            "complex64": "c10::complex<float>", "complex128": "c10::complex<double>", "int64": "long int",
+            "int32": "int",
             "int16": "short int", "int8": "signed char", "uint8": "unsigned char", "bool": "bool"}
 _WORDS = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long",
           "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
@@ -68,7 +69,8 @@ _WORDS = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16"
 def check_tensor(function: str, **tensors: Any) -> None:
     for position, (name, t) in enumerate(tensors.items(), 1):
         if not isinstance(t, Tensor):
-            raise TypeError(f"{function}(): argument '{name}' (position {position}) must be Tensor, not {type(t).__name__}")
+            raise TypeError(f"{function}(): argument '{name}' (position {position}) must be Tensor, not "
+                            f"{type(t).__name__}")
 
 
 def promote(*tensors: Tensor) -> list[Tensor]:
@@ -140,6 +142,9 @@ _addbmm = Row("addbmm", "self batch1 batch2 beta alpha", backward=dict(
 _unsafe_view = ROWS.get("_unsafe_view") or Row(
     "_unsafe_view", "self size", kernel="unsafe_view", node="UnsafeViewBackward0", backward=dict(
         self=lambda grad, self_shape: grad.reshape(self_shape)))
+# PyTorch squeezes the row of a vector-matrix product in place, which has a node of its own.
+_squeezed = Row("_squeeze_row", "self size", kernel="unsafe_view", node="SqueezeBackward4", backward=dict(
+    self=lambda grad: grad.unsqueeze(0)))
 _mm_node = _mm.node
 
 
@@ -158,9 +163,11 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
             return value
     check_tensor("mm", input=input, mat2=mat2)
     if input._array.ndim != 2:
-        raise RuntimeError(f"mm: self must be a matrix, but got a {input._array.ndim}-D tensor of shape {list(input.shape)}")
+        raise RuntimeError(f"mm: self must be a matrix, but got a {input._array.ndim}-D tensor of shape "
+                           f"{list(input.shape)}")
     if mat2._array.ndim != 2:
-        raise RuntimeError(f"mm: mat2 must be a matrix, but got a {mat2._array.ndim}-D tensor of shape {list(mat2.shape)}")
+        raise RuntimeError(f"mm: mat2 must be a matrix, but got a {mat2._array.ndim}-D tensor of shape "
+                           f"{list(mat2.shape)}")
     _check_product(input, mat2, "mm")
     result = _mm(input, mat2)
     return result if out is None else write_out("mm", out, result, (input, mat2), {})
@@ -176,7 +183,8 @@ def _check_product(a: Tensor, b: Tensor, function: str) -> None:
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Matrix product by the arguments' dimensions: dot, mv, mm, or a batch of products with broadcast batch dims.
 
-    The first lines are the cost of a small product: two plain matrices go straight to BLAS, and recording writes six fields.
+    The first lines are the cost of a small product: two plain matrices go straight to BLAS, and recording writes six
+    fields.
     """
     mode = state.mode
     if mode < 2 and out is None:
@@ -185,20 +193,22 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
             x = input._array
             y = other._array
             native = x.dtype
-            if x.ndim == 2 and y.ndim == 2 and native is y.dtype and native.char in _CHARS and type(x) is ndarray is type(y):
+            if x.ndim == 2 and y.ndim == 2 and native is y.dtype and native.char in _CHARS and (
+                    type(x) is ndarray is type(y)):
                 rows, inner = x.shape
                 inner2, cols = y.shape
                 if inner != inner2:
-                    raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{inner} and {inner2}x{cols})")
+                    raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{inner} and "
+                                       f"{inner2}x{cols})")
                 t = _new(Tensor)
                 t._array = made = _small_product(x, y) if rows * cols < _SMALL else _mm.cpu(x, y)
                 t._counter = t._node = None
                 if mode == 0:
+                    if input._counter is not None or other._counter is not None:
+                        _mm.record((input, other), t)  # a view's history may have to be brought up to date first
+                        return t
                     a, b = input._node, other._node
                     if a is not None or b is not None:
-                        if input._counter is not None or other._counter is not None:
-                            _mm.record((input, other), t)
-                            return t
                         t._node = n = _new(_mm_node)
                         n.next = (a, b)
                         n.saved = (other if a is not None else None,
@@ -225,7 +235,8 @@ def _matmul_general(input: Tensor, other: Tensor, out: Tensor | None) -> Tensor:
     elif a == 2 and b == 1:
         result = mv(input, other)
     elif a == 1 and b == 2:
-        result = mm(input.unsqueeze(0), other).squeeze(0)
+        row = mm(input.unsqueeze(0), other)
+        result = _squeezed(row, row._array.shape[1:])
     elif a == 2 and b == 2:
         result = mm(input, other)
     elif _should_fold(input, other, out is not None):
@@ -297,10 +308,18 @@ def _batched(a: Tensor, b: Tensor) -> Tensor:
             from .elementwise import broadcast_error
             raise broadcast_error(batch_a, batch_b) from None
     count = numel(batch)
-    left = a.expand(*batch, rows, inner).reshape(count, rows, inner)
-    right = (b.unsqueeze(-1) if vector else b).expand(*batch, inner, cols).reshape(count, inner, cols)
+    left = _stacked(a, batch, count, rows, inner)
+    right = _stacked(b.unsqueeze(-1) if vector else b, batch, count, inner, cols)
     shape = batch + ((rows,) if len(x) > 1 else ()) + ((cols,) if not vector else ())
     return _unsafe_view(bmm(left, right), shape)
+
+
+def _stacked(t: Tensor, batch: tuple[int, ...], count: int, rows: int, cols: int) -> Tensor:
+    """The matrices of t, broadcast to the batch, along one dimension; bare where nothing is recorded."""
+    if state.mode < 2 and type(t._array) is ndarray and t._array.shape[:-2] == batch and (
+            state.mode == 1 or edge_of(t) is None):
+        return wrap(t._array.reshape(count, rows, cols))
+    return t.expand(*batch, rows, cols).reshape(count, rows, cols)
 
 
 def _rmatmul(self: Tensor, other: Any) -> Tensor:
@@ -414,8 +433,8 @@ def _scales(function: str, self: Tensor, beta: Any, alpha: Any) -> None:
     if not (self.is_floating_point() or self.is_complex()):
         for name, value in (("beta", beta), ("alpha", alpha)):
             if isinstance(value, (float, complex)) and not isinstance(value, bool):
-                raise RuntimeError(f"{function}: For integral input tensors, argument {name} must not be a floating point "
-                                   "number.")
+                raise RuntimeError(f"{function}: For integral input tensors, argument {name} must not be a floating "
+                                   "point number.")
 
 
 def _check_self(function: str, self: Tensor, like: Tensor, shape: tuple[int, ...]) -> None:
@@ -451,7 +470,8 @@ def _fused(name: str, row: Row, first: str, second: str, check: Any) -> Any:
         return row(input, left, right, beta, alpha)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{name}(input, {first}, {second}, *, beta=1, alpha=1): beta * input + alpha * ({first} @ {second})."
+    function.__doc__ = (f"{name}(input, {first}, {second}, *, beta=1, alpha=1): "
+                        f"beta * input + alpha * ({first} @ {second}).")
     return public(function, inplace=True)
 
 
@@ -477,7 +497,8 @@ def _check_addr(self: Tensor, vec1: Tensor, vec2: Tensor) -> None:
     shape = (vec1._array.shape[0], vec2._array.shape[0])
     own = self._array.shape
     if own != shape and (len(own) > 2 or any(n not in (1, m) for n, m in zip(reversed(own), reversed(shape)))):
-        raise RuntimeError(f"addr: The expanded size of the tensor {list(shape)} must match the existing size {list(own)}")
+        raise RuntimeError(f"addr: The expanded size of the tensor {list(shape)} must match the existing size "
+                           f"{list(own)}")
 
 
 def _check_batches(function: str):
@@ -487,8 +508,8 @@ def _check_batches(function: str):
                 raise RuntimeError(f"{name} must be a 3D tensor, got shape {list(t.shape)}")
         x, y = batch1._array.shape, batch2._array.shape
         if x[0] != y[0] or x[2] != y[1]:
-            raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{x[0]}, {x[2]}] but got: "
-                               f"[{y[0]}, {y[1]}].")
+            raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{x[0]}, {x[2]}] but "
+                               f"got: [{y[0]}, {y[1]}].")
         _same_dtype(batch1, batch2, function)
         _check_self(function, self, batch1, (x[1], y[2]) if function == "addbmm" else (x[0], x[1], y[2]))
     return check
@@ -497,6 +518,7 @@ def _check_batches(function: str):
 addmm = _fused("addmm", _addmm, "mat1", "mat2", _check_addmm)
 addmv = _fused("addmv", _addmv, "mat", "vec", _check_addmv)
 addr = _fused("addr", _addr, "vec1", "vec2", _check_addr)
+FUNCTIONS["addmv_"] = Tensor.addmv_
 baddbmm = _fused("baddbmm", _baddbmm, "batch1", "batch2", _check_batches("baddbmm"))
 addbmm = _fused("addbmm", _addbmm, "batch1", "batch2", _check_batches("addbmm"))
 

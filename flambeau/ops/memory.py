@@ -7,8 +7,8 @@ from typing import Any
 
 from ..autograd.views import written
 from ..backends import registry
+from ..backends.strides import contiguous_strides
 from ..shapes import numel, shape_of
-from ..strides import contiguous_strides
 from ..tensor import Tensor
 from .convert import format_name, format_strides
 from .table import public
@@ -36,10 +36,11 @@ def resize_out(out: Tensor, shape: Any) -> Tensor:
     if out._array.shape == shape:
         return out
     if out._array.size:
-        warnings.warn(f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not "
-                      f"match the required output shape {list(shape)}. This behavior is deprecated, and in a future PyTorch "
-                      "release outputs will not be resized unless they have zero elements. You can explicitly reuse an out "
-                      "tensor t by resizing it, inplace, to zero elements with t.resize_(0).", UserWarning, stacklevel=4)
+        warnings.warn(f"An output with one or more elements was resized since it had shape {list(out.shape)}, which "
+                      f"does not match the required output shape {list(shape)}. This behavior is deprecated, and in a "
+                      "future PyTorch release outputs will not be resized unless they have zero elements. You can "
+                      "explicitly reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
+                      UserWarning, stacklevel=4)
     return resize(out, shape)
 
 
@@ -95,7 +96,8 @@ def _set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
         if size is None:
             array = source._array
         else:
-            array = source.detach().as_strided(size, stride or contiguous_strides(shape_of((size,))), storage_offset)._array
+            stride = stride or contiguous_strides(shape_of((size,)))
+            array = source.detach().as_strided(size, stride, storage_offset)._array
     elif isinstance(source, (UntypedStorage, TypedStorage)):
         storage = source.untyped() if isinstance(source, TypedStorage) else source
         count = storage.nbytes() // self.itemsize - storage_offset
@@ -129,9 +131,10 @@ def untyped_storage(self: Tensor) -> Any:
 @public(toplevel=False, out=False)
 def storage(self: Tensor) -> Any:
     """The memory behind the tensor as elements of its dtype (deprecated in PyTorch)."""
-    warnings.warn("TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage "
-                  "class. This should only matter to you if you are using storages directly.  To access UntypedStorage "
-                  "directly, use tensor.untyped_storage() instead of tensor.storage()", UserWarning, stacklevel=2)
+    warnings.warn("TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only "
+                  "storage class. This should only matter to you if you are using storages directly.  To access "
+                  "UntypedStorage directly, use tensor.untyped_storage() instead of tensor.storage()", UserWarning,
+                  stacklevel=2)
     return _typed_storage(self)
 
 
@@ -149,7 +152,7 @@ def storage_type(self: Tensor) -> Any:
     return type(_typed_storage(self))
 
 
-@public(toplevel=False, out=False)
+@public(toplevel=False, out=False, name="share_memory_")
 def share_memory_(self: Tensor) -> Tensor:
     """Moves the tensor into memory that forked processes share."""
     backend = registry.backend_of(self._array)

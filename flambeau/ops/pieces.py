@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from ..shapes import as_int, shape_of, wrap_dim
@@ -46,28 +47,29 @@ def _sizes_args(x: Tensor, sizes: Any, dim: int) -> tuple[Tensor, tuple[int, ...
 
 
 @public(out=False)
-def split(tensor: Tensor, split_size_or_sections: Any = None, dim: int = 0, *, split_size: Any = None) -> tuple[Tensor, ...]:
+def split(tensor: Tensor, split_size_or_sections: Any = None, dim: int = 0, *,
+          split_size: Any = None) -> tuple[Tensor, ...]:
     """Pieces of the given size (the last may be shorter), or of the given sizes."""
     sizes = split_size_or_sections if split_size is None else split_size
-    if isinstance(sizes, int) or isinstance(sizes, Tensor) and not sizes._array.ndim:
+    if isinstance(sizes, int) or (isinstance(sizes, Tensor) and not sizes._array.ndim):
         return _split(*_split_args(tensor, sizes, dim))
     return _split_with_sizes(*_sizes_args(tensor, sizes, dim))
 
 
 @public(out=False)
-def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
+def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of the given sizes."""
     return _split_with_sizes(*_sizes_args(input, split_sizes, dim))
 
 
 @public(method=True, out=False)
-def unsafe_split(input: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
+def unsafe_split(input: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """split whose results autograd does not treat as views."""
     return _unsafe_split(*_split_args(input, split_size, dim))
 
 
 @public(out=False)
-def unsafe_split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
+def unsafe_split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """split_with_sizes whose results autograd does not treat as views."""
     return _unsafe_split_with_sizes(*_sizes_args(input, split_sizes, dim))
 
@@ -84,19 +86,19 @@ def _chunked(x: Tensor, chunks: int, dim: int, by_size: Any, by_sizes: Any) -> t
 
 
 @public(out=False)
-def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` pieces of equal size (the last may be shorter)."""
     return _chunked(input, chunks, dim, _split, _split_with_sizes)
 
 
 @public(out=False)
-def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """chunk whose results autograd does not treat as views."""
     return _chunked(input, chunks, dim, _unsafe_split, _unsafe_split_with_sizes)
 
 
 @public(out=False)
-def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """All entries along a dimension, which disappears."""
     if not input._array.ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
@@ -104,7 +106,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:  # noqa: A002
 
 
 @public(out=False)
-def tensor_split(input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None,  # noqa: A002
+def tensor_split(input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None,
                  sections: Any = None) -> tuple[Tensor, ...]:
     """A number of nearly equal pieces, or pieces cut at the given indices."""
     if not input._array.ndim:
@@ -122,11 +124,11 @@ def tensor_split(input: Tensor, indices_or_sections: Any = None, dim: int = 0, *
             raise RuntimeError(f"number of sections must be larger than 0, got {where}")
         size, longer = divmod(length, where)
         cuts = [i * size + min(i, longer) for i in range(where + 1)]
-        return tuple([_slice(input, dim, a, b, 1) for a, b in zip(cuts, cuts[1:])])
+        return tuple([_slice(input, dim, a, b, 1) for a, b in itertools.pairwise(cuts)])
     if where is None:
         raise TypeError("tensor_split(): missing indices or sections")
     cuts = [0, *shape_of((where,)), length]
-    return tuple([_piece(input, dim, a, b) for a, b in zip(cuts, cuts[1:])])
+    return tuple([_piece(input, dim, a, b) for a, b in itertools.pairwise(cuts)])
 
 
 def _piece(x: Tensor, dim: int, start: int, end: int) -> Tensor:
@@ -135,12 +137,12 @@ def _piece(x: Tensor, dim: int, start: int, end: int) -> Tensor:
 
 
 def _axis_split(name: str, least: int, dim_of: Any) -> Any:
-    def function(input: Tensor, indices_or_sections: Any = None, *more: Any, indices: Any = None,  # noqa: A002
+    def function(input: Tensor, indices_or_sections: Any = None, *more: Any, indices: Any = None,
                  sections: Any = None) -> tuple[Tensor, ...]:
         ndim = input._array.ndim
         if ndim < least:
-            raise RuntimeError(f"torch.{name} requires a tensor with at least {least} dimension{'s' * (least > 1)}, but "
-                               f"got a tensor with {ndim} dimensions!")
+            raise RuntimeError(f"torch.{name} requires a tensor with at least {least} dimension{'s' * (least > 1)}, "
+                               f"but got a tensor with {ndim} dimensions!")
         where = next((v for v in (indices_or_sections, indices, sections) if v is not None), None)
         if more:
             where = (where, *more)
@@ -148,8 +150,8 @@ def _axis_split(name: str, least: int, dim_of: Any) -> Any:
         if isinstance(where, int):
             length = input._array.shape[dim]
             if where <= 0 or length % where:
-                raise RuntimeError(f"torch.{name} attempted to split along dimension {dim}, but the size of the dimension "
-                                   f"{length} is not divisible by the split_size {where}!")
+                raise RuntimeError(f"torch.{name} attempted to split along dimension {dim}, but the size of the "
+                                   f"dimension {length} is not divisible by the split_size {where}!")
         return tensor_split(input, where, dim)
 
     function.__doc__ = f"tensor_split along the dimension that {name} is named after."

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .elementwise import Pointwise, unary
+from ..autograd.state import state
+from ..tensor import wrap
+from .elementwise import Pointwise, ndarray, unary
 from .table import public
 
 
@@ -81,8 +83,7 @@ logical_not = unary("logical_not", "!a", kind="bool")
 bitwise_not = unary("bitwise_not", "~a", kind="same", takes="bi", fast="?bBhHiIlLqQ")
 
 # --------------------------------------------------------------------------------------------------- activations
-relu = unary("relu", "a > 0 ? a : 0", lambda grad, result: threshold_backward(grad, result, 0), kind="same",
-             takes="if")
+relu = unary("relu", "a > 0 ? a : 0", lambda grad, result: _relu_grad(grad, result), kind="same", takes="if")
 # fmt: on
 threshold_backward = Pointwise("threshold_backward", "grad self threshold", kind="same", plain="threshold",
                                c="b <= c ? 0 : a", backward=dict(
@@ -91,6 +92,13 @@ threshold_backward = Pointwise("threshold_backward", "grad self threshold", kind
 where_row = Pointwise("where", "condition self other", kind="same", plain="condition", c="a ? b : c", halves=True,
                       backward=dict(self=lambda grad, condition: where_row(condition, grad, 0),
                                     other=lambda grad, condition: where_row(condition, 0, grad)))
+
+
+def _relu_grad(grad: Any, result: Any) -> Any:
+    g, r = grad._array, result._array
+    if state.mode == 1 and g.dtype is r.dtype and r.dtype.char in "fd" and type(g) is ndarray is type(r):
+        return wrap(threshold_backward.cpu(g, r, 0))
+    return threshold_backward(grad, result, 0)
 
 
 def masked(grad: Any, keep: Any) -> Any:

@@ -17,7 +17,7 @@ from ..parameter import Parameter
 from ..shapes import wrap_dim
 from ..tensor import Tensor
 from .pointwise import conj
-from .table import _type_word, export, public, row, write_out
+from .table import FUNCTIONS, _type_word, export, public, row, write_out
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -165,10 +165,13 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None, out=None, **names):
     """The sum of all elements, or over the dimensions `dim`. Integers add up as int64."""
     mode = state.mode
     kind = input.__class__
-    if dim is None and mode < 2 and dtype is None and out is None and not keepdim and (
-            kind is Tensor or kind is Parameter):
+    if mode < 2 and dtype is None and out is None and (kind is Tensor or kind is Parameter) and not names:
+        if dim is not None:
+            if keepdim.__class__ is bool:
+                return _sum_dim(input, dims_of(dim, input._array.ndim), keepdim, None)
+            return _sum_slowly(input, dim, keepdim, dtype, out, names)
         x = input._array
-        if type(x) is ndarray and x.dtype.char in "fd" and not names:
+        if type(x) is ndarray and x.dtype.char in "fd" and not keepdim:
             t = _new(Tensor)
             t._array = made = sum_all(x)
             t._node = t._counter = None
@@ -183,6 +186,8 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None, out=None, **names):
                 n.saved = (x.shape,)
                 if made.dtype is not FLOAT32:
                     n.dtype = made.dtype
+            elif mode == 0 and input._base is not None and input.requires_grad:  # its base has joined a graph since
+                _sum.record((input, None, False, None), t)
             return t
     return _sum_slowly(input, dim, keepdim, dtype, out, names)
 
@@ -281,7 +286,6 @@ def _prod_others(x: Tensor, grad: Tensor, dim: int) -> Tensor:
 
 
 def _joined(tensors: list[Tensor], dim: int) -> Tensor:
-    from .table import FUNCTIONS
     return FUNCTIONS["cat"](tensors, dim)
 
 
@@ -352,8 +356,10 @@ def hash_tensor(input: Tensor, dim: Any = (), keepdim: bool = False, *, mode: in
     if mode != 0:
         raise RuntimeError(f"hash_tensor: expected mode 0 (xor), got {mode}")
     if input.is_complex():
-        raise RuntimeError("hash_tensor does not support complex inputs")
-    return _hash(input, dims_of(dim, input.ndim, "hash_tensor"), keepdim)
+        raise NotImplementedError(f'"xor_sum_cpu" not implemented for \'{dtype_word(input.dtype)}\'')
+    dims = dims_of(dim, input.ndim, "hash_tensor")
+    check_nonempty(input, dims, "hash_tensor")
+    return _hash(input, dims, keepdim)
 
 
 # ---------------------------------------------------------------------------------------------------- extremes
@@ -451,8 +457,7 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
 
 
 def _max_or_min(name: str, whole: Any, along: Any, pair: type, input: Tensor, dim: Any, keepdim: bool) -> Any:
-    if isinstance(dim, Tensor) and not (dim.ndim == 0 and dim.__class__ is int):
-        from .table import FUNCTIONS
+    if isinstance(dim, Tensor):
         return FUNCTIONS[name + "imum"](input, dim)
     if dim is None:
         check_nonempty(input, None, name)
@@ -460,7 +465,8 @@ def _max_or_min(name: str, whole: Any, along: Any, pair: type, input: Tensor, di
         return whole(input)
     dim = one_dim(dim, input.ndim, name)
     check_nonempty(input, (dim,), name)
-    check_ordered(input, f"{name}_values_cpu")
+    if input.is_complex():
+        raise RuntimeError(f"{name}(): does not support complex input")
     return pair(*along(input, dim, keepdim))
 
 

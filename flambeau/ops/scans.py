@@ -11,7 +11,7 @@ from ..autograd.state import grad_enabled
 from ..tensor import Tensor
 from .pointwise import conj
 from .reductions import check_ordered, dtype_word, native, one_dim, reduction
-from .table import FUNCTIONS, export, row
+from .table import FUNCTIONS, export, export_inplace, row
 
 
 def from_end(operation: Any, x: Tensor, dim: int) -> Tensor:
@@ -24,7 +24,7 @@ _cumsum = row("cumsum", "self dim dtype", forward="linear", backward=dict(
     self=lambda grad, dim: from_end(cumsum, grad, dim)))
 
 
-@reduction(out="typed", inplace=True)
+@reduction(out="typed")
 def cumsum(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Running sums along dim."""
     return _cumsum(input, one_dim(dim, input.ndim, "cumsum"), native(dtype))
@@ -67,10 +67,24 @@ def _cumprod_grad_exact(grad: Tensor, x: Tensor, dim: int) -> Tensor:
 _cumprod = row("cumprod", "self dim dtype", backward=dict(self=_cumprod_grad))
 
 
-@reduction(out="typed", inplace=True)
+@reduction(out="typed")
 def cumprod(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Running products along dim."""
     return _cumprod(input, one_dim(dim, input.ndim, "cumprod"), native(dtype))
+
+
+def _in_own_dtype(function: Any) -> Any:
+    """The in-place forms work in the tensor's own dtype: an int32 tensor stays one."""
+    def scan(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+        if input.dtype is _dtypes.bool_:
+            raise NotImplementedError(f'"{function.__name__}_out_cpu" not implemented for \'Bool\'')
+        return function(input, dim, dtype=input.dtype if dtype is None else dtype)
+
+    return functools.update_wrapper(scan, function)
+
+
+export_inplace("cumsum", _in_own_dtype(cumsum))
+export_inplace("cumprod", _in_own_dtype(cumprod))
 
 
 # --------------------------------------------------------------------------------------------------- extremes
@@ -142,9 +156,10 @@ _log_softmax = row("log_softmax", "self dim dtype", backward=dict(
 
 def _normalise(r: Any, name: str, input: Tensor, dim: int, dtype: Any) -> Tensor:
     kind = dtype or input.dtype
-    if not kind.is_floating_point:
+    dim = one_dim(dim, input.ndim, name)
+    if not kind.is_floating_point and input.numel():
         raise NotImplementedError(f'"{name}_lastdim_kernel_impl" not implemented for \'{dtype_word(kind)}\'')
-    return r(input, one_dim(dim, input.ndim, name), native(dtype))
+    return r(input, dim, native(dtype))
 
 
 @reduction

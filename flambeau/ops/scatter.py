@@ -159,20 +159,19 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return _index_select(input, dim, index)
 
 
-def _slices_match(name: str, self: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
-    """source holds one slice of self per position."""
+def _slices_match(name: str, self: Tensor, dim: int, index: Tensor, source: Tensor, lenient: bool = False) -> None:
+    """source holds one slice of self per position; lenient: a zero-dim tensor may stand for one of a single element."""
     if source.dtype is not self.dtype:
         raise RuntimeError(f"{name}(): self and source expected to have the same dtype, but got (self) "
                            f"{_type_word(self.dtype)} and (source) {_type_word(source.dtype)}")
     count = source.shape[dim] if source.dim() else 1
-    if (source.dim() and self.dim() and source.dim() != self.dim()) or (
-            self.dim() and _others(self, dim) != _others(source, dim)):
+    differ = source.dim() != self.dim() and not (lenient and 0 in (source.dim(), self.dim()))
+    if differ or (self.dim() and _others(self, dim) != _others(source, dim)):
         raise RuntimeError(f"source tensor shape must match self tensor shape, excluding the specified dimension. Got "
                            f"self.shape = {list(self.shape)} source.shape = {list(source.shape)}")
     if index.numel() != count:
         raise RuntimeError(f"{name}(): Number of indices ({index.numel()}) should be equal to source.size(dim): "
-                           f"({count}), "
-                           f"for dim: {dim}")
+                           f"({count}), for dim: {dim}")
 
 
 def _others(t: Tensor, dim: int) -> list[int]:
@@ -194,7 +193,9 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     """input with the slices at the positions of index along dim replaced by source's."""
     dim = wrap_dim(dim, input.dim())
-    _vector("index_copy_", index, "int64")
+    _vector("index_copy_", index)
+    if index.dtype is not _dtypes.int64:
+        raise RuntimeError(f"index_copy_(): Expected a long tensor for index, but got {_type_word(index.dtype)}")
     if source.dim() == 0 and index.numel() != 1:
         raise IndexError(f"index_copy_(): When source is scalar, index should have one element (got {index.numel()})")
     if source.dim() and input.dim() and source.dim() != input.dim():
@@ -203,7 +204,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     if source.dim() and source.shape[dim] != index.numel():
         raise IndexError(f"index_copy_(): Number of indices ({index.numel()}) should be equal to source.size(dim) "
                          f"({source.shape[dim]})")
-    _slices_match("index_copy_", input, dim, index, source)
+    _slices_match("index_copy_", input, dim, index, source, lenient=True)
     return _index_copy, dim, index, source
 
 
@@ -259,8 +260,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
         for d, n in enumerate(mine):
             if d != dim and n > (theirs[d] if theirs else 1):
                 raise RuntimeError(f"Size does not match at dimension {d} expected index {list(index.shape)} to be "
-                                   "no larger "
-                                   f"than self {list(input.shape)} apart from dimension {dim}")
+                                   f"no larger than self {list(input.shape)} apart from dimension {dim}")
     return _gather(input, dim, index)
 
 
@@ -273,6 +273,8 @@ def _fit_source(name: str, self: Tensor, dim: int, index: Tensor, src: Tensor) -
     if max(index.dim(), 1) != max(src.dim(), 1):
         raise RuntimeError("Index tensor must have the same number of dimensions as src tensor")
     _inside(self, dim, index, src)
+    if not index.dim():
+        return src.reshape(-1).narrow(0, 0, 1).reshape(())
     if src.shape != index.shape:
         src = src.reshape(index.shape) if src.numel() == 1 else src[tuple(slice(n) for n in index.shape)]
     return src
@@ -335,15 +337,14 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
 @axis_too
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """gather with broadcasting; without dim, from the flattened tensor."""
-    if indices.dtype.is_floating_point or indices.dtype is _dtypes.bool_ or indices.is_complex():
+    if indices.dtype is not _dtypes.int64:
         raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got "
                            f"{_type_word(indices.dtype)}")
     if dim is None:
         return gather(input.reshape(-1), 0, _from_front(indices, input.numel()).reshape(-1))
     if input.dim() != indices.dim():
         raise RuntimeError("torch.take_along_dim(): input and indices should have the same number of dimensions, but "
-                           "got "
-                           f"{input.dim()} dimensions for input, and {indices.dim()} dimensions for indices")
+                           f"got {input.dim()} dimensions for input, and {indices.dim()} dimensions for indices")
     dim = wrap_dim(dim, input.dim())
     mine, theirs = list(input.shape), list(indices.shape)
     if input.dim():

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
+from ..autograd.state import state
+from ..backends import registry
+from ..backends.cpu.table import KERNELS
+from ..parameter import Parameter
 from ..shapes import as_int, shape_of, wrap_dim, wrap_dims
 from ..tensor import Tensor
 from .convert import _clone, suggested_format
 from .elementwise import promoted
 from .memory import resize_out
-from .table import public, row
+from .table import export, public, row
 from .views import (
     _diagonal,
     _diagonal_args,
@@ -25,6 +30,8 @@ from .views import (
     atleast_3d,
     listed,
 )
+
+ndarray = registry.CPU_ARRAY
 
 # fmt: off
 _cat = row("cat", "tensors dim dtype format", backward={
@@ -50,7 +57,8 @@ _constant_pad = row("constant_pad_nd", "self pad value", backward={
 def _sequence(name: str, tensors: Any) -> list[Tensor]:
     """The tensors of a list argument, checked."""
     if isinstance(tensors, Tensor) or not isinstance(tensors, (list, tuple)):
-        raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
+        raise TypeError(f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not "
+                        f"{type(tensors).__name__}")
     for i, t in enumerate(tensors):
         if not isinstance(t, Tensor):
             raise TypeError(f"expected Tensor as element {i} in argument 0, but got {type(t).__name__}")
@@ -90,8 +98,8 @@ def cat(tensors: Any, dim: Any = 0, *, axis: Any = None) -> Tensor:
             raise RuntimeError(f"Tensors must have same number of dimensions: got {len(expected)} and {len(shape)}")
         for d, (a, b) in enumerate(zip(expected, shape)):
             if a != b and d != dim:
-                raise RuntimeError(f"Sizes of tensors must match except in dimension {dim}. Expected size {a} but got size "
-                                   f"{b} for tensor number {i} in the list.")
+                raise RuntimeError(f"Sizes of tensors must match except in dimension {dim}. Expected size {a} but got "
+                                   f"size {b} for tensor number {i} in the list.")
     formats = {suggested_format(t) for t in tensors} if len(expected) in (4, 5) else ()
     fmt = next(iter(formats)) if len(formats) == 1 else "contiguous"
     return _cat(tensors, dim, promoted(tensors).native, fmt)
@@ -196,31 +204,29 @@ def repeat(self: Tensor, *args: Any, repeats: Any = None) -> Tensor:
     if not args and repeats is None:
         raise TypeError('repeat() missing 1 required positional arguments: "repeats"')
     if len(counts) < self._array.ndim:
-        raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor: got "
-                           f"{len(counts)} and {self._array.ndim}")
+        raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of "
+                           f"tensor: got {len(counts)} and {self._array.ndim}")
     if any(n < 0 for n in counts):
         raise RuntimeError(f"Trying to create tensor with negative dimension: repeats are {list(counts)}")
     return _repeat(self, counts)
 
 
 @public(out=False)
-def tile(input: Tensor, *args: Any, dims: Any = None) -> Tensor:  # noqa: A002
+def tile(input: Tensor, *args: Any, dims: Any = None) -> Tensor:
     """repeat in which missing counts stand for 1."""
     counts = shape_of(args if dims is None else (dims,))
     return repeat(input, (1,) * (input._array.ndim - len(counts)) + counts)
 
 
 @public(out=False)
-def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None, *,  # noqa: A002
+def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None, *,
                       output_size: int | None = None) -> Tensor:
     """Each entry along a dimension repeated in place, by one count or one count per entry."""
     if repeats is None:
         return _interleaved_indices(input, output_size)
     if dim is None:
-        input, dim = _reshape(input, (input._array.size,)), 0  # noqa: A001
+        input, dim = _reshape(input, (input._array.size,)), 0
     dim = wrap_dim(dim, input._array.ndim)
-    if isinstance(repeats, Tensor) and repeats.numel() == 1 and input._array.shape[dim:dim + 1] != (1,):
-        repeats = repeats.item()
     if isinstance(repeats, int):
         if repeats < 0:
             raise RuntimeError(f"Repeats must be non-negative, got {repeats}")
@@ -231,6 +237,8 @@ def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None
         from ..creation import tensor
         repeats = tensor(repeats)
     length = input._array.shape[dim] if input._array.ndim else 1
+    if repeats.numel() == 1:
+        repeats = _expand(_reshape(repeats, (1,)), (length,))
     if repeats.dim() > 1 or repeats.numel() != length:
         raise RuntimeError("repeats must have the same size as input along dim, but got repeats.size(0) = "
                            f"{repeats.numel()} and input.size({dim}) = {length}")
@@ -244,16 +252,18 @@ def _interleaved_indices(repeats: Tensor, output_size: int | None) -> Tensor:
     if repeats.dim() != 1 and repeats.numel() != 1:
         raise RuntimeError(f"repeat_interleave only accept 1D vector as repeat, got {repeats.dim()} dimensions")
     if repeats.dtype.name not in ("int64", "int32"):
-        raise RuntimeError(f"repeats has to be Long or Int tensor, got {repeats.dtype}")
+        raise NotImplementedError(f"repeat_interleave is not implemented for repeats of dtype {repeats.dtype}: "
+                                  "expected int64 or int32")
     made = _interleave(repeats)
     if output_size is not None and made.numel() != output_size:
-        raise RuntimeError(f"allocated size does not match required size: output_size={output_size}, needed {made.numel()}")
+        raise RuntimeError(f"allocated size does not match required size: output_size={output_size}, needed "
+                           f"{made.numel()}")
     return made
 
 
 # --------------------------------------------------------------------------------------------------- rearranging
 @public(out=False)
-def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:  # noqa: A002
+def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """Entries moved along dimensions; what leaves at the end comes back at the start."""
     shifts = shape_of((shifts,)) if not isinstance(shifts, int) else (shifts,)
     dims = () if dims is None else (dims,) if isinstance(dims, int) else shape_of((dims,))
@@ -263,17 +273,19 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:  # noqa: A002
         return _roll(input, shifts, dims)
     if len(shifts) != len(dims):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+    if not input._array.ndim:
+        raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
     return _roll(input, shifts, tuple([wrap_dim(d, input._array.ndim) for d in dims]))
 
 
 @public(out=False)
-def flip(input: Tensor, *args: Any, dims: Any = None) -> Tensor:  # noqa: A002
+def flip(input: Tensor, *args: Any, dims: Any = None) -> Tensor:
     """The entries of some dimensions in reverse order."""
     return _flip(input, wrap_dims(shape_of(args if dims is None else (dims,)), input._array.ndim))
 
 
 @public(out=False)
-def fliplr(input: Tensor) -> Tensor:  # noqa: A002
+def fliplr(input: Tensor) -> Tensor:
     """flip along the second dimension."""
     if input._array.ndim < 2:
         raise RuntimeError("Input must be >= 2-d.")
@@ -281,7 +293,7 @@ def fliplr(input: Tensor) -> Tensor:  # noqa: A002
 
 
 @public(out=False)
-def flipud(input: Tensor) -> Tensor:  # noqa: A002
+def flipud(input: Tensor) -> Tensor:
     """flip along the first dimension."""
     if input._array.ndim < 1:
         raise RuntimeError("Input must be >= 1-d.")
@@ -289,7 +301,7 @@ def flipud(input: Tensor) -> Tensor:  # noqa: A002
 
 
 @public(out=False)
-def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:  # noqa: A002
+def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     """Rotated by 90 degrees k times, from the first of two dimensions towards the second."""
     dims, ndim = shape_of((dims,)), input._array.ndim
     if len(dims) != 2:
@@ -303,7 +315,7 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:  # noqa: A00
 
 
 def _triangle(name: str, r: Any) -> Any:
-    def function(input: Tensor, diagonal: int = 0) -> Tensor:  # noqa: A002
+    def function(input: Tensor, diagonal: int = 0) -> Tensor:
         if input._array.ndim < 2:
             raise RuntimeError(f"{name}: input tensor must have at least 2 dimensions")
         return r(input, as_int(diagonal))
@@ -316,7 +328,7 @@ tril, triu = _triangle("tril", _tril), _triangle("triu", _triu)
 
 
 @public(out=False)
-def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:  # noqa: A002
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Matrices of zeros with the last dimension on a diagonal."""
     ndim = input._array.ndim + 1
     first, second = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
@@ -328,7 +340,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 
 @public
-def diag(input: Tensor, diagonal: int = 0) -> Tensor:  # noqa: A002
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """The diagonal of a matrix, or the matrix that has a vector on its diagonal."""
     ndim = input._array.ndim
     if ndim == 1:
@@ -341,26 +353,26 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:  # noqa: A002
 
 
 @public(out=False)
-def diagflat(input: Tensor, offset: int = 0) -> Tensor:  # noqa: A002
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """The matrix that has all elements on its diagonal."""
     return diag_embed(_reshape(input, (input._array.size,)), offset)
 
 
 @public(method=True, out=False)
-def constant_pad_nd(input: Tensor, pad: Any, value: Any = 0) -> Tensor:  # noqa: A002
+def constant_pad_nd(input: Tensor, pad: Any, value: Any = 0) -> Tensor:
     """Grown by `value` (or cut, where negative) at both ends of the last dimensions, last one first."""
     pad, shape = shape_of((pad,)), input._array.shape
     if len(pad) % 2:
         raise RuntimeError(f"Length of pad must be even but instead it equals {len(pad)}")
     if len(pad) > 2 * len(shape):
-        raise RuntimeError(f"Length of pad should be no more than twice the number of dimensions of the input. Pad length "
-                           f"is {len(pad)} while the input has {len(shape)} dimensions.")
+        raise RuntimeError("Length of pad should be no more than twice the number of dimensions of the input. Pad "
+                           f"length is {len(pad)} while the input has {len(shape)} dimensions.")
     for i in range(len(pad) // 2):
         size = shape[-1 - i] + pad[2 * i] + pad[2 * i + 1]
         if size < 0:
-            raise RuntimeError(f"The input size {shape[-1 - i]}, plus negative padding {pad[2 * i]} and {pad[2 * i + 1]} "
-                               f"resulted in a negative output size, which is invalid. Check dimension "
-                               f"{len(shape) - 1 - i} of your input.")
+            raise RuntimeError(f"The input size {shape[-1 - i]}, plus negative padding {pad[2 * i]} and "
+                               f"{pad[2 * i + 1]} resulted in a negative output size, which is invalid. Check "
+                               f"dimension {len(shape) - 1 - i} of your input.")
     return _constant_pad(input, pad, value)
 
 
@@ -380,14 +392,16 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
     for t in tensors:
         if t.dim() > 1:
-            raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got shape {list(t.shape)}")
+            raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got shape "
+                               f"{list(t.shape)}")
         if t.dtype is not tensors[0].dtype:
             raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
     swap = indexing == "xy" and len(tensors) >= 2
     if swap:
         tensors[:2] = tensors[1::-1]
     shape = tuple(t.numel() for t in tensors)
-    grids = [_expand(_view(t, (1,) * i + (shape[i],) + (1,) * (len(shape) - 1 - i)), shape) for i, t in enumerate(tensors)]
+    apart = [(1,) * i + (shape[i],) + (1,) * (len(shape) - 1 - i) for i in range(len(shape))]
+    grids = [_expand(_view(t, alone), shape) for t, alone in zip(tensors, apart)]
     if swap:
         grids[:2] = grids[1::-1]
     return tuple(grids)
@@ -409,7 +423,7 @@ _combination_indices = row("combination_indices", "self r repeated")
 
 
 @public(out=False)
-def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:  # noqa: A002
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All ways to pick r elements of a vector, one per row."""
     if input.dim() != 1:
         raise RuntimeError(f"Expect a 1D vector, but got shape {list(input.shape)}")
@@ -420,5 +434,42 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     columns = _combination_indices(input.detach(), r, with_replacement)
     return stack([input.index_select(0, column) for column in _unbind(columns, 0)], 1)
 
+
+# ------------------------------------------------------------------------------------- joining small tensors, faster
+def _alike(tensors: Any) -> list[Any] | None:
+    """The arrays of plain tensors of one dtype and some size, or None."""
+    if state.mode > 1 or tensors.__class__ not in (list, tuple) or not tensors:
+        return None
+    arrays = []
+    for t in tensors:
+        if t.__class__ is not Tensor and t.__class__ is not Parameter:
+            return None
+        x = t._array
+        if type(x) is not ndarray or not x.size or not x.ndim:
+            return None
+        arrays.append(x)
+    native = arrays[0].dtype
+    return arrays if all([x.dtype is native and x.flags.c_contiguous for x in arrays]) else None
+
+
+def _quick(name: str, slow: Any, r: Any, extra: int, options: tuple[Any, ...]) -> Any:
+    """Joins by the kernel at once where nothing can be special; what does not fit goes the way that says why."""
+    def op(tensors, dim=0, **kwargs):
+        arrays = None if kwargs or dim.__class__ is not int else _alike(tensors)
+        if arrays is not None:
+            shape = arrays[0].shape
+            n = len(shape) + extra
+            if -n <= dim < n and all([x.shape == shape for x in arrays]):
+                dim, native = dim % n, arrays[0].dtype
+                return r.finish((list(tensors), dim, native, *options), KERNELS[name](arrays, dim, native, *options))
+        return slow(tensors, **({"dim": dim} if dim else {}), **kwargs)
+
+    functools.update_wrapper(op, slow)
+    export(name, op, method=False, aliases=("concat",) if name == "cat" else ())
+    return op
+
+
+cat = _quick("cat", cat, _cat, 0, ("contiguous",))
+stack = _quick("stack", stack, _stack, 1, ())
 
 __all__ = ["cat", "stack", "repeat", "tile", "flip", "roll", "resize_out", "meshgrid", "diag", "tril", "triu"]

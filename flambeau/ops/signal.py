@@ -9,8 +9,6 @@ from .. import dtypes as _dtypes
 from ..tensor import Tensor
 from .table import FUNCTIONS, public
 
-_I0_TERMS = 60
-
 
 # ------------------------------------------------------------------------------------------------------- windows
 def _window_dtype(dtype: Any, name: str) -> Any:
@@ -90,8 +88,8 @@ kaiser_window = _window("kaiser_window", _kaiser, (("beta", 12.0),))
 # ----------------------------------------------------------------------------------------------------------- stft
 def _check_window(window: Tensor | None, win_length: int, n_fft: int, name: str) -> None:
     if window is not None and (window._array.ndim != 1 or window._array.shape[0] != win_length):
-        raise RuntimeError(f"{name}: expected a 1D window tensor of size equal to win_length={win_length}, but got window with "
-                           f"size {list(window.shape)}")
+        raise RuntimeError(f"{name}: expected a 1D window tensor of size equal to win_length={win_length}, but got "
+                           f"window with size {list(window.shape)}")
     if not 0 < win_length <= n_fft:
         raise RuntimeError(f"{name}: expected 0 < win_length <= n_fft, but got win_length={win_length}, n_fft={n_fft}")
 
@@ -110,15 +108,16 @@ def _full_window(window: Tensor | None, win_length: int, n_fft: int, like: Tenso
 @public(out=False)
 def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
          window: Tensor | None = None, center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
-         onesided: bool | None = None, return_complex: bool | None = None, align_to_window: bool | None = None) -> Tensor:
+         onesided: bool | None = None, return_complex: bool | None = None,
+         align_to_window: bool | None = None) -> Tensor:
     """The spectra of overlapping pieces of a signal: (batch, frequencies, pieces)."""
     x = input
     hop_length = n_fft // 4 if hop_length is None else hop_length
     win_length = n_fft if win_length is None else win_length
     if return_complex is None:
-        if not (x.is_complex() or window is not None and window.is_complex()):
-            raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further require "
-                               "that return_complex=True in a future PyTorch release.")
+        if not (x.is_complex() or (window is not None and window.is_complex())):
+            raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further "
+                               "require that return_complex=True in a future PyTorch release.")
         return_complex = True
     if x._array.ndim not in (1, 2):
         raise RuntimeError(f"stft({list(x.shape)}, n_fft={n_fft}): expected a 1D or 2D tensor")
@@ -162,8 +161,8 @@ def _pad_ends(x: Tensor, pad: int, mode: str) -> Tensor:
         return cat([zeros, x, zeros], -1)
     if mode == "reflect":
         if pad >= n:
-            raise RuntimeError(f"Argument #4: Padding size should be less than the corresponding input dimension, but got: "
-                               f"padding ({pad}, {pad}) at dimension 2 of input {[1, *x.shape]}")
+            raise RuntimeError("Argument #4: Padding size should be less than the corresponding input dimension, but "
+                               f"got: padding ({pad}, {pad}) at dimension 2 of input {[1, *x.shape]}")
         return cat([x.narrow(-1, 1, pad).flip(-1), x, x.narrow(-1, n - 1 - pad, pad).flip(-1)], -1)
     if mode == "replicate":
         shape = (*x._array.shape[:-1], pad)
@@ -201,13 +200,13 @@ def istft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: 
     single = x._array.ndim == 2
     if single:
         x = x.unsqueeze(0)
-    frequencies, pieces = x._array.shape[1:]
+    frequencies = x._array.shape[1]
     if onesided is None:
         onesided = frequencies != n_fft
     expected = n_fft // 2 + 1 if onesided else n_fft
     if frequencies != expected:
-        raise RuntimeError(f"istft: expected the frequency dimension (3rd to the last) of the input tensor to match n_fft "
-                           f"{'/ 2 + 1 ' if onesided else ''}when onesided={onesided}, but got {frequencies}")
+        raise RuntimeError("istft: expected the frequency dimension (3rd to the last) of the input tensor to match "
+                           f"n_fft {'/ 2 + 1 ' if onesided else ''}when onesided={onesided}, but got {frequencies}")
     if not 0 < hop_length <= win_length:
         raise RuntimeError(f"istft: expected 0 < hop_length <= win_length, but got hop_length={hop_length}, "
                            f"win_length={win_length}")
@@ -219,7 +218,8 @@ def istft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: 
     full = _full_window(window, win_length, n_fft, x.real)
     if full is None:
         full = x.real.new_ones(n_fft)
-    return _inverse(x.transpose(1, 2), n_fft, hop_length, full, center, normalized, onesided, length, return_complex, single)
+    return _inverse(x.transpose(1, 2), n_fft, hop_length, full, center, normalized, onesided, length, return_complex,
+                    single)
 
 
 def _inverse(x: Tensor, n_fft: int, hop: int, window: Tensor, center: bool, normalized: bool, onesided: bool,
@@ -240,8 +240,8 @@ def _inverse(x: Tensor, n_fft: int, hop: int, window: Tensor, center: bool, norm
     end = min(end, total)
     signal, envelope = signal.narrow(1, start, end - start), envelope.narrow(1, start, end - start)
     if not float(envelope.abs().min()) > 1e-11:
-        raise RuntimeError("window overlap add min: 1, window overlap add max: 0: the window is zero somewhere in every piece, "
-                           "so the signal cannot be recovered")
+        raise RuntimeError("window overlap add min: 1, window overlap add max: 0: the window is zero somewhere in "
+                           "every piece, so the signal cannot be recovered")
     signal = signal / envelope
     if single:
         signal = signal.squeeze(0)

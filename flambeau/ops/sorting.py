@@ -180,8 +180,7 @@ def searchsorted(sorted_sequence: Tensor, input: Any = None, *, self: Any = None
         raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
     if side == "left" and right:
         raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while "
-                           "right was "
-                           "True")
+                           "right was True")
     _check_search(sorted_sequence, values, isinstance(input, Tensor) or isinstance(self, Tensor), sorter)
     return _searchsorted(sorted_sequence, values, right or side == "right", sorter, bool(out_int32))
 
@@ -192,13 +191,11 @@ def _check_search(edges: Tensor, values: Tensor, is_tensor: bool, sorter: Tensor
                            "dimension")
     if not is_tensor and edges.dim() != 1:
         raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension "
-                           "is 1, but "
-                           f"we got boundaries tensor dim({edges.dim()}) and input value's dim(0) numel(1)")
+                           f"is 1, but we got boundaries tensor dim({edges.dim()}) and input value's dim(0) numel(1)")
     if edges.dim() != 1 and (edges.dim() != values.dim() or edges.shape[:-1] != values.shape[:-1]):
         raise RuntimeError("torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 "
-                           "dimensions of "
-                           f"boundaries tensor and input value tensor must match, but we got boundaries tensor "
-                           f"{list(edges.shape)} and input value tensor {list(values.shape)}")
+                           "dimensions of boundaries tensor and input value tensor must match, but we got "
+                           f"boundaries tensor {list(edges.shape)} and input value tensor {list(values.shape)}")
     if sorter is None:
         return
     if sorter.shape != edges.shape:
@@ -286,8 +283,8 @@ def _check_histogram(name: str, input: Tensor, weight: Tensor | None, shape: Any
             raise RuntimeError(f"torch.{name}(): if weight tensor is provided, it should have the same dtype as input")
         if tuple(weight.shape) != tuple(shape):
             raise RuntimeError(f"torch.{name}(): if weight tensor is provided it should have the same shape as the "
-                               "input "
-                               f"tensor excluding its innermost dimension, got {list(weight.shape)} for {list(shape)}")
+                               f"input tensor excluding its innermost dimension, got {list(weight.shape)} for "
+                               f"{list(shape)}")
 
 
 def _flat(weight: Tensor | None) -> Tensor | None:
@@ -310,7 +307,7 @@ def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | N
     return return_types.histogram(counts, edges)
 
 
-@public(out=False)
+@public(method=False, out=False)
 def histogramdd(input: Tensor, bins: Any, range: Any = None, weight: Tensor | None = None,
                 density: bool = False) -> Any:
     """(counts, edges per dimension) of points whose coordinates are the last dimension."""
@@ -326,8 +323,7 @@ def histogramdd(input: Tensor, bins: Any, range: Any = None, weight: Tensor | No
                            f"{len(bins)}")
     if range is not None and len(range) != 2 * n:
         raise RuntimeError(f"torch.histogramdd(): for a {n}-dimensional histogram range should have {2 * n} "
-                           "elements, but got "
-                           f"{len(range)}")
+                           f"elements, but got {len(range)}")
     edges = []
     for d, b in enumerate(bins):
         bounds = None if range is None else range[2 * d:2 * d + 2]
@@ -352,11 +348,11 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
             raise RuntimeError(f"diff expects {name} or append to be the same dimension as input")
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
+    if n == 0:
+        return input.clone()
     parts = [p for p in (prepend, input, append) if p is not None]
     if len(parts) > 1:
         input = FUNCTIONS["cat"](parts, dim)
-    if n == 0:
-        return input.clone()
     for _ in range(min(n, input.shape[dim])):
         size = input.shape[dim]
         later, earlier = input.narrow(dim, 1, max(size - 1, 0)), input.narrow(dim, 0, max(size - 1, 0))

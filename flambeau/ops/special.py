@@ -25,6 +25,7 @@ def refuse(name: str, argument: str):
     def formula(grad):
         raise RuntimeError(f"the derivative for '{argument}' of {name} is not implemented.")
 
+    formula.refused = True
     return formula
 
 

@@ -403,6 +403,8 @@ def cumulative_trapezoid(input: Tensor, x: Tensor | None = None, *, dx: Any = No
 @reduction(method=False, out=None)
 def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> list[Tensor]:
     """Second-order finite differences along each dim; spacing: a number, one per dim, or coordinates per dim."""
+    if input.dtype is _dtypes.uint8:
+        raise RuntimeError("torch.gradient does not support uint8 input.")
     dims = tuple(range(input.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
     dims = tuple(wrap_dim(d, input.ndim) for d in dims)
     if len(set(dims)) != len(dims):

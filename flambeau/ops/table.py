@@ -50,6 +50,8 @@ class Row:
         self.args = tuple(args.split())
         self.kernel = kernel or name
         self.view = view
+        if view:
+            registry.VIEWS.add(self.kernel)
         self.c = c
         self.forward = forward      # jvp rule, or "linear" (autograd/forward_mode.py)
         self.constant = constant    # outputs that carry no gradient
@@ -65,6 +67,8 @@ class Row:
         lean = _lean_apply(self.args, self.slots, self.formulas)
         if lean is not None:
             members["apply"] = lean
+        if all(s.rpartition("_")[2] in ("shape", "dtype", "strides") and s not in self.args for s in self.slots):
+            members["release"] = _nothing_to_free
         return type(name, (RowNode,), members)
 
     def __call__(self, *args: Any) -> Any:
@@ -283,6 +287,14 @@ def _save(node: Node, values: list[Any]) -> None:
     node.saved = tuple(values)
     if versions is not None:
         node.versions = tuple(versions)
+    for v in values:
+        if isinstance(v, Tensor) or v.__class__ in _HELD:
+            return
+    node.release = _nothing_to_free  # shapes and numbers: a second backward pass may use them again, as in PyTorch
+
+
+def _nothing_to_free(node: Node | None = None) -> None:
+    pass
 
 
 class SavedList:
@@ -302,6 +314,9 @@ class SavedList:
             from ..autograd.saved_tensors import unpack as unpack_hooked
             return tuple([unpack_hooked(t, node) if t.__class__ is Packed else t for t in self.tensors])
         return self.tensors
+
+
+_HELD = (SavedOutput, SavedList, Packed)
 
 
 def unpack(node: Node, i: int) -> Any:
@@ -441,7 +456,7 @@ class RowNode(Node):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_saved_"):
-            return self._saved_value(name[7:])
+            return self._slot_value(name[7:])
         if name.startswith("_raw_saved_"):
             from ..autograd.saved_tensors import RawSaved
             return RawSaved(self, self._slot_number(name[11:], name))
@@ -455,7 +470,7 @@ class RowNode(Node):
                 return self.row.slots.index(candidate)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{asked}'")
 
-    def _saved_value(self, slot: str) -> Any:
+    def _slot_value(self, slot: str) -> Any:
         number = self._slot_number(slot, f"_saved_{slot}")
         if self.saved is None:
             raise freed_error(self)
@@ -473,12 +488,15 @@ def public(function: Callable | None = None, *, method: bool = True, toplevel: b
         return functools.partial(public, method=method, toplevel=toplevel, inplace=inplace, out=out, name=name,
                                  aliases=aliases)
     name = name or function.__name__.rstrip("_")
+    renames = _other_names(function)
 
     def wrapper(*args, **kwargs):
         if _overrides.active:
             done, value = _overrides.dispatch(wrapper, args, kwargs)
             if done:
                 return value
+        if kwargs and not renames.keys().isdisjoint(kwargs):
+            kwargs = {renames.get(k, k): value for k, value in kwargs.items()}
         if "out" in kwargs and out:
             target = kwargs.pop("out")
             if target is not None:
@@ -497,6 +515,17 @@ def public(function: Callable | None = None, *, method: bool = True, toplevel: b
     if inplace:
         export_inplace(name, wrapper, aliases)
     return wrapper
+
+
+_NUMPY_NAMES = (("axis", "dim"), ("keepdims", "keepdim"), ("input", "self"), ("self", "input"), ("x", "input"),
+                ("a", "input"), ("x1", "input"), ("x2", "other"))
+
+
+def _other_names(function: Callable) -> dict[str, str]:
+    """NumPy's names of arguments, which PyTorch takes everywhere in place of its own (`axis` for `dim`...)."""
+    code = function.__code__
+    own = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
+    return {other: real for other, real in _NUMPY_NAMES if real in own and other not in own}
 
 
 def export(name: str, function: Callable, *, method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = ()):
@@ -628,6 +657,8 @@ def _write_one(name: str, out: Tensor, result: Tensor) -> None:
         which = "one of the arguments requires grad" if result._node is not None else "the output requires grad"
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but "
                            f"{which}.")
+    if out._inference:
+        check_inplace(out)
     if out.device != result.device:
         raise RuntimeError(f"{name}(): expected out on device {result.device}, got {out.device}")
     if not can_cast(result.dtype, out.dtype):

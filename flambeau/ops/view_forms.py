@@ -1,5 +1,5 @@
-"""Other forms of the view operations: `*_copy` (a fresh tensor), `*_scatter` (a view written into a copy of its base) and
-the in-place forms that change a tensor's own geometry."""
+"""Other forms of the view operations: `*_copy` (a fresh tensor), `*_scatter` (a view written into a copy of its base)
+and the in-place forms that change a tensor's own geometry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _copies(r: Row) -> Row:
 def _copy_form(name: str, original: Row, prepare: Callable, doc: str = "") -> None:
     copies = _copies(original)
 
-    def function(input: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+    def function(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         return copies(*prepare(input, *args, **kwargs))
 
     function.__doc__ = f"{name} as a copy: the same values in memory of their own."
@@ -44,7 +44,8 @@ _copy_form("unfold", v._unfold, v._unfold_args)
 _copy_form("diagonal", v._diagonal, v._diagonal_args)
 _copy_form("unsqueeze", v._unsqueeze, v._unsqueeze_args)
 _copy_form("split", v._split, lambda self, split_size, dim=0: _split_args(self, split_size, dim))
-_copy_form("split_with_sizes", v._split_with_sizes, lambda self, split_sizes, dim=0: _sizes_args(self, split_sizes, dim))
+_copy_form("split_with_sizes", v._split_with_sizes,
+           lambda self, split_sizes, dim=0: _sizes_args(self, split_sizes, dim))
 _copy_form("unbind", v._unbind, lambda self, dim=0: (self, wrap_dim(dim, self._array.ndim)))
 
 _squeeze_copies = {r.name: _copies(r) for r in (v._squeeze_all, v._squeeze_dim, v._squeeze_dims)}
@@ -55,14 +56,14 @@ _narrow_copies = row("narrow_copy", "self dim start length", backward={
 
 
 @public(method=False)
-def squeeze_copy(input: Tensor, dim: Any = None) -> Tensor:  # noqa: A002
+def squeeze_copy(input: Tensor, dim: Any = None) -> Tensor:
     """squeeze as a copy."""
     r, dims = v._squeeze_row(input, dim)
     return _squeeze_copies[r.name](input, dims)
 
 
 @public(method=False)
-def view_copy(input: Tensor, size: Any = None, dtype: Any = None) -> Tensor:  # noqa: A002
+def view_copy(input: Tensor, size: Any = None, dtype: Any = None) -> Tensor:
     """view as a copy."""
     if dtype is not None or not hasattr(size, "__iter__"):
         return v.view(input, dtype if dtype is not None else size).clone()
@@ -70,14 +71,14 @@ def view_copy(input: Tensor, size: Any = None, dtype: Any = None) -> Tensor:  # 
 
 
 @public
-def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:  # noqa: A002
+def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """narrow as a copy."""
     _, dim, start, end, _ = v._narrow_args(input, dim, start, length)
     return _narrow_copies(input, dim, start, end - start)
 
 
 @public(method=False)
-def detach_copy(input: Tensor) -> Tensor:  # noqa: A002
+def detach_copy(input: Tensor) -> Tensor:
     """detach as a copy."""
     return input.detach().clone()
 
@@ -112,12 +113,12 @@ def _check_src(src: Tensor, shape: tuple[int, ...]) -> None:
     if not isinstance(src, Tensor):
         raise TypeError(f"argument 'src' must be Tensor, not {type(src).__name__}")
     if src._array.shape != tuple(shape):
-        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice "
-                           f"size = {list(shape)}")
+        raise RuntimeError(f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, "
+                           f"slice size = {list(shape)}")
 
 
 @public
-def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:  # noqa: A002
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy of input with src in place of one entry along a dimension."""
     _, dim, index = v._select_args(input, dim, index)
     shape = input._array.shape
@@ -126,7 +127,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor: 
 
 
 @public
-def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,  # noqa: A002
+def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
                   step: int = 1) -> Tensor:
     """A copy of input with src in place of a slice."""
     _, dim, start, end, step = v._slice_args(input, dim, start, end, step)
@@ -136,7 +137,7 @@ def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = 
 
 
 @public
-def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:  # noqa: A002
+def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A copy of input with src in place of a diagonal."""
     args = v._diagonal_args(input, offset, dim1, dim2)
     _check_src(src, v._diagonal(input.detach(), *args[1:])._array.shape)
@@ -144,7 +145,7 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
 
 
 @public
-def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:  # noqa: A002
+def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """A copy of input's memory with src written at the given geometry."""
     _, size, stride, offset, _ = v._as_strided_args(input, size, stride, storage_offset)
     v._as_strided(*v._as_strided_args(input.detach(), size, stride, offset))  # checks the bounds
@@ -197,6 +198,6 @@ _inplace_form("as_strided", lambda self, size, stride, storage_offset=None:
 
 
 @public(method=False, out=False, name="as_strided_")
-def _as_strided_function(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:  # noqa: A002
+def _as_strided_function(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """Gives the tensor another geometry over its memory, in place."""
     return input.as_strided_(size, stride, storage_offset)

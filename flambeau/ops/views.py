@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..autograd.state import state
+from ..backends import registry
+from ..backends.strides import view_strides
 from ..dtypes import dtype as _dtype
+from ..parameter import Parameter
 from ..shapes import as_int, broadcast_shapes, infer_shape, numel, shape_of, wrap_dim, wrap_dims
-from ..strides import view_strides
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 from .convert import _clone
 from .table import NO_RECORD, Row, public, row
+
+ndarray = registry.CPU_ARRAY
 
 
 def _geometry(x: Tensor) -> tuple[Any, Any, int]:
@@ -40,7 +44,8 @@ _reshape_alias = row("reshape_alias", "self size stride", kernel="view", view=Tr
                      backward={"self": lambda grad, self_shape: grad.reshape(self_shape)})
 _unsafe_view = row("unsafe_view", "self size", kernel="view",
                    backward={"self": lambda grad, self_shape: grad.reshape(self_shape)})
-_expand = row("expand", "self size", view=True, backward={"self": lambda grad, self_shape: grad.sum_to_size(self_shape)})
+_expand = row("expand", "self size", view=True,
+              backward={"self": lambda grad, self_shape: grad.sum_to_size(self_shape)})
 _permute = row("permute", "self dims", view=True, backward={"self": lambda grad, dims: _permute(grad, _inverse(dims))})
 _transpose = row("transpose", "self dim0 dim1", view=True,
                  backward={"self": lambda grad, dim0, dim1: _transpose(grad, dim0, dim1)})
@@ -48,14 +53,16 @@ _t = row("t", "self", view=True, backward={"self": lambda grad: _t(grad)})
 _select = row("select", "self dim index", view=True, backward={
     "self": lambda grad, self_shape, dim, index: _select_backward(grad, tuple(self_shape), dim, index)})
 _slice = row("slice", "self dim start end step", view=True, backward={
-    "self": lambda grad, self_shape, dim, start, end, step: _slice_backward(grad, tuple(self_shape), dim, start, end, step)})
+    "self": lambda grad, self_shape, dim, start, end, step:
+        _slice_backward(grad, tuple(self_shape), dim, start, end, step)})
 _unfold = row("unfold", "self dimension size step", view=True, backward={
     "self": lambda grad, self_shape, dimension, size, step:
         _unfold_backward(grad, tuple(self_shape), dimension, size, step)})
 _diagonal = row("diagonal", "self offset dim1 dim2", view=True, backward={
     "self": lambda grad, self_shape, offset, dim1, dim2:
         _diagonal_backward(grad, tuple(self_shape), offset, dim1, dim2)})
-_squeeze_all = row("squeeze", "self dims", view=True, backward={"self": lambda grad, self_shape: grad.reshape(self_shape)})
+_squeeze_all = row("squeeze", "self dims", view=True,
+                   backward={"self": lambda grad, self_shape: grad.reshape(self_shape)})
 _squeeze_dim = row("squeeze_dim", "self dim", kernel="squeeze", view=True, node="SqueezeBackward1",
                    backward={"self": lambda grad, self_shape, dim: grad.reshape(self_shape)})
 _squeeze_dims = row("squeeze_dims", "self dim", kernel="squeeze", view=True, node="SqueezeBackward2",
@@ -109,13 +116,20 @@ def _stacked(grads: list[Any], dim: int) -> Tensor:
     return stack([zeros_like(known) if g is None else g for g in grads], dim)
 
 
+def plain(self: Any) -> bool:
+    """Whether a view of this tensor can be made without asking anybody: the thread's mode is checked by the caller."""
+    kind = self.__class__
+    return (kind is Tensor or kind is Parameter) and type(self._array) is ndarray and self._view_fn is None and (
+        not self._inference)
+
+
 # ------------------------------------------------------------------------------------------------ shape of a view
 @public(toplevel=False, out=False)
 def view(self: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Tensor:
     """The same elements in another shape (or, given a dtype, the same bytes as another type), without a copy."""
     if size is not None:
         shape = (size,)
-    if dtype is not None or len(shape) == 1 and isinstance(shape[0], _dtype):
+    if dtype is not None or (len(shape) == 1 and isinstance(shape[0], _dtype)):
         return view_dtype(self, dtype if dtype is not None else shape[0])
     if not shape:
         raise TypeError("view() received an invalid combination of arguments - got (), but expected a shape or a dtype")
@@ -158,7 +172,7 @@ def view_dtype(self: Tensor, dtype: Any) -> Tensor:
 
 
 @public(out=False)
-def reshape(input: Tensor, *args: Any, shape: Any = None) -> Tensor:  # noqa: A002
+def reshape(input: Tensor, *args: Any, shape: Any = None) -> Tensor:
     """The same elements in another shape: a view where possible, else a copy."""
     args = args if shape is None else (shape,)
     if not args:
@@ -188,7 +202,7 @@ def reshape_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 @public(out=False)
-def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:  # noqa: A002
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """One dimension in place of those from start_dim to end_dim."""
     shape = input._array.shape
     start, end = wrap_dim(start_dim, len(shape)), wrap_dim(end_dim, len(shape))
@@ -202,7 +216,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:  # 
 
 
 @public(out=False)
-def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:  # noqa: A002
+def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
     """Several dimensions in place of one; the inverse of flatten."""
     dim = wrap_dim(dim, input._array.ndim)
     sizes = shape_of((sizes,))
@@ -218,7 +232,7 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:  # noqa: A002
 
 
 @public(out=False)
-def ravel(input: Tensor) -> Tensor:  # noqa: A002
+def ravel(input: Tensor) -> Tensor:
     """All elements in one dimension."""
     return _reshape(input.contiguous(), (input._array.size,))
 
@@ -227,9 +241,9 @@ def _expand_args(self: Tensor, size: tuple[Any, ...]) -> tuple[Tensor, tuple[int
     size, shape = shape_of(size), self._array.shape
     extra = len(size) - len(shape)
     if extra < 0:
-        raise RuntimeError(f"expand(torch.{self.type().split('.')[-1]}{{{list(shape)}}}, size={list(size)}): the number of "
-                           f"sizes provided ({len(size)}) must be greater or equal to the number of dimensions in the "
-                           f"tensor ({len(shape)})")
+        raise RuntimeError(f"expand(torch.{self.type().split('.')[-1]}{{{list(shape)}}}, size={list(size)}): the "
+                           f"number of sizes provided ({len(size)}) must be greater or equal to the number of "
+                           f"dimensions in the tensor ({len(shape)})")
     out = list(size)
     for i, n in enumerate(size):
         old = shape[i - extra] if i >= extra else None
@@ -242,7 +256,8 @@ def _expand_args(self: Tensor, size: tuple[Any, ...]) -> tuple[Tensor, tuple[int
             raise RuntimeError(f"expand: sizes must be -1 or not negative, got {list(size)}")
         elif old is not None and old != n and old != 1:
             raise RuntimeError(f"The expanded size of the tensor ({n}) must match the existing size ({old}) at "
-                               f"non-singleton dimension {i}.  Target sizes: {list(size)}.  Tensor sizes: {list(shape)}")
+                               f"non-singleton dimension {i}.  Target sizes: {list(size)}.  Tensor sizes: "
+                               f"{list(shape)}")
     return self, tuple(out)
 
 
@@ -259,7 +274,7 @@ def expand_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 @public(out=False)
-def broadcast_to(input: Tensor, size: Any, *more: int) -> Tensor:  # noqa: A002
+def broadcast_to(input: Tensor, size: Any, *more: int) -> Tensor:
     """A view of the given shape, by broadcasting."""
     return _expand(*_expand_args(input, (size, *more)))
 
@@ -283,13 +298,18 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     return sum_to(self, shape_of(size))
 
 
+_FIRST = tuple(range(64))
+
+
 def sum_to(self: Tensor, shape: tuple[int, ...]) -> Tensor:
     full = self._array.shape
     shape = tuple(shape)
     extra = len(full) - len(shape)
+    if state.mode == 1 and extra > 0 and full[extra:] == shape and plain(self):  # the engine's most frequent case
+        return wrap(_sum_to.cpu(self._array, _FIRST[:extra], shape))
     if extra < 0 or any(a != b and a != 1 for a, b in zip(shape, full[extra:])):
         raise RuntimeError(f"size {{{list(shape)}}} is not expandable to size {{{list(full)}}}.")
-    dims = tuple(i for i, n in enumerate(full) if i < extra or shape[i - extra] == 1 and n != 1)
+    dims = tuple(i for i, n in enumerate(full) if i < extra or (shape[i - extra] == 1 and n != 1))
     if not dims:
         return self
     if state.mode & NO_RECORD or not extra:
@@ -310,7 +330,7 @@ def _permute_args(self: Tensor, dims: tuple[Any, ...]) -> tuple[Tensor, tuple[in
 
 
 @public(out=False)
-def permute(input: Tensor, *args: Any, dims: Any = None) -> Tensor:  # noqa: A002
+def permute(input: Tensor, *args: Any, dims: Any = None) -> Tensor:
     """The dimensions in another order."""
     if not args and dims is None:
         raise TypeError('permute() missing 1 required positional arguments: "dims"')
@@ -323,19 +343,19 @@ def _transpose_args(self: Tensor, dim0: int, dim1: int) -> tuple[Tensor, int, in
 
 
 @public(out=False)
-def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:  # noqa: A002
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged."""
     return _transpose(*_transpose_args(input, dim0, dim1))
 
 
 @public(out=False)
-def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:  # noqa: A002
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
     """transpose under NumPy's name."""
     return transpose(input, axis0, axis1)
 
 
 @public(out=False)
-def swapdims(input: Tensor, dim0: int, dim1: int) -> Tensor:  # noqa: A002
+def swapdims(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """transpose under another name."""
     return transpose(input, dim0, dim1)
 
@@ -347,7 +367,7 @@ def _t_args(self: Tensor) -> tuple[Tensor]:
 
 
 @public(out=False)
-def t(input: Tensor) -> Tensor:  # noqa: A002
+def t(input: Tensor) -> Tensor:
     """The transpose of a matrix; vectors and numbers stay as they are."""
     return _t(*_t_args(input))
 
@@ -355,8 +375,8 @@ def t(input: Tensor) -> Tensor:  # noqa: A002
 def _warn_dims(name: str, self: Tensor, instead: str) -> None:
     if self._array.ndim not in (0, 2):
         import warnings
-        warnings.warn(f"The use of `x.{name}` on tensors of dimension other than 0 or 2 is deprecated and it will throw an "
-                      f"error in a future release. Consider `x.{instead}` to transpose batches of matrices or "
+        warnings.warn(f"The use of `x.{name}` on tensors of dimension other than 0 or 2 is deprecated and it will "
+                      f"throw an error in a future release. Consider `x.{instead}` to transpose batches of matrices or "
                       "`x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor.",
                       UserWarning, stacklevel=3)
 
@@ -369,8 +389,8 @@ def _T(self: Tensor) -> Tensor:
 
 def _matrix(self: Tensor, name: str) -> Tensor:
     if self._array.ndim < 2:
-        raise RuntimeError(f"tensor.{name} is only supported on matrices or batches of matrices. Got {self._array.ndim}-D "
-                           "tensor.")
+        raise RuntimeError(f"tensor.{name} is only supported on matrices or batches of matrices. Got "
+                           f"{self._array.ndim}-D tensor.")
     return _transpose(self, self._array.ndim - 2, self._array.ndim - 1)
 
 
@@ -394,8 +414,8 @@ def _H(self: Tensor) -> Tensor:
         _warn_zero("H")
         return self.conj() if self.is_complex() else self
     if self._array.ndim != 2:
-        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self._array.ndim}-D tensor. For "
-                           "batches of matrices, consider using tensor.mH")
+        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {self._array.ndim}-D tensor. "
+                           "For batches of matrices, consider using tensor.mH")
     return _mH(self)
 
 
@@ -409,7 +429,7 @@ def _mH(self: Tensor) -> Tensor:
 
 
 @public(out=False)
-def adjoint(input: Tensor) -> Tensor:  # noqa: A002
+def adjoint(input: Tensor) -> Tensor:
     """The conjugate transpose of the last two dimensions."""
     if input._array.ndim == 1:
         raise RuntimeError("tensor.adjoint() is only supported on matrices or batches of matrices. Got 1-D tensor.")
@@ -420,7 +440,7 @@ Tensor.T, Tensor.mT, Tensor.H, Tensor.mH = property(_T), property(_mT), property
 
 
 @public(out=False, aliases=("moveaxis",))
-def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:  # noqa: A002
+def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """Moves dimensions to other places; the rest keep their order."""
     ndim = input._array.ndim
     source = (source,) if isinstance(source, int) else tuple(source)
@@ -456,7 +476,7 @@ def _squeeze_row(self: Tensor, dim: Any) -> tuple[Row, tuple[Any, ...]]:
 
 
 @public(out=False)
-def squeeze(input: Tensor, dim: Any = None) -> Tensor:  # noqa: A002
+def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     """Without dimensions of length one: all of them, or those named."""
     r, dims = _squeeze_row(input, dim)
     return r(input, dims)
@@ -467,7 +487,7 @@ def _unsqueeze_args(self: Tensor, dim: int) -> tuple[Tensor, int]:
 
 
 @public(out=False)
-def unsqueeze(input: Tensor, dim: int) -> Tensor:  # noqa: A002
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """With a dimension of length one inserted before `dim`."""
     return _unsqueeze(*_unsqueeze_args(input, dim))
 
@@ -510,11 +530,11 @@ def _as_strided_args(self: Tensor, size: Any, stride: Any, storage_offset: int |
     offset = self.storage_offset() if storage_offset is None else as_int(storage_offset)
     if offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {offset}")
-    return self, size, stride, offset, _geometry(self)
+    return self, size, stride, offset, _geometry(self) if self.requires_grad else None
 
 
 @public(out=False)
-def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:  # noqa: A002
+def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """A view of the tensor's memory with explicit sizes, strides and offset."""
     return _as_strided(*_as_strided_args(input, size, stride, storage_offset))
 
@@ -530,7 +550,7 @@ def _select_args(self: Tensor, dim: int, index: Any) -> tuple[Tensor, int, int]:
 
 
 @public(out=False)
-def select(input: Tensor, dim: int, index: int) -> Tensor:  # noqa: A002
+def select(input: Tensor, dim: int, index: int) -> Tensor:
     """One entry along a dimension, which disappears."""
     return _select(*_select_args(input, dim, index))
 
@@ -563,7 +583,7 @@ def _narrow_args(self: Tensor, dim: int, start: Any, length: int) -> tuple[Any, 
 
 
 @public(out=False)
-def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:  # noqa: A002
+def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """`length` entries along a dimension, from `start` on."""
     return _slice(*_narrow_args(input, dim, start, length))
 
@@ -596,10 +616,10 @@ def _diagonal_args(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) 
 
 
 @public(out=False)
-def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:  # noqa: A002
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonal of two dimensions, as a new last dimension."""
     return _diagonal(*_diagonal_args(input, offset, dim1, dim2))
 
 
-__all__ = ["view", "reshape", "expand", "permute", "transpose", "select", "narrow", "as_strided", "squeeze", "unsqueeze",
-           "broadcast_tensors", "sum_to", "flatten"]
+__all__ = ["view", "reshape", "expand", "permute", "transpose", "select", "narrow", "as_strided", "squeeze",
+           "unsqueeze", "broadcast_tensors", "sum_to", "flatten"]

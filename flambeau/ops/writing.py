@@ -30,7 +30,7 @@ def write_row(self: Tensor, r: Row, args: tuple[Any, ...]) -> Tensor:
     given = [arrays_of(a) for a in args]
     elsewhere = type(array) is not ndarray or _elsewhere(given)
     if into is None or elsewhere or mode & _state.FORWARD_AD or any(r.outputs_saved):
-        return store(self, r(alias_of(self), *args))
+        return store(self, r(_before(self) if "self" in r.slots else alias_of(self), *args))
     check_writable(self)
     recording = not mode & NO_RECORD and r.node is not None and (
         edge_of(self) is not None or any([isinstance(a, Tensor) and edge_of(a) is not None for a in args]))
@@ -45,6 +45,16 @@ def write_row(self: Tensor, r: Row, args: tuple[Any, ...]) -> Tensor:
         if result._node is not None:
             set_history(self, result._node)
     return self
+
+
+def _before(self: Tensor) -> Tensor:
+    """The tensor as it is now, for a derivative that needs the old values after they are overwritten."""
+    array = self._array
+    copy = wrap(registry.backend_of(array).copy_with_layout(array, array))
+    copy._node = edge_of(self)
+    if self._tangent is not None:
+        copy._tangent = self._tangent
+    return copy
 
 
 def arrays_of(value: Any) -> Any:

@@ -70,8 +70,12 @@ class Adam(Optimizer):
             largest = state["max_exp_avg_sq"]
             largest.copy_(maximum(largest, squares))
             squares = largest
-        if group["differentiable"]:
-            squares, average = squares.clone(), average.clone()
+        if group["differentiable"]:  # the count enters as the float32 tensor it is, as in PyTorch
+            count = state["step"]
+            rate = -lr / (1 - beta1 ** count)
+            root = squares.clone().sqrt() / ((1 - beta2 ** count).sqrt() * rate)
+            p.addcdiv_(average.clone(), root + group["eps"] / rate)
+            return
         p.addcdiv_(average, (squares.sqrt() / correction2 ** 0.5).add_(group["eps"]), value=-lr / correction1)
 
 

@@ -1,4 +1,4 @@
-"""`flambeau.signal.windows`: weights that taper the ends of a signal. `sym=False` gives a period of a repeating window."""
+"""`flambeau.signal.windows`: weights that taper a signal's ends. `sym=False` gives a period of a repeating window."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def exponential(M: int, *, center: float | None = None, tau: float = 1.0, sym: b
         raise ValueError(f"Tau must be positive, got: {tau} instead.")
     if sym and center is not None:
         raise ValueError("Center must be None for symmetric windows")
-    if M == 0 or (made := _few(M, dtype, device, requires_grad)) is not None:
-        return _few(M, dtype, device, requires_grad)
+    if (made := _few(M, dtype, device, requires_grad)) is not None:
+        return made
     if center is None:
         center = (M if not sym and M > 1 else M - 1) / 2.0
     k = _steps(-center / tau, (-center + (M - 1)) / tau, M, dtype, device)

@@ -1,9 +1,10 @@
 """Checkpointing: a part of the forward pass is computed again in backward instead of keeping what it saved.
 
 Without reentry (the recommended form), the part's operations save numbered *holders* in place of tensors. The first
-holder that backward opens runs the part again; what its operations save this time, in the same order, fills the holders.
-A checkpoint inside a checkpoint works because it keeps its own inputs the same way: as tensors saved under the outer one.
-With reentry, one custom Function runs the part without recording, and in its backward runs it again and calls backward.
+holder that backward opens runs the part again; what its operations save this time, in the same order, fills the
+holders. A checkpoint inside a checkpoint works because it keeps its own inputs the same way: as tensors saved under the
+outer one. With reentry, one custom Function runs the part without recording, and in its backward runs it again and
+calls backward.
 """
 
 from __future__ import annotations

@@ -98,6 +98,11 @@ class BackwardHook:
 
     def _run_without_inputs(self) -> None:
         """No input wants a gradient, so the hooks run as soon as grad_outputs are known, and can change nothing."""
+        if self.user_hooks:
+            warnings.warn("Full backward hook is firing when gradients are computed with respect to module outputs "
+                          "since no inputs require gradients. See https://docs.pytorch.org/docs/main/generated/"
+                          "torch.nn.Module.html#torch.nn.Module.register_full_backward_hook for more details.",
+                          stacklevel=2)
         grad_inputs = (None,) * self.n_inputs
         for user_hook in self.user_hooks:
             answer = user_hook(self.module, grad_inputs, self.grad_outputs)
@@ -127,7 +132,7 @@ class BackwardHook:
         made = made if isinstance(made, tuple) else (made,)
         if len(made) == 0:
             raise RuntimeError("Cannot set Module backward hook for a Module with no input Tensors.")
-        nodes = [t.grad_fn for t in made if t.grad_fn is not None and t.grad_fn.name() == "BackwardHookFunctionBackward"]
+        nodes = [t.grad_fn for t in made if t.grad_fn is not None]
         if not nodes:
             raise RuntimeError("Error while setting up backward hooks: no output of the module's inputs has a grad_fn")
         watch(nodes[0])

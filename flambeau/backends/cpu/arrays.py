@@ -43,7 +43,7 @@ def share(array: ndarray) -> ndarray:
 class Storage:
     """What `untyped_storage()` needs to know: the address and length of the memory behind an array."""
 
-    __slots__ = ("owner", "address", "nbytes")
+    __slots__ = ("address", "nbytes", "owner")
 
     def __init__(self, x: ndarray):
         self.owner = holder = memory.owner(x)
@@ -65,8 +65,8 @@ def storage_offset(x: ndarray) -> int:
 
 
 def strides(x: ndarray) -> tuple[int, ...]:
-    """Strides in elements. NumPy's empty arrays and the dimensions it inserts have strides of 0: PyTorch's are then those
-    of a contiguous tensor and of `unsqueeze`."""
+    """Strides in elements. NumPy's empty arrays and the dimensions it inserts have strides of 0: PyTorch's are then
+    those of a contiguous tensor and of `unsqueeze`."""
     size, bytes_ = x.itemsize, x.strides
     if 0 not in bytes_:
         return tuple([s // size for s in bytes_])
@@ -77,6 +77,11 @@ def strides(x: ndarray) -> tuple[int, ...]:
         if shape[i] == 1 and not out[i]:
             out[i] = out[i + 1] * shape[i + 1] if i + 1 < len(out) else 1
     return tuple(out)
+
+
+def settled(x: ndarray) -> ndarray:
+    """x with the strides that PyTorch gives inserted dimensions, so that they stay right when x is permuted later."""
+    return restride(x, x.shape, strides(x)) if 0 in x.strides else x
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -95,10 +100,12 @@ def restride(x: ndarray, shape: tuple[int, ...], stride: tuple[int, ...], skip: 
     size = x.itemsize
     strides_ = [s * size for s in stride]
     if x.flags.c_contiguous and (skip == 0 or x.size):
-        reach = skip * size + size
-        for n, s in zip(shape, strides_):
-            reach += (n - 1) * s
-        if reach <= x.nbytes or 0 in shape and skip * size <= x.nbytes:
+        reach = skip * size
+        if 0 not in shape:
+            reach += size
+            for n, s in zip(shape, strides_):
+                reach += (n - 1) * s
+        if reach <= x.nbytes:
             return ndarray(shape, x.dtype, x, skip * size, strides_)
     holder = memory.owner(x)
     start = 0 if holder is x else x.ctypes.data - holder.ctypes.data
@@ -115,14 +122,16 @@ def _window(holder: ndarray, shape, dtype: np.dtype, start: int, strides_) -> nd
 
 def as_strided(x: ndarray, shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> ndarray:
     """A view of x's storage (not of x) by explicit geometry, checked against the storage's bounds."""
-    storage = Storage(x)
-    size = x.itemsize
-    last = offset + sum((n - 1) * s for n, s in zip(shape, stride)) + 1 if all(shape) else 0
-    if last * size > storage.nbytes:
-        raise RuntimeError(f"setStorage: sizes {list(shape)}, strides {list(stride)}, storage offset {offset}, and itemsize "
-                           f"{size} requiring a storage size of {last * size} are out of bounds for storage of size "
-                           f"{storage.nbytes}")
-    return _window(storage.owner, shape, x.dtype, offset * size, [s * size for s in stride])
+    holder = memory.owner(x)
+    size, nbytes = x.itemsize, holder.used if type(holder) is memory.Block else holder.nbytes
+    last = offset + 1
+    for n, s in zip(shape, stride):
+        last += (n - 1) * s
+    if last * size > nbytes and 0 not in shape:
+        raise RuntimeError(f"setStorage: sizes {list(shape)}, strides {list(stride)}, storage offset {offset}, and "
+                           f"itemsize {size} requiring a storage size of {last * size} are out of bounds for storage "
+                           f"of size {nbytes}")
+    return _window(holder, shape, x.dtype, offset * size, [s * size for s in stride])
 
 
 def over_bytes(raw: ndarray, shape, stride, offset: int, dtype: np.dtype) -> ndarray:
@@ -208,7 +217,7 @@ def storage_bytes(x: ndarray) -> ndarray:
 
 
 def resized(x: ndarray, shape, stride) -> ndarray:
-    """x's storage from x's first element on by another geometry; larger memory with the same bytes if it is too small."""
+    """x's storage from x's first element on, by another geometry; larger memory with the same bytes if needed."""
     storage, offset = Storage(x), storage_offset(x)
     size = x.itemsize
     needed = (offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if all(shape) else 0) * size
@@ -227,7 +236,8 @@ class SharedMemory:
         import mmap
         self.map = mmap.mmap(-1, max(nbytes, 1))
         probe = np.frombuffer(self.map, np.uint8)
-        self.__array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "version": 3, "data": (probe.ctypes.data, False)}
+        self.__array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "version": 3,
+                                    "data": (probe.ctypes.data, False)}
 
 
 def to_shared(x: ndarray) -> ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import arrays, creation, memory
-from .table import KERNELS  # noqa: F401
+from .table import KERNELS
 
 ARRAY = np.ndarray
 NAME = "cpu"
@@ -29,6 +29,7 @@ storage_bytes = arrays.storage_bytes
 resized = arrays.resized
 to_shared = arrays.to_shared
 is_shared = arrays.is_shared
+settled = arrays.settled
 asarray = np.asarray
 
 

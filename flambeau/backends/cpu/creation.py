@@ -11,6 +11,7 @@ import numpy as np
 from numpy import ndarray
 
 from . import arrays, memory
+from .random import _split as split
 from .table import kernel
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -18,6 +19,7 @@ _FLOAT64, _COMPLEX128 = np.dtype(np.float64), np.dtype(np.complex128)
 _CHUNK = 1 << 16
 SMALL = memory.POOLED_BYTES
 MOST_BYTES = (1 << 63) - 1
+_SAFE = 1 << 62  # numbers up to here can be added in int64
 
 
 def _memory_bytes() -> int:
@@ -45,7 +47,8 @@ def check_bytes(nbytes: int, shape: Any) -> None:
         if not _limit:
             _limit.append(_memory_bytes())
         if nbytes > _limit[0]:
-            raise RuntimeError(f"not enough memory: you tried to allocate {nbytes} bytes for a tensor of size {list(shape)} "
+            raise RuntimeError(f"not enough memory: you tried to allocate {nbytes} bytes for a tensor of size "
+                               f"{list(shape)} "
                                f"(this machine has {_limit[0]} bytes)")
 
 
@@ -91,7 +94,7 @@ def empty_strided(shape: tuple[int, ...], stride: tuple[int, ...], dtype: np.dty
 
 
 def like(x: ndarray, dtype: np.dtype) -> ndarray:
-    """Uninitialised memory laid out as PyTorch's preserve_format: x's own strides if dense, else its order of dimensions."""
+    """Uninitialised memory in PyTorch's preserve_format: x's own strides if dense, else its order of dimensions."""
     check_bytes(x.size * dtype.itemsize, x.shape)
     return memory.like(x, dtype)
 
@@ -110,15 +113,48 @@ def arange(start: Any, step: Any, count: int, dtype: np.dtype) -> ndarray:
     """start + i * step in PyTorch's arithmetic: int64 for the integers, float64 accumulation for the others."""
     check_bytes(count * dtype.itemsize, (count,))
     if dtype.kind in "iu":
-        return np.arange(start, start + count * step, step, np.int64).astype(dtype, copy=False)[:count] if (
-            abs(start) < 1 << 62 and abs(step) < 1 << 62 and abs(start + count * step) < 1 << 62
-        ) else np.array([start + i * step for i in range(count)], dtype)
-    out = np.arange(count, dtype=np.float64)
-    if step != 1:
-        out *= float(step)
-    if start != 0:
-        out += float(start)
-    return _to(out, dtype)
+        stop = start + count * step
+        if -_SAFE < start < _SAFE and -_SAFE < stop < _SAFE:
+            return np.arange(start, stop, step, np.int64).astype(dtype, copy=False)
+        return np.array([start + i * step for i in range(count)], dtype)
+    return _float_range(float(start), float(step), count, dtype)
+
+
+def _float_range(start: float, step: float, count: int, dtype: np.dtype) -> ndarray:
+    """PyTorch's order of rounding: a vector register starts at a rounded number and counts on from there.
+
+    The tail that does not fill two registers is counted from the start. (PyTorch does so within each thread's part of a
+    tensor of more than 32768 elements; here all is one part.)
+    """
+    half = dtype.itemsize == 2
+    lanes = 16 if half else 32 // dtype.itemsize
+    index = np.arange(count, dtype=np.float64)
+    whole = count - count % (2 * lanes)
+    lane = index % lanes
+    if dtype == _FLOAT64:
+        out = fma(index, step, start)
+        if whole:
+            first = np.repeat(out[:whole:lanes], lanes)
+            out[:whole] = fma(lane[:whole], step, first)
+        return out
+    if half:
+        start, step = float(np.float32(start)), float(np.float32(step))
+    out = fma(index, step, start).astype(np.float32).astype(dtype)
+    if whole:
+        first = np.repeat(out[:whole:lanes], lanes).astype(np.float64)
+        out[:whole] = fma(lane[:whole], step, first).astype(np.float32)
+    return out
+
+
+def fma(x: ndarray, scale: float, shift: Any) -> ndarray:
+    """x * scale + shift in float64, rounded once."""
+    product = x * scale
+    x_high, x_low = split(x)
+    scale_high, scale_low = split(scale)
+    rest = ((x_high * scale_high - product) + x_high * scale_low + x_low * scale_high) + x_low * scale_low
+    total = product + shift
+    part = total - product
+    return total + (rest + ((product - (total - part)) + (shift - part)))
 
 
 def _to(x: ndarray, dtype: np.dtype) -> ndarray:
@@ -128,56 +164,54 @@ def _to(x: ndarray, dtype: np.dtype) -> ndarray:
 
 
 def linspace(start: Any, end: Any, steps: int, dtype: np.dtype) -> ndarray:
-    """Counts from both ends towards the middle, so that both ends are exact."""
+    """Counts from both ends towards the middle, so that both ends are exact; each element is rounded once."""
     check_bytes(steps * dtype.itemsize, (steps,))
-    if steps == 1:
-        return np.array([start]).astype(dtype)
-    if dtype.kind in "iu":
-        work = np.dtype(np.float32)  # what PyTorch computes the step in
-    elif dtype.kind == "c" or dtype.itemsize <= 2:
-        work = dtype  # the half types round after each operation
-    else:
-        work = _FLOAT64 if dtype == _FLOAT64 else np.dtype(np.float32)
-    if dtype.kind in "iu":
-        first, last = int(start), int(end)
-        step = work.type((last - first)) / work.type(steps - 1) if steps > 1 else work.type(0)
-    else:
-        first, last = work.type(start), work.type(end)
-        step = (last - first) / work.type(steps - 1)
-    half = steps // 2
-    index = np.arange(steps)
-    low = index[:half].astype(work if work.kind != "c" else np.float64)
-    high = (steps - 1 - index[half:]).astype(work if work.kind != "c" else np.float64)
-    if dtype.kind in "iu":
-        low, high = first + (step * low), last - (step * high)
-        return np.concatenate([np.trunc(low), np.trunc(high)]).astype(np.int64).astype(dtype)
-    out = np.empty(steps, work)
-    if work == np.dtype(np.float32):
-        # One rounding for each multiply-add, as with the fused instruction.
-        wide = np.float64(step)
-        out[:half] = np.float64(first) + wide * low
-        out[half:] = np.float64(last) - wide * high
-    else:
-        out[:half] = first + step * low
-        out[half:] = last - step * high
-    return out.astype(dtype, copy=False)
+    if steps <= 1:
+        return np.array([start] * steps).astype(dtype)
+    half, index = steps // 2, np.arange(steps)
+    up, down = index[:half], steps - 1 - index[half:]
+    if dtype.kind == "c" or (dtype.itemsize == 2 and dtype.kind not in "iu"):
+        first, last = dtype.type(start), dtype.type(end)  # these round after each operation
+        step = (last - first) / dtype.type(steps - 1)
+        kind = dtype if dtype.kind != "c" else _FLOAT64
+        return np.concatenate([first + step * up.astype(kind), last - step * down.astype(kind)]).astype(dtype)
+    if dtype == _FLOAT64 or dtype.kind in "iu":
+        if dtype.kind in "iu":
+            start, end = int(start), int(end)
+        step = (end - start) / (steps - 1)
+        out = np.concatenate([fma(up.astype(np.float64), step, float(start)),
+                              fma(down.astype(np.float64), -step, float(end))])
+        return out if dtype == _FLOAT64 else np.trunc(out).astype(np.int64).astype(dtype)
+    first, last = np.float32(start), np.float32(end)
+    step = np.float64((last - first) / np.float32(steps - 1))
+    return np.concatenate([np.float64(first) + step * up, np.float64(last) - step * down]).astype(dtype)
 
 
 def logspace(start: Any, end: Any, steps: int, base: float, dtype: np.dtype) -> ndarray:
+    """base to the powers of linspace, which are computed in double precision whatever the dtype."""
     check_bytes(steps * dtype.itemsize, (steps,))
     if dtype.kind == "c":
         return np.power(np.asarray(base, dtype), linspace(start, end, steps, dtype))
     if dtype.kind in "iu":
-        step = np.float32(end - start) / np.float32(steps - 1) if steps > 1 else np.float32(0)
-        index = np.arange(steps)
-        half = steps // 2
-        powers = np.where(index < half, start + float(step) * index, end - float(step) * (steps - 1 - index))
-        if steps == 1:
-            powers = np.array([float(start)])
-        return np.trunc(np.power(np.float64(base), powers)).astype(np.int64).astype(dtype)
-    work = _FLOAT64 if dtype == _FLOAT64 else np.dtype(np.float32)
-    powers = linspace(start, end, steps, work)
-    return np.power(np.float64(base), powers.astype(np.float64)).astype(work).astype(dtype)
+        first, last = int(start), int(end)
+    else:
+        first, last = dtype.type(start), dtype.type(end)
+    step = float(last - first) / (steps - 1) if steps > 1 else 0.0
+    index, half = np.arange(steps), steps // 2
+    powers = np.where(index < half, float(first) + step * index, float(last) - step * (steps - 1 - index))
+    if steps == 1:
+        powers = np.array([float(start)])
+    if dtype == _FLOAT64:  # NumPy's own power differs in the last place
+        return np.array([_power(base, p) for p in powers.tolist()], np.float64)
+    out = np.power(np.float64(base), powers)
+    return np.trunc(out).astype(np.int64).astype(dtype) if dtype.kind in "iu" else _to(out, dtype)
+
+
+def _power(base: float, exponent: float) -> float:
+    try:
+        return math.pow(base, exponent)
+    except (OverflowError, ValueError, ZeroDivisionError):
+        return float(np.power(np.float64(base), exponent))
 
 
 def eye(n: int, m: int, dtype: np.dtype) -> ndarray:
@@ -209,6 +243,8 @@ def tri_indices(row: int, col: int, offset: int, dtype: np.dtype, lower: bool) -
 # --------------------------------------------------------------------------------------- from Python numbers
 def from_numbers(values: list[Any], kind: str, shape: tuple[int, ...], dtype: np.dtype) -> ndarray:
     """An array of plain Python numbers. kind: the highest kind among them, of "b", "i", "f", "c"."""
+    if kind == "f" and dtype.char in "fd":
+        return np.array(values, dtype).reshape(shape)
     if kind in "bi" and dtype.kind in "iu":
         return _from_integers(values, dtype).reshape(shape)
     if dtype.kind == "b" and kind == "i":
@@ -280,10 +316,12 @@ def is_scalar(x: Any) -> bool:
 def foreign(array: ndarray) -> ndarray:
     """A checked NumPy array, as a plain ndarray (a view): what from_numpy and tensor accept."""
     if not array.dtype.isnative:
-        raise ValueError("given numpy array has byte order different from the native byte order. Conversion between byte "
+        raise ValueError("given numpy array has byte order different from the native byte order. Conversion between "
+                         "byte "
                          "orders is currently not supported.")
     if any(s < 0 for s in array.strides):
-        raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides are "
+        raise ValueError("At least one stride in the given numpy array is negative, and tensors with negative strides "
+                         "are "
                          "not currently supported. (You can probably work around this by making a copy of your array "
                          " with array.copy().)")
     if any(s % array.itemsize for s in array.strides):

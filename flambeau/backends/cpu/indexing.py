@@ -52,8 +52,7 @@ def expanded(shape: tuple[int, ...], indices: Any) -> list[Any]:
             for k in range(a.ndim):
                 if at + k >= len(shape) or a.shape[k] != shape[at + k]:
                     raise IndexError(f"The shape of the mask {list(a.shape)} at index {k} does not match the shape "
-                                     "of the "
-                                     f"indexed tensor {list(shape)} at index {at + k}")
+                                     f"of the indexed tensor {list(shape)} at index {at + k}")
             out.extend(np.nonzero(a) if a.ndim else (np.zeros(int(bool(a)), _INT64),))
         else:
             out.append(a)
@@ -154,9 +153,7 @@ def _value_shape(got: tuple[int, ...], wanted: tuple[int, ...]) -> RuntimeError:
 
 
 def _fits(value: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    if len(value) > len(shape) and any(n != 1 for n in value[:len(value) - len(shape)]):
-        return False
-    return all(a in (b, 1) for a, b in zip(reversed(value), reversed(shape)))
+    return len(value) <= len(shape) and all(a in (b, 1) for a, b in zip(reversed(value), reversed(shape)))
 
 
 def _placed(arrays: list[Any]) -> tuple[list[int], int]:
@@ -194,7 +191,7 @@ def _accumulate(x: ndarray, arrays: list[Any], values: ndarray) -> None:
         step = np.broadcast_to(wrapped(arrays[d], x.shape[d], d), common)
         flat = step if flat is None else flat * x.shape[d] + step
     rest = [d for d in range(x.ndim) if d not in given]
-    values = np.broadcast_to(values.reshape(values.shape[max(0, values.ndim - len(shape)):]), shape)
+    values = np.broadcast_to(values, shape)
     values = np.moveaxis(values, range(at, at + len(common)), range(len(common)))
     rows = int(np.prod([x.shape[d] for d in given]))
     width = int(np.prod([x.shape[d] for d in rest]))

@@ -1,7 +1,7 @@
 """Products of matrices and vectors, by NumPy's BLAS; the kernels of linalg.py and fft.py, imported when first used.
 
-Half precision multiplies in float32 and rounds once. Integers go through float64's BLAS where that is exact (NumPy's own
-integer product has no BLAS and is some thirty times slower).
+Half precision multiplies in float32 and rounds once. Integers go through float64's BLAS where that is exact (NumPy's
+own integer product has no BLAS and is some thirty times slower).
 """
 
 from __future__ import annotations
@@ -157,7 +157,8 @@ def unsafe_view(x: ndarray, shape: tuple[int, ...]) -> ndarray:
     return x.reshape(shape)
 
 
-# ------------------------------------------------------------------------------------ kernels of other files, on first use
+# ------------------------------------------------------------------------------------ kernels of other files, on first
+# use
 def lazily(module: str, prefix: str, names: str) -> None:
     """Enters module.name as prefix + name, importing the module at the first call."""
     for name in names.split():
@@ -165,7 +166,7 @@ def lazily(module: str, prefix: str, names: str) -> None:
 
 
 class _Later:
-    __slots__ = ("module", "name", "function")
+    __slots__ = ("function", "module", "name")
 
     def __init__(self, module: str, name: str):
         self.module, self.name, self.function = module, name, None
@@ -176,8 +177,9 @@ class _Later:
         return self.function(*args)
 
 
-lazily("linalg", "linalg_", "solve_triangular cholesky_ex lu_factor_ex lu_solve solve_ex inv_ex det slogdet qr svd svdvals "
+lazily("linalg", "linalg_", "solve_triangular cholesky_ex lu_factor_ex lu_solve solve_ex inv_ex det slogdet qr svd "
+       "svdvals "
        "eigh eigvalsh eig eigvals lstsq matrix_exp ldl_factor_ex ldl_solve householder_product check_info lu det_lu "
-       "slogdet_lu pinv")
+       "pinv solve_lapack slogdet_lapack det_lapack")
 lazily("linalg", "", "cholesky_solve cholesky_inverse lu_unpack geqrf ormqr cdist")
 lazily("fft", "fft_", "c2c r2c c2r")

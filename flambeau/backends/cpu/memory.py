@@ -98,7 +98,7 @@ def like(x: ndarray, dtype: np.dtype | None = None) -> ndarray:
     dimensions."""
     dtype = dtype or x.dtype
     shape = x.shape
-    if len(shape) < 2 or x.flags.c_contiguous and 1 not in shape and x.size:
+    if (len(shape) < 2 and shape != (1,)) or (x.flags.c_contiguous and 1 not in shape and x.size):
         return empty(shape, dtype)
     if not x.size and not any(x.strides):
         return empty(shape, dtype)
@@ -137,7 +137,7 @@ def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]
             a, b = order[j], order[at]
             if not strides[a] or not strides[b]:
                 continue
-            if strides[a] > strides[b] or strides[a] == strides[b] and shape[a] > shape[b]:
+            if strides[a] > strides[b] or (strides[a] == strides[b] and shape[a] > shape[b]):
                 order[j], order[at] = b, a
                 at = j
             elif strides[a] < strides[b]:

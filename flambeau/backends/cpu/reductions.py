@@ -76,12 +76,16 @@ def add_up(x: ndarray, axes: Axes, keepdim: bool) -> Any:
     """The sum of a float32 or float64 array over some axes (None: all)."""
     if x.ndim == 0:
         return x.copy()
+    if not x.flags.c_contiguous and 0 in x.strides and x.size > 1:
+        return _add_expanded(x, axes, keepdim)
     if axes is None or len(axes) == x.ndim:
         if x.size < SMALL:
             total = np.add.reduce(x if x.flags.c_contiguous else np.ascontiguousarray(x), axis=None)
         else:
             total = flat_sum(_flat(x))
         return total if not keepdim else np.full((1,) * x.ndim, total, x.dtype)
+    if x.size < SMALL and count_of(x, axes) <= ROWS:
+        return np.add.reduce(x, axis=axes, keepdims=keepdim)
     shape = reduced_shape(x.shape, axes, keepdim)
     if x.size == 0:
         return np.zeros(shape, x.dtype)
@@ -101,6 +105,18 @@ def add_up(x: ndarray, axes: Axes, keepdim: bool) -> Any:
     if order is not None:
         x = x.reshape(sizes).transpose(np.argsort(order))
     return x.reshape(shape)
+
+
+def _add_expanded(x: ndarray, axes: Axes, keepdim: bool) -> Any:
+    """A repeated element counts several times: an expanded gradient is never written out to be summed."""
+    axes = tuple(range(x.ndim)) if axes is None else axes
+    repeated = [i for i in range(x.ndim) if x.strides[i] == 0 and x.shape[i] > 1]
+    once = np.ascontiguousarray(x[tuple([slice(0, 1) if i in repeated else slice(None) for i in range(x.ndim)])])
+    made = add_up(once, axes, True) * x.dtype.type(math.prod(x.shape[i] for i in repeated if i in axes))
+    shape = reduced_shape(x.shape, axes, True)
+    if made.shape != shape:
+        made = np.broadcast_to(made, shape).copy()
+    return made.reshape(reduced_shape(x.shape, axes, keepdim))
 
 
 def _flat(x: ndarray) -> ndarray:
@@ -201,9 +217,9 @@ def mean(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype |
 
 def sum_all(x: ndarray) -> Any:
     """The whole sum of a float32 or float64 array, for the fast path: an array without dimensions."""
-    if x.size < SMALL:
-        return np.add.reduce(x, axis=None, out=...) if x.flags.c_contiguous else np.asarray(add_up(x, None, False))
-    return np.asarray(flat_sum(_flat(x)))
+    if not x.flags.c_contiguous:
+        return np.asarray(add_up(x, None, False))
+    return np.add.reduce(x, axis=None, out=...) if x.size < SMALL else np.asarray(flat_sum(x.reshape(-1)))
 
 
 # --------------------------------------------------------------------------------------- products and logic
@@ -383,11 +399,11 @@ def renorm(x: ndarray, p: float, axis: int, maxnorm: float) -> ndarray:
 
 
 # exp() of numbers up to this neither overflows nor loses bits in a sum, so there is no maximum to take out first.
-_TAME = 40.0
+TAME = 40.0
 
 
 def tame(x: ndarray) -> bool:
-    return -_TAME <= np.minimum.reduce(x, axis=None) and np.maximum.reduce(x, axis=None) <= _TAME
+    return -TAME <= np.minimum.reduce(x, axis=None) and np.maximum.reduce(x, axis=None) <= TAME
 
 
 @kernel
@@ -397,6 +413,8 @@ def logsumexp(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
         made = np.full(reduced_shape(a.shape, axes, keepdim), -math.inf, a.dtype)
         return narrow(made, x.dtype)
     axes_np = axes_of(a, axes)
+    if a is not x:
+        return _half_logsumexp(x, axes_np, keepdim)
     if a.dtype.kind == "f" and tame(a):
         powers = large(np.exp, a) if a.size >= SMALL else np.exp(a)
         return narrow(np.asarray(np.log(add_up(powers, axes, keepdim))), x.dtype)
@@ -406,6 +424,19 @@ def logsumexp(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
     made = np.log(sum_(np.exp(a - top), axes, True))
     made = np.asarray(made).reshape(top.shape) + top
     return made.reshape(reduced_shape(a.shape, axes, keepdim)).astype(x.dtype, copy=False)
+
+
+def _half_logsumexp(x: ndarray, axes: Axes, keepdim: bool) -> Any:
+    """In half precision PyTorch rounds after every step."""
+    def rounded(a: Any) -> Any:
+        return np.asarray(a).astype(x.dtype).astype(FLOAT32)
+
+    a = x.astype(FLOAT32)
+    top = np.maximum.reduce(a, axis=axes, keepdims=True)
+    top = np.where(np.isinf(top), FLOAT32.type(0), top)
+    total = np.add.reduce(rounded(np.exp(rounded(a - top))), axis=axes, keepdims=True)
+    made = (rounded(np.log(rounded(total))) + top).astype(x.dtype)
+    return made if keepdim else made.reshape(reduced_shape(x.shape, axes, False))
 
 
 # ------------------------------------------------------------------------------------------------ variance
@@ -418,9 +449,9 @@ def var_mean(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[
         middle = np.empty(np.shape(mean_real), x.dtype)
         middle.real, middle.imag = mean_real, mean_imag
         return np.asarray(real + imag), middle
+    if x.size < SMALL:
+        return _var_mean_small(x, axes_of(x, axes), correction, keepdim)
     a = wide(x)
-    if a.dtype is FLOAT32 and a.size < SMALL:
-        a = a.astype(FLOAT64)
     n = count_of(a, axes)
     middle = np.asarray(add_up(a, axes, True) / a.dtype.type(n))
     apart = large(np.subtract, a, middle if axes is not None or not a.ndim else middle.reshape(-1)[0].item())
@@ -430,6 +461,19 @@ def var_mean(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[
     spread = (np.asarray(add_up(apart, axes, True)) - rest * rest / a.dtype.type(n)) / a.dtype.type(free)
     shape = reduced_shape(x.shape, axes, keepdim)
     return narrow(spread.reshape(shape), x.dtype), narrow(middle.reshape(shape), x.dtype)
+
+
+def _var_mean_small(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[Any, Any]:
+    n = count_of(x, axes)
+    a = x.astype(FLOAT64)
+    middle = np.add.reduce(a, axis=axes, keepdims=True) / FLOAT64.type(n)
+    a -= middle
+    a *= a
+    free = FLOAT64.type(max(n - correction, 0))
+    spread = (np.add.reduce(a, axis=axes, keepdims=keepdim) / free).astype(x.dtype)
+    if not keepdim:
+        middle = middle.reshape(spread.shape)
+    return spread, middle.astype(x.dtype)
 
 
 @kernel
@@ -457,7 +501,9 @@ def median(x: ndarray, ignore_nan: bool = False) -> Any:
     """The lower of the two middle elements of all; NaN wins unless ignored."""
     flat = wide(x).reshape(-1)
     if not flat.size:
-        return np.asarray(math.nan if x.dtype.kind in "fV" else np.iinfo(x.dtype).min, x.dtype)
+        if x.dtype.kind in "fV":
+            return np.asarray(math.nan, x.dtype)
+        return np.asarray(np.iinfo(x.dtype).min if x.dtype.itemsize > 2 else 0, x.dtype)  # what C makes of a NaN
     if flat.dtype.kind == "f":
         bad = np.isnan(flat)
         if bad.any():

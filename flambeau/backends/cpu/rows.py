@@ -7,7 +7,6 @@ from numpy import ndarray
 
 _FLOAT32 = np.dtype(np.float32)
 WIDE = 48     # columns from which whole rows are added at a time
-FEW = 8       # rows below which the rest of the repeated positions is summed one position at a time
 
 
 def accumulation(dtype: np.dtype) -> np.dtype:
@@ -47,7 +46,7 @@ def index_add_rows(target: ndarray, positions: ndarray, source: ndarray) -> None
     """target[positions[i]] += source[i] for every i, in any order; positions are in range and may repeat.
 
     Narrow rows go through np.add.at over single elements (fast for one-dimensional arrays only). Wide rows are added in
-    rounds of positions that differ from each other; what is left of a few often repeated positions is summed at once.
+    rounds of positions that differ from each other; few rows that come often are summed one after the other instead.
     """
     if not positions.size or not target.size:
         return
@@ -63,8 +62,13 @@ def index_add_rows(target: ndarray, positions: ndarray, source: ndarray) -> None
     if source.dtype != target.dtype:
         source = source.astype(target.dtype)
     width = target.shape[1]
-    if width >= WIDE or not target.flags.c_contiguous:
+    if width >= WIDE:
         _in_rounds(target, positions, source)
+        return
+    if not target.flags.c_contiguous:
+        packed = np.ascontiguousarray(target)
+        index_add_rows(packed, positions, source)
+        target[...] = packed
         return
     if width == 1:
         np.add.at(target.reshape(-1), positions, source.reshape(-1))
@@ -81,7 +85,7 @@ def _in_rounds(target: ndarray, positions: ndarray, source: ndarray) -> None:
     rows = ordered[starts]
     done = 0
     while rows.size:
-        if rows.size < FEW and int(counts.max()) - done > 2:
+        if rows.size < int(counts.max()) - done:  # fewer rows than rounds to come
             for row, start, count in zip(rows.tolist(), starts.tolist(), counts.tolist()):
                 target[row] += source[order[start + done:start + count]].sum(axis=0, dtype=target.dtype)
             return

@@ -9,12 +9,13 @@ from numpy import ndarray
 
 from . import memory
 from .parallel import SPLIT, split
-from .reductions import FLOAT32, FLOAT64, INT64, NARROW, narrow, tame, wide
+from .reductions import FLOAT32, FLOAT64, INT64, NARROW, TAME, narrow, wide
 from .table import kernel
 
 # Elements of a block: small enough to stay in a core's cache from one step to the next, large enough that the threads
 # seldom meet at the interpreter lock.
 _CACHED = 1 << 17
+_FEW = 1 << 12  # up to here the number of calls counts, not the work
 
 
 # -------------------------------------------------------------------------------------------------- running
@@ -37,7 +38,7 @@ def _accumulated(x: ndarray, axis: int, dtype: np.dtype, step: np.ufunc) -> ndar
     if not x.ndim:
         return x.astype(dtype)
     if dtype.kind == "b":
-        return step.accumulate(x.astype(dtype), axis=axis)
+        return step.accumulate(x.astype(dtype), axis=axis, dtype=dtype)
     narrow_float = dtype.num == FLOAT32.num or dtype.num in NARROW
     exact = FLOAT64 if narrow_float else dtype
     if narrow_float:
@@ -117,16 +118,15 @@ def _complex_logcumsumexp(x: ndarray, axis: int) -> ndarray:
     """log(exp(a) + exp(b)) step by step, with the larger real part taken out first."""
     steps = np.moveaxis(x, axis, 0).astype(np.complex128)
     out = np.empty_like(steps)
-    if len(steps):
-        out[0] = steps[0]
-    for i in range(1, len(steps)):
-        a, b = out[i - 1], steps[i]
-        swap = b.real > a.real
-        high, low = np.where(swap, b, a), np.where(swap, a, b)
-        nothing = np.isneginf(high.real)
-        with np.errstate(all="ignore"):
-            joined = high + np.log1p(np.exp(low - high))
-        out[i] = np.where(nothing, high, joined)
+    before = np.full(steps.shape[1:], complex(-math.inf, 0))
+    for i, now in enumerate(steps):
+        swap = now.real > before.real
+        high, low = np.where(swap, now, before), np.where(swap, before, now)
+        joined = high + np.log1p(np.exp(low - high))
+        # Both infinite: of two zeros (exp of -inf) the first stays; two infinities have no larger one to take out.
+        joined = np.where(np.isposinf(low.real), np.log(np.exp(low) + np.exp(high)), joined)
+        joined = np.where(np.isneginf(high.real), before, joined)
+        before = out[i] = np.where(np.isnan(now.real) | np.isnan(before.real), complex(math.nan, math.nan), joined)
     return np.ascontiguousarray(np.moveaxis(out, 0, axis)).astype(x.dtype)
 
 
@@ -160,22 +160,34 @@ def _totals(x: ndarray) -> ndarray:
     return np.add.reduce(x, axis=1, keepdims=True)
 
 
+def _powers(out: ndarray, x: ndarray) -> ndarray | None:
+    """exp(x) and its sums, when that neither overflows nor leaves a row without weight; else None.
+
+    Without a maximum to find and take out first, a mask of -inf included, this is most of the time.
+    """
+    if not np.maximum.reduce(x, axis=None) <= TAME:
+        return None
+    np.exp(x, out=out)
+    total = _totals(out)
+    return total if np.minimum.reduce(total, axis=None) > 1e-15 else None
+
+
 def _softmax(out: ndarray, x: ndarray) -> None:
-    if tame(x):
-        np.exp(x, out=out)
-    else:
+    total = _powers(out, x)
+    if total is None:
         np.subtract(x, x.max(axis=1, keepdims=True), out=out)
         np.exp(out, out=out)
-    np.divide(out, _totals(out), out=out)
+        total = _totals(out)
+    np.divide(out, total, out=out)
 
 
 def _log_softmax(out: ndarray, x: ndarray) -> None:
-    if not tame(x):
+    total = _powers(out, x)
+    if total is None:
         np.subtract(x, x.max(axis=1, keepdims=True), out=out)
         np.subtract(out, np.log(_totals(np.exp(out))), out=out)
         return
-    np.exp(x, out=out)
-    exact = np.log(_totals(out).astype(FLOAT64))
+    exact = np.log(total.astype(FLOAT64))
     high = exact.astype(x.dtype)  # in two parts: x - log(...) is then rounded once
     np.subtract(x, high, out=out)
     if x.dtype is FLOAT32:
@@ -195,12 +207,35 @@ def log_softmax(x: ndarray, axis: int, dtype: np.dtype | None = None) -> ndarray
 def _normalised(x: ndarray, axis: int, dtype: np.dtype | None, work, alone: float) -> ndarray:
     if dtype is not None and x.dtype.num != dtype.num:
         x = x.astype(dtype)
-    a = wide(x)
-    if not a.ndim:
-        return np.asarray(a - a + alone).astype(x.dtype)
-    if not a.size:
+    if not x.ndim:
+        return np.asarray(wide(x) * 0 + alone).astype(x.dtype)
+    if not x.size:
         return np.empty(x.shape, x.dtype)
-    return narrow(_blocks(a, axis, work), x.dtype)
+    if x.dtype.num in NARROW:
+        return _half(x, axis, work is _log_softmax)
+    if x.size <= _FEW:
+        apart = x - np.maximum.reduce(x, axis=axis, keepdims=True)
+        powers = np.exp(apart)
+        total = np.add.reduce(powers, axis=axis, keepdims=True)
+        if work is _softmax:
+            return np.divide(powers, total, out=powers)
+        return np.subtract(apart, np.log(total), out=apart)
+    return _blocks(x, axis, work)
+
+
+def _half(x: ndarray, axis: int, log: bool) -> ndarray:
+    """Half precision: float32, with the intermediate roundings that PyTorch has on the last axis or off it."""
+    a, last = x.astype(FLOAT32), axis == x.ndim - 1
+    a = a - a.max(axis=axis, keepdims=True)
+    powers = np.exp(a)
+    total = np.add.reduce(powers, axis=axis, keepdims=True)
+    if not log:
+        return ((powers if last else powers.astype(x.dtype).astype(FLOAT32)) / total).astype(x.dtype)
+    if last:
+        total = np.log(total.astype(x.dtype).astype(FLOAT32)).astype(x.dtype).astype(FLOAT32)
+    else:
+        total = np.log(total)
+    return (a - total).astype(x.dtype)
 
 
 def _softmax_grad(out: ndarray, result: ndarray, grad: ndarray) -> None:

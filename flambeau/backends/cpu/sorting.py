@@ -14,6 +14,7 @@ from .rows import accumulation
 from .table import kernel
 
 _INT64 = np.dtype(np.int64)
+_GROUP = 64     # elements that send one winner into the final of topk
 _LONG_ROW = 64  # elements of a row from which shortcuts that need a second pass pay
 
 
@@ -101,10 +102,32 @@ def topk(x: ndarray, k: int, dim: int, largest: bool) -> tuple[ndarray, ndarray]
         return (x.copy(), np.zeros((), _INT64)) if k else (x.reshape(1)[:0], np.zeros(0, _INT64))
     rows = np.ascontiguousarray(np.moveaxis(x, dim, -1))
     keys = keys_of(rows)
-    order = _leaders(keys, k, largest) if 0 < k <= keys.shape[-1] // 4 and keys.shape[-1] >= _LONG_ROW else None
+    n = keys.shape[-1]
+    order = None
+    if 0 < k <= n // (4 * _GROUP) and keys.size <= n * n // 16:
+        order = _finalists(keys, k, largest)
+    elif 0 < k <= n // 4 and n >= _LONG_ROW:
+        order = _leaders(keys, k, largest)
     if order is None:
         order = order_of(keys, largest)[..., :k]
     return _back(np.take_along_axis(rows, order, -1), dim), _back(order, dim)
+
+
+def _finalists(keys: ndarray, k: int, largest: bool) -> ndarray | None:
+    """The first k of a few long rows: only what beats the k-th best of group winners can be among them."""
+    n = keys.shape[-1]
+    rows = keys.reshape(-1, n)
+    groups = rows[:, :n // _GROUP * _GROUP].reshape(len(rows), _GROUP, n // _GROUP)
+    winners = groups.max(axis=1) if largest else groups.min(axis=1)
+    if keys.dtype.kind == "f" and np.isnan(rows[:, -_GROUP:]).any() | np.isnan(winners).any():
+        return None
+    at = winners.shape[1] - k if largest else k - 1
+    edges = np.partition(winners, at, axis=1)[:, at]
+    order = np.empty((len(rows), k), _INT64)
+    for row, edge, chosen in zip(rows, edges, order):
+        found = np.flatnonzero(row >= edge if largest else row <= edge)
+        chosen[:] = found[order_of(row[found], largest)[:k]]
+    return order.reshape(*keys.shape[:-1], k)
 
 
 def _leaders(keys: ndarray, k: int, largest: bool) -> ndarray | None:

@@ -10,10 +10,12 @@ from numpy import ndarray
 from ..cpu import arrays as _cpu_arrays
 from ..cpu.table import KERNELS
 from .arrays import MetaArray, Reserved, meta, over, owner, plain, reserve, reserve_like, reserve_strided
+from .shrink import is_large, shrunk
 
 ARRAY = MetaArray
 NAME = "meta"
-POINTWISE: set[str] = set()  # the registry's set of kernels that work element by element
+POINTWISE: set[str] = set()  # the registry's sets of kernels that work element by element, and of those that make views
+VIEWS: set[str] = set()
 # Kernels whose result's shape depends on values.
 _BY_VALUE = frozenset(("nonzero", "masked_select", "unique", "unique_consecutive", "bincount", "equal", "argwhere"))
 _device = None
@@ -112,7 +114,7 @@ def storage_offset(x: MetaArray) -> int:
 class Storage:
     """The length of the storage; there is no address."""
 
-    __slots__ = ("owner", "address", "nbytes")
+    __slots__ = ("address", "nbytes", "owner")
 
     def __init__(self, x: MetaArray):
         self.owner = owner(x)
@@ -150,12 +152,18 @@ def to_shared(x: Any) -> Any:
 def call(name: str, args: tuple[Any, ...]) -> Any:
     """The result of a CPU kernel without its values."""
     if name in _BY_VALUE:
-        raise NotImplementedError(f"{name}: the shape of the result depends on values, which a meta tensor does not have")
+        raise NotImplementedError(f"{name}: the shape of the result depends on values, which a meta tensor does not "
+                                  "have")
     if name in POINTWISE:
         return _pointwise(KERNELS[name], args)
     found = KERNELS.get(name)
     if found is None:
         raise NotImplementedError(f"no kernel named {name!r}")
+    if name not in VIEWS and is_large(args):
+        try:
+            return shrunk(name, found, args)
+        except (ValueError, IndexError):
+            pass  # a size among the arguments that is not a size of an array: only the real sizes will do
     return standing_in(found, args, {})
 
 
@@ -200,7 +208,8 @@ def _shaped(probe: Any, shape: tuple[int, ...], arrays: list[ndarray]) -> MetaAr
 
 def _one_device(arrays: list[ndarray]) -> None:
     if any(type(a) is not MetaArray and a.ndim for a in arrays):
-        raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, meta and cpu!")
+        raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, meta and "
+                           "cpu!")
 
 
 def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

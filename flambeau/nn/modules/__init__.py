@@ -39,21 +39,37 @@ _ALIASES = {
 
 
 class _Alias(types.ModuleType):
-    """Looks its names up in other modules, when they are asked for."""
+    """Finds its names in other modules, when they are asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("__") or name == "__all__":
-            for file in self.__dict__["_files"]:
-                full = f"{_PARENT}.{file}"
-                try:
-                    module = importlib.import_module(full)
-                except ModuleNotFoundError as error:
-                    if error.name != full:
-                        raise
-                    continue
-                if hasattr(module, name):
-                    return getattr(module, name)
-        raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+        owner = self._owner(name)
+        if owner is None:
+            raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+        return getattr(owner, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Some programs replace what they find (the tables of global hooks): it is replaced where it stands."""
+        owner = self._owner(name)
+        if owner is None:
+            super().__setattr__(name, value)
+        else:
+            setattr(owner, name, value)
+
+    def _owner(self, name: str) -> types.ModuleType | None:
+        """The module that defines a name."""
+        if name.startswith("__") and name != "__all__":
+            return None
+        for file in self.__dict__["_files"]:
+            full = f"{_PARENT}.{file}"
+            try:
+                module = importlib.import_module(full)
+            except ModuleNotFoundError as error:
+                if error.name != full:
+                    raise
+                continue
+            if hasattr(module, name):
+                return module
+        return None
 
 
 def _make(name: str, files: tuple[str, ...]) -> types.ModuleType:

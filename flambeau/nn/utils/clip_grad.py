@@ -52,7 +52,7 @@ def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Tensor, 
 @no_grad()
 def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
                     foreach: bool | None = None) -> Tensor:
-    """Scales the gradients of the parameters in place so that their total norm is at most max_norm; returns what it was."""
+    """Scales the gradients of the parameters in place so that their total norm is at most max_norm; returns it."""
     if isinstance(parameters, Tensor):
         parameters = [parameters]
     else:

@@ -119,14 +119,15 @@ class _Orthogonal(Module):
             raise NotImplementedError("It is not possible to assign to the matrix exponential or the Cayley "
                                       "parametrizations when use_trivialization=False.")
         from ... import geqrf
-        a, _ = geqrf(q)
+        a, tau = geqrf(q)
         diagonal = a.diagonal(dim1=-2, dim2=-1)
         diagonal.sign_()
-        diagonal[diagonal == 0.0] = 1.0
+        diagonal[tau == 0.0] *= -1  # LAPACK left this reflection out; ours is always made
         return a.mT if transposed else a
 
 
-def orthogonal(module: M, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True) -> M:
+def orthogonal(module: M, name: str = "weight", orthogonal_map: str | None = None, *,
+               use_trivialization: bool = True) -> M:
     """Keeps a matrix (or batch of matrices) orthogonal; orthogonal_map: "matrix_exp", "cayley" or "householder"."""
     weight = _tensor_of(module, name)
     if weight.ndim < 2:
@@ -136,9 +137,10 @@ def orthogonal(module: M, name: str = "weight", orthogonal_map: str | None = Non
         orthogonal_map = "matrix_exp" if square or weight.is_complex() else "householder"
     chosen = getattr(_OrthMaps, orthogonal_map, None)
     if chosen is None:
-        raise ValueError(f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}')
-    parametrize.register_parametrization(module, name, _Orthogonal(weight, chosen, use_trivialization=use_trivialization),
-                                         unsafe=True)
+        raise ValueError('orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: '
+                         f"{orthogonal_map}")
+    layer = _Orthogonal(weight, chosen, use_trivialization=use_trivialization)
+    parametrize.register_parametrization(module, name, layer, unsafe=True)
     return module
 
 

@@ -201,7 +201,8 @@ def _inject_property(module: Module, name: str) -> None:
     setattr(type(module), name, property(read, write))
 
 
-def register_parametrization(module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False) -> Module:
+def register_parametrization(module: Module, tensor_name: str, parametrization: Module, *,
+                             unsafe: bool = False) -> Module:
     """Makes module.<tensor_name> the result of the parametrization (after those it has already).
 
     unsafe: do not check that the shape and dtype stay what they are.
@@ -297,7 +298,8 @@ def type_before_parametrizations(module: Module) -> type:
     return type(module).__bases__[0] if is_parametrized(module) else type(module)
 
 
-def transfer_parametrizations_and_params(from_module: Module, to_module: Module, tensor_name: str | None = None) -> Module:
+def transfer_parametrizations_and_params(from_module: Module, to_module: Module,
+                                         tensor_name: str | None = None) -> Module:
     """Puts the parametrizations of one module, with their tensors, on another one."""
     if not is_parametrized(from_module):
         return to_module

@@ -215,7 +215,8 @@ class L1Unstructured(BasePruningMethod):
         return mask
 
     @classmethod
-    def apply(cls, module: Module, name: str, amount: float, importance_scores: Tensor | None = None) -> BasePruningMethod:
+    def apply(cls, module: Module, name: str, amount: float,
+              importance_scores: Tensor | None = None) -> BasePruningMethod:
         return super().apply(module, name, amount=amount, importance_scores=importance_scores)
 
 
@@ -346,8 +347,8 @@ def global_unstructured(parameters: Any, pruning_method: Any, importance_scores:
     method = pruning_method(**kwargs)
     method._tensor_name = "temp"
     if method.PRUNING_TYPE != "unstructured":
-        raise TypeError(f'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. Found method {pruning_method} of '
-                        f"type {method.PRUNING_TYPE}")
+        raise TypeError(f'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. Found method '
+                        f"{pruning_method} of type {method.PRUNING_TYPE}")
     container = PruningContainer()
     container._tensor_name = "temp"
     container.add_pruning_method(method)

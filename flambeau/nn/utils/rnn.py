@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ...tensor import Tensor
@@ -19,9 +20,9 @@ class PackedSequence_(NamedTuple):
 
 
 class PackedSequence(PackedSequence_):
-    """A batch of sequences step by step: `data` holds the first `batch_sizes[0]` rows of step 0, then those of step 1...
+    """A batch of sequences step by step: `data` holds the first `batch_sizes[0]` rows of step 0, then those of 1...
 
-    Longer sequences come first; sorted_indices says which ones they were. Made by pack_padded_sequence or pack_sequence.
+    Longer sequences come first; sorted_indices says which they were. Made by pack_padded_sequence and pack_sequence.
     """
 
     def __new__(cls, data: Any, batch_sizes: Any = None, sorted_indices: Any = None, unsorted_indices: Any = None):
@@ -117,7 +118,8 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     return result
 
 
-def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> PackedSequence:
+def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
+                         enforce_sorted: bool = True) -> PackedSequence:
     """Packs a padded batch of shape (steps, batch, *), or (batch, steps, *) with batch_first.
 
     enforce_sorted: the lengths are decreasing already; otherwise the batch is sorted first.
@@ -153,7 +155,7 @@ def _pack(input: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     if counts[-1] <= 0 or min(counts) <= 0:
         raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is "
                            "<= 0")
-    if any(a < b for a, b in zip(counts, counts[1:])):
+    if any(a < b for a, b in pairwise(counts)):
         raise RuntimeError("`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can "
                            "pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this "
                            "requirement if you do not need ONNX exportability.")
@@ -197,8 +199,9 @@ def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, pad
     return padded, lengths
 
 
-def pad_sequence(sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right") -> Tensor:
-    """Sequences of shape (length, *) as one batch of shape (longest, batch, *), or (batch, longest, *) with batch_first."""
+def pad_sequence(sequences: Any, batch_first: bool = False, padding_value: float = 0.0,
+                 padding_side: str = "right") -> Tensor:
+    """Sequences of shape (length, *) as one batch: (longest, batch, *), or (batch, longest, *) with batch_first."""
     if not isinstance(sequences, Iterable):
         raise RuntimeError("pad_sequence: Expected iterable for input sequences, but got arg of type: "
                            f"{type(sequences)}")
@@ -244,6 +247,7 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
     return unpad_sequence(padded, lengths, batch_first=True)
 
 
-def get_packed_sequence(data: Tensor, batch_sizes: Tensor, sorted_indices: Any, unsorted_indices: Any) -> PackedSequence:
+def get_packed_sequence(data: Tensor, batch_sizes: Tensor, sorted_indices: Any,
+                        unsorted_indices: Any) -> PackedSequence:
     """A PackedSequence from its four parts."""
     return PackedSequence(data, batch_sizes, sorted_indices, unsorted_indices)

@@ -13,8 +13,8 @@ from ..module import Module
 __all__ = ["functional_call"]
 
 
-def functional_call(module: Module, parameters_and_buffers: Any, args: Any = None, kwargs: dict[str, Any] | None = None, *,
-                    tie_weights: bool = True, strict: bool = False) -> Any:
+def functional_call(module: Module, parameters_and_buffers: Any, args: Any = None,
+                    kwargs: dict[str, Any] | None = None, *, tie_weights: bool = True, strict: bool = False) -> Any:
     """Old place of func.functional_call."""
     warnings.warn("`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be removed in a "
                   "future version of PyTorch. Please use `torch.func.functional_call` instead which is a drop-in "
@@ -23,12 +23,12 @@ def functional_call(module: Module, parameters_and_buffers: Any, args: Any = Non
     return _functional_call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)
 
 
-def _functional_call(module: Module, parameters_and_buffers: Any, args: Any = None, kwargs: dict[str, Any] | None = None, *,
-                     tie_weights: bool = True, strict: bool = False) -> Any:
+def _functional_call(module: Module, parameters_and_buffers: Any, args: Any = None,
+                     kwargs: dict[str, Any] | None = None, *, tie_weights: bool = True, strict: bool = False) -> Any:
     """module(*args, **kwargs) with the given tensors in the place of the parameters and buffers of those names.
 
-    tie_weights: a tensor given for one name also serves for the others that share its parameter. strict: every name must
-    be given, and no unknown ones.
+    tie_weights: a tensor given for one name also serves for the others that share its parameter. strict: every name
+    must be given, and no unknown ones.
     """
     if isinstance(parameters_and_buffers, (tuple, list)):
         given: dict[str, Any] = {}
@@ -37,7 +37,7 @@ def _functional_call(module: Module, parameters_and_buffers: Any, args: Any = No
         for part in parameters_and_buffers:
             twice = given.keys() & part.keys()
             if twice:
-                raise ValueError(f"{next(iter(twice))} appears in multiple dictionaries; behavior of functional call "
+                raise ValueError(f"{sorted(twice)} appeared in multiple dictionaries; behavior of functional call "
                                  "is ambiguous")
             given.update(part)
     elif isinstance(parameters_and_buffers, dict):
@@ -63,14 +63,20 @@ def _reparametrize_module(module: Module, parameters_and_buffers: dict[str, Any]
             if not isinstance(tensor, Tensor) and tensor is not None:
                 raise TypeError(f"{tensor} is not an instance of torch.Tensor")
             table, key = _slot(module, name)
-            before.append((name, table, key, table[key]))
+            before.append((name, table, key, table.get(key, _ABSENT)))
             table[key] = tensor
         yield
     finally:
         for name, table, key, tensor in reversed(before):
             if key in table and name in parameters_and_buffers:
                 parameters_and_buffers[name] = table[key]  # an assignment inside replaced it
-            table[key] = tensor
+            if tensor is _ABSENT:
+                del table[key]
+            else:
+                table[key] = tensor
+
+
+_ABSENT = object()
 
 
 def _slot(module: Module, path: str) -> tuple[dict[str, Any], str]:
@@ -80,13 +86,14 @@ def _slot(module: Module, path: str) -> tuple[dict[str, Any], str]:
     for table in (owner._parameters, owner._buffers):
         if name in table:
             return table, name
-    if isinstance(getattr(owner, name, None), Tensor):
-        return owner.__dict__, name
-    raise AttributeError(f"{owner._get_name()} has no attribute `{name}`")
+    value = getattr(owner, name, None)
+    if value is not None and not isinstance(value, Tensor):
+        raise TypeError(f"{value} is not an instance of torch.Tensor")
+    return owner.__dict__, name  # a plain attribute, or one that is there for this call only
 
 
 def _all_members(module: Module) -> dict[str, Any]:
-    return {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers(remove_duplicate=False))}
+    return dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
 
 
 def _with_ties(module: Module, given: dict[str, Any]) -> dict[str, Any]:

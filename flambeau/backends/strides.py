@@ -28,7 +28,7 @@ def view_strides(shape: Sequence[int], stride: Sequence[int], new_shape: Sequenc
     step, old_count, new_count = stride[-1], 1, 1
     for d in range(len(shape) - 1, -1, -1):
         old_count *= shape[d]
-        if d == 0 or shape[d - 1] != 1 and stride[d - 1] != old_count * step:
+        if d == 0 or (shape[d - 1] != 1 and stride[d - 1] != old_count * step):
             while at >= 0 and (new_count < old_count or new_shape[at] == 1):
                 out[at] = new_count * step
                 new_count *= new_shape[at]

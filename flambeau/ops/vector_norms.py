@@ -7,7 +7,7 @@ from typing import Any
 
 from ..tensor import Tensor
 from .pointwise import conj
-from .reductions import dims_of, dtype_word, keep, native, one_dim, reduction
+from .reductions import dims_of, dtype_word, keep, one_dim, reduction
 from .table import FUNCTIONS, public, row
 
 
@@ -47,9 +47,7 @@ _dist = row("dist", "self other p", backward=dict(
 def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """(sum |x|^ord)^(1/ord) over dim; ord may be inf, -inf or 0."""
     ord = float(ord)
-    if not (x.is_floating_point() or x.is_complex()):
-        raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
-                           f"{dtype_word(x.dtype)}")
+    _check_floating(x, "linalg.vector_norm")
     check_norm_dtype(x, dtype, "linalg.vector_norm")
     dims = dims_of(dim, x.ndim, "linalg.vector_norm")
     if ord < 0 or ord == math.inf:
@@ -57,6 +55,11 @@ def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False,
     if dtype is not None and dtype is not x.dtype:
         x = x.to(dtype)
     return vector_norm_row(x, ord, dims, keepdim, None)
+
+
+def _check_floating(x: Tensor, name: str) -> None:
+    if not (x.is_floating_point() or x.is_complex()):
+        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {dtype_word(x.dtype)}")
 
 
 def check_norm_dtype(x: Tensor, dtype: Any, name: str) -> None:
@@ -103,6 +106,8 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of input - other."""
     if not isinstance(other, Tensor):
         raise TypeError(f"dist(): argument 'other' (position 2) must be Tensor, not {type(other).__name__}")
+    _check_floating(input, "dist")
+    _check_floating(other, "dist")
     return _dist(input, other, float(p))
 
 
@@ -129,7 +134,5 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
     if input.ndim < 2:
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions")
+    _check_floating(input, "renorm")
     return _renorm(input, float(p), one_dim(dim, input.ndim, "renorm"), maxnorm)
-
-
-__all__ = ["native", "norm_grad", "vector_norm", "vector_norm_row"]

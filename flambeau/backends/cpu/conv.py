@@ -1,0 +1,356 @@
+"""Convolution by matrix products: the windows are copied into a matrix that stays in the cache, and BLAS does the rest.
+
+Three kernels, each the derivative of the others: `conv_forward` (input, weight), `conv_input` (what the input's gradient
+is, and what a transposed convolution computes) and `conv_weight` (the weight's gradient). Weights are
+(out channels, in channels / groups, *kernel). Depthwise convolutions have no matrix to speak of: there each tap of the
+kernel is one multiplication and one addition over the whole input.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy import ndarray
+
+from . import memory
+from .table import kernel
+from .windows import Windows
+
+BUFFER = 3 << 20   # bytes of copied windows at a time: what the second-level caches hold
+SHORT = 100        # positions below which several samples are put side by side for one product
+_DEPTHWISE = 1 << 18  # bytes of a sample chunk in a depthwise convolution
+
+Ints = "tuple[int, ...]"
+
+
+def _wide(x: ndarray) -> ndarray:
+    """Half precision is computed in float32."""
+    return x.astype(np.float32) if x.dtype.kind in "fV" and x.dtype.itemsize < 4 else x
+
+
+def _ready(x: ndarray) -> ndarray:
+    return np.ascontiguousarray(_wide(x))
+
+
+def _narrow(x: ndarray, dtype: np.dtype) -> ndarray:
+    return x if x.dtype == dtype else x.astype(dtype)
+
+
+def _chunk(n: int, row_bytes: int) -> int:
+    return max(1, min(n, BUFFER // max(1, row_bytes)))
+
+
+def _zeros(win: Windows, shape: Ints, dtype: np.dtype) -> ndarray | None:
+    """Memory for a gradient laid out as wide windows are; None when they have no gaps."""
+    if win.exact:
+        return None
+    made = memory.empty(shape, dtype)
+    made.fill(0)
+    return made
+
+
+def _bias(bias: ndarray | None, dims: int) -> ndarray | None:
+    return None if bias is None else _wide(bias).reshape(-1, *(1,) * dims)
+
+
+# ------------------------------------------------------------------------------------------------------ forward
+@kernel
+def conv_forward(x: ndarray, w: ndarray, bias: ndarray | None, stride: Ints, padding: Ints, dilation: Ints,
+                 groups: int) -> ndarray:
+    """The convolution of x (batch, channels, *size)."""
+    native = x.dtype
+    x, w = _ready(x), _ready(w)
+    win = Windows(x.shape[2:], w.shape[2:], stride, padding, dilation)
+    out = memory.empty((len(x), len(w), *win.out), x.dtype)
+    if not out.size:
+        return _narrow(out, native)
+    bias = _bias(bias, len(win.out))
+    if not x.shape[1] or not w.size:
+        out[...] = 0 if bias is None else bias
+    elif groups == x.shape[1] == len(w) and groups > 1:
+        _depthwise(x, w, bias, win, out)
+    elif groups == 1 and win.count < SHORT and len(x) > 1:
+        _side_by_side(x, w, bias, win, out)
+    else:
+        _each_sample(x, w, bias, win, groups, out)
+    return _narrow(out, native)
+
+
+def _each_sample(x, w, bias, win: Windows, groups: int, out: ndarray) -> None:
+    """One product per sample and group, a few samples in the buffer at a time."""
+    n, channels = x.shape[:2]
+    inner = w.size // len(w)
+    taps = channels * math.prod(win.kernel)
+    matrix = w.reshape(len(w), inner) if groups == 1 else w.reshape(groups, len(w) // groups, inner)
+    size = _chunk(n, taps * win.count * x.itemsize)
+    margin = win.buffer(size, channels, x.dtype)
+    positions = (win.count,) if win.wide else win.out
+    copied = None if win.single else memory.empty((size, channels, *win.kernel, *positions), x.dtype)
+    rows = None if win.exact else memory.empty((size, len(w), win.row), x.dtype)
+    split = (inner,) if groups == 1 else (groups, inner)
+    for at in range(0, n, size):
+        part = win.pad(x[at:at + size], margin)
+        m = len(part)
+        if copied is None:
+            columns = part.reshape(m, *split, win.count)
+        else:
+            np.copyto(copied[:m], win.view(part))
+            columns = copied[:m].reshape(m, *split, win.count)
+        target = out[at:at + m]
+        if rows is None:
+            flat = target.reshape(m, *matrix.shape[:-1], win.count)
+            np.matmul(matrix, columns, out=flat)
+            if bias is not None:
+                np.add(target, bias, out=target)
+        else:
+            made = rows[:m].reshape(m, *matrix.shape[:-1], win.row)
+            np.matmul(matrix, columns, out=made[..., :win.count])
+            _take(win.grid(rows[:m]), bias, target)
+
+
+def _take(source: ndarray, bias: ndarray | None, out: ndarray) -> None:
+    if bias is None:
+        np.copyto(out, source)
+    else:
+        np.add(source, bias, out=out)
+
+
+def _side_by_side(x, w, bias, win: Windows, out: ndarray) -> None:
+    """Few positions per sample: one product for many samples."""
+    n, channels = x.shape[:2]
+    inner = w.size // len(w)
+    size = _chunk(n, inner * win.row * x.itemsize)
+    margin = win.buffer(size, channels, x.dtype)
+    for at in range(0, n, size):
+        part = win.pad(x[at:at + size], margin)
+        m = len(part)
+        columns = _columns(win, part)
+        made = np.matmul(w.reshape(len(w), inner), columns.reshape(inner, m * win.row)).reshape(len(w), m, win.row)
+        _take(win.grid(made).swapaxes(0, 1), bias, out[at:at + m])
+
+
+def _columns(win: Windows, part: ndarray) -> ndarray:
+    """The windows of several samples side by side: (channels, *kernel, samples, row)."""
+    view = win.view(part)
+    dims = len(win.kernel)
+    order = (1, *range(2, 2 + dims), 0, *range(2 + dims, view.ndim))
+    if not win.wide:
+        return np.ascontiguousarray(view.transpose(order)).reshape(part.shape[1], *win.kernel, len(part), win.row)
+    columns = memory.empty((part.shape[1], *win.kernel, len(part), win.row), part.dtype)
+    columns[..., win.count:] = 0
+    np.copyto(columns[..., :win.count], view.transpose(order))
+    return columns
+
+
+def _depthwise(x, w, bias, win: Windows, out: ndarray) -> None:
+    n, channels = x.shape[:2]
+    size = max(1, min(n, _DEPTHWISE // max(1, channels * win.row * x.itemsize)))
+    margin = win.buffer(size, channels, x.dtype)
+    w = w.reshape(channels, *win.kernel)
+    grid = (win.count,) if win.wide else win.out
+    total = memory.empty((size, channels, win.row), x.dtype)
+    product = memory.empty((size, channels, *grid), x.dtype)
+    for at in range(0, n, size):
+        part = win.pad(x[at:at + size], margin)
+        m = len(part)
+        view = win.view(part)
+        sums = total[:m, :, :win.count].reshape(m, channels, *grid) if not win.wide else total[:m, :, :win.count]
+        for i, tap in enumerate(win.taps()):
+            factor = w[(slice(None), *tap)].reshape(channels, *(1,) * len(grid))
+            if i == 0:
+                np.multiply(view[(slice(None), slice(None), *tap)], factor, out=sums)
+            else:
+                np.multiply(view[(slice(None), slice(None), *tap)], factor, out=product[:m])
+                np.add(sums, product[:m], out=sums)
+        _take(win.grid(total[:m]), bias, out[at:at + m])
+
+
+# ------------------------------------------------------------------------------------------- gradient of the input
+@kernel
+def convolution(x: ndarray, w: ndarray, bias: ndarray | None, stride: Ints, padding: Ints, dilation: Ints, transposed: bool,
+                output_padding: Ints, groups: int) -> ndarray:
+    """A convolution or, transposed, what inverts the shapes of one."""
+    if not transposed:
+        return conv_forward(x, w, bias, stride, padding, dilation, groups)
+    size = tuple([(n - 1) * s - 2 * p + d * (k - 1) + more + 1 for n, s, p, d, k, more in
+                  zip(x.shape[2:], stride, padding, dilation, w.shape[2:], output_padding)])
+    return conv_input(x, w, bias, size, stride, padding, dilation, groups)
+
+
+@kernel
+def conv_input(g: ndarray, w: ndarray, bias: ndarray | None, size: Ints, stride: Ints, padding: Ints, dilation: Ints,
+               groups: int) -> ndarray:
+    """The gradient of the input, of spatial size `size`, from the output's; also the transposed convolution of g."""
+    native = g.dtype
+    g, w = _ready(g), _ready(w)
+    win = Windows(size, w.shape[2:], stride, padding, dilation, g.shape[2:])
+    channels = w.shape[1] * groups
+    out = memory.empty((len(g), channels, *size), g.dtype)
+    if not out.size:
+        return _narrow(out, native)
+    if not g.size or not w.size:
+        out[...] = 0
+    elif groups == channels == len(w) and groups > 1:
+        _input_depthwise(g, w, win, out)
+    elif groups == 1 and win.count < SHORT and len(g) > 1:
+        _input_side_by_side(g, w, win, out)
+    else:
+        _input_each_sample(g, w, win, groups, out)
+    if bias is not None:
+        out += _bias(bias, len(size))
+    return _narrow(out, native)
+
+
+def _target(win: Windows, out: ndarray, margin: ndarray | None) -> ndarray:
+    """Zeroed memory to add windows into: the result's own, unless a margin is needed around it."""
+    target = out if margin is None else margin[:len(out)]
+    target.fill(0)
+    return target
+
+
+def _input_each_sample(g, w, win: Windows, groups: int, out: ndarray) -> None:
+    n, channels = out.shape[:2]
+    inner = w.size // len(w)
+    each = len(w) // groups
+    matrix = w.reshape(groups, each, inner).transpose(0, 2, 1)
+    size = _chunk(n, channels * math.prod(win.kernel) * win.row * g.itemsize)
+    margin = win.buffer(size, channels, g.dtype)
+    gaps = _zeros(win, (size, len(w), win.row), g.dtype)
+    straight = win.single and margin is None and win.count == math.prod(win.size)
+    made = None if straight else memory.empty((size, groups, inner, win.row), g.dtype)
+    for at in range(0, n, size):
+        part = g[at:at + size]
+        m = len(part)
+        if gaps is not None:
+            np.copyto(win.grid(gaps[:m]), part)
+            part = gaps[:m]
+        rows = part.reshape(m, groups, each, win.row)
+        target = out[at:at + m]
+        if straight:
+            np.matmul(matrix, rows, out=target.reshape(m, groups, inner, win.row))
+            continue
+        np.matmul(matrix, rows, out=made[:m])
+        total = _target(win, target, margin)
+        win.add(total, made[:m].reshape(m, channels, *win.kernel, win.row))
+        if margin is not None:
+            target[...] = win.inner(total)
+
+
+def _rows(win: Windows, part: ndarray) -> ndarray:
+    """A gradient of several samples side by side: (channels, samples, row), zero where wide windows wrap around."""
+    m, channels = part.shape[:2]
+    if win.exact:
+        return np.ascontiguousarray(part.reshape(m, channels, win.row).swapaxes(0, 1))
+    rows = memory.empty((channels, m, win.row), part.dtype)
+    rows.fill(0)
+    np.copyto(win.grid(rows), part.swapaxes(0, 1))
+    return rows
+
+
+def _input_side_by_side(g, w, win: Windows, out: ndarray) -> None:
+    n, channels = out.shape[:2]
+    inner = w.size // len(w)
+    size = _chunk(n, inner * win.row * g.itemsize)
+    margin = win.buffer(size, channels, g.dtype)
+    for at in range(0, n, size):
+        rows = _rows(win, g[at:at + size])
+        m = rows.shape[1]
+        made = np.matmul(w.reshape(len(w), inner).T, rows.reshape(len(w), m * win.row))
+        total = _target(win, out[at:at + m], margin)
+        columns = made.reshape(channels, *win.kernel, m, win.row)
+        win.add(total, np.moveaxis(columns, -2, 0))
+        if margin is not None:
+            out[at:at + m] = win.inner(total)
+
+
+def _input_depthwise(g, w, win: Windows, out: ndarray) -> None:
+    n, channels = out.shape[:2]
+    size = max(1, min(n, _DEPTHWISE // max(1, channels * win.row * g.itemsize)))
+    margin = win.buffer(size, channels, g.dtype)
+    w = w.reshape(channels, *win.kernel)
+    gaps = _zeros(win, (size, channels, win.row), g.dtype)
+    for at in range(0, n, size):
+        part = g[at:at + size]
+        m = len(part)
+        if gaps is not None:
+            np.copyto(win.grid(gaps[:m]), part)
+            part = gaps[:m]
+        total = _target(win, out[at:at + m], margin)
+        rows = part.reshape(m, channels, *(1,) * len(win.kernel), win.row)
+        win.add(total, rows * w[..., None])
+        if margin is not None:
+            out[at:at + m] = win.inner(total)
+
+
+# ------------------------------------------------------------------------------------------ gradient of the weight
+@kernel
+def conv_weight(g: ndarray, x: ndarray, size: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> ndarray:
+    """The gradient of the weight, of kernel size `size`, from the output's and the input."""
+    native = g.dtype
+    g, x = _ready(g), _ready(x)
+    win = Windows(x.shape[2:], size, stride, padding, dilation, g.shape[2:])
+    n, channels = x.shape[:2]
+    each, inner = g.shape[1] // groups, channels // groups * math.prod(size)
+    shape = (g.shape[1], channels // groups, *size)
+    if not g.size or not x.size:
+        return np.zeros(shape, native)
+    if groups == channels == g.shape[1] and groups > 1:
+        return _narrow(_weight_depthwise(g, x, win).reshape(shape), native)
+    total = np.zeros((groups, each, inner), g.dtype)
+    chunk = _chunk(n, (groups * inner + g.shape[1]) * win.row * g.itemsize)
+    margin = win.buffer(chunk, channels, x.dtype)
+    for at in range(0, n, chunk):
+        part = win.pad(x[at:at + chunk], margin)
+        m = len(part)
+        columns = _columns(win, part).reshape(groups, inner, m * win.row)
+        rows = _rows(win, g[at:at + m]).reshape(groups, each, m * win.row)
+        total += np.matmul(rows, columns.transpose(0, 2, 1))
+    return _narrow(total.reshape(shape), native)
+
+
+def _weight_depthwise(g: ndarray, x: ndarray, win: Windows) -> ndarray:
+    n, channels = x.shape[:2]
+    size = max(1, min(n, _DEPTHWISE // max(1, channels * win.row * g.itemsize)))
+    margin = win.buffer(size, channels, x.dtype)
+    gaps = _zeros(win, (size, channels, win.row), g.dtype)
+    total = np.zeros((channels, *win.kernel), g.dtype)
+    letters = "x" if win.wide else "xyz"[:len(win.out)]
+    for at in range(0, n, size):
+        view = win.view(win.pad(x[at:at + size], margin))
+        part = g[at:at + size]
+        m = len(part)
+        if gaps is not None:
+            np.copyto(win.grid(gaps[:m]), part)
+            part = gaps[:m]
+        rows = part.reshape(m, channels, win.row)[..., :win.count]
+        if not win.wide:
+            rows = rows.reshape(m, channels, *win.out)
+        for tap in win.taps():
+            seen = view[(slice(None), slice(None), *tap)]
+            total[(slice(None), *tap)] += np.einsum(f"nc{letters},nc{letters}->c", seen, rows)
+    return total
+
+
+# ------------------------------------------------------------------------------------------------- unfold and fold
+@kernel
+def im2col(x: ndarray, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints) -> ndarray:
+    """(batch, channels, *size) -> (batch, channels * taps, windows)."""
+    win = Windows(x.shape[2:], kernel, stride, padding, dilation)
+    win.wide = False
+    part = win.pad(x, win.buffer(len(x), x.shape[1], x.dtype))
+    taken = win.view(np.ascontiguousarray(part))
+    return np.ascontiguousarray(taken).reshape(len(x), x.shape[1] * math.prod(kernel), math.prod(win.out))
+
+
+@kernel
+def col2im(columns: ndarray, size: Ints, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints) -> ndarray:
+    """The sum of all windows at their places: the transpose of im2col."""
+    native, columns = columns.dtype, _wide(columns)
+    win = Windows(size, kernel, stride, padding, dilation)
+    win.wide = False
+    n, channels = len(columns), columns.shape[1] // math.prod(kernel)
+    total = np.zeros((n, channels, *win.padded), columns.dtype)
+    win.add(total, columns.reshape(n, channels, *kernel, math.prod(win.out)))
+    made = np.ascontiguousarray(win.inner(total)) if win.is_padded else total
+    return _narrow(made, native)

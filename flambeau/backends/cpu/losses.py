@@ -1,0 +1,375 @@
+"""Loss kernels: the value and its reduction in one call, and the derivatives.
+
+`reduction` is 0 for none, 1 for mean, 2 for sum. Half precision is computed in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from . import memory
+from .activations import _log1p_exp, _sigmoid
+from .parallel import split
+from .reductions import mean as _mean
+from .reductions import sum_ as _sum
+from .reductions import wide
+from .rows import in_range
+from .scans import log_softmax
+from .table import KERNELS, kernel
+
+_SHARED = 1 << 18   # elements from which the cores share a derivative
+_ranges: dict[int, ndarray] = {}
+
+
+def _range(n: int) -> ndarray:
+    """0 .. n-1; those of the usual batch sizes are kept."""
+    found = _ranges.get(n)
+    if found is None:
+        found = np.arange(n)
+        if len(_ranges) < 64 and n <= 1 << 16:
+            _ranges[n] = found
+    return found
+
+
+def reduced(values: ndarray, reduction: int, native: np.dtype) -> ndarray:
+    """The values themselves, their mean or their sum, in the dtype of the input."""
+    if reduction == 1:
+        values = _mean(values, None, False, None)
+    elif reduction == 2:
+        values = _sum(values, None, False, None)
+    return np.asarray(values) if values.dtype is native else np.asarray(values).astype(native)
+
+
+def scaled(slope: ndarray, grad: ndarray, reduction: int, native: np.dtype) -> ndarray:
+    """slope times the loss's gradient, which is spread over all elements when the loss was reduced."""
+    factor = wide(grad)
+    if reduction == 1:
+        factor = factor / max(slope.size, 1) if slope.size else factor
+    np.multiply(slope, factor, out=slope)
+    return slope if slope.dtype is native else slope.astype(native)
+
+
+def pairwise(name: str, value: Callable, slope: Callable) -> None:
+    """Enters `name` (x, y, reduction, *numbers) and `name`_backward (grad, x, y, reduction, *numbers)."""
+    def forward(x: ndarray, y: ndarray, reduction: int, *numbers: Any) -> ndarray:
+        return reduced(value(wide(x), wide(y), *numbers), reduction, x.dtype)
+
+    def backward(grad: ndarray, x: ndarray, y: ndarray, reduction: int, *numbers: Any) -> ndarray:
+        return scaled(slope(wide(x), wide(y), *numbers), grad, reduction, x.dtype)
+
+    KERNELS[name], KERNELS[f"{name}_backward"] = forward, backward
+
+
+def _difference(x: ndarray, y: ndarray) -> ndarray:
+    if x.shape == y.shape and x.size >= 1 << 16:
+        return np.subtract(x, y, out=memory.empty(x.shape, x.dtype))
+    return np.asarray(x - y)
+
+
+def _mse(x: ndarray, y: ndarray) -> ndarray:
+    d = _difference(x, y)
+    return np.multiply(d, d, out=d)
+
+
+def _mse_slope(x: ndarray, y: ndarray) -> ndarray:
+    d = _difference(x, y)
+    return np.add(d, d, out=d)
+
+
+def _huber(x: ndarray, y: ndarray, delta: float) -> ndarray:
+    """Half the square where |d| <= delta, delta * (|d| - delta / 2) elsewhere: m * (|d| - m / 2), m = min(|d|, delta)."""
+    d = np.abs(_difference(x, y))
+    m = np.minimum(d, delta)
+    return np.multiply(m, np.subtract(d, 0.5 * m, out=d), out=d)
+
+
+def _huber_slope(x: ndarray, y: ndarray, delta: float) -> ndarray:
+    return np.asarray(np.clip(_difference(x, y), -delta, delta))
+
+
+def _smooth(x: ndarray, y: ndarray, beta: float) -> ndarray:
+    return np.divide(made := _huber(x, y, beta), beta, out=made)
+
+
+def _smooth_slope(x: ndarray, y: ndarray, beta: float) -> ndarray:
+    return np.divide(made := _huber_slope(x, y, beta), beta, out=made)
+
+
+def _soft_margin(x: ndarray, y: ndarray) -> ndarray:
+    z = np.negative(x) * y
+    out = np.empty_like(z)
+    _log1p_exp(z, out)
+    return out
+
+
+def _soft_margin_slope(x: ndarray, y: ndarray) -> ndarray:
+    z = np.negative(x) * y
+    out = np.empty_like(z)
+    _sigmoid(z, out)
+    return np.multiply(out, np.negative(y), out=out)
+
+
+pairwise("mse_loss", _mse, _mse_slope)
+pairwise("huber_loss", _huber, _huber_slope)
+pairwise("smooth_l1_loss", _smooth, _smooth_slope)
+pairwise("soft_margin_loss", _soft_margin, _soft_margin_slope)
+
+
+# --------------------------------------------------------------------------------------------- binary cross entropy
+def _weighted(values: ndarray, weight: ndarray | None) -> ndarray:
+    return values if weight is None else np.asarray(values * wide(weight))
+
+
+@kernel
+def binary_cross_entropy(x: ndarray, target: ndarray, weight: ndarray | None, reduction: int) -> ndarray:
+    a, t = wide(x), wide(target)
+    if a.size and not (a.min() >= 0 and a.max() <= 1):
+        raise RuntimeError("all elements of input should be between 0 and 1")
+    values = (t - 1) * np.maximum(np.log1p(-a), -100) - t * np.maximum(np.log(a), -100)
+    return reduced(_weighted(np.asarray(values), weight), reduction, x.dtype)
+
+
+@kernel
+def binary_cross_entropy_backward(grad: ndarray, x: ndarray, target: ndarray, weight: ndarray | None,
+                                  reduction: int) -> ndarray:
+    a, t = wide(x), wide(target)
+    slope = np.asarray((a - t) / np.maximum((1 - a) * a, 1e-12))
+    return scaled(_weighted(slope, weight), grad, reduction, x.dtype)
+
+
+@kernel
+def bce_with_logits(x: ndarray, target: ndarray, weight: ndarray | None, pos_weight: ndarray | None,
+                    reduction: int) -> ndarray:
+    a, t = wide(x), wide(target)
+    values = np.empty(a.shape, a.dtype)
+    if a.ndim:
+        _log1p_exp(np.negative(a), values)
+    else:
+        values = np.logaddexp(0, -a)
+    if pos_weight is not None:
+        values = values * (1 + (wide(pos_weight) - 1) * t)
+    values = np.asarray(values + (1 - t) * a)
+    return reduced(_weighted(values, weight), reduction, x.dtype)
+
+
+@kernel
+def bce_with_logits_backward(grad: ndarray, x: ndarray, target: ndarray, weight: ndarray | None,
+                             pos_weight: ndarray | None, reduction: int) -> ndarray:
+    a, t = wide(x), wide(target)
+    slope = np.asarray(1 / (1 + np.exp(-a)))
+    if pos_weight is None:
+        slope = np.asarray(slope - t)
+    else:
+        positive = wide(pos_weight) * t
+        slope = np.asarray((positive + 1 - t) * slope - positive)
+    return scaled(_weighted(slope, weight), grad, reduction, x.dtype)
+
+
+# ------------------------------------------------------------------------------------------- negative log-likelihood
+def _check_targets(target: ndarray, classes: int, ignored: ndarray | None) -> None:
+    bad = (target < 0) | (target >= classes)
+    if ignored is not None:
+        bad &= ~ignored
+    if bad.any():
+        raise IndexError(f"Target {int(target[bad][0])} is out of bounds.")
+
+
+def _counted(target: ndarray, classes: int, ignore_index: int) -> ndarray | None:
+    """Which targets count; None when all do (the usual case, found out in one pass)."""
+    if not target.size:
+        return None
+    if in_range(target, classes) and not 0 <= ignore_index < classes:
+        return None
+    ignored = target == ignore_index
+    _check_targets(target, classes, ignored)
+    return ~ignored if ignored.any() else None
+
+
+def _in_three(x: ndarray, target: ndarray) -> tuple[ndarray, ndarray]:
+    """(N, C, L) and (N, L) of inputs with any number of dimensions behind the classes."""
+    if x.ndim == 1:
+        return x[None, :, None], target.reshape(1, 1)
+    return x.reshape(x.shape[0], x.shape[1], -1) if x.size else x.reshape(
+        x.shape[0], x.shape[1], math.prod(x.shape[2:])), target.reshape(x.shape[0], -1) if x.size else target.reshape(
+        x.shape[0], math.prod(x.shape[2:]))
+
+
+@kernel
+def nll_loss(x: ndarray, target: ndarray, weight: ndarray | None, reduction: int,
+             ignore_index: int) -> tuple[ndarray, ndarray]:
+    a, t = _in_three(wide(x), target)
+    count, classes, places = a.shape
+    counts = _counted(t, classes, ignore_index)
+    chosen = t if counts is None else np.where(counts, t, 0)
+    values = -a[_range(count)[:, None], chosen, _range(places)[None]]
+    weights = None if weight is None else wide(weight)[chosen]
+    if weights is not None:
+        values = values * weights
+    if counts is not None:
+        values = np.where(counts, values, a.dtype.type(0))
+        weights = counts.astype(a.dtype) if weights is None else np.where(counts, weights, a.dtype.type(0))
+    total = a.dtype.type(t.size) if weights is None else np.add.reduce(weights, axis=None)
+    if reduction == 0:
+        return values.reshape(target.shape).astype(x.dtype, copy=False), np.zeros((), x.dtype)
+    made = _sum(np.ascontiguousarray(values), None, False, None)
+    if reduction == 1:
+        made = np.divide(made, total)
+    return np.asarray(made).astype(x.dtype), np.asarray(total).astype(x.dtype)
+
+
+@kernel
+def nll_loss_backward(grad: ndarray, shape: tuple[int, ...], target: ndarray, weight: ndarray | None, reduction: int,
+                      ignore_index: int, total: ndarray) -> ndarray:
+    g = wide(grad)
+    out = memory.empty(tuple(shape), g.dtype)
+    out.fill(0)
+    a, t = _in_three(out, target)
+    counts = _counted(t, a.shape[1], ignore_index)
+    chosen = t if counts is None else np.where(counts, t, 0)
+    values = -g.reshape(t.shape) if reduction == 0 else -g
+    if reduction == 1:
+        values = values / wide(total)
+    values = np.broadcast_to(values, t.shape)
+    if weight is not None:
+        values = values * wide(weight)[chosen]
+    if counts is not None:
+        values = np.where(counts, values, g.dtype.type(0))
+    a[_range(a.shape[0])[:, None], chosen, _range(a.shape[2])[None]] = values
+    return out if out.dtype is grad.dtype else out.astype(grad.dtype)
+
+
+@kernel
+def cross_entropy(x: ndarray, target: ndarray, reduction: int,
+                  ignore_index: int) -> tuple[ndarray, ndarray, Any, float]:
+    """Of logits (N, C) and classes (N): the loss, the log-probabilities, which targets count, and how many."""
+    log_probs = log_softmax(x, 1)
+    count, classes = x.shape
+    counts = _counted(target, classes, ignore_index)
+    if counts is None:
+        values, total = log_probs[_range(count), target], count
+    else:
+        values = np.where(counts, log_probs[_range(count), np.where(counts, target, 0)], x.dtype.type(0))
+        total = int(np.count_nonzero(counts))
+    if reduction == 0:
+        return np.negative(values, out=values), log_probs, counts, 1.0
+    made = np.add.reduce(values) if count < 1 << 12 else _sum(values, None, False, None)
+    return np.asarray(-made / x.dtype.type(total) if reduction == 1 else -made), log_probs, counts, (
+        float(total) if reduction == 1 else 1.0)
+
+
+@kernel
+def cross_entropy_backward(grad: ndarray, log_probs: ndarray, target: ndarray, counts: Any, total: float) -> ndarray:
+    """(softmax - one hot) * grad / total, zero for targets that do not count."""
+    count, classes = log_probs.shape
+    out = memory.empty(log_probs.shape, log_probs.dtype)
+    factor = grad / log_probs.dtype.type(total) if total != 1.0 else grad
+    if factor.ndim:
+        factor = factor[:, None]
+    chosen = target
+    if counts is not None:
+        factor = np.where(counts[:, None], factor, log_probs.dtype.type(0))
+        chosen = np.where(counts, target, 0)
+
+    def work(start: int, stop: int) -> None:
+        piece = out[start:stop]
+        np.exp(log_probs[start:stop], out=piece)
+        piece[_range(stop - start), chosen[start:stop]] -= 1
+        np.multiply(piece, factor[start:stop] if factor.ndim else factor, out=piece)
+
+    if out.size < _SHARED:
+        work(0, count)
+    else:
+        step = max(1, (1 << 14) // max(classes, 1))
+
+        def share(start: int, stop: int) -> None:
+            for i in range(start, stop, step):
+                work(i, min(i + step, stop))
+
+        split(count, share)
+    return out
+
+
+# ------------------------------------------------------------------------------------------------------------ margins
+@kernel
+def multi_margin_loss(x: ndarray, target: ndarray, p: int, margin: float, weight: ndarray | None,
+                      reduction: int) -> ndarray:
+    a = wide(np.atleast_2d(x))
+    z, _ = _margins(a, np.atleast_1d(target), margin)
+    values = (z if p == 1 else z * z)
+    if weight is not None:
+        values = values * wide(weight)[np.atleast_1d(target)][:, None]
+    values = values.sum(axis=1) / a.shape[1]
+    if x.ndim < 2 or (reduction == 0 and target.ndim == 0):
+        values = values.reshape(target.shape)
+    return reduced(values, reduction, x.dtype)
+
+
+def _margins(a: ndarray, t: ndarray, margin: float) -> tuple[ndarray, ndarray]:
+    _check_targets(t, a.shape[1], None)
+    rows = _range(len(t))
+    z = margin - a[rows, t][:, None] + a
+    np.maximum(z, 0, out=z)
+    z[rows, t] = 0
+    return z, rows
+
+
+@kernel
+def multi_margin_loss_backward(grad: ndarray, x: ndarray, target: ndarray, p: int, margin: float,
+                               weight: ndarray | None, reduction: int) -> ndarray:
+    a, t = wide(np.atleast_2d(x)), np.atleast_1d(target)
+    z, rows = _margins(a, t, margin)
+    slope = (z > 0).astype(a.dtype) if p == 1 else 2 * z
+    if weight is not None:
+        slope *= wide(weight)[t][:, None]
+    slope /= a.shape[1]
+    slope[rows, t] = -slope.sum(axis=1)
+    g = wide(grad)
+    slope *= g.reshape(-1, 1) if reduction == 0 else g / len(t) if reduction == 1 else g
+    return slope.reshape(x.shape).astype(x.dtype, copy=False)
+
+
+def _label_parts(target: ndarray, classes: int) -> tuple[ndarray, ndarray]:
+    """(which list entries hold a label, which classes are labels) of lists that end at the first negative number."""
+    listed = np.logical_and.accumulate(target >= 0, axis=1)
+    if (target >= classes).any() or (target < -1).any():
+        raise RuntimeError("argument #2 'target' is out of range: expected labels from 0 to "
+                           f"{classes - 1}, or -1 at the end of a list")
+    labels = np.zeros(target.shape, bool)
+    rows, places = np.nonzero(listed)
+    labels[rows, target[rows, places]] = True
+    return listed, labels
+
+
+@kernel
+def multilabel_margin_loss(x: ndarray, target: ndarray, reduction: int) -> tuple[ndarray, ndarray]:
+    a, t = wide(np.atleast_2d(x)), np.atleast_2d(target)
+    listed, labels = _label_parts(t, a.shape[1])
+    values = np.zeros(len(a), a.dtype)
+    for n in range(len(a)):
+        z = 1 - a[n, t[n, listed[n]]][:, None] + a[n, ~labels[n]][None]
+        values[n] = np.maximum(z, 0).sum()
+    values /= max(a.shape[1], 1)
+    if x.ndim < 2:
+        values = values.reshape(())
+    return reduced(values, reduction, x.dtype), labels.astype(x.dtype).reshape(target.shape)
+
+
+@kernel
+def multilabel_margin_loss_backward(grad: ndarray, x: ndarray, target: ndarray, reduction: int) -> ndarray:
+    a, t = wide(np.atleast_2d(x)), np.atleast_2d(target)
+    listed, labels = _label_parts(t, a.shape[1])
+    slope = np.zeros(a.shape, a.dtype)
+    for n in range(len(a)):
+        chosen = t[n, listed[n]]
+        over = (1 - a[n, chosen][:, None] + a[n, ~labels[n]][None] > 0).astype(a.dtype)
+        slope[n, ~labels[n]] = over.sum(axis=0)
+        np.subtract.at(slope[n], chosen, over.sum(axis=1))
+    slope /= max(a.shape[1], 1)
+    g = wide(grad)
+    slope *= g.reshape(-1, 1) if reduction == 0 else g / len(a) if reduction == 1 else g
+    return slope.reshape(x.shape).astype(x.dtype, copy=False)

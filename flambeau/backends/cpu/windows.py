@@ -1,0 +1,114 @@
+"""Sliding windows over the last dimensions of an array: the geometry that convolution, unfold and pooling share.
+
+A window of stride 1 at the flat position p of the (padded) input reads p, p + 1, ... and p + width, ...: so all windows of
+one tap are one long run of memory. `wide` windows use that: they also visit the few positions where a window would wrap
+around the end of a row, and whoever reads the result skips those. Copies and sums then run over long rows, several times
+faster than NumPy walks many short ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+from numpy import ndarray
+
+from . import memory
+
+_WASTE = 1.6  # wide windows may visit this many times the positions that are wanted
+
+Ints = "tuple[int, ...]"
+
+
+def out_size(size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Ints:
+    """How many windows fit along each dimension."""
+    return tuple([(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, stride, padding, dilation)])
+
+
+class Windows:
+    """All windows over arrays (batch, channels, *size)."""
+
+    __slots__ = ("size", "kernel", "stride", "padding", "dilation", "out", "padded", "is_padded", "steps", "wide", "count",
+                 "row", "exact", "single")
+
+    def __init__(self, size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, out: Ints | None = None):
+        self.size, self.kernel, self.stride, self.padding, self.dilation = size, kernel, stride, padding, dilation
+        self.out = out = out or out_size(size, kernel, stride, padding, dilation)
+        self.is_padded = any(padding)
+        self.padded = tuple([n + 2 * p for n, p in zip(size, padding)]) if self.is_padded else size
+        self.steps = tuple([math.prod(self.padded[i + 1:]) for i in range(len(size))])
+        wanted = math.prod(out)
+        run = sum([(o - 1) * s for o, s in zip(out, self.steps)]) + 1
+        self.wide = all([s == 1 or o == 1 for s, o in zip(stride, out)]) and run <= _WASTE * wanted
+        self.count = run if self.wide else wanted                      # positions that each tap visits
+        self.exact = self.count == wanted
+        self.row = wanted if self.exact else out[0] * self.steps[0]    # memory for them, as whole rows
+        self.single = self.wide and run == math.prod(self.padded) and all([k == 1 for k in kernel])
+
+    def taps(self):
+        """The positions inside a window, first dimension slowest."""
+        return itertools.product(*[range(k) for k in self.kernel])
+
+    def pad(self, x: ndarray, buffer: ndarray | None) -> ndarray:
+        """x inside the buffer, whose margin holds the padding already; x itself when there is none."""
+        if buffer is None:
+            return x
+        target = buffer[:len(x)]
+        self.inner(target)[...] = x
+        return target
+
+    def inner(self, padded: ndarray) -> ndarray:
+        """The part of a padded array that is not padding."""
+        return padded[(..., *[slice(p, p + n) for p, n in zip(self.padding, self.size)])]
+
+    def buffer(self, n: int, channels: int, dtype: np.dtype, value: float = 0) -> ndarray | None:
+        """Memory for `pad`, filled with the padding value; None when nothing is padded."""
+        if not self.is_padded:
+            return None
+        made = memory.empty((n, channels, *self.padded), dtype)
+        made.fill(value)
+        return made
+
+    def view(self, x: ndarray) -> ndarray:
+        """(batch, channels, *kernel, positions...) over a contiguous padded array, without a copy."""
+        item = x.itemsize
+        inside = [d * s * item for d, s in zip(self.dilation, self.steps)]
+        shape: tuple[int, ...]
+        if self.wide:
+            shape, across = (self.count,), [item]
+        else:
+            shape, across = self.out, [s * t * item for s, t in zip(self.stride, self.steps)]
+        return ndarray((*x.shape[:2], *self.kernel, *shape), x.dtype, x, 0, (*x.strides[:2], *inside, *across))
+
+    def grid(self, rows: ndarray) -> ndarray:
+        """The wanted positions of an array (a, b, row) that was made over wide windows: (a, b, *out)."""
+        if self.exact:
+            return rows.reshape(*rows.shape[:2], *self.out)
+        item = rows.itemsize
+        return ndarray((*rows.shape[:2], *self.out), rows.dtype, rows, 0,
+                       (*rows.strides[:2], *[s * item for s in self.steps]))
+
+    def add(self, target: ndarray, columns: ndarray) -> None:
+        """target += columns at the place of each tap; target (a, b, *padded), columns (a, b, *kernel, row).
+
+        Both may have their first two dimensions swapped, as long as the rest of target is contiguous."""
+        if self.wide:
+            flat = target.reshape(*target.shape[:2], -1) if target.flags.c_contiguous else _flat_view(target)
+            for tap in self.taps():
+                at = sum([t * d * s for t, d, s in zip(tap, self.dilation, self.steps)])
+                part = flat[:, :, at:at + self.count]
+                np.add(part, columns[(slice(None), slice(None), *tap, slice(self.count))], out=part)
+            return
+        columns = columns.reshape(*columns.shape[:-1], *self.out)
+        for tap in self.taps():
+            where = tuple([slice(t * d, t * d + s * (o - 1) + 1, s)
+                           for t, d, s, o in zip(tap, self.dilation, self.stride, self.out)])
+            part = target[(..., *where)]
+            np.add(part, columns[(slice(None), slice(None), *tap)], out=part)
+
+
+def _flat_view(x: ndarray) -> ndarray:
+    """(a, b, *rest) -> (a, b, all of rest) for an array whose rest is contiguous."""
+    swapped = x.transpose(1, 0, *range(2, x.ndim))
+    return swapped.reshape(*swapped.shape[:2], -1).transpose(1, 0, 2)

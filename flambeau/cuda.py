@@ -1,0 +1,83 @@
+"""What programs ask about CUDA before they use it. Until the CUDA backend lands the answer is: none here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .backends.registry import MissingDevice
+from .legacy import LEGACY, legacy_class
+from .settings import OutOfMemoryError  # noqa: F401
+
+for _name in LEGACY:
+    globals()[_name + "Tensor"] = legacy_class(_name, "torch.cuda")
+
+
+def is_available() -> bool:
+    """Whether tensors can be made on a CUDA device: not in this build."""
+    return False
+
+
+def is_initialized() -> bool:
+    return False
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    return False
+
+
+def device_count() -> int:
+    return 0
+
+
+def _refuse(name: str) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        raise MissingDevice(f"Torch not compiled with CUDA enabled: flambeau.cuda.{name} needs the CUDA backend, which "
+                            "is not "
+                            "part of this build")
+
+    function.__name__, function.__doc__ = name, f"{name}: needs a CUDA device."
+    return function
+
+
+def _nothing(name: str) -> Any:
+    def function(*args: Any, **kwargs: Any) -> None:
+        return None
+
+    function.__name__, function.__doc__ = name, f"{name}: nothing to do without a CUDA device."
+    return function
+
+
+# Safe to call without a device in PyTorch too.
+for _name in ("manual_seed", "manual_seed_all", "seed", "seed_all", "empty_cache", "ipc_collect",
+              "reset_peak_memory_stats", "reset_max_memory_allocated"):
+    globals()[_name] = _nothing(_name)
+for _name in ("current_device", "synchronize", "set_device", "get_device_name", "get_device_properties",
+              "get_device_capability",
+              "current_stream", "default_stream", "stream", "Stream", "Event", "mem_get_info", "get_rng_state",
+              "set_rng_state",
+              "init"):
+    globals()[_name] = _refuse(_name)
+
+
+def memory_allocated(device: Any = None) -> int:
+    return 0
+
+
+max_memory_allocated = memory_reserved = max_memory_reserved = memory_allocated
+
+
+class device:
+    """Chooses a CUDA device for a block; -1 and None choose nothing."""
+
+    def __init__(self, device: Any):
+        self.index = device
+
+    def __enter__(self):
+        if self.index not in (None, -1):
+            _refuse("device")()
+
+    def __exit__(self, *exc):
+        return False
+
+
+device_of = device

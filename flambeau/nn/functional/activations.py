@@ -1,0 +1,250 @@
+"""Activations. Those that are used most do their own dispatch; the rest go through `functional`."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from ... import overrides as _overrides
+from ...creation import empty_like, zeros_like
+from ...ops import activations as _ops
+from ...ops.pointwise import relu as _relu
+from ...ops.scans import log_softmax as _log_softmax
+from ...ops.scans import softmax as _softmax
+from ...ops.table import FUNCTIONS, make_inplace, public
+from ...tensor import Tensor
+
+__all__ = ["relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_", "selu", "selu_", "celu", "celu_",
+           "gelu", "silu", "mish", "hardtanh", "hardtanh_", "hardswish", "hardsigmoid", "hardshrink", "softshrink",
+           "tanhshrink", "softplus", "softsign", "sigmoid", "tanh", "logsigmoid", "prelu", "rrelu", "rrelu_", "glu",
+           "threshold", "threshold_", "softmax", "log_softmax", "softmin", "gumbel_softmax"]
+
+
+def functional(function: Any) -> Any:
+    """A function of this namespace alone; overrides of its arguments are asked first."""
+    return public(function, method=False, toplevel=False, out=False)
+
+
+def _inplace(name: str, function: Any) -> Any:
+    return make_inplace(name, function)
+
+
+# ------------------------------------------------------------------------------------------------------------- relu
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(x, 0)."""
+    if _overrides.active:
+        done, value = _overrides.dispatch(relu, (input,), {"inplace": inplace})
+        if done:
+            return value
+    return input.relu_() if inplace else _relu(input)
+
+
+relu_ = Tensor.relu_
+threshold_ = FUNCTIONS["threshold_"]
+selu_ = FUNCTIONS["selu_"]
+celu_ = FUNCTIONS["celu_"]
+rrelu_ = FUNCTIONS["rrelu_"]
+prelu = FUNCTIONS["prelu"]
+hardshrink = FUNCTIONS["hardshrink"]
+
+
+@functional
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """x where it is above the threshold, value elsewhere."""
+    return threshold_(input, threshold, value) if inplace else _ops.threshold(input, threshold, value)
+
+
+@functional
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """min(max(x, 0), 6)."""
+    return hardtanh_(input, 0.0, 6.0) if inplace else _ops.hardtanh(input, 0.0, 6.0)
+
+
+@functional
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    """x limited to [min_val, max_val]."""
+    if min_val > max_val:
+        raise ValueError("min_val cannot be greater than max_val")
+    if not input.is_floating_point() and (input.dtype.name == "bool" or min(min_val, max_val) < 0
+                                          and not input.is_signed()):
+        raise RuntimeError(f"hardtanh: cannot limit {input.dtype} to [{min_val}, {max_val}]")
+    return hardtanh_(input, min_val, max_val) if inplace else _ops.hardtanh(input, min_val, max_val)
+
+
+hardtanh_ = _inplace("hardtanh", lambda input, min_val=-1.0, max_val=1.0: _ops.hardtanh(input, min_val, max_val))
+
+
+@functional
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """max(x, 0) + negative_slope * min(x, 0)."""
+    return leaky_relu_(input, negative_slope) if inplace else _ops.leaky_relu_(input, negative_slope)
+
+
+leaky_relu_ = _inplace("leaky_relu", lambda input, negative_slope=0.01: _ops.leaky_relu_(input, negative_slope))
+
+
+@functional
+def rrelu(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
+          inplace: bool = False) -> Tensor:
+    """leaky_relu with slopes drawn from [lower, upper] in training and their mean otherwise."""
+    return rrelu_(input, lower, upper, training) if inplace else _ops.rrelu(input, lower, upper, training)
+
+
+# -------------------------------------------------------------------------------------------------------- exponential
+@functional
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """max(0, x) + min(0, alpha * (exp(x) - 1))."""
+    return elu_(input, alpha) if inplace else _ops.elu_row(input, alpha, 1.0, 1.0)
+
+
+elu_ = _inplace("elu", lambda input, alpha=1.0: _ops.elu_row(input, alpha, 1.0, 1.0))
+
+
+@functional
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """elu scaled so that mean and variance are kept."""
+    return selu_(input) if inplace else _ops.selu(input)
+
+
+@functional
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
+    return celu_(input, alpha) if inplace else _ops.celu(input, alpha)
+
+
+def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
+    """x times the probability that a normal number is below x; approximate="tanh": by a formula with tanh."""
+    if _overrides.active:
+        done, value = _overrides.dispatch(gelu, (input,), {"approximate": approximate})
+        if done:
+            return value
+    if approximate != "none" and approximate != "tanh":
+        raise RuntimeError("approximate argument must be either none or tanh.")
+    return _ops.gelu_(input, approximate)
+
+
+@functional
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * sigmoid(x)."""
+    return _silu_inplace(input) if inplace else _ops.silu_(input)
+
+
+@functional
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * tanh(softplus(x))."""
+    return _mish_inplace(input) if inplace else _ops.mish_(input)
+
+
+@functional
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold."""
+    return _ops.softplus_(input, beta, threshold)
+
+
+@functional
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(1 / (1 + exp(-x)))."""
+    return _ops.log_sigmoid_(input)
+
+
+@functional
+def sigmoid(input: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    return input.sigmoid()
+
+
+@functional
+def tanh(input: Tensor) -> Tensor:
+    """(exp(x) - exp(-x)) / (exp(x) + exp(-x))."""
+    return input.tanh()
+
+
+# --------------------------------------------------------------------------------------------------------- piecewise
+@functional
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * relu6(x + 3) / 6."""
+    return _hardswish_inplace(input) if inplace else _ops.hardswish_(input)
+
+
+@functional
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """relu6(x + 3) / 6."""
+    return _hardsigmoid_inplace(input) if inplace else _ops.hardsigmoid_(input)
+
+
+_silu_inplace = _inplace("silu", _ops.silu_)
+_mish_inplace = _inplace("mish", _ops.mish_)
+_hardswish_inplace = _inplace("hardswish", _ops.hardswish_)
+_hardsigmoid_inplace = _inplace("hardsigmoid", _ops.hardsigmoid_)
+
+
+@functional
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x moved towards zero by lambd; zero where |x| <= lambd."""
+    if lambd < 0:
+        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
+    return _ops.softshrink_row(input, lambd)
+
+
+@functional
+def tanhshrink(input: Tensor) -> Tensor:
+    """x - tanh(x)."""
+    return input - input.tanh()
+
+
+@functional
+def softsign(input: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
+    return input / (input.abs() + 1)
+
+
+@functional
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """The first half along dim times the sigmoid of the second."""
+    if input.dim() == 0:
+        raise RuntimeError("glu does not support scalars because halving size must be even")
+    return _ops.glu(input, dim)
+
+
+# ----------------------------------------------------------------------------------------------------------- softmax
+def _get_softmax_dim(name: str, ndim: int, stacklevel: int) -> int:
+    warnings.warn(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an "
+                  "argument.", stacklevel=stacklevel)
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+@functional
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """exp(x) / sum(exp(x)) along dim."""
+    if dim is None:
+        dim = _get_softmax_dim("softmax", input.dim(), _stacklevel + 1)
+    return _softmax(input, dim, dtype=dtype)
+
+
+@functional
+def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """log(softmax(x)) along dim."""
+    if dim is None:
+        dim = _get_softmax_dim("log_softmax", input.dim(), _stacklevel + 1)
+    return _log_softmax(input, dim, dtype=dtype)
+
+
+@functional
+def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+    """softmax(-x) along dim."""
+    if dim is None:
+        dim = _get_softmax_dim("softmin", input.dim(), _stacklevel + 1)
+    return _softmax(-input, dim, dtype=dtype)
+
+
+@functional
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """A sample of the Gumbel-softmax distribution; hard: one-hot, with the gradient of the soft one."""
+    if eps != 1e-10:
+        warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
+    noise = -empty_like(logits.detach()).exponential_().log()
+    soft = ((logits + noise) / tau).softmax(dim)
+    if not hard:
+        return soft
+    index = soft.max(dim, keepdim=True)[1]
+    return zeros_like(soft.detach()).scatter_(dim, index, 1.0) - soft.detach() + soft

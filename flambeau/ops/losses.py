@@ -1,0 +1,303 @@
+"""Losses that have a kernel of their own; those that PyTorch composes are composed in nn/functional/losses.py.
+
+`reduction` is PyTorch's number: 0 for none, 1 for mean, 2 for sum. As with activations each derivative has a fused form
+and, for recorded backward passes, one made of tensor operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import dtypes as _dtypes
+from ..autograd.node import FLOAT32, SavedOutput, next_sequence
+from ..autograd.state import state
+from ..backends import registry
+from ..backends.cpu.table import KERNELS
+from ..parameter import Parameter
+from ..shapes import broadcast_shapes
+from ..tensor import Tensor, wrap
+from .activations import quiet, softplus_
+from .elementwise import promoted
+from .pointwise import sigmoid
+from .scans import _log_softmax, _log_softmax_grad
+from .table import FUNCTIONS, Row, RowNode, freed_error, public, unpack
+
+_new = object.__new__
+ndarray = registry.CPU_ARRAY
+
+
+def _spread(grad: Tensor, like: Tensor, reduction: int) -> Tensor:
+    """The gradient per element of a loss that was reduced."""
+    return grad if reduction != 1 else grad / max(like.numel(), 1) if like.numel() else grad
+
+
+# ------------------------------------------------------------------------------------------------ pairs of one shape
+def _pair(name: str, numbers: str, slope: Callable, both: bool = True) -> Row:
+    """A loss of (self, target, reduction, number); slope: its derivative per element, in tensor operations."""
+    fused = Row(f"{name}_backward", f"grad self target reduction {numbers}")
+
+    def self_(grad, self, target, reduction, *number):
+        if quiet():
+            return fused(grad, self, target, reduction, *number)
+        return slope(self, target, *number) * _spread(grad, self, reduction)
+
+    def flipped(grad, self, target, reduction, *number):
+        return -self_(grad, self, target, reduction, *number)
+
+    if numbers == "delta":
+        table = dict(self=lambda grad, self, target, reduction, delta: self_(grad, self, target, reduction, delta),
+                     target=lambda grad, self, target, reduction, delta: flipped(grad, self, target, reduction, delta))
+    elif numbers == "beta":
+        table = dict(self=lambda grad, self, target, reduction, beta: self_(grad, self, target, reduction, beta),
+                     target=lambda grad, self, target, reduction, beta: flipped(grad, self, target, reduction, beta))
+    else:
+        table = dict(self=lambda grad, self, target, reduction: self_(grad, self, target, reduction),
+                     target=lambda grad, self, target, reduction: flipped(grad, self, target, reduction))
+    if not both:
+        del table["target"]
+    return Row(name, f"self target reduction {numbers}", backward=table, node=_NODES.get(name))
+
+
+_NODES = {"smooth_l1_loss": "SmoothL1LossBackward0"}
+# fmt: off
+mse_row = _pair("mse_loss", "", lambda x, y: 2 * (x - y))
+huber_row = _pair("huber_loss", "delta", lambda x, y, delta: (x - y).clamp(-delta, delta))
+smooth_l1_row = _pair("smooth_l1_loss", "beta", lambda x, y, beta: (x - y).clamp(-beta, beta) / beta)
+soft_margin_row = _pair("soft_margin_loss", "", lambda x, y: -y * sigmoid(-y * x), both=False)
+# fmt: on
+
+
+def pair(r: Row, input: Tensor, target: Tensor, *rest: Any) -> Tensor:
+    """A row over two tensors that are brought to one dtype and shape first."""
+    if input._array.dtype is not target._array.dtype:
+        common = promoted((input, target))
+        input, target = input.to(common), target.to(common)
+    if input._array.dtype.kind in "biu":
+        from .table import _type_word
+        raise NotImplementedError(f'"{r.name}" not implemented for \'{_type_word(input.dtype)}\'')
+    if input._array.shape != target._array.shape:
+        shape = broadcast_shapes(input._array.shape, target._array.shape)
+        input, target = input.expand(shape), target.expand(shape)
+    return r(input, target, *rest)
+
+
+# --------------------------------------------------------------------------------------------- binary cross entropy
+_bce_grad = Row("binary_cross_entropy_backward", "grad self target weight reduction")
+_logits_grad = Row("bce_with_logits_backward", "grad self target weight pos_weight reduction")
+
+
+def _times(value: Tensor, weight: Tensor | None) -> Tensor:
+    return value if weight is None else value * weight
+
+
+def _bce_self(grad, self, target, weight, reduction):
+    if quiet():
+        return _bce_grad(grad, self, target, weight, reduction)
+    slope = (self - target) / ((1 - self) * self).clamp(min=1e-12)
+    return _times(slope, weight) * _spread(grad, self, reduction)
+
+
+def _logits_self(grad, self, target, weight, pos_weight, reduction):
+    if quiet():
+        return _logits_grad(grad, self, target, weight, pos_weight, reduction)
+    if pos_weight is None:
+        slope = sigmoid(self) - target
+    else:
+        positive = pos_weight * target
+        slope = (positive + 1 - target) * sigmoid(self) - positive
+    return _times(slope, weight) * _spread(grad, self, reduction)
+
+
+def _logits_target(grad, self, weight, pos_weight, reduction):
+    slope = -self if pos_weight is None else (pos_weight - 1) * softplus_(-self, 1.0, 20.0) - self
+    return _times(slope, weight) * _spread(grad, self, reduction)
+
+
+bce_row = Row("binary_cross_entropy", "self target weight reduction", backward=dict(
+    self=_bce_self,
+    target=lambda grad, self, target, weight, reduction: _times((-self).log1p() - self.log(), weight) * _spread(
+        grad, self, reduction)))
+bce_logits_row = Row(
+    "binary_cross_entropy_with_logits", "self target weight pos_weight reduction", kernel="bce_with_logits",
+    backward=dict(self=_logits_self, target=_logits_target))
+
+
+# --------------------------------------------------------------------------------------------------------- nll_loss
+_nll_grad = Row("nll_loss_backward", "grad self_shape target weight reduction ignore_index total", backward=dict(
+    grad=lambda grad, self_shape, target, weight, reduction, ignore_index, total: _picked(
+        grad, target, weight, reduction, ignore_index, total)))
+
+
+def _picked(grad, target, weight, reduction, ignore_index, total):
+    """What nll_loss_backward does to a gradient is linear: its own derivative picks the elements again."""
+    loss, weights = nll_row(grad, target, weight, 0 if reduction == 0 else 2, ignore_index)
+    return loss / total if reduction == 1 else loss
+
+
+def _nll_self(grad, self_shape, target, weight, reduction, ignore_index, result1):
+    return _nll_grad(grad, tuple(self_shape), target, weight, reduction, ignore_index, result1.detach())
+
+
+nll_row = Row("nll_loss", "self target weight reduction ignore_index", constant=(1,), backward=dict(self=_nll_self))
+nll2d_row = Row("nll_loss2d", "self target weight reduction ignore_index", kernel="nll_loss", constant=(1,),
+                node="NllLoss2DBackward0", backward=dict(self=_nll_self))
+
+
+# ---------------------------------------------------------------------------------------------------- cross entropy
+_cross_entropy, _cross_entropy_grad = KERNELS["cross_entropy"], KERNELS["cross_entropy_backward"]
+
+
+class NllLossBackward0(RowNode):
+    """cross_entropy of (N, C) logits in one node: log_softmax and nll_loss, whose two derivatives fuse into one.
+
+    To a user it looks like PyTorch's two nodes; and where the backward pass is recorded, it works like them.
+    saved: log-probabilities, target, which targets count (or None), what the sum was divided by, the reduction,
+    ignore_index
+    """
+
+    row = nll_row
+
+    def apply(self, grad: Tensor) -> Any:
+        if self.saved is None:
+            raise freed_error(self)
+        log_probs, target, counts, total, reduction, ignore_index = [unpack(self, i) for i in range(6)]
+        if quiet():
+            return (wrap(_cross_entropy_grad(grad._array, log_probs._array, target._array, counts, total)),)
+        output = wrap(log_probs._array)
+        output._node = self._log_softmax_node(output)
+        inner = _nll_grad(grad, tuple(output.shape), target, None, reduction, ignore_index,
+                          output.detach().new_tensor(total))
+        return (_log_softmax_grad(inner, output, 1),)
+
+    def _log_softmax_node(self, output: Tensor) -> Any:
+        node = _log_softmax.node()
+        node.next = (self.next[0], None, None)
+        node.sequence = self.sequence
+        node.shape, node.dtype = output._array.shape, output._array.dtype
+        node.saved = (SavedOutput(output, 0), 1)
+        return node
+
+    @property
+    def next_functions(self) -> Any:
+        return ((self._log_softmax_node(self.saved[0] if self.saved else wrap(registry.cpu.zeros((0, 0), FLOAT32))), 0),)
+
+    def _slot_number(self, slot: str, asked: str) -> int:
+        names = ("log_probs", "target", "counts", "total", "reduction", "ignore_index")
+        if slot not in names:
+            raise AttributeError(f"'NllLossBackward0' object has no attribute '{asked}'")
+        return names.index(slot)
+
+
+def fused_cross_entropy(input: Tensor, target: Tensor, reduction: int, ignore_index: int) -> Tensor | None:
+    """cross_entropy of plain (N, C) logits and (N,) classes; None when they are not that plain."""
+    mode = state.mode
+    kind = input.__class__
+    x = input._array
+    if mode > 1 or not (kind is Tensor or kind is Parameter) or x.ndim != 2 or x.dtype.char not in "fd":
+        return None
+    if target.__class__ is not Tensor:
+        return None
+    y = target._array
+    if y.ndim != 1 or y.dtype.char != "l" or type(x) is not ndarray or type(y) is not ndarray or len(y) != len(x):
+        return None
+    if not x.size:
+        return None
+    made, log_probs, counts, total = _cross_entropy(x, y, reduction, ignore_index)
+    t = _new(Tensor)
+    t._array = made
+    t._node = t._counter = None
+    if mode == 0:
+        edge = input._node if input._counter is None else _edge(input)
+        if edge is not None:
+            t._node = n = _new(NllLossBackward0)
+            n.next = (edge,)
+            n.sequence = next_sequence()
+            n.shape, n.dtype = made.shape, made.dtype
+            n.saved = (wrap(log_probs), target, counts, total, reduction, ignore_index)
+            if target._counter is not None and target._counter.value:
+                n.versions = (0, target._counter.value, 0, 0, 0, 0)
+    return t
+
+
+def _edge(tensor: Tensor) -> Any:
+    from ..autograd.views import edge_of
+    return edge_of(tensor)
+
+
+# ---------------------------------------------------------------------------------------------------------- margins
+_multi_grad = Row("multi_margin_loss_backward", "grad self target p margin weight reduction")
+_labels_grad = Row("multilabel_margin_loss_backward", "grad self target reduction")
+multi_margin_row = Row("multi_margin_loss", "self target p margin weight reduction", backward=dict(
+    self=lambda grad, self, target, p, margin, weight, reduction: _multi_grad(
+        grad, self, target, p, margin, weight, reduction)))
+multilabel_margin_row = Row("multilabel_margin_loss", "self target reduction", constant=(1,), backward=dict(
+    self=lambda grad, self, target, reduction: _labels_grad(grad, self, target, reduction)))
+
+# -------------------------------------------------------------------------------------------------------------- ctc
+_ctc_grad = Row("ctc_loss_backward", "grad log_probs targets input_lengths target_lengths loss alpha blank zero_infinity")
+ctc_row = Row("ctc_loss", "log_probs targets input_lengths target_lengths blank zero_infinity", constant=(1,),
+              backward=dict(
+                  log_probs=lambda grad, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity,
+                  result0, result1: _ctc_grad(grad, log_probs, targets, input_lengths, target_lengths, result0, result1,
+                                              blank, zero_infinity)))
+
+
+def lengths_of(value: Any, like: Tensor, name: str) -> Tensor:
+    """Lengths given as a tensor, list or tuple, as an int64 tensor."""
+    from ..creation import tensor
+    made = value.to(_dtypes.int64) if isinstance(value, Tensor) else tensor(
+        [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)], dtype=_dtypes.int64)
+    if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()):
+        raise RuntimeError(f"{name} must be integral")
+    return made.reshape(-1)
+
+
+@public(method=False, out=False)
+def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
+             reduction: int = 1, zero_infinity: bool = False) -> Tensor:
+    """The CTC loss; reduction by number (nn.functional.ctc_loss takes its name)."""
+    inputs, lengths = lengths_of(input_lengths, log_probs, "input_lengths"), lengths_of(
+        target_lengths, log_probs, "target_lengths")
+    batched = log_probs.ndim == 3
+    x = log_probs if batched else log_probs.unsqueeze(1)
+    if x.ndim != 3:
+        raise RuntimeError(f"ctc_loss: log_probs must have 2 or 3 dimensions, got {log_probs.ndim}")
+    _check_ctc(x, targets, inputs, lengths, blank)
+    if not batched and targets.ndim == 2:
+        targets = targets.reshape(-1)
+    losses, _ = ctc_row(x, targets.to(_dtypes.int64), inputs, lengths, blank, zero_infinity)
+    if zero_infinity:
+        losses = FUNCTIONS["where"](losses == float("inf"), losses.new_zeros(()), losses)
+    if reduction == 1:
+        return (losses / lengths.clamp(min=1).to(losses.dtype)).mean()
+    if reduction == 2:
+        return losses.sum()
+    return losses if batched else losses.squeeze(0)
+
+
+def _check_ctc(x: Tensor, targets: Tensor, inputs: Tensor, lengths: Tensor, blank: int) -> None:
+    steps, batch, classes = x.shape
+    if not x.is_floating_point():
+        raise RuntimeError(f"ctc_loss: expected floating log_probs, got {x.dtype}")
+    if targets.is_floating_point() or targets.is_complex():
+        raise RuntimeError(f"ctc_loss: expected integer targets, got {targets.dtype}")
+    if not 0 <= blank < classes:
+        raise RuntimeError(f"blank must be in label range: got {blank} with {classes} labels")
+    if inputs.numel() != batch:
+        raise RuntimeError(f"input_lengths must be of size batch_size {batch}, got {inputs.numel()}")
+    if lengths.numel() != batch:
+        raise RuntimeError(f"target_lengths must be of size batch_size {batch}, got {lengths.numel()}")
+    for what, values, most in (("input", inputs.tolist(), steps), ("target", lengths.tolist(), None)):
+        for b, n in enumerate(values):
+            if n < 0 or (most is not None and n > most):
+                raise RuntimeError(f"Expected {what}_lengths to have value at most {most} and at least 0, but got value "
+                                   f"{n} for batch item {b} (while checking arguments for ctc_loss_cpu)")
+    if targets.ndim == 1 and int(lengths.sum()) != targets.numel() and batch:
+        raise RuntimeError(f"Expected tensor to have size {int(lengths.sum())} at dimension 0, but got size "
+                           f"{targets.numel()} for argument #2 'targets' (while checking arguments for ctc_loss_cpu)")
+    if targets.ndim == 2 and batch and (targets.shape[0] != batch or targets.shape[1] < max(lengths.tolist())):
+        raise RuntimeError(f"Expected tensor to have size at least {max(lengths.tolist())} at dimension 1, but got size "
+                           f"{list(targets.shape)} for argument #2 'targets' (while checking arguments for ctc_loss_cpu)")
+
+

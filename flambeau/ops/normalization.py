@@ -1,0 +1,358 @@
+"""Batch, layer, group and instance normalization, RMS norm and local response normalization.
+
+The rows' gradients for input, weight and bias come from one kernel call. Where the gradient itself is to be
+differentiated it is written out with tensor operations instead.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import dtypes as _dtypes
+from ..autograd.node import freed_error
+from ..autograd.state import grad_enabled
+from ..backends.cpu import normalization as _kernels  # noqa: F401  (enters the kernels into the table)
+from ..tensor import Tensor
+from .table import FUNCTIONS, _type_word, public, row, unpack
+
+Grads = "tuple[Tensor | None, Tensor | None, Tensor | None]"
+_batch_grad = row("batch_norm_grad", "grad_output input weight mean invstd training needs")
+_layer_grad = row("layer_norm_grad", "grad_output input dims mean rstd weight needs")
+_group_grad = row("group_norm_grad", "grad_output input group mean rstd weight needs")
+
+
+def _together(made: Any, joint: Any, targets: tuple[int, int, int]) -> Any:
+    """Lets a row's node compute its three gradients in one go. Formulas stay for forward mode."""
+
+    def apply(self: Any, grads: Any) -> Any:
+        if self.saved is None:
+            raise freed_error(self)
+        results: list[Any] = [None] * len(self.next)
+        if grads[0] is None:
+            return results
+        needs = tuple([self.next[t] is not None for t in targets])
+        values = [unpack(self, i) for i in range(len(self.saved))]
+        for t, value, needed in zip(targets, joint(grads[0], needs, *values), needs):
+            if needed:
+                results[t] = value
+        return results
+
+    made.node.apply = apply
+    return made
+
+
+def _only(index: int) -> tuple[bool, bool, bool]:
+    return tuple([i == index for i in range(3)])
+
+
+def _kernel_grads(run: Any, needs: Any) -> Any:
+    """Calls a row that gives None for what is not needed: only arrays can be wrapped, so ask for those."""
+    made = iter(run(needs))
+    return tuple([next(made) if needed else None for needed in needs])
+
+
+def _normal_grads(grad: Tensor, input: Tensor, weight: Any, mean: Any, rstd: Any, dims: Any, others: Any) -> Any:
+    """The three gradients with tensor operations. dims: what the statistics are over; others: what weight is not over."""
+    normal = (input - mean) * rstd
+    weighted = grad if weight is None else grad * weight
+    if dims is None:  # fixed statistics
+        dx = weighted * rstd
+    else:
+        dx = rstd * (weighted - weighted.mean(dims, keepdim=True) - normal * (weighted * normal).mean(dims, keepdim=True))
+    return dx, (grad * normal).sum(others), grad.sum(others)
+
+
+def _statistics(input: Tensor, dims: Any, eps: float) -> tuple[Tensor, Tensor]:
+    mean = input.mean(dims, keepdim=True)
+    centred = input - mean
+    return mean, ((centred * centred).mean(dims, keepdim=True) + eps).rsqrt()
+
+
+# ------------------------------------------------------------------------------------------------------ batch norm
+def _batch_grads(grad, needs, input, weight, running_mean, running_var, training, eps, result1, result2):
+    if grad_enabled():
+        others = (0, *range(2, input.ndim))
+        spread = lambda t: None if t is None else t.reshape(1, -1, *(1,) * (input.ndim - 2))
+        if training:
+            mean, rstd = _statistics(input, others, eps)
+            return _normal_grads(grad, input, spread(weight), mean, rstd, others, others)
+        mean, rstd = spread(running_mean), (spread(running_var) + eps).rsqrt()
+        return _normal_grads(grad, input, spread(weight), mean, rstd, None, others)
+    if training:
+        mean, rstd = result1, result2
+    else:
+        mean, rstd = running_mean, (running_var + eps).rsqrt()
+    return _kernel_grads(lambda n: _call(_batch_grad, grad, input, weight, mean, rstd, training, n), needs)
+
+
+def _call(made: Any, *args: Any) -> Any:
+    """A kernel's results without the Nones among them."""
+    arrays = [a._array if isinstance(a, Tensor) else a for a in args]
+    from ..backends import registry
+    from ..tensor import wrap
+    backend = registry.common([a for a in arrays if hasattr(a, "strides")])
+    return [wrap(m) for m in backend.call(made.kernel, tuple(arrays)) if m is not None]
+
+
+def _batch_formula(index: int) -> Any:
+    return lambda grad, input, weight, running_mean, running_var, training, eps, result1, result2: _batch_grads(
+        grad, _only(index), input, weight, running_mean, running_var, training, eps, result1, result2)[index]
+
+
+_batch_norm = _together(
+    row("native_batch_norm", "input weight bias running_mean running_var training momentum eps", kernel="batch_norm",
+        constant=(1, 2), backward=dict(input=_batch_formula(0), weight=_batch_formula(1), bias=_batch_formula(2))),
+    _batch_grads, (0, 1, 2))
+
+
+def _check_size(name: str, value: Any, channels: int) -> None:
+    if value is not None and tuple(value.shape) != (channels,):
+        raise RuntimeError(f"{name} should contain {channels} elements not {value.numel()}")
+
+
+def _empty_batch(input: Tensor, weight: Any, bias: Any) -> tuple[Tensor, Tensor, Tensor]:
+    made = input.clone()
+    if weight is not None:
+        made = made * weight[0]
+    if bias is not None:
+        made = made + bias[0]
+    return made, input.new_zeros(0), input.new_zeros(0)
+
+
+def _run_batch_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
+                    momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    if not isinstance(input, Tensor):
+        raise TypeError(f"batch_norm(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    if not input.numel():
+        return _empty_batch(input, weight, bias)
+    if input.ndim < 2:
+        raise RuntimeError(f"batch_norm: expected an input of at least 2 dimensions, got {list(input.shape)}")
+    if not input.is_floating_point():
+        raise RuntimeError(f"\"batch_norm\" not implemented for '{_type_word(input.dtype)}'")
+    channels = input.shape[1]
+    if not training and (running_mean is None or running_var is None):
+        raise RuntimeError("running_mean and running_var must be defined in evaluation mode")
+    for name, value in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
+        _check_size(name, value, channels)
+    # As in PyTorch the update of the running statistics does not count as an in-place change: the next forward pass may
+    # come before this one's backward.
+    return _batch_norm(input, weight, bias, running_mean, running_var, training, float(momentum), float(eps))
+
+
+@public(method=False, toplevel=False, name="batch_norm", out=False)
+def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+               bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias per channel; in training with the batch's own statistics."""
+    if training and input.ndim > 1 and input.numel() == input.shape[1]:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
+    return _run_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
+
+
+@public(method=False, name="batch_norm", out=False)
+def _batch_norm_top(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+                    running_var: Tensor | None, training: bool, momentum: float, eps: float,
+                    cudnn_enabled: bool = True) -> Tensor:
+    """torch.batch_norm: the arguments in another order than in nn.functional."""
+    return _run_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
+
+
+@public(method=False)
+def native_batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+                      running_var: Tensor | None, training: bool, momentum: float, eps: float) -> Any:
+    """(result, mean, 1 / deviation)."""
+    return _run_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
+
+
+# --------------------------------------------------------------------------------------------------- instance norm
+def _instance_norm(input: Tensor, running_mean: Any, running_var: Any, weight: Any, bias: Any, use_input_stats: bool,
+                   momentum: float, eps: float) -> Tensor:
+    """Batch norm in which every sample's channel is a channel of its own."""
+    if not use_input_stats and (running_mean is None or running_var is None):
+        raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
+    n, c = input.shape[:2]
+    for name, value in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
+        _check_size(name, value, c)
+    many = lambda t: None if t is None else t.repeat(n)
+    mean, var = many(running_mean), many(running_var)
+    made = _run_batch_norm(input.contiguous().view(1, n * c, *input.shape[2:]), many(weight), many(bias), mean, var,
+                           use_input_stats, momentum, eps)[0]
+    if use_input_stats and running_mean is not None:
+        running_mean.detach().copy_(mean.view(n, c).mean(0))
+    if use_input_stats and running_var is not None:
+        running_var.detach().copy_(var.view(n, c).mean(0))
+    return made.view(input.shape)
+
+
+@public(method=False, toplevel=False, name="instance_norm", out=False)
+def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
+                  weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
+                  momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
+    """Normalizes each channel of each sample by itself."""
+    if use_input_stats and input.ndim > 2 and math.prod(input.shape[2:]) == 1:
+        raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
+    return _instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+@public(method=False, name="instance_norm", out=False)
+def _instance_norm_top(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+                       running_var: Tensor | None, use_input_stats: bool, momentum: float, eps: float,
+                       cudnn_enabled: bool = True) -> Tensor:
+    """torch.instance_norm: the arguments in another order than in nn.functional."""
+    return _instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+# ------------------------------------------------------------------------------------------------------ layer norm
+def _layer_grads(grad, needs, input, normalized_shape, weight, bias, result1, result2, eps):
+    if grad_enabled():
+        dims = tuple(range(-len(normalized_shape), 0))
+        mean, rstd = _statistics(input, dims, eps)
+        lead = tuple(range(input.ndim - len(dims)))
+        if lead:
+            return _normal_grads(grad, input, weight, mean, rstd, dims, lead)
+        dx, dw, db = _normal_grads(grad.unsqueeze(0), input, weight, mean, rstd, dims, (0,))
+        return dx.squeeze(0), dw, db
+    return _kernel_grads(lambda n: _call(_layer_grad, grad, input, len(normalized_shape), result1, result2, weight, n), needs)
+
+
+def _layer_formula(index: int) -> Any:
+    return lambda grad, input, normalized_shape, weight, bias, result1, result2, eps: _layer_grads(
+        grad, _only(index), input, normalized_shape, weight, bias, result1, result2, eps)[index]
+
+
+_layer_norm = _together(
+    row("native_layer_norm", "input normalized_shape weight bias eps", kernel="layer_norm_shaped", constant=(1, 2),
+        backward=dict(input=_layer_formula(0), weight=_layer_formula(1), bias=_layer_formula(2))),
+    _layer_grads, (0, 2, 3))
+
+
+@public(method=False)
+def native_layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+    """(result, mean, 1 / deviation)."""
+    shape = _checked_shape("layer_norm", input, normalized_shape, weight, bias)
+    if not input.is_floating_point():
+        raise RuntimeError(f"\"LayerNormKernelImpl\" not implemented for '{_type_word(input.dtype)}'")
+    return _layer_norm(input, shape, weight, bias, float(eps))
+
+
+def _checked_shape(name: str, input: Any, normalized_shape: Any, weight: Any, bias: Any) -> tuple[int, ...]:
+    if not isinstance(input, Tensor):
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    if isinstance(normalized_shape, int):
+        raise TypeError(f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not int")
+    shape = tuple([int(n) for n in normalized_shape])
+    if not shape:
+        raise RuntimeError(f"Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, "
+                           f"but got normalized_shape = {list(shape)}")
+    for label, value in (("weight", weight), ("bias", bias)):
+        if value is not None and tuple(value.shape) != shape:
+            raise RuntimeError(f"Expected {label} to be of same shape as normalized_shape, but got {label} of shape "
+                               f"{list(value.shape)} and normalized_shape = {list(shape)}")
+    if tuple(input.shape[max(0, input.ndim - len(shape)):]) != shape:
+        raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape "
+                           f"[*, {', '.join(str(n) for n in shape)}], but got input of size{list(input.shape)}")
+    return shape
+
+
+@public(method=False, out=False)
+def layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
+               eps: float = 1e-5, cudnn_enable: bool = True) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over the last dimensions of each sample."""
+    return native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
+
+
+@public(method=False, out=False)
+def rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """x / sqrt(mean(x * x) + eps) * weight over the last dimensions."""
+    shape = _checked_shape("rms_norm", input, normalized_shape, weight, None)
+    if eps is None:
+        eps = _dtypes.finfo(input.dtype.to_real() if input.is_complex() else input.dtype).eps
+    half = input.dtype.is_floating_point and input.dtype.itemsize < 4
+    x = input.to(_dtypes.float32) if half else input
+    dims = tuple(range(-len(shape), 0))
+    made = x * (x.pow(2).mean(dims, keepdim=True) + eps).rsqrt()
+    if half:
+        if weight is not None and weight.dtype is input.dtype:
+            return (made * weight.to(_dtypes.float32)).to(input.dtype)
+        made = made.to(input.dtype)
+    return made if weight is None else made * weight
+
+
+# ------------------------------------------------------------------------------------------------------ group norm
+def _group_grads(grad, needs, input, weight, group, eps, result1, result2):
+    if grad_enabled():
+        n, c = input.shape[:2]
+        grouped = lambda t: t.reshape(n, group, c // group, -1)
+        x = grouped(input)
+        mean, rstd = _statistics(x, (2, 3), eps)
+        factor = None if weight is None else weight.reshape(1, group, -1, 1)
+        dx, dw, db = _normal_grads(grouped(grad), x, factor, mean, rstd, (2, 3), (0, 3))
+        return dx.reshape(input.shape), dw.reshape(-1), db.reshape(-1)
+    return _kernel_grads(lambda n: _call(_group_grad, grad, input, group, result1, result2, weight, n), needs)
+
+
+def _group_formula(index: int) -> Any:
+    return lambda grad, input, weight, group, eps, result1, result2: _group_grads(
+        grad, _only(index), input, weight, group, eps, result1, result2)[index]
+
+
+_group_norm = _together(
+    row("native_group_norm", "input group weight bias eps", kernel="group_norm", constant=(1, 2),
+        backward=dict(input=_group_formula(0), weight=_group_formula(1), bias=_group_formula(2))),
+    _group_grads, (0, 2, 3))
+
+
+@public(method=False, out=False)
+def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
+               cudnn_enabled: bool = True) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over num_groups groups of channels."""
+    if input.ndim < 2:
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
+    channels = input.shape[1]
+    if num_groups <= 0:
+        raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
+    if channels % num_groups:
+        raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
+                           f"{list(input.shape)} and num_groups={num_groups}")
+    for label, value in (("weight", weight), ("bias", bias)):
+        if value is not None and tuple(value.shape) != (channels,):
+            raise RuntimeError(f"Expected {label} to be a vector of size equal to the number of channels in input, but got "
+                               f"{label} of shape {list(value.shape)} and input of shape {list(input.shape)}")
+    if not input.is_floating_point():
+        raise RuntimeError(f"\"GroupNormKernelImpl\" not implemented for '{_type_word(input.dtype)}'")
+    return _group_norm(input, num_groups, weight, bias, float(eps))[0]
+
+
+@public(method=False)
+def native_group_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int,
+                      eps: float) -> Any:
+    """(result, mean, 1 / deviation)."""
+    return _group_norm(input, group, weight, bias, float(eps))
+
+
+# ------------------------------------------------------------------------------------------ across channels, vectors
+@public(method=False, toplevel=False, out=False)
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """x / (k + alpha * mean of squares over `size` neighbouring channels) ** beta."""
+    from .pooling import avg_pool2d, avg_pool3d
+    if input.ndim < 3:
+        raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
+    if not input.numel():
+        return input
+    pad = FUNCTIONS["constant_pad_nd"]
+    squares = input.mul(input)
+    if input.ndim == 3:
+        squares = pad(squares.unsqueeze(1), (0, 0, size // 2, (size - 1) // 2))
+        mean = avg_pool2d(squares, (size, 1), stride=1).squeeze(1)
+    else:
+        shape = input.shape
+        squares = pad(squares.reshape(shape[0], 1, shape[1], shape[2], -1), (0, 0, 0, 0, size // 2, (size - 1) // 2))
+        mean = avg_pool3d(squares, (size, 1, 1), stride=1).squeeze(1).reshape(shape)
+    return input / mean.mul(alpha).add(k).pow(beta)
+
+
+@public(method=False, toplevel=False, out=False)
+def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
+    """input over its p-norm along dim (at least eps)."""
+    size = input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input)
+    return input / size if out is None else FUNCTIONS["div"](input, size, out=out)

@@ -1,0 +1,959 @@
+"""nn.Module: registration, attributes, walking, conversion, hooks, state_dict, printing, copying; against PyTorch."""
+
+import copy
+import pickle
+import sys
+import time
+
+import pytest
+from nn_twins import layers, same
+
+import flambeau
+
+
+def model(torch):
+    return layers(torch)[2]()
+
+
+def dense(torch, *sizes, **options):
+    return layers(torch)[0](*(sizes or (2, 3)), **options)
+
+
+# --------------------------------------------------------------------------------------------- registration, attributes
+REGISTRATION = {
+    f"{kind} {name!r}": lambda torch, kind=kind, name=name: getattr(dense(torch), kind)(name, {
+        "register_buffer": torch.ones(1), "register_parameter": torch.nn.Parameter(torch.ones(1)),
+        "add_module": torch.nn.Identity()}[kind])
+    for kind in ("register_buffer", "register_parameter", "add_module") for name in ("ok", "a.b", "", "weight", 3,
+                                                                                     "forward")
+}
+REGISTRATION |= {
+    "buffer of int": lambda torch: dense(torch).register_buffer("x", 3),
+    "parameter of tensor": lambda torch: dense(torch).register_parameter("x", torch.ones(1)),
+    "parameter of non-leaf": lambda torch: dense(torch).register_parameter("x", torch.nn.Parameter(torch.ones(1)) * 2),
+    "module of int": lambda torch: dense(torch).add_module("x", 3),
+    "module of function": lambda torch: dense(torch).register_module("x", len),
+    "set parameter to tensor": lambda torch: setattr(dense(torch), "weight", torch.ones(1)),
+    "set parameter to text": lambda torch: setattr(dense(torch), "weight", "s"),
+    "set buffer to text": lambda torch: setattr(layers(torch)[1](), "factor", "s"),
+    "set child to text": lambda torch: setattr(model(torch), "first", "s"),
+    "delete what is not there": lambda torch: delattr(dense(torch), "zzz"),
+    "read what is not there": lambda torch: dense(torch).zzz,
+    "no forward": lambda torch: torch.nn.Module()(1),
+    "init with positional": lambda torch: torch.nn.Module(3),
+    "init with keyword": lambda torch: torch.nn.Module(a=3),
+    "train(3)": lambda torch: dense(torch).train(3),
+    "both kinds of backward hook": lambda torch: (lambda m: (m.register_full_backward_hook(print),
+                                                             m.register_backward_hook(print)))(dense(torch)),
+    "both kinds, other order": lambda torch: (lambda m: (m.register_backward_hook(print),
+                                                         m.register_full_backward_hook(print)))(dense(torch)),
+}
+
+
+@pytest.mark.parametrize("case", REGISTRATION)
+def test_registration_is_refused_with_pytorchs_words(case):
+    same(REGISTRATION[case])
+
+
+@pytest.mark.parametrize("what", ["p", "m", "b", "register_buffer", "register_parameter"])
+def test_assignment_before_init(what):
+    def program(torch):
+        class Hasty(torch.nn.Module):
+            def __init__(self):
+                value = {"p": torch.nn.Parameter(torch.ones(1)), "m": torch.nn.Identity(),
+                         "b": torch.nn.Buffer(torch.ones(1))}
+                if what in value:
+                    self.x = value[what]
+                else:
+                    getattr(self, what)("x", value["p"])
+
+        Hasty()
+
+    same(program)
+
+
+def test_call_before_init_names_the_class():
+    class Hasty(flambeau.nn.Module):
+        def __init__(self):
+            pass
+
+    with pytest.raises(AttributeError, match="Hasty"):
+        Hasty()(1)
+    with pytest.raises(AttributeError, match="'Hasty' object has no attribute 'foo'"):
+        Hasty().foo
+
+
+def test_a_name_moves_between_the_tables():
+    def program(torch):
+        m = dense(torch)
+        seen = []
+        values = [torch.nn.Parameter(torch.ones(1)), torch.nn.Buffer(torch.ones(1)), torch.nn.Identity(),
+                  torch.nn.Buffer(torch.ones(2), persistent=False), torch.nn.Parameter(torch.zeros(1)), None]
+        m.x = 3
+        for value in values:
+            m.x = value
+            seen.append([list(m._parameters), list(m._buffers), list(m._modules), sorted(m._non_persistent_buffers_set),
+                         "x" in m.__dict__, list(m.state_dict())])
+        m.x = None
+        del m.x
+        return seen, hasattr(m, "x"), list(m._parameters)
+
+    same(program)
+
+
+def test_buffers_keep_their_persistence_and_properties_work():
+    def program(torch):
+        m = layers(torch)[1]()
+        m.factor = torch.zeros(2)
+        m.scratch = torch.ones(2)
+        m.nothing = torch.ones(1)
+
+        class WithProperty(torch.nn.Module):
+            @property
+            def doubled(self):
+                return self.value * 2
+
+            @doubled.setter
+            def doubled(self, x):
+                self.value = x / 2
+
+        p = WithProperty()
+        p.doubled = 6
+        return dict(m.state_dict()), [n for n, _ in m.named_buffers()], p.value, p.doubled
+
+    same(program)
+
+
+def test_an_attribute_error_in_a_property_names_the_inner_attribute():
+    def program(torch):
+        class Broken(torch.nn.Module):
+            @property
+            def thing(self):
+                return self.missing
+
+        return Broken().thing
+
+    same(program, text=False)
+
+
+def test_instance_dictionary_and_dir_are_pytorchs():
+    def program(torch):
+        m = torch.nn.Sequential(torch.nn.Identity(), dense(torch))
+        return list(torch.nn.Module().__dict__), "0" in dir(m), {"weight", "bias", "inputs",
+                                                                 "forward"} <= set(dir(m[1]))
+
+    same(program)
+
+
+# ----------------------------------------------------------------------------------------------------- finding, walking
+@pytest.mark.parametrize("target",
+                         ["", "first", "nope", "first.x", "first.weight", "alpha", "scale.factor", "scale.nothing"])
+@pytest.mark.parametrize("method", ["get_submodule", "get_parameter", "get_buffer"])
+def test_lookup_by_path(method, target):
+    same(lambda torch: getattr(model(torch), method)(target))
+
+
+@pytest.mark.parametrize("target, strict",
+                         [("", False), ("first", False), ("first", True), ("nope", False), ("nope", True),
+                                            ("x.y", False), ("first.weight", False), ("first.inner", False)])
+def test_set_submodule(target, strict):
+    def program(torch):
+        m = model(torch)
+        m.set_submodule(target, torch.nn.Identity(), strict)
+        return m
+
+    same(program)
+    same(lambda torch: model(torch).set_submodule("first", 3))
+
+
+def test_walking():
+    def program(torch):
+        m = model(torch)
+        m.again = m.first
+        m.second.tied = m.first.weight
+        m.empty = None
+        names = lambda pairs: [(n, type(v).__name__) for n, v in pairs]
+        return [names(m.named_modules()), names(m.named_modules(prefix="p")),
+                names(m.named_modules(remove_duplicate=False)),
+                names(m.named_children()), names(m.named_parameters()),
+                names(m.named_parameters(prefix="q", recurse=False)),
+                names(m.named_parameters(remove_duplicate=False)), names(m.named_buffers()), len(list(m.children())),
+                len(list(m.modules())), len(list(m.parameters())), len(list(m.parameters(recurse=False))),
+                len(list(m.buffers())), list(m.state_dict())]
+
+    same(program)
+
+
+def test_apply_train_requires_grad_zero_grad():
+    def program(torch):
+        m = model(torch)
+        order = []
+        assert m.apply(lambda x: order.append(type(x).__name__)) is m
+        assert m.eval() is m and m.train() is m
+        m.eval()
+        modes = [x.training for x in m.modules()]
+        m(torch.ones(2, 2)).sum().backward()
+        before = [p.grad.sum() for p in m.parameters()]
+        m.zero_grad(set_to_none=False)
+        zeroed = [p.grad for p in m.parameters()]
+        m.zero_grad()
+        m.requires_grad_(False)
+        return order, modes, before, zeroed, [p.grad for p in m.parameters()], [p.requires_grad for p in m.parameters()]
+
+    same(program, tolerance=1e-5)
+
+
+# ----------------------------------------------------------------------------------------------------------- conversion
+@pytest.mark.parametrize("convert", [
+    lambda torch, m: m.double(), lambda torch, m: m.half(), lambda torch, m: m.bfloat16(), lambda torch, m: m.float(),
+    lambda torch, m: m.to(torch.float64), lambda torch, m: m.to("cpu", torch.float64), lambda torch,
+    m: m.to(dtype=torch.float16),
+    lambda torch, m: m.to(torch.ones(1, dtype=torch.float64)), lambda torch, m: m.to(), lambda torch,
+    m: m.to("cpu", non_blocking=True),
+    lambda torch, m: m.to(torch.device("cpu")), lambda torch, m: m.type(torch.float64), lambda torch, m: m.cpu(),
+    lambda torch, m: m.to(torch.int32), lambda torch, m: m.to(memory_format=torch.channels_last)])
+def test_conversion(convert):
+    def program(torch):
+        m = model(torch)
+        m.register_buffer("count", torch.tensor(3))
+        m(torch.ones(2, 2)).sum().backward()
+        ids = [id(p) for p in m.parameters()]
+        assert convert(torch, m) is m
+        return [str(p.dtype) for p in m.parameters()], [str(p.grad.dtype) for p in m.parameters()], [
+            str(b.dtype) for b in m.buffers()], ids == [id(p) for p in m.parameters()], m.alpha.is_leaf
+
+    same(program, warned=False)
+
+
+def test_conversion_errors():
+    same(lambda torch: dense(torch).to("nonsense"), text=False)
+    same(lambda torch: dense(torch).to([1]), text=False)
+    same(lambda torch: dense(torch, 2, 3, device="meta").to("cpu"))
+
+
+def test_meta_modules():
+    def program(torch):
+        m = dense(torch, 2, 3, device="meta")
+        m.to_empty(device="cpu")
+        loaded = dense(torch, 2, 3, device="meta")
+        loaded.load_state_dict(dense(torch).state_dict(), assign=True)
+        w = m.weight
+        return w.shape == (3, 2), str(w.device), w.is_leaf, w.requires_grad, dict(loaded.state_dict())
+
+    same(program)
+    same(lambda torch: str(dense(torch, 2, 3, device="meta").load_state_dict(dense(torch).state_dict())))
+
+
+def test_converted_parameters_still_train():
+    m = dense(flambeau)
+    w = m.weight
+    m.double()
+    m(flambeau.ones(1, 2, dtype=flambeau.float64)).sum().backward()
+    assert m.weight is w and w.grad.dtype is flambeau.float64 and w.grad.tolist() == [[1.0, 1.0]] * 3
+
+
+# -------------------------------------------------------------------------------------------------- state_dict: in, out
+def state(torch, **changes):
+    made = model(torch).state_dict()
+    for key, value in changes.items():
+        key = key.replace("__", ".")
+        if value is None:
+            del made[key]
+        else:
+            made[key] = value
+    return made
+
+
+def test_state_dict():
+    def program(torch):
+        m = model(torch)
+        d = m.state_dict()
+        shared = d["first.weight"].data_ptr() == m.first.weight.data_ptr()
+        kept = m.state_dict(keep_vars=True)["first.weight"] is m.first.weight
+        return (dict(d), dict(d._metadata), shared, kept, list(m.state_dict(prefix="p.")), type(d).__name__,
+                dict(m.state_dict(prefix="p.")._metadata), dict(m.state_dict({}, "q.")),
+                dict(m.state_dict({}, "q.", True)))
+
+    same(program)
+
+
+LOADS = {
+    "all": lambda torch: state(torch),
+    "empty": lambda torch: {},
+    "missing": lambda torch: state(torch, first__weight=None),
+    "unexpected": lambda torch: {"x": torch.ones(1), "first.y.z": 1, "scale.scratch": torch.ones(3), "q.r": 2},
+    "a list": lambda torch: [1],
+    "half as big": lambda torch: {"alpha": torch.ones(1, dtype=torch.float16)},
+}
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("case", LOADS)
+def test_load_state_dict(case, strict):
+    def program(torch):
+        m = model(torch)
+        with torch.no_grad():
+            for p in m.parameters():
+                p.zero_()
+        answer = m.load_state_dict(LOADS[case](torch), strict=strict)
+        return answer, answer.missing_keys, answer.unexpected_keys, dict(m.state_dict())
+
+    if case == "missing" and strict:  # something was loaded: we add a line that says what
+        with pytest.raises(RuntimeError) as caught:
+            program(flambeau)
+        assert str(caught.value) == (
+            'Error(s) in loading state_dict for Model:\n\tMissing key(s) in state_dict: "first.weight". \n\tLoaded all '
+            "the same: alpha, first.bias, scale.factor, second.weight, second.bias. Everything else is as it was.")
+    elif case == "half as big" and strict:
+        same(program, text=False)
+    else:
+        same(program)
+
+
+@pytest.mark.parametrize("value", [lambda torch: torch.ones(2, 2), lambda torch: 3, lambda torch: torch.ones(3, 2, 1)])
+def test_misfits_are_named_and_the_rest_is_loaded_as_in_pytorch(value):
+    def program(torch):
+        m = dense(torch)
+        try:
+            m.load_state_dict({"weight": value(torch), "bias": torch.tensor([7.0, 8.0, 9.0])}, strict=False)
+        except RuntimeError as error:
+            text = str(error).replace("\n\tLoaded all the same: bias. Everything else is as it was.", "")
+            return text, m.bias, torch.isfinite(m.weight).all()
+
+    same(program)
+
+
+def test_load_state_dict_details():
+    def program(torch):
+        m = model(torch)
+        tensors = m.state_dict()
+        new = {k: v.clone().to(torch.float64) for k, v in tensors.items()}
+        ids = [id(p) for p in m.parameters()]
+        m.load_state_dict(new)  # cast on the way in
+        kept = ids == [id(p) for p in m.parameters()]
+        m.alpha.requires_grad_(False)
+        m.load_state_dict(new, assign=True)
+        scalar = torch.nn.Module()
+        scalar.register_buffer("s", torch.tensor(1.0))
+        scalar.load_state_dict({"s": torch.tensor([5.0])})
+        return (kept, str(m.first.weight.dtype), m.alpha.requires_grad, m.first.weight.requires_grad,
+                m.scale.factor is new["scale.factor"], type(m.alpha).__name__, scalar.s)
+
+    same(program)
+
+
+def test_extra_state():
+    def program(torch):
+        class Extra(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = dense(torch)
+                self.notes = 5
+
+            def get_extra_state(self):
+                return self.notes
+
+            def set_extra_state(self, notes):
+                self.notes = notes + 1
+
+        m = Extra()
+        said = []
+        said.append(list(m.state_dict()))
+        said.append(str(m.load_state_dict(m.state_dict())))
+        said.append(m.notes)
+        plain = torch.nn.Module()
+        plain.inner = dense(torch)
+        for target, source in ((m, plain), (plain, m)):
+            try:
+                target.load_state_dict(source.state_dict())
+            except RuntimeError as error:
+                said.append(str(error).partition("\n\tLoaded")[0])
+        return said
+
+    same(program)
+    same(lambda torch: dense(torch).get_extra_state(), text=False)
+
+
+def test_state_dict_hooks():
+    def program(torch):
+        m = model(torch)
+        said = []
+        m.register_state_dict_pre_hook(lambda mod, prefix, keep: said.append(("pre", type(mod).__name__, prefix, keep)))
+        m.first.register_state_dict_post_hook(lambda mod, d, prefix, meta: d.update({prefix + "more": 1}) or None)
+        handle = m.second._register_state_dict_hook(lambda mod, d, prefix, meta: said.append((prefix, dict(meta))))
+        keys = list(m.state_dict())
+        handle.remove()
+        m.first.register_load_state_dict_pre_hook(
+            lambda mod, d, prefix, meta, strict, missing, unexpected, errors: said.append((prefix, strict, len(d))) or
+            d.pop(prefix + "more"))
+        m.register_load_state_dict_post_hook(lambda mod, keys: said.append(("post", list(keys.missing_keys))))
+        m.second._register_load_state_dict_pre_hook(lambda d, prefix, *rest: said.append(("old", prefix)))
+        m.load_state_dict(m.state_dict())
+        return keys, said
+
+    same(program)
+    same(lambda torch: (lambda m: (m.register_state_dict_post_hook(lambda *a: {}), m.state_dict()))(dense(torch)))
+    same(lambda torch: (lambda m: (m.register_load_state_dict_post_hook(lambda *a: 3),
+                                   m.load_state_dict(m.state_dict())))(
+        dense(torch)))
+    same(lambda torch: (lambda m: (m.register_load_state_dict_post_hook(lambda mod, k: k.missing_keys.clear()),
+                                   m.load_state_dict({})))(dense(torch))[1])
+    same(lambda torch: (lambda m: (m._register_state_dict_hook(lambda *a: {"a": 1}), m.state_dict()))(dense(torch))[1])
+
+
+# -------------------------------------------------------------------------------------------------------- forward hooks
+def test_forward_hooks_in_order():
+    def program(torch):
+        m = dense(torch)
+        said = []
+        note = lambda tag, answer=None: lambda mod, *args: said.append((tag, len(args))) or answer
+        m.register_forward_pre_hook(note("pre 1"))
+        m.register_forward_pre_hook(note("pre 0"), prepend=True)
+        m.register_forward_pre_hook(lambda mod, args: args[0] * 2)
+        m.register_forward_pre_hook(lambda mod, args, kwargs: ((args[0] + 1,), kwargs), with_kwargs=True)
+        m.register_forward_hook(note("post 1"))
+        m.register_forward_hook(note("post 0"), prepend=True)
+        m.register_forward_hook(lambda mod, args, kwargs, out: out * 3, with_kwargs=True)
+        handle = m.register_forward_hook(lambda mod, args, out: out + 1)
+        results = [m(torch.ones(1, 2))]
+        handle.remove()
+        results.append(m(x=torch.ones(1, 2)) if False else m(torch.ones(1, 2)))
+        with m.register_forward_hook(lambda *a: said.append("inside")):
+            m(torch.ones(1, 2))
+        m(torch.ones(1, 2))
+        return results, said
+
+    same(program, tolerance=1e-6)
+
+
+def test_always_called_hooks():
+    def program(torch):
+        m = dense(torch)
+        said = []
+        m.register_forward_hook(lambda mod, args, out: said.append(out is None), always_call=True)
+        m.register_forward_hook(lambda mod, args, out: said.append("normal"))
+        m.register_forward_hook(lambda mod, args, kwargs, out: 1 / 0, always_call=True, with_kwargs=True)
+        try:
+            m(torch.ones(1, 5))
+        except Exception as error:
+            return type(error).__name__, said
+
+    same(program)
+
+
+def test_forward_pre_hook_must_return_a_pair():
+    def program(torch):
+        m = dense(torch)
+        m.register_forward_pre_hook(lambda mod, args, kwargs: 3, with_kwargs=True)
+        m(torch.ones(1, 2))
+
+    same(program)
+
+
+def test_global_hooks():
+    def program(torch):
+        g = torch.nn.modules.module
+        said = []
+        note = lambda tag: lambda mod, *rest: said.append((tag, type(mod).__name__, len(rest)))
+        handles = [g.register_module_forward_pre_hook(note("pre")), g.register_module_forward_hook(note("post")),
+                   g.register_module_forward_hook(note("kw"), with_kwargs=True),
+                   g.register_module_full_backward_hook(note("back")),
+                   g.register_module_full_backward_pre_hook(note("back pre")),
+                   g.register_module_parameter_registration_hook(lambda mod, name, p: said.append(("parameter", name))),
+                   g.register_module_buffer_registration_hook(lambda mod, name, p: said.append(("buffer", name))),
+                   g.register_module_module_registration_hook(lambda mod, name, p: said.append(("module", name)))]
+        try:
+            m = model(torch)
+            m(torch.ones(1, 2, requires_grad=True)).sum().backward()
+        finally:
+            for h in handles:
+                h.remove()
+        count = len(said)
+        m(torch.ones(1, 2))
+        return said, len(said) == count, bool(g._global_forward_hooks)
+
+    same(program)
+
+
+# ------------------------------------------------------------------------------------------------------- backward hooks
+def test_full_backward_hooks():
+    def program(torch):
+        m = dense(torch)
+        said = []
+        m.register_full_backward_hook(lambda mod, gi, go: said.append((gi, go)))
+        m.register_full_backward_hook(lambda mod, gi, go: (gi[0] * 10,))
+        m.register_full_backward_hook(lambda mod, gi, go: said.append("first"), prepend=True)
+        m.register_full_backward_pre_hook(lambda mod, go: said.append(("pre", go)) or (go[0] * 2,))
+        x = torch.ones(2, 2, requires_grad=True)
+        y = m(x)
+        name = y.grad_fn.name()
+        y.sum().backward()
+        return name, said, x.grad, m.weight.grad
+
+    same(program, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("wants", [True, False])
+def test_backward_hooks_with_several_arguments(wants):
+    def program(torch):
+        said = []
+
+        class Pair(torch.nn.Module):
+            def forward(self, a, n, b, flag=None):
+                return a * b, a + n
+
+        m = Pair()
+        m.register_full_backward_hook(lambda mod, gi, go: said.append((gi, go)))
+        w = torch.ones(2, requires_grad=True)
+        a = torch.full((2,), 3.0, requires_grad=wants)
+        p, q = m(a * 1 if wants else a, 5, w * 2)
+        (p * 2 + q).sum().backward()
+        return said, w.grad, a.grad
+
+    same(program)
+
+
+def test_hooks_of_modules_whose_inputs_need_no_gradient():
+    def program(torch):
+        m = dense(torch)
+        said = []
+        m.register_full_backward_hook(lambda mod, gi, go: said.append((gi, go)))
+        m(torch.ones(1, 2)).sum().backward()
+        with torch.no_grad():
+            m(torch.ones(1, 2))
+        return said, m.weight.grad
+
+    same(program)
+
+
+BACKWARD_ERRORS = {
+    "too many": (True, lambda m: m.register_full_backward_hook(lambda mod, gi, go: (gi[0], gi[0]))),
+    "no input": (False, lambda m: m.register_full_backward_hook(lambda mod, gi, go: (go[0],))),
+    "pre": (True, lambda m: m.register_full_backward_pre_hook(lambda mod, go: (go[0], go[0]))),
+}
+
+
+@pytest.mark.parametrize("case", BACKWARD_ERRORS)
+def test_backward_hook_errors(case):
+    def program(torch):
+        m = dense(torch)
+        BACKWARD_ERRORS[case][1](m)
+        m(torch.ones(2, 2, requires_grad=BACKWARD_ERRORS[case][0])).sum().backward()
+
+    same(program)
+
+
+def test_outputs_of_hooked_modules_may_not_be_changed_in_place():
+    def program(torch):
+        m = dense(torch)
+        m.register_full_backward_hook(lambda *a: None)
+        m(torch.ones(1, 2, requires_grad=True)).add_(1)
+
+    same(program, text=False)
+
+
+OLD_STYLE = {
+    "list out": (lambda x: [x * 2], ()), "other input": (lambda x, k: x * 2, (3,)),
+    "two nodes": (lambda x: (x * 2, x + 1), ()),
+    "identity": (lambda x: x, ()), "deep": (lambda x: (x * 2).sin(), ()), "dict out": (lambda x: {"a": x * 2}, ()),
+    "single": (lambda x: x.sin(), ())}
+
+
+@pytest.mark.parametrize("case", OLD_STYLE)
+def test_old_style_backward_hooks(case):
+    function, more = OLD_STYLE[case]
+
+    def program(torch):
+        class Fn(torch.nn.Module):
+            def forward(self, *args):
+                return function(*args)
+
+        m = Fn()
+        said = []
+        m.register_backward_hook(lambda mod, gi, go: said.append((len(gi), go)))
+        x = torch.ones(2, requires_grad=True)
+        out = m(x * 1, *more)
+        first = out["a"] if isinstance(out, dict) else out[0] if isinstance(out, (list, tuple)) else out
+        first.sum().backward()
+        return said, x.grad
+
+    same(program, tolerance=1e-6)
+
+
+def test_full_hooks_on_other_outputs_warn():
+    def program(torch):
+        class Fn(torch.nn.Module):
+            def forward(self, x):
+                return [x * 2]
+
+        m = Fn()
+        m.register_full_backward_hook(lambda *a: None)
+        m(torch.ones(2, requires_grad=True))
+
+    same(program)
+
+
+# ---------------------------------------------------------------------------------------------- printing, copies, files
+def test_repr():
+    def program(torch):
+        m = model(torch)
+
+        class Lines(torch.nn.Module):
+            def extra_repr(self):
+                return "one\ntwo"
+
+        m.lines = Lines()
+        m.nested = torch.nn.Sequential(torch.nn.ModuleList([dense(torch), dense(torch), torch.nn.Identity()]), Lines())
+        m.nothing = None
+        m.first.sub = torch.nn.Identity()
+        return m, torch.nn.Module(), torch.nn.Identity(), Lines(), str(m)
+
+    same(program)
+
+
+class Picklable(flambeau.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = flambeau.nn.Parameter(flambeau.arange(3.0))
+        self.frozen = flambeau.nn.Parameter(flambeau.ones(2), requires_grad=False)
+        self.tied = self.weight
+        self.register_buffer("seen", flambeau.zeros(1), persistent=False)
+        self.weight.note = "kept"
+
+    def forward(self, x):
+        return x * self.weight
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_are_independent_and_complete(way):
+    m = Picklable()
+    m.eval()
+    m.register_forward_hook(forward_hook)
+    m(flambeau.ones(3)).sum().backward()
+    twin = way(m)
+    assert twin.tied is twin.weight and twin.weight is not m.weight
+    assert twin.weight.is_leaf and not twin.frozen.requires_grad
+    assert isinstance(twin.weight, flambeau.nn.Parameter) and twin.weight.note == "kept" and not twin.training
+    assert list(twin.state_dict()) == list(m.state_dict()) and "seen" in twin._non_persistent_buffers_set
+    with flambeau.no_grad():
+        twin.weight.zero_()
+    assert m.weight.tolist() == [0.0, 1.0, 2.0]
+    assert twin(flambeau.ones(3)).tolist() == [1.0, 1.0, 1.0]
+
+
+def forward_hook(module, args, output):
+    return output + 1
+
+
+def test_deepcopy_of_a_parameter_with_grad():
+    def program(torch):
+        p = torch.nn.Parameter(torch.ones(2))
+        (p * 2).sum().backward()
+        q = copy.deepcopy(p)
+        return q, q.grad, q is p, copy.deepcopy(torch.nn.Parameter(torch.ones(2), requires_grad=False))
+
+    same(program)
+
+
+def test_old_pickles_get_the_tables_they_lack():
+    m = flambeau.nn.Module.__new__(flambeau.nn.Module)
+    m.__setstate__({"training": True, "_parameters": {}, "_buffers": {}, "_modules": {}, "_forward_hooks": {},
+                    "_forward_pre_hooks": {}, "_backward_hooks": {}})
+    assert m._backward_pre_hooks == {} and m.state_dict() == {}
+
+
+# -------------------------------------------------------------------------------------------- Parameter, Buffer, lazies
+def test_parameters_and_buffers():
+    def program(torch):
+        nn = torch.nn
+        p = nn.Parameter(torch.ones(2))
+        b = nn.Buffer(torch.ones(2), persistent=False)
+        return [p, nn.Parameter(), nn.Parameter(torch.ones(1), requires_grad=False), isinstance(p, torch.Tensor),
+                repr(p),
+                isinstance(torch.ones(1), nn.Parameter), isinstance(p, nn.Buffer), isinstance(b, nn.Buffer),
+                type(b).__name__,
+                isinstance(b, nn.Parameter), b.persistent, (p * 2).requires_grad, type(p * 2).__name__,
+                type(p.data).__name__,
+                type(p.detach()).__name__, nn.Parameter(p * 2).is_leaf]
+
+    same(program)
+    same(lambda torch: torch.nn.Parameter(torch.ones(2, dtype=torch.int64)), text=False)
+    same(lambda torch: torch.nn.Parameter([1]), text=False)
+
+
+def test_a_tensor_subclass_stays_itself_as_a_parameter():
+    def program(torch):
+        class Special(torch.Tensor):
+            pass
+
+        s = torch.ones(2).as_subclass(Special)
+        p = torch.nn.Parameter(s)
+        m = torch.nn.Module()
+        m.p = p
+        return type(p).__name__, isinstance(p, torch.nn.Parameter), p.requires_grad, [n for n,
+                                                                                      _ in m.named_parameters()]
+
+    same(program)
+
+
+def lazy_dense(torch):
+    class Grown(torch.nn.Module):
+        def forward(self, x):
+            return x @ self.weight + self.bias
+
+    class Lazy(torch.nn.modules.lazy.LazyModuleMixin, Grown):
+        cls_to_become = Grown
+
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.UninitializedParameter()
+            self.bias = torch.nn.UninitializedParameter(requires_grad=False)
+            self.register_buffer("seen", torch.nn.UninitializedBuffer())
+
+        def initialize_parameters(self, x):
+            if self.has_uninitialized_params():
+                with torch.no_grad():
+                    self.weight.materialize((x.shape[-1], 2))
+                    self.weight.fill_(1.0)
+                    self.bias.materialize((2,))
+                    self.bias.zero_()
+                    self.seen.materialize((1,))
+                    self.seen.zero_()
+
+    return Lazy
+
+
+def test_lazy_modules():
+    def program(torch):
+        m = lazy_dense(torch)()
+        before = repr(m.weight), repr(m.seen), list(m.state_dict()), m.has_uninitialized_params()
+        copied = copy.deepcopy(m.weight)
+        m.double()
+        out = m(torch.ones(1, 3, dtype=torch.float64))
+        again = m(torch.ones(1, 3, dtype=torch.float64))
+        return (before, out, again, type(m).__name__, type(m.weight).__name__, type(m.seen).__name__,
+                dict(m.state_dict()),
+                m.bias.requires_grad, repr(copied), len(m._forward_pre_hooks), len(m._load_state_dict_pre_hooks))
+
+    same(program)
+
+
+def test_lazy_modules_take_shapes_from_a_state_dict():
+    def program(torch):
+        grown = lazy_dense(torch)()
+        grown(torch.ones(1, 3))
+        m = lazy_dense(torch)()
+        answer = str(m.load_state_dict(grown.state_dict()))
+        m2 = lazy_dense(torch)()
+        m2.load_state_dict(lazy_dense(torch)().state_dict())
+        return answer, dict(m.state_dict()), repr(m2.weight)
+
+    same(program)
+
+    def backwards(torch):
+        grown = lazy_dense(torch)()
+        grown(torch.ones(1, 3))
+        grown.load_state_dict(lazy_dense(torch)().state_dict())
+
+    same(backwards)
+
+
+UNINITIALIZED = {
+    "shape": lambda u: u.shape, "sum": lambda u: u.sum(), "add": lambda u: u + 1, "numel": lambda u: u.numel(),
+    "len": lambda u: len(u), "index": lambda u: u[0], "view": lambda u: u.view(1), "share": lambda u: u.share_memory_(),
+    "fill_": lambda u: u.fill_(1)}
+
+
+@pytest.mark.parametrize("case", UNINITIALIZED)
+def test_uninitialized_parameters_refuse_use(case):
+    same(lambda torch: UNINITIALIZED[case](torch.nn.UninitializedParameter()), text=case in ("shape", "share"))
+
+
+def test_uninitialized_parameters_know_dtype_and_device():
+    def program(torch):
+        u = torch.nn.UninitializedParameter(dtype=torch.float64)
+        return repr(u), str(u.dtype), str(u.device), u.requires_grad, u.is_leaf, isinstance(u,
+                                                                                            torch.nn.Parameter), repr(
+            pickle.loads(pickle.dumps(torch.nn.UninitializedBuffer())))
+
+    same(program)
+
+
+def test_a_lazy_module_that_stays_uninitialized_says_so():
+    def program(torch):
+        class Lazy(torch.nn.modules.lazy.LazyModuleMixin, torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = torch.nn.UninitializedParameter()
+
+            def initialize_parameters(self, x):
+                pass
+
+            def forward(self, x):
+                return x
+
+        Lazy()(torch.ones(1))
+
+    same(program)
+
+
+# -------------------------------------------------------------------------------------------------------- odds and ends
+def test_module_paths_that_programs_import():
+    from flambeau.nn.modules.container import ModuleList, Sequential
+    from flambeau.nn.modules.module import Module, _addindent, register_module_forward_hook  # noqa: F401
+
+    from flambeau.nn.modules import utils
+    from flambeau.nn.parameter import Parameter
+    nn = flambeau.nn
+    assert Module is nn.Module and Sequential is nn.Sequential and ModuleList is nn.ModuleList
+    assert Parameter is flambeau.nn.Parameter and flambeau.nn.modules.Module is Module
+    assert flambeau.nn.modules.linear.Identity is flambeau.nn.Identity
+    assert utils._pair(3) == (3, 3) and utils._triple((1, 2, 3)) == (1, 2, 3) and utils._reverse_repeat_tuple((1, 2),
+                                                                                                              2) == (
+        2, 2, 1, 1)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        flambeau.nn.modules.conv.nonsense
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        flambeau.nn.Nonsense
+
+
+def test_consume_prefix():
+    def program(torch):
+        from importlib import import_module
+        consume = import_module(torch.__name__ + ".nn.modules.utils").consume_prefix_in_state_dict_if_present
+        wrapped = torch.nn.Module()
+        wrapped.module = model(torch)
+        d = wrapped.state_dict()
+        consume(d, "module.")
+        return list(d), dict(d._metadata)
+
+    same(program)
+
+
+def test_factory_kwargs():
+    for case in (None, {}, {"device": "cpu"}, {"factory_kwargs": {"dtype": 1}, "device": "x"}, {"bad": 1},
+                 {"device": 1, "factory_kwargs": {"device": 2}}):
+        same(lambda torch, case=case: torch.nn.factory_kwargs(case), text=False)
+
+
+def test_call_super_init():
+    def program(torch):
+        class Other:
+            def __init__(self, x):
+                self.x = x
+
+        class Both(torch.nn.Module, Other):
+            call_super_init = True
+
+            def __init__(self, x):
+                super().__init__(x)
+
+        return Both(3).x
+
+    same(program)
+
+
+def test_a_call_without_hooks_is_lean():
+    """Module.__call__ adds well under a microsecond to forward (PyTorch's own adds about as much)."""
+
+    class Plain(flambeau.nn.Module):
+        def forward(self, x):
+            return x
+
+    m, forward = Plain(), Plain().forward
+    best = lambda f: min(_seconds(f) for _ in range(5))
+    assert (best(m) - best(forward)) / 2000 < 2e-6
+
+
+def _seconds(f):
+    start = time.perf_counter()
+    for _ in range(2000):
+        f(1)
+    return time.perf_counter() - start
+
+
+def test_importing_nn_leaves_layers_for_later():
+    import subprocess
+    code = ("import sys, flambeau.nn; sys.exit(any(m in sys.modules for m in "
+            "('flambeau.nn.functional', 'flambeau.nn.conv', 'flambeau.nn.utils.prune')))")
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_register_buffer_of_ones_own():
+    def program(torch, persistent=True):
+        class Own(torch.nn.Module):
+            def register_buffer(self, name, value):
+                super().register_buffer(name, value, persistent=False)
+
+        m = Own()
+        m.x = torch.nn.Buffer(torch.ones(1), persistent=persistent)
+        return list(m._buffers), list(m.state_dict())
+
+    same(program)
+    same(lambda torch: program(torch, False))
+
+
+def test_data_parallel_passes_on():
+    def program(torch):
+        m = torch.nn.DataParallel(dense(torch))
+        return m(torch.ones(1, 2)), list(m.state_dict()), m
+
+    same(program)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_swapping_instead_of_setting_data(assign):
+    def program(torch):
+        import importlib
+        choices = importlib.import_module(torch.__name__ + ".__future__")
+        choices.set_swap_module_params_on_conversion(True)
+        try:
+            m = model(torch)
+            m(torch.ones(1, 2)).sum().backward()
+            m.requires_grad_(True)
+            ids = [id(p) for p in m.parameters()]
+            m.double()
+            kinds = [(str(p.dtype), str(p.grad.dtype), p.requires_grad, p.is_leaf) for p in m.parameters()]
+            m.zero_grad()
+            new = {k: v.clone() + 1 for k, v in m.state_dict().items()}
+            m.load_state_dict(new, assign=assign)
+            out = m(torch.ones(1, 2, dtype=torch.float64)).sum()
+            out.backward()
+            return ids == [id(p) for p in m.parameters()], kinds, out, m.alpha.grad, dict(m.state_dict())
+        finally:
+            choices.set_swap_module_params_on_conversion(False)
+
+    same(program, tolerance=1e-6)
+
+
+def test_tables_of_global_hooks_may_be_replaced():
+    from collections import OrderedDict
+    paths = flambeau.nn.modules.module
+    paths.register_module_forward_hook(lambda *a: 3)
+    assert flambeau.nn.Identity()(1) == 3
+    paths._global_forward_hooks = OrderedDict()
+    assert flambeau.nn.Identity()(1) == 1
+    flambeau.nn.hooks.calls.clear()
+
+
+def test_hooks_may_remove_themselves_and_see_which_inputs_need_gradients():
+    def program(torch):
+        said = []
+
+        class Args(torch.nn.Module):
+            def forward(self, a, b, c):
+                said.append((a.requires_grad, b.requires_grad, c.requires_grad))
+                return a.sum() + b.sum() + c.sum()
+
+        m = Args()
+        handles = []
+        for _ in range(2):
+            handles.append(m.register_forward_pre_hook(lambda mod, args: handles.pop(0).remove()))
+        m.register_full_backward_hook(lambda mod, gi, go: said.append(gi))
+        x = torch.ones(2, requires_grad=True)
+        y = m(x, x.detach(), x * 2)
+        y.backward(retain_graph=True)
+        y.backward()
+        return said, x.grad, len(m._forward_pre_hooks)
+
+    same(program)

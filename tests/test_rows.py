@@ -1,0 +1,209 @@
+"""gradcheck and gradgradcheck over the whole op table: a new row is tested without a new test.
+
+Pointwise rows are called with drawn numbers. For the others, PyTorch's own sample inputs are run through the public
+operations once, and the calls that each row receives on the way are kept; every differentiable row must have been seen.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+import flambeau
+import flambeau.fft
+import flambeau.linalg
+import flambeau.nn.functional
+import flambeau.signal
+import flambeau.special
+from flambeau.autograd.gradcheck import gradcheck, gradgradcheck
+from flambeau.ops.elementwise import Pointwise
+from flambeau.ops.table import ROWS, Row
+from flambeau.tensor import Tensor
+
+POINTWISE = sorted(n for n, r in ROWS.items() if isinstance(r, Pointwise) and r.backward)
+OTHERS = sorted(n for n, r in ROWS.items() if not isinstance(r, Pointwise) and r.backward)
+KEPT = 2  # calls kept per row
+SMALL = 150  # elements at most, or the numerical Jacobian takes too long
+
+# Rows without a derivative to check, with the reason.
+WITHOUT = {
+    "conj_physical": "reached only through in-place forms",
+}
+PLAIN = {"threshold": 0.1, "value": 0.7, "alpha": 1.3, "scale": 1.1, "input_scale": 0.9, "lambd": 0.4, "nan": 0.0,
+         "posinf": 1.0, "neginf": -1.0, "weight": 0.3, "min": -0.5, "max": 0.6, "eps": 0.05, "rounding_mode": "floor",
+         "decimals": 1, "p": 2, "n": 1, "exponent": 2.5, "beta": 1.2, "negative_slope": 0.1, "lower": -0.4, "upper": 0.5}
+
+
+def drawn(seed, low, high):
+    rng = np.random.RandomState(seed)
+    return flambeau.from_numpy(rng.uniform(low, high, (2, 3))).requires_grad_()
+
+
+def pointwise_args(row, low, high):
+    args, tensors = [], 0
+    for name in row.args:
+        if name in PLAIN and name not in row.backward or (row.name, name) == ("pow_base", "self"):
+            args.append(PLAIN.get(name, 1.7))
+        elif name == "condition":
+            args.append(drawn(tensors, -1, 1).detach() > 0)
+        else:
+            takes = name in row.backward and not hasattr(row.backward[name], "refused")
+            args.append(drawn(tensors, low, high) if takes else drawn(tensors, low, high).detach())
+            tensors += 1
+    return args
+
+
+def usable(row, args):
+    """Finite with finite gradients: the interval lies in the operation's domain."""
+    out = row(*args)
+    out = out if isinstance(out, tuple) else (out,)
+    leaves = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
+    total = sum(o.sum() for o in out if o.requires_grad)
+    grads = flambeau.autograd.grad(total, leaves, allow_unused=True)
+    return all(o.isfinite().all() for o in out) and all(g is None or g.isfinite().all() for g in grads)
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+def test_pointwise_row(name):
+    if name in WITHOUT:
+        pytest.skip(WITHOUT[name])
+    row = ROWS[name]
+    if all(hasattr(f, "refused") for f in row.backward.values()):  # PyTorch has no derivative either
+        with pytest.raises(RuntimeError, match="not implemented"):
+            row(*[drawn(i, 0.1, 0.9) for i in range(len(row.args))]).sum().backward()
+        return
+    for low, high in ((-0.9, 0.9), (0.1, 0.9), (1.1, 2.5), (2.2, 4.0)):
+        args = pointwise_args(row, low, high)
+        if usable(row, args):
+            break
+    else:
+        pytest.fail(f"no interval where {name} is smooth")
+    check(row, args)
+
+
+def tensors_in(a):
+    return isinstance(a, (list, tuple)) and any(isinstance(t, Tensor) for t in a)
+
+
+def check(row, args):
+    """First and second derivatives by differences, with respect to every differentiable argument."""
+    def function(*leaves):
+        it = iter(leaves)
+        full = [next(it) if isinstance(a, Tensor) and a.requires_grad else
+                [next(it) if isinstance(t, Tensor) and t.requires_grad else t for t in a] if tensors_in(a) else a
+                for a in args]
+        out = row(*full)
+        return tuple(o for o in out if o.requires_grad) if isinstance(out, tuple) else out
+
+    leaves = [t for a in args for t in (a if tensors_in(a) else [a]) if isinstance(t, Tensor) and t.requires_grad]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert gradcheck(function, leaves)
+        assert gradgradcheck(function, leaves)
+
+
+# --------------------------------------------------------------------------------- calls seen in real operations
+def to_flambeau(x):
+    if isinstance(x, torch.Tensor):
+        made = flambeau.from_numpy(np.array(x.detach().resolve_conj().resolve_neg().numpy(), copy=True))
+        return made.requires_grad_() if x.requires_grad else made
+    if isinstance(x, (list, tuple)):
+        return type(x)(map(to_flambeau, x)) if not isinstance(x, torch.Size) else flambeau.Size(x)
+    if isinstance(x, dict):
+        return {k: to_flambeau(v) for k, v in x.items()}
+    if isinstance(x, torch.dtype):
+        return getattr(flambeau, str(x)[6:])
+    return x
+
+
+def copied(row, args):
+    """The arguments of a call as fresh leaves, or None if it is not one to check."""
+    out, total, wanted = [], 0, False
+
+    def one(t, differentiable):
+        nonlocal total, wanted
+        total += t.numel()
+        fresh = t.detach().clone()
+        if differentiable and t.requires_grad:
+            wanted = True
+            fresh.requires_grad_()
+        return fresh
+
+    for name, a in zip(row.args, args):
+        takes = name in row.backward
+        if isinstance(a, Tensor):
+            out.append(one(a, takes))
+        elif isinstance(a, (list, tuple)) and any(isinstance(t, Tensor) for t in a):
+            out.append([one(t, takes) if isinstance(t, Tensor) else t for t in a])
+        else:
+            out.append(a)
+    leaves = [t for a in out for t in (a if isinstance(a, list) else [a]) if isinstance(t, Tensor) and t.requires_grad]
+    return out if wanted and 0 < total <= SMALL and all(t.dtype is flambeau.float64 for t in leaves) else None
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """Row name -> argument lists, gathered while PyTorch's samples run."""
+    calls = {}
+    original = Row.finish
+
+    def finish(self, args, made):
+        kept = calls.setdefault(self.name, [])
+        if len(kept) < KEPT and self.backward and flambeau.is_grad_enabled():
+            with flambeau.no_grad():  # copying calls rows too
+                fresh = copied(self, args)
+            if fresh is not None:
+                kept.append(fresh)
+        return original(self, args, made)
+
+    Row.finish = finish
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for info in op_db:
+                if torch.float64 in info.dtypes and info.supports_autograd:
+                    run_samples(info)
+    finally:
+        Row.finish = original
+    return calls
+
+
+def run_samples(info):
+    function = flambeau
+    for part in info.name.split("."):
+        function = getattr(function, part, None)
+    forms = [function, getattr(Tensor, info.name, None), getattr(Tensor, info.name + "_", None)]
+    try:
+        samples = list(info.sample_inputs("cpu", torch.float64, requires_grad=True))[:12]
+    except Exception:
+        return
+    for sample in samples:
+        for form in forms:
+            if form is None:
+                continue
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    first, args, kwargs = to_flambeau(sample.input), to_flambeau(sample.args), to_flambeau(sample.kwargs)
+                    if form is forms[2]:
+                        first = first * 1
+                    out = form(first, *args, **kwargs)
+                    for o in out if isinstance(out, (tuple, list)) else [out]:
+                        if isinstance(o, Tensor) and o.requires_grad:
+                            leaves = [t for t in [first, *args] if isinstance(t, Tensor) and t.is_leaf and t.requires_grad]
+                            flambeau.autograd.grad(o.sum() if not o.is_complex() else o.abs().sum(), leaves,
+                                                   create_graph=True, allow_unused=True)
+            except Exception:  # what torch's samples do is another test's business (and callables stay unconverted)
+                continue
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_row(name, seen):
+    if name in WITHOUT:
+        pytest.skip(WITHOUT[name])
+    calls = seen.get(name)
+    assert calls, f"no sample reached {name}: add one"
+    for args in calls:
+        check(ROWS[name], args)
