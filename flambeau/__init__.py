@@ -19,6 +19,7 @@ from . import settings as _settings
 from . import tensor_methods as _tensor_methods  # noqa: F401
 from .autograd import hooks as _hooks  # noqa: F401  (gives Tensor register_hook and retain_grad)
 from .autograd import passes as _passes  # noqa: F401  (gives Tensor backward)
+from . import overrides as _overrides
 # isort: on
 from .autograd.modes import (
     enable_grad,
@@ -38,6 +39,7 @@ from .tensor import Size, Tensor, is_tensor
 
 __version__ = "0.1.0"
 
+_overrides.finish()
 globals().update(_missing.missing_functions())
 globals().update(_FUNCTIONS)
 globals().update(_dtypes.ALIASES)
@@ -55,7 +57,7 @@ _LAZY = frozenset("""
     autograd linalg fft special nn optim utils testing overrides return_types random signal masked types serialization
     compiler amp cuda backends distributions func jit sparse version multiprocessing _C _tensor_str storage viz profiler
     hub distributed onnx package quantization ao export fx library monitor accelerator cpu futures nested mps xpu
-    _dynamo _inductor __future__ torch_version""".split())
+    _dynamo _inductor __future__ torch_version _VF""".split())
 # Where single names live, module by module.
 _HOMES = {
     "autograd.anomaly": "is_anomaly_enabled is_anomaly_check_nan_enabled set_anomaly_enabled",
@@ -67,6 +69,11 @@ _HOMES = {
     "compiler": "compile",
     "func": "vmap",
     "amp": "autocast GradScaler",
+    "amp.autocast_mode": "is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype "
+                         "is_autocast_cpu_enabled set_autocast_cpu_enabled get_autocast_cpu_dtype "
+                         "set_autocast_cpu_dtype get_autocast_gpu_dtype set_autocast_gpu_dtype "
+                         "is_autocast_cache_enabled set_autocast_cache_enabled clear_autocast_cache "
+                         "autocast_increment_nesting autocast_decrement_nesting",
     "ops.layer_functions": "conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d convolution "
                            "max_pool1d max_pool1d_with_indices max_pool2d max_pool3d avg_pool1d adaptive_avg_pool1d "
                            "adaptive_max_pool1d batch_norm native_batch_norm instance_norm layer_norm native_layer_norm "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .amp.by_device import module_for as _amp_for
 from .backends.registry import MissingDevice
 from .legacy import LEGACY, legacy_class
 from .settings import OutOfMemoryError  # noqa: F401
@@ -81,3 +82,5 @@ class device:
 
 
 device_of = device
+
+amp = _amp_for("cuda", f"{__name__}.amp")

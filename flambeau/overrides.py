@@ -13,16 +13,32 @@ import types as _types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from .autograd.state import OVERRIDE, state
+from .autograd.state import AUTOCAST, OVERRIDE, state
 from .parameter import Buffer, Parameter
 from .tensor import Tensor
 
 active = False
 
 
+_for_good = False       # a subclass or a mode was seen
+_cast: Any = None       # amp's cast_call, while an autocast block is entered
+
+
 def activate() -> None:
-    global active
-    active = True
+    global active, _for_good
+    active = _for_good = True
+
+
+def autocast(cast: Any) -> None:
+    """amp says that calls are to be offered to it (or, with None, no longer)."""
+    global active, _cast
+    _cast = cast
+    active = _for_good or cast is not None
+
+
+def _offer_cast(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
+    cast = _cast
+    return cast(function, args, kwargs) if cast is not None and state.mode & AUTOCAST else (False, None)
 
 
 def _disabled_torch_function_impl(*args: Any, **kwargs: Any) -> Any:
@@ -68,10 +84,10 @@ def dispatch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
     modes = state.function_modes
     off = getattr(state, "override_off", 0)
     if off >= 2:
-        return False, None
+        return _offer_cast(function, args, kwargs)
     asked = [] if off else _overloaded((*args, *kwargs.values()) if relevant is None else relevant)
     if not asked and not modes:
-        return False, None
+        return _offer_cast(function, args, kwargs)
     kinds = tuple([type(a) for a in asked])
     if modes:
         with _without_innermost() as mode:
@@ -181,6 +197,26 @@ def _make_wrapper_subclass(*args: Any, **kwargs: Any) -> Any:
 Tensor.as_subclass = as_subclass
 Tensor._make_subclass = _make_subclass
 Tensor._make_wrapper_subclass = _make_wrapper_subclass
+
+
+def finish() -> None:
+    """Once all operations are on Tensor: properties that give tensors keep the subclass; names are PyTorch's."""
+    for name in ("T", "mT", "H", "mH", "real", "imag", "data"):
+        made = vars(Tensor).get(name)
+        if isinstance(made, property):
+            setattr(Tensor, name, property(_keeping(made.fget), made.fset, made.fdel, made.__doc__))
+    for name in ("__getitem__", "__setitem__"):
+        vars(Tensor)[name].__name__ = name
+
+
+def _keeping(get: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    def read(self: Tensor) -> Any:
+        if self._plain:
+            return get(self)
+        with DisableTorchFunctionSubclass():
+            return _convert(get(self), type(self))
+
+    return read
 
 
 class DisableTorchFunctionSubclass:

@@ -306,3 +306,51 @@ def test_leaf_that_only_the_graph_holds():
     assert seen == [[1.0, 1.0]]
     accumulate = loss.grad_fn.next_functions[0][0].next_functions[0][0]
     assert accumulate.variable.is_leaf and accumulate.variable.tolist() == [1.0, 1.0]
+
+
+def returning(value):
+    """A Function whose backward returns value(gradient)."""
+    class Returns(fl.autograd.Function):
+        @staticmethod
+        def forward(ctx, *inputs):
+            return sum(inputs)
+
+        @staticmethod
+        def backward(ctx, g):
+            return value(g)
+
+    return Returns
+
+
+@pytest.mark.parametrize("make", [lambda w: w, lambda w: w[:2], lambda w: w.view(-1), lambda w: w.detach()],
+                         ids=["itself", "slice", "view", "detached"])
+def test_a_gradient_that_someone_else_holds_is_copied(make):
+    held = fl.ones(2)
+    x = fl.zeros(2, requires_grad=True)
+    returning(lambda g: make(held)).apply(x).sum().backward()
+    x.grad.add_(5)
+    assert held.tolist() == [1.0, 1.0]
+
+
+def test_a_fresh_gradient_is_taken_over_by_one_leaf_only():
+    seen = []
+    a, b = fl.zeros(2, requires_grad=True), fl.zeros(2, requires_grad=True)
+
+    def backward(g):
+        seen.append(g.data_ptr())
+        return g, g
+
+    (returning(backward).apply(a, b) * 3).sum().backward()
+    assert a.grad.data_ptr() != b.grad.data_ptr()
+    assert seen[0] in (a.grad.data_ptr(), b.grad.data_ptr())
+
+
+def test_hooks_may_keep_what_they_were_given():
+    kept = []
+    x = fl.zeros(2, requires_grad=True)
+    y = x + 0
+    y.register_hook(lambda g: kept.append(g.numpy()))
+    x.register_hook(lambda g: kept.append(g))
+    (y * 3).sum().backward()
+    x.grad.add_(5)
+    assert [k.tolist() for k in kept] == [[3.0, 3.0], [3.0, 3.0]]

@@ -13,7 +13,8 @@ from .modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 # name -> the module that has it; None: the name is a module itself
 _LAZY = {
     "backward": "passes", "grad": "passes", "Function": "function", "NestedIOFunction": "function",
-    "gradcheck": "gradcheck", "gradgradcheck": "gradcheck", "detect_anomaly": "anomaly", "set_detect_anomaly": "anomaly",
+    "gradcheck": "gradcheck", "gradgradcheck": "gradcheck", "detect_anomaly": "anomaly",
+    "set_detect_anomaly": "anomaly",
     "Variable": "variable", "is_multithreading_enabled": "variable", "set_multithreading_enabled": "variable",
     "functional": None, "forward_ad": None, "graph": None, "function": None, "variable": None, "profiler": None,
     "grad_mode": None, "anomaly_mode": None,

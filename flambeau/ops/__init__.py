@@ -4,6 +4,7 @@ from ..backends.cpu import kernels  # noqa: F401  (the table of kernels comes fi
 from . import (  # noqa: F401
     activations,
     arithmetic,
+    attention,
     comparison,
     complex,
     convert,
@@ -12,6 +13,7 @@ from . import (  # noqa: F401
     indexing,
     inplace,
     linalg,
+    linear,
     losses,
     matmul,
     memory,
@@ -20,6 +22,7 @@ from . import (  # noqa: F401
     pieces,
     pointwise,
     reductions,
+    rnn,
     scans,
     shape,
     sorting,

@@ -1,7 +1,7 @@
 """Convolutions of one to three dimensions and their transposes; unfold and fold.
 
-A convolution is linear in its input and in its weight, so three rows are closed under differentiation: the derivative of
-each is made of the other two.
+A convolution is linear in its input and in its weight, so three rows are closed under differentiation: the derivative
+of each is made of the other two.
 """
 
 from __future__ import annotations
@@ -37,18 +37,22 @@ def _weight_grad(grad, input, weight_shape, stride, padding, dilation, transpose
     return conv_weight(*pair, tuple(weight_shape[2:]), stride, padding, dilation, groups)
 
 
+def _again_output_grad(grad, grad_output_shape, input, stride, padding, dilation, groups):
+    return _apply(conj(input), grad, grad_output_shape[2:], stride, padding, dilation, groups)
+
+
 convolution = row(
     "convolution", "input weight bias stride padding dilation transposed output_padding groups", backward=dict(
         input=_input_grad, weight=_weight_grad,
         bias=lambda grad: grad.sum((0, *range(2, grad.ndim)))))
-conv_input = row("conv_input", "grad_output weight bias size stride padding dilation groups", node=_AGAIN, backward=dict(
+conv_input = row("conv_input", "grad_output weight bias size stride padding dilation groups", node=_AGAIN,
+                 backward=dict(
     grad_output=lambda grad, grad_output_shape, weight, stride, padding, dilation, groups: _apply(
         grad, conj(weight), grad_output_shape[2:], stride, padding, dilation, groups),
     weight=lambda grad, grad_output, weight_shape, stride, padding, dilation, groups: conv_weight(
         conj(grad_output), grad, tuple(weight_shape[2:]), stride, padding, dilation, groups)))
 conv_weight = row("conv_weight", "grad_output input size stride padding dilation groups", node=_AGAIN, backward=dict(
-    grad_output=lambda grad, grad_output_shape, input, stride, padding, dilation, groups: _apply(
-        conj(input), grad, grad_output_shape[2:], stride, padding, dilation, groups),
+    grad_output=_again_output_grad,
     input=lambda grad, grad_output, input_shape, stride, padding, dilation, groups: conv_input(
         conj(grad_output), grad, None, tuple(input_shape[2:]), stride, padding, dilation, groups)))
 
@@ -69,7 +73,8 @@ def spread(value: Any, dims: int, name: str) -> tuple[int, ...]:
     try:
         return (value.__index__(),) * dims
     except AttributeError:
-        raise TypeError(f"conv{dims}d(): argument '{name}' must be tuple of ints, but found {type(value).__name__}") from None
+        raise TypeError(f"conv{dims}d(): argument '{name}' must be tuple of ints, but found "
+                        f"{type(value).__name__}") from None
 
 
 def _check(name: str, x: Any, weight: Any, bias: Any, dims: int) -> None:
@@ -79,13 +84,16 @@ def _check(name: str, x: Any, weight: Any, bias: Any, dims: int) -> None:
     if bias is not None and not isinstance(bias, Tensor):
         raise TypeError(f"{name}(): argument 'bias' must be Tensor, not {type(bias).__name__}")
     if x.ndim not in (dims + 1, dims + 2):
-        raise RuntimeError(f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}, but got input of "
+        raise RuntimeError(f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}, but got input "
+                           "of "
                            f"size: {list(x.shape)}")
     if weight.ndim != dims + 2:
-        raise RuntimeError(f"Expected {dims + 2}-dimensional weight for {name}, but got weight of size {list(weight.shape)}")
+        raise RuntimeError(f"Expected {dims + 2}-dimensional weight for {name}, but got weight of size "
+                           f"{list(weight.shape)}")
     for other, value in (("weight", weight), ("bias", bias)):
         if value is not None and value.dtype is not x.dtype:
-            raise RuntimeError(f"Input type ({_type_word(x.dtype)}) and {other} type ({_type_word(value.dtype)}) should be "
+            raise RuntimeError(f"Input type ({_type_word(x.dtype)}) and {other} type ({_type_word(value.dtype)}) "
+                               "should be "
                                "the same")
 
 
@@ -105,10 +113,12 @@ def _check_numbers(stride: Any, padding: Any, dilation: Any, groups: int, output
 def _check_shapes(x: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
     out, inner = weight.shape[:2]
     if out < groups or out % groups:
-        raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight "
+        raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but "
+                           "got weight "
                            f"of size {list(weight.shape)} instead")
     if x.shape[1] != inner * groups:
-        raise RuntimeError(f"Given groups={groups}, weight of size {list(weight.shape)}, expected input{list(x.shape)} to "
+        raise RuntimeError(f"Given groups={groups}, weight of size {list(weight.shape)}, expected input{list(x.shape)} "
+                           "to "
                            f"have {inner * groups} channels, but got {x.shape[1]} channels instead")
     _check_bias(weight, bias, out)
     kernel = weight.shape[2:]
@@ -118,7 +128,8 @@ def _check_shapes(x: Tensor, weight: Tensor, bias: Any, stride: Any, padding: An
         raise RuntimeError(f"kernel size should be greater than zero, but got weight of size {list(weight.shape)}")
     if any([n < r for n, r in zip(padded, reach)]):
         show = lambda sizes: "(" + " x ".join(str(n) for n in sizes) + ")"
-        raise RuntimeError(f"Calculated padded input size per channel: {show(padded)}. Kernel size: {show(reach)}. Kernel "
+        raise RuntimeError(f"Calculated padded input size per channel: {show(padded)}. Kernel size: {show(reach)}. "
+                           "Kernel "
                            "size can't be greater than actual input size")
 
 
@@ -161,23 +172,26 @@ def _conv(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: Any, pad
 
 
 @public(method=False)
-def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+           dilation: Any = 1,
            groups: int = 1) -> Tensor:
     """The convolution of (batch, channels, length) with weights (out channels, channels / groups, kernel)."""
     return _conv("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
 @public(method=False)
-def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+           dilation: Any = 1,
            groups: int = 1) -> Tensor:
     """The convolution of (batch, channels, height, width) with weights (out channels, channels / groups, *kernel)."""
     return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
 @public(method=False)
-def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+           dilation: Any = 1,
            groups: int = 1) -> Tensor:
-    """The convolution of (batch, channels, depth, height, width) with weights (out channels, channels / groups, *kernel)."""
+    """The convolution of (batch, channels, *volume) with weights (out channels, channels / groups, *kernel)."""
     return _conv("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -192,10 +206,12 @@ def _transposed(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: An
     if not batched:
         x = x.unsqueeze(0)
     if weight.shape[0] % groups:
-        raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight "
+        raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but "
+                           "got weight "
                            f"of size {list(weight.shape)} instead")
     if x.shape[1] != weight.shape[0]:
-        raise RuntimeError(f"Given transposed=1, weight of size {list(weight.shape)}, expected input{list(x.shape)} to have "
+        raise RuntimeError(f"Given transposed=1, weight of size {list(weight.shape)}, expected input{list(x.shape)} to "
+                           "have "
                            f"{weight.shape[0]} channels, but got {x.shape[1]} channels instead")
     _check_bias(weight, bias, weight.shape[1] * groups)
     if any([m >= s and m >= d for m, s, d in zip(more, stride, dilation)]):
@@ -204,7 +220,8 @@ def _transposed(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: An
     size = [(n - 1) * s - 2 * p + d * (k - 1) + m + 1 for n, s, p, d, k, m in
             zip(x.shape[2:], stride, padding, dilation, weight.shape[2:], more)]
     if min(size) <= 0:
-        raise RuntimeError(f"Given input size per channel: {list(x.shape[2:])}. Calculated output size per channel: {size}. "
+        raise RuntimeError(f"Given input size per channel: {list(x.shape[2:])}. Calculated output size per channel: "
+                           f"{size}. "
                            "Output size is too small")
     made = convolution(x, weight, bias, stride, padding, dilation, True, more, groups)
     return made if batched else made.squeeze(0)
@@ -245,7 +262,8 @@ def convolution_(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """conv1d over (time, batch, channels) with weights (kernel, channels, out channels)."""
     if input.ndim != 3 or weight.ndim != 3:
-        raise RuntimeError(f"conv_tbc: input and weight must have 3 dims: time, batch, channels; got {list(input.shape)} and "
+        raise RuntimeError(f"conv_tbc: input and weight must have 3 dims: time, batch, channels; got "
+                           f"{list(input.shape)} and "
                            f"{list(weight.shape)}")
     return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
 
@@ -266,7 +284,7 @@ def _pairs(name: str, **values: Any) -> list[tuple[int, ...]]:
             pair *= 2
         if len(pair) != 2:
             raise RuntimeError(f"{name}: expected {argument} to have 2 elements, but got {len(pair)}")
-        if argument != "padding" and min(pair) <= 0 or min(pair) < 0:
+        if (argument != "padding" and min(pair) <= 0) or min(pair) < 0:
             raise RuntimeError(f"{name}: {argument} should be greater than zero, but got {pair}")
         made.append(pair)
     return made
@@ -277,7 +295,8 @@ def _windows(name: str, size: Any, kernel: Any, dilation: Any, padding: Any, str
     counts = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in zip(size, kernel, dilation, padding, stride)]
     if min(counts) < 1:
         raise RuntimeError(f"{name}: given a spatial size of {tuple(size)}, kernel_size={kernel}, dilation={dilation}, "
-                           f"padding={padding}, stride={stride}, the calculated shape of the array of sliding blocks is "
+                           f"padding={padding}, stride={stride}, the calculated shape of the array of sliding blocks "
+                           "is "
                            f"{tuple(counts)}, but its components must be at least one")
     return counts[0] * counts[1]
 
@@ -288,7 +307,8 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     kernel, dilation, padding, stride = _pairs("unfold", kernel_size=kernel_size, dilation=dilation, padding=padding,
                                                stride=stride)
     if input.ndim not in (3, 4) or 0 in input.shape[input.ndim - 3:]:
-        raise RuntimeError(f"Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
+        raise RuntimeError(f"Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero "
+                           "dimensions "
                            f"for input, but got: {list(input.shape)}")
     _windows("unfold", input.shape[-2:], kernel, dilation, padding, stride)
     if input.ndim == 3:
@@ -297,7 +317,8 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
 
 
 @public(toplevel=False, method=False)
-def fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
+def fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
+         stride: Any = 1) -> Tensor:
     """The sum of columns of windows at their places: (batch, channels * taps, windows) -> (batch, channels, *size)."""
     size, kernel, dilation, padding, stride = _pairs("fold", output_size=output_size, kernel_size=kernel_size,
                                                      dilation=dilation, padding=padding, stride=stride)
@@ -306,12 +327,14 @@ def fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, p
                            f"dimensions for input, but got: {list(input.shape)}")
     taps = kernel[0] * kernel[1]
     if input.shape[-2] % taps:
-        raise RuntimeError(f"Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
+        raise RuntimeError(f"Expected size of input's dimension 1 to be divisible by the product of kernel_size, but "
+                           "got "
                            f"input.size(1)={input.shape[-2]} and kernel_size={kernel}")
     count = _windows("fold", size, kernel, dilation, padding, stride)
     if input.shape[-1] != count:
         raise RuntimeError(f"Given output_size={size}, kernel_size={kernel}, dilation={dilation}, padding={padding}, "
-                           f"stride={stride}, expected size of input's dimension 2 to match the calculated number of sliding "
+                           f"stride={stride}, expected size of input's dimension 2 to match the calculated number of "
+                           "sliding "
                            f"blocks {count}, but got input.size(2)={input.shape[-1]}")
     if input.ndim == 2:
         return _col2im(input.unsqueeze(0), size, kernel, dilation, padding, stride).squeeze(0)

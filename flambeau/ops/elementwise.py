@@ -160,14 +160,20 @@ def unary(name: str, c: str | None = None, backward: Callable | None = None, *, 
                 t._array = r_
                 t._counter = None
                 if mode == 0 and node_class is not None and input._node is not None:
-                    if input._counter is None and simple:
+                    counter = input._counter
+                    if simple and (counter is None or input._base is None):
                         t._node = n = _new(node_class)
                         n.next = (input._node,)
                         n.sequence = next_sequence()
                         n.shape = r_.shape
                         if r_.dtype is not FLOAT32:
                             n.dtype = r_.dtype
-                        n.saved = (input,) if saves_self else (SavedOutput(t, 0),) if saves_result else ()
+                        if saves_self:
+                            n.saved = (input,)
+                            if counter is not None and counter.value:
+                                n.versions = (counter.value,)
+                        elif saves_result:
+                            n.saved = (SavedOutput(t, 0),)
                     else:
                         t._node = None
                         r.record((input,), t)
@@ -275,6 +281,7 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
     uses = {r.args[i]: picks for i, _, picks in r.formulas}
     first_for_first, second_for_second = 1 in uses.get(first, ()), 0 in uses.get(second, ())
     kept = len(slots)
+    crosswise = kept == 2 and keeps and not (first_for_first or second_for_second)
     differentiable = node_class is not None
     all_dtypes = fast is None
     chars = fast or ""
@@ -306,13 +313,26 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
                             a = input._node
                             b = other._node
                             if a is not None or b is not None:
-                                if keeps is None or input._counter is not None or other._counter is not None:
+                                ours, theirs = input._counter, other._counter
+                                if ours is not None or theirs is not None:
+                                    if keeps is None or input._base is not None or other._base is not None:
+                                        t._node = None
+                                        r.record((input, other), t)
+                                        return t
+                                    t._node = n = _new(node_class)
+                                    if keeps:
+                                        n.versions = (0 if theirs is None else theirs.value,
+                                                      0 if ours is None else ours.value)
+                                elif keeps is None:
                                     t._node = None
                                     r.record((input, other), t)
                                     return t
-                                t._node = n = _new(node_class)
+                                else:
+                                    t._node = n = _new(node_class)
                                 n.next = (a, b)
-                                if keeps:
+                                if crosswise:
+                                    n.saved = (None if a is None else other, None if b is None else input)
+                                elif keeps:
                                     n.saved = (other if a is not None or second_for_second else None,
                                                input if b is not None or first_for_first else None)[:kept]
                                 n.sequence = next_sequence()
@@ -342,7 +362,8 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
                         if mode == 0 and differentiable:
                             a = input._node
                             if a is not None:
-                                if keeps is None or input._counter is not None:
+                                if keeps is None or input._counter is not None and (
+                                        first_for_first or input._base is not None):
                                     r.record((input, other), t)
                                     return t
                                 t._node = n = _new(node_class)

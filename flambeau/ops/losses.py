@@ -131,7 +131,7 @@ _nll_grad = Row("nll_loss_backward", "grad self_shape target weight reduction ig
 
 def _picked(grad, target, weight, reduction, ignore_index, total):
     """What nll_loss_backward does to a gradient is linear: its own derivative picks the elements again."""
-    loss, weights = nll_row(grad, target, weight, 0 if reduction == 0 else 2, ignore_index)
+    loss, _ = nll_row(grad, target, weight, 0 if reduction == 0 else 2, ignore_index)
     return loss / total if reduction == 1 else loss
 
 
@@ -180,7 +180,8 @@ class NllLossBackward0(RowNode):
 
     @property
     def next_functions(self) -> Any:
-        return ((self._log_softmax_node(self.saved[0] if self.saved else wrap(registry.cpu.zeros((0, 0), FLOAT32))), 0),)
+        output = self.saved[0] if self.saved else wrap(registry.cpu.zeros((0, 0), FLOAT32))
+        return ((self._log_softmax_node(output), 0),)
 
     def _slot_number(self, slot: str, asked: str) -> int:
         names = ("log_probs", "target", "counts", "total", "reduction", "ignore_index")
@@ -235,7 +236,8 @@ multilabel_margin_row = Row("multilabel_margin_loss", "self target reduction", c
     self=lambda grad, self, target, reduction: _labels_grad(grad, self, target, reduction)))
 
 # -------------------------------------------------------------------------------------------------------------- ctc
-_ctc_grad = Row("ctc_loss_backward", "grad log_probs targets input_lengths target_lengths loss alpha blank zero_infinity")
+_ctc_grad = Row("ctc_loss_backward",
+                "grad log_probs targets input_lengths target_lengths loss alpha blank zero_infinity")
 ctc_row = Row("ctc_loss", "log_probs targets input_lengths target_lengths blank zero_infinity", constant=(1,),
               backward=dict(
                   log_probs=lambda grad, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity,
@@ -291,13 +293,14 @@ def _check_ctc(x: Tensor, targets: Tensor, inputs: Tensor, lengths: Tensor, blan
     for what, values, most in (("input", inputs.tolist(), steps), ("target", lengths.tolist(), None)):
         for b, n in enumerate(values):
             if n < 0 or (most is not None and n > most):
-                raise RuntimeError(f"Expected {what}_lengths to have value at most {most} and at least 0, but got value "
-                                   f"{n} for batch item {b} (while checking arguments for ctc_loss_cpu)")
+                raise RuntimeError(f"Expected {what}_lengths to have value at most {most} and at least 0, but got "
+                                   f"value {n} for batch item {b} (while checking arguments for ctc_loss_cpu)")
     if targets.ndim == 1 and int(lengths.sum()) != targets.numel() and batch:
         raise RuntimeError(f"Expected tensor to have size {int(lengths.sum())} at dimension 0, but got size "
                            f"{targets.numel()} for argument #2 'targets' (while checking arguments for ctc_loss_cpu)")
     if targets.ndim == 2 and batch and (targets.shape[0] != batch or targets.shape[1] < max(lengths.tolist())):
-        raise RuntimeError(f"Expected tensor to have size at least {max(lengths.tolist())} at dimension 1, but got size "
-                           f"{list(targets.shape)} for argument #2 'targets' (while checking arguments for ctc_loss_cpu)")
+        raise RuntimeError(f"Expected tensor to have size at least {max(lengths.tolist())} at dimension 1, but got "
+                           f"size {list(targets.shape)} for argument #2 'targets' (while checking arguments for "
+                           "ctc_loss_cpu)")
 
 

@@ -9,7 +9,7 @@ from ..autograd.views import written
 from ..backends import registry
 from ..backends.strides import contiguous_strides
 from ..shapes import numel, shape_of
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 from .convert import format_name, format_strides
 from .table import public
 
@@ -154,10 +154,11 @@ def storage_type(self: Tensor) -> Any:
 
 @public(toplevel=False, out=False, name="share_memory_")
 def share_memory_(self: Tensor) -> Tensor:
-    """Moves the tensor into memory that forked processes share."""
+    """Moves the tensor into memory that other processes can share: forked ones, and those it is sent to."""
+    from .. import multiprocessing  # noqa: F401  (teaches Python's multiprocessing to send tensors without a copy)
     backend = registry.backend_of(self._array)
     if not backend.is_shared(self._array):
-        self._array = backend.to_shared(self._array)
+        self.data = wrap(backend.to_shared(self._array))
     return self
 
 

@@ -53,13 +53,14 @@ def _kernel_grads(run: Any, needs: Any) -> Any:
 
 
 def _normal_grads(grad: Tensor, input: Tensor, weight: Any, mean: Any, rstd: Any, dims: Any, others: Any) -> Any:
-    """The three gradients with tensor operations. dims: what the statistics are over; others: what weight is not over."""
+    """The three gradients by tensor operations. dims: what the statistics are over; others: what weight is not over."""
     normal = (input - mean) * rstd
     weighted = grad if weight is None else grad * weight
     if dims is None:  # fixed statistics
         dx = weighted * rstd
     else:
-        dx = rstd * (weighted - weighted.mean(dims, keepdim=True) - normal * (weighted * normal).mean(dims, keepdim=True))
+        dx = rstd * (weighted - weighted.mean(dims, keepdim=True) - normal * (weighted * normal).mean(dims,
+                                                                                                      keepdim=True))
     return dx, (grad * normal).sum(others), grad.sum(others)
 
 
@@ -96,8 +97,11 @@ def _call(made: Any, *args: Any) -> Any:
 
 
 def _batch_formula(index: int) -> Any:
-    return lambda grad, input, weight, running_mean, running_var, training, eps, result1, result2: _batch_grads(
-        grad, _only(index), input, weight, running_mean, running_var, training, eps, result1, result2)[index]
+    def formula(grad, input, weight, running_mean, running_var, training, eps, result1, result2):
+        return _batch_grads(grad, _only(index), input, weight, running_mean, running_var, training, eps, result1,
+                             result2)[index]
+
+    return formula
 
 
 _batch_norm = _together(
@@ -133,7 +137,8 @@ def _run_batch_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, ru
     channels = input.shape[1]
     if not training and (running_mean is None or running_var is None):
         raise RuntimeError("running_mean and running_var must be defined in evaluation mode")
-    for name, value in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
+    for name, value in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight),
+                        ("bias", bias)):
         _check_size(name, value, channels)
     # As in PyTorch the update of the running statistics does not count as an in-place change: the next forward pass may
     # come before this one's backward.
@@ -171,7 +176,8 @@ def _instance_norm(input: Tensor, running_mean: Any, running_var: Any, weight: A
     if not use_input_stats and (running_mean is None or running_var is None):
         raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
     n, c = input.shape[:2]
-    for name, value in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
+    for name, value in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight),
+                        ("bias", bias)):
         _check_size(name, value, c)
     many = lambda t: None if t is None else t.repeat(n)
     mean, var = many(running_mean), many(running_var)
@@ -212,12 +218,15 @@ def _layer_grads(grad, needs, input, normalized_shape, weight, bias, result1, re
             return _normal_grads(grad, input, weight, mean, rstd, dims, lead)
         dx, dw, db = _normal_grads(grad.unsqueeze(0), input, weight, mean, rstd, dims, (0,))
         return dx.squeeze(0), dw, db
-    return _kernel_grads(lambda n: _call(_layer_grad, grad, input, len(normalized_shape), result1, result2, weight, n), needs)
+    return _kernel_grads(lambda n: _call(_layer_grad, grad, input, len(normalized_shape), result1, result2, weight, n),
+                         needs)
 
 
 def _layer_formula(index: int) -> Any:
-    return lambda grad, input, normalized_shape, weight, bias, result1, result2, eps: _layer_grads(
-        grad, _only(index), input, normalized_shape, weight, bias, result1, result2, eps)[index]
+    def formula(grad, input, normalized_shape, weight, bias, result1, result2, eps):
+        return _layer_grads(grad, _only(index), input, normalized_shape, weight, bias, result1, result2, eps)[index]
+
+    return formula
 
 
 _layer_norm = _together(
@@ -227,7 +236,8 @@ _layer_norm = _together(
 
 
 @public(method=False)
-def native_layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+def native_layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None, bias: Tensor | None,
+                      eps: float) -> Any:
     """(result, mean, 1 / deviation)."""
     shape = _checked_shape("layer_norm", input, normalized_shape, weight, bias)
     if not input.is_floating_point():
@@ -242,7 +252,8 @@ def _checked_shape(name: str, input: Any, normalized_shape: Any, weight: Any, bi
         raise TypeError(f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not int")
     shape = tuple([int(n) for n in normalized_shape])
     if not shape:
-        raise RuntimeError(f"Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, "
+        raise RuntimeError(f"Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+                           "element, "
                            f"but got normalized_shape = {list(shape)}")
     for label, value in (("weight", weight), ("bias", bias)):
         if value is not None and tuple(value.shape) != shape:
@@ -279,6 +290,7 @@ def rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None,
 
 
 # ------------------------------------------------------------------------------------------------------ group norm
+# (As in PyTorch the statistics that native_group_norm returns belong to the graph, but nothing flows back from them.)
 def _group_grads(grad, needs, input, weight, group, eps, result1, result2):
     if grad_enabled():
         n, c = input.shape[:2]
@@ -292,18 +304,21 @@ def _group_grads(grad, needs, input, weight, group, eps, result1, result2):
 
 
 def _group_formula(index: int) -> Any:
-    return lambda grad, input, weight, group, eps, result1, result2: _group_grads(
-        grad, _only(index), input, weight, group, eps, result1, result2)[index]
+    def formula(grad, input, weight, group, eps, result1, result2):
+        return _group_grads(grad, _only(index), input, weight, group, eps, result1, result2)[index]
+
+    return formula
 
 
 _group_norm = _together(
-    row("native_group_norm", "input group weight bias eps", kernel="group_norm", constant=(1, 2),
+    row("native_group_norm", "input group weight bias eps", kernel="group_norm",
         backward=dict(input=_group_formula(0), weight=_group_formula(1), bias=_group_formula(2))),
     _group_grads, (0, 2, 3))
 
 
 @public(method=False, out=False)
-def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
+def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+               eps: float = 1e-5,
                cudnn_enabled: bool = True) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over num_groups groups of channels."""
     if input.ndim < 2:
@@ -312,11 +327,13 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
     if num_groups <= 0:
         raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
     if channels % num_groups:
-        raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of shape "
+        raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of "
+                           "shape "
                            f"{list(input.shape)} and num_groups={num_groups}")
     for label, value in (("weight", weight), ("bias", bias)):
         if value is not None and tuple(value.shape) != (channels,):
-            raise RuntimeError(f"Expected {label} to be a vector of size equal to the number of channels in input, but got "
+            raise RuntimeError(f"Expected {label} to be a vector of size equal to the number of channels in input, but "
+                               "got "
                                f"{label} of shape {list(value.shape)} and input of shape {list(input.shape)}")
     if not input.is_floating_point():
         raise RuntimeError(f"\"GroupNormKernelImpl\" not implemented for '{_type_word(input.dtype)}'")

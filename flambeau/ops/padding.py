@@ -1,1 +1,88 @@
-"""Being written."""
+"""Padding with a reflection, the edge's value or the other end (with a constant: ops/shape.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..tensor import Tensor
+from .table import Row
+
+
+_edges_grad = Row("pad_edges_backward", "grad pad mode", backward=dict(
+    grad=lambda grad, pad, mode: _edges["circular", 0](grad, pad, mode)))
+
+
+def _edges_self(grad, pad, mode):
+    return _edges_grad(grad, pad, mode)
+
+
+_edges = {("circular", 0): Row("pad_circular", "self pad mode", kernel="pad_edges", node="PadCircularBackward0",
+                               forward="linear", backward=dict(self=_edges_self))}
+for _mode, _word in (("reflect", "Reflection"), ("replicate", "Replication")):
+    for _n in (1, 2, 3):
+        _edges[_mode, _n] = Row(f"pad_{_mode}{_n}", "self pad mode", kernel="pad_edges", forward="linear",
+                                node=f"{_word}Pad{_n}DBackward0", backward=dict(self=_edges_self))
+
+
+def _pairs(pad: Any, ndim: int) -> tuple[tuple[int, int], ...]:
+    """(before, after) for each dimension, from PyTorch's list, which starts at the last dimension."""
+    pad = [int(p) for p in pad]
+    if len(pad) % 2:
+        raise RuntimeError(f"Padding length must be divisible by 2, but got {len(pad)}")
+    if len(pad) // 2 > ndim:
+        raise RuntimeError(f"Length of pad should be no more than twice the number of dimensions of the input. Pad "
+                           f"length is {len(pad)} while the input has {ndim} dimensions.")
+    pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)][::-1]
+    return ((0, 0),) * (ndim - len(pairs)) + tuple(pairs)
+
+
+def _cut(x: Tensor, pads: Any) -> Tensor:
+    """Negative padding cuts elements off."""
+    for d, (before, after) in enumerate(pads):
+        before, after = min(before, 0), min(after, 0)
+        if before or after:
+            left = x.shape[d] + before + after
+            if left < 0:
+                raise RuntimeError(f"The input size {x.shape[d]}, plus negative padding {before} and {after} resulted in "
+                                   f"a negative output size, which is invalid. Check dimension {d} of your input.")
+            x = x.narrow(d, -before, left)
+    return x
+
+
+def pad_edges(input: Tensor, pad: Any, mode: str) -> Tensor:
+    """Padding by the tensor's own values: `reflect`, `replicate` or `circular`, in the last 1 to 3 dimensions."""
+    n, ndim = len(pad) // 2, input.ndim
+    if len(pad) % 2 or n not in (1, 2, 3) or ndim not in (n + 1, n + 2):
+        if mode == "circular" and not len(pad) % 2 and ndim == n + 2:
+            pass
+        else:
+            raise NotImplementedError("Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now: got "
+                                      f"a {ndim}D input and {len(pad)} numbers for mode '{mode}'")
+    pads = _pairs(pad, ndim)
+    _check_sizes(input, pads, mode, n)
+    grown = tuple([(max(a, 0), max(b, 0)) for a, b in pads])
+    if mode == "circular":  # here what is cut off does not come back at the other end
+        return _edges["circular", 0](_cut(input, pads), grown, mode)
+    return _cut(_edges[mode, n](input, grown, mode), pads)
+
+
+def _check_sizes(input: Tensor, pads: Any, mode: str, n: int) -> None:
+    shape = list(input.shape)
+    if mode != "circular":
+        inner = shape[1:] if input.ndim == n + 2 else shape
+        if 0 in inner:
+            raise RuntimeError(f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and "
+                               f"other non-zero dimensions for input, but got: {shape}")
+    for d, (before, after) in enumerate(pads):
+        if mode == "reflect" and max(before, after) >= shape[d] and (before or after):
+            raise RuntimeError(f"Argument #{2 * (input.ndim - d) + 2}: Padding size should be less than the "
+                               f"corresponding input dimension, but got: padding ({before}, {after}) at dimension "
+                               f"{d} of input {shape}")
+        if mode == "circular" and max(before, after) > shape[d]:
+            raise RuntimeError("Padding value causes wrapping around more than once: got padding "
+                               f"({before}, {after}) at dimension {d} of input {shape}")
+        if shape[d] + before + after < 1 and (before or after) and mode != "circular":
+            raise RuntimeError(f"input (size {shape[d]} at dimension {d}) is too small: padding ({before}, {after}) "
+                               f"leaves {shape[d] + before + after} elements")
+        if mode == "circular" and shape[d] + before + after < 0:
+            raise RuntimeError("Negative padding value is resulting in an empty dimension")

@@ -10,15 +10,18 @@ from typing import Any
 
 from ..autograd.state import state
 from ..tensor import wrap
-from .elementwise import Pointwise, ndarray, unary
+from .elementwise import Pointwise, binary, ndarray, unary
 from .table import public
+
+
+_NUMBERS = frozenset((float, int, bool, complex))
 
 
 def conj(x: Any) -> Any:
     """The complex conjugate where that makes a difference."""
-    if x.__class__ is complex:
+    if x.__class__ in _NUMBERS:
         return x.conjugate()
-    return x.conj() if hasattr(x, "is_complex") and x.is_complex() else x
+    return x if x._array.dtype.kind != "c" else x.conj()
 
 
 def nothing(grad: Any) -> Any:
@@ -58,7 +61,7 @@ log = unary("log", "log(a)", lambda grad, self: grad / conj(self))
 log2 = unary("log2", "log2(a)", lambda grad, self: grad / (conj(self) * LN2))
 log10 = unary("log10", "log10(a)", lambda grad, self: grad / (conj(self) * LN10))
 log1p = unary("log1p", "log1p(a)", lambda grad, self: grad / conj(self + 1))
-sigmoid = unary("sigmoid", "1 / (1 + exp(-a))", lambda grad, result: grad * conj((1 - result) * result))
+sigmoid = unary("sigmoid", "1 / (1 + exp(-a))", lambda grad, result: sigmoid_backward(grad, result))
 
 # -------------------------------------------------------------------------------------- trigonometric, hyperbolic
 sin = unary("sin", "sin(a)", lambda grad, self: grad * conj(self.cos()))
@@ -69,7 +72,7 @@ acos = unary("acos", "acos(a)", lambda grad, self: grad * -conj((1 - self * self
 atan = unary("atan", "atan(a)", lambda grad, self: grad / conj(self * self + 1), aliases=("arctan",))
 sinh = unary("sinh", "sinh(a)", lambda grad, self: grad * conj(self.cosh()))
 cosh = unary("cosh", "cosh(a)", lambda grad, self: grad * conj(self.sinh()))
-tanh = unary("tanh", "tanh(a)", lambda grad, result: grad * conj(1 - result * result))
+tanh = unary("tanh", "tanh(a)", lambda grad, result: tanh_backward(grad, result))
 asinh = unary("asinh", "asinh(a)", lambda grad, self: grad * conj((self * self + 1).rsqrt()), aliases=("arcsinh",))
 acosh = unary("acosh", "acosh(a)", lambda grad, self: grad * conj((self + 1).rsqrt() * (self - 1).rsqrt()) if
               self.is_complex() else grad * (self * self - 1).rsqrt(), aliases=("arccosh",))
@@ -85,6 +88,15 @@ bitwise_not = unary("bitwise_not", "~a", kind="same", takes="bi", fast="?bBhHiIl
 # --------------------------------------------------------------------------------------------------- activations
 relu = unary("relu", "a > 0 ? a : 0", lambda grad, result: _relu_grad(grad, result), kind="same", takes="if")
 # fmt: on
+# Derivatives that deserve a kernel of their own: one pass instead of three.
+tanh_backward = binary("tanh_backward", "a * (1 - b * b)", (
+    lambda grad, output: tanh_backward(grad, output),
+    lambda grad, grad_output, output: grad * conj(grad_output * output) * -2),
+    args="grad_output output", fast="fd", fast_scalar="", toplevel=False, method=False, inplace=False)
+sigmoid_backward = binary("sigmoid_backward", "a * (1 - b) * b", (
+    lambda grad, output: sigmoid_backward(grad, output),
+    lambda grad, grad_output, output: grad * conj(grad_output * (1 - 2 * output))),
+    args="grad_output output", fast="fd", fast_scalar="", toplevel=False, method=False, inplace=False)
 threshold_backward = Pointwise("threshold_backward", "grad self threshold", kind="same", plain="threshold",
                                c="b <= c ? 0 : a", backward=dict(
                                    grad=lambda grad, self, threshold: threshold_backward(grad, self, threshold),

@@ -35,7 +35,8 @@ def _last(shape: Any, like: Any) -> tuple[int, ...]:
 
 def _max_row(dims: int) -> Any:
     return row(
-        f"max_pool{dims}d_with_indices", "self kernel_size stride padding dilation out_size ceil_mode", kernel="max_pool",
+        f"max_pool{dims}d_with_indices", "self kernel_size stride padding dilation out_size ceil_mode",
+               kernel="max_pool",
         node=f"MaxPool{dims}DWithIndicesBackward0", constant=(1,), backward=dict(
             self=lambda grad, self, result1, kernel_size, stride, padding, dilation, ceil_mode: _scatter(
                 grad, result1, _last(self.shape, kernel_size), kernel_size, stride, padding, dilation)))
@@ -51,14 +52,17 @@ _avg_grad = row(
 
 
 def _avg_row(dims: int) -> Any:
-    return row(f"avg_pool{dims}d", f"self {_AVERAGE}", kernel="avg_pool", node=f"AvgPool{dims}DBackward0", forward="linear",
+    return row(f"avg_pool{dims}d", f"self {_AVERAGE}", kernel="avg_pool", node=f"AvgPool{dims}DBackward0",
+               forward="linear",
                backward=dict(self=lambda grad, self, kernel_size, stride, padding, count_include_pad, divisor_override:
-                             _avg_grad(grad, _last(self.shape, kernel_size), kernel_size, stride, padding, count_include_pad,
+                             _avg_grad(grad, _last(self.shape, kernel_size), kernel_size, stride, padding,
+                                       count_include_pad,
                                        divisor_override)))
 
 
 _adaptive_grad = row(
-    "adaptive_avg_pool_grad", "grad_output size", node="AdaptiveAvgPool2DBackwardBackward0", forward="linear", backward=dict(
+    "adaptive_avg_pool_grad", "grad_output size", node="AdaptiveAvgPool2DBackwardBackward0", forward="linear",
+                     backward=dict(
         grad_output=lambda grad, grad_output_shape, size: _adaptive_average[len(size)](
             grad, _last(grad_output_shape, size))))
 
@@ -120,12 +124,13 @@ def ints(value: Any, dims: int, name: str, function: str) -> tuple[int, ...]:
     return (value.__index__(),) * dims
 
 
-def _geometry(function: str, x: Any, dims: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool):
+def _geometry(function: str, x: Any, dims: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
+              ceil_mode: bool):
     """The checked window arguments as tuples, and the size of the output."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{function}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}")
     kernel = ints(kernel_size, dims, "kernel_size", function)
-    missing = stride is None or isinstance(stride, (tuple, list)) and not stride
+    missing = stride is None or (isinstance(stride, (tuple, list)) and not stride)
     stride = kernel if missing else ints(stride, dims, "stride", function)
     padding = ints(padding, dims, "padding", function)
     dilation = ints(dilation, dims, "dilation", function)
@@ -140,7 +145,8 @@ def _geometry(function: str, x: Any, dims: int, kernel_size: Any, stride: Any, p
         raise RuntimeError(f"pad must be non-negative, but got pad: {min(padding)}")
     for p, k, d in zip(padding, kernel, dilation):
         if p > ((k - 1) * d + 1) // 2:
-            raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and "
+            raise RuntimeError(f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} "
+                               "and "
                                f"dilation={d}")
     _check_input(function, x, dims)
     out = tuple([pooled_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in
@@ -153,7 +159,8 @@ def _geometry(function: str, x: Any, dims: int, kernel_size: Any, stride: Any, p
 
 def _check_input(function: str, x: Tensor, dims: int) -> None:
     if x.ndim not in (dims + 1, dims + 2) or 0 in x.shape[x.ndim - dims - 1:]:
-        raise RuntimeError(f"{function}: Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with optional 0 dim batch "
+        raise RuntimeError(f"{function}: Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with optional 0 dim "
+                           "batch "
                            f"size for input, but got: {list(x.shape)}")
 
 
@@ -169,10 +176,12 @@ def pooled_size(n: int, kernel: int, stride: int, padding: int, dilation: int, c
 # --------------------------------------------------------------------------------------------------------- maximum
 def _max_pool(dims: int, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
               return_indices: bool) -> Any:
-    kernel, stride, padding, dilation, out = _geometry(f"max_pool{dims}d", x, dims, kernel_size, stride, padding, dilation,
+    kernel, stride, padding, dilation, out = _geometry(f"max_pool{dims}d", x, dims, kernel_size, stride, padding,
+                                                       dilation,
                                                        ceil_mode)
     if dims == 1:
-        made = _row_pool(x, (1, *kernel), (1, *stride), (0, *padding), (1, *dilation), (1, *out), ceil_mode, return_indices)
+        made = _row_pool(x, (1, *kernel), (1, *stride), (0, *padding), (1, *dilation), (1, *out), ceil_mode,
+                         return_indices)
         return tuple(m.squeeze(-2) for m in made) if return_indices else made.squeeze(-2)
     return _pooled(x, kernel, stride, padding, dilation, out, ceil_mode, return_indices)
 
@@ -234,7 +243,8 @@ def _avg_pool(dims: int, x: Any, kernel_size: Any, stride: Any, padding: Any, ce
     if x.dtype is _dtypes.bool_:
         raise RuntimeError(f"\"avg_pool{dims}d\" not implemented for 'Bool'")
     if dims == 1:
-        made = _average[2](x.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *out), count_include_pad, None)
+        made = _average[2](x.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *out), count_include_pad,
+                           None)
         return made.squeeze(-2)
     return _average[dims](x, kernel, stride, padding, out, count_include_pad, divisor_override)
 
@@ -275,9 +285,11 @@ def _adaptive_size(function: str, x: Any, dims: int, output_size: Any) -> tuple[
         raise RuntimeError(f"{function}: output_size must be {dims} numbers, got {tuple(wanted)}")
     size = tuple([n if w is None else w.__index__() for w, n in zip(wanted, x.shape[x.ndim - dims:])])
     if min(size) < 0:
-        raise RuntimeError(f"{function}: elements of output_size must be greater than or equal to 0 but received {size}")
+        raise RuntimeError(f"{function}: elements of output_size must be greater than or equal to 0 but received "
+                           f"{size}")
     if 0 in x.shape[x.ndim - dims - 1:] and (x.ndim == dims + 1 or 0 in x.shape[1:]):
-        raise RuntimeError(f"{function}: Expected input to have non-zero size for non-batch dimensions, but input has sizes "
+        raise RuntimeError(f"{function}: Expected input to have non-zero size for non-batch dimensions, but input has "
+                           "sizes "
                            f"{list(x.shape)}")
     return size
 
@@ -365,13 +377,17 @@ def _fractional_pool(dims: int, x: Tensor, kernel_size: Any, output_size: Any, o
     if min(kernel) <= 0 or min(out) <= 0:
         raise RuntimeError(f"{name}: kernel_size and output_size must be greater than zero, but got {kernel} and {out}")
     if any([o + k - 1 > n for o, k, n in zip(out, kernel, size)]):
-        raise RuntimeError(f"{name}: pool size {kernel} and output size {out} are too large relative to the input's {size}")
+        raise RuntimeError(f"{name}: pool size {kernel} and output size {out} are too large relative to the input's "
+                           f"{size}")
     batch = x.shape[0] if x.ndim == dims + 2 else 1
     if samples is None:
         from ..random import rand
         samples = rand(batch, x.shape[-dims - 1], dims, dtype=x.dtype, device=x.device)
+    elif samples.ndim == 3 and samples.shape[0] > batch:
+        samples = samples[:batch]
     if tuple(samples.shape) != (batch, x.shape[-dims - 1], dims) or samples.dtype is not x.dtype:
-        raise RuntimeError(f"{name}: Expect _random_samples of shape {(batch, x.shape[-dims - 1], dims)} and dtype {x.dtype}, "
+        raise RuntimeError(f"{name}: Expect _random_samples of shape {(batch, x.shape[-dims - 1], dims)} and dtype "
+                           f"{x.dtype}, "
                            f"but got {tuple(samples.shape)} and {samples.dtype}")
     return _fractional[dims](x, kernel, out, samples)
 
@@ -404,7 +420,8 @@ def _unpool_size(x: Tensor, kernel: Any, stride: Any, padding: Any, output_size:
     if len(wanted) in (dims + 1, dims + 2):
         wanted = wanted[-dims:]
     if len(wanted) != dims:
-        raise ValueError(f"output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a length of "
+        raise ValueError(f"output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a "
+                         "length of "
                          f"'{len(wanted)}'")
     for d, (n, given, s) in enumerate(zip(default, wanted, stride)):
         if not n - s < given < n + s:
@@ -412,7 +429,8 @@ def _unpool_size(x: Tensor, kernel: Any, stride: Any, padding: Any, output_size:
     return wanted
 
 
-def _unpool(dims: int, x: Tensor, indices: Tensor, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Tensor:
+def _unpool(dims: int, x: Tensor, indices: Tensor, kernel_size: Any, stride: Any, padding: Any,
+            output_size: Any) -> Tensor:
     name = f"max_unpool{dims}d"
     kernel = ints(kernel_size, dims, "kernel_size", name)
     stride = kernel if stride is None else ints(stride, dims, "stride", name)
@@ -420,7 +438,8 @@ def _unpool(dims: int, x: Tensor, indices: Tensor, kernel_size: Any, stride: Any
     if indices.dtype is not _dtypes.int64:
         raise RuntimeError(f"elements in indices should be type int64 but got: {indices.dtype}")
     if indices.shape != x.shape:
-        raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(x.shape)}) but got "
+        raise RuntimeError(f"Expected shape of indices to be same as that of the input tensor ({list(x.shape)}) but "
+                           "got "
                            f"indices tensor with shape: {list(indices.shape)}")
     if x.ndim not in (dims + 1, dims + 2):
         raise RuntimeError(f"Input to {name} should be a {dims + 1}d or {dims + 2}d Tensor, but got {list(x.shape)}")

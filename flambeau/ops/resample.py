@@ -33,14 +33,16 @@ _RESIZERS: dict[tuple[str, int, bool], tuple[Any, str]] = {}
 for _mode, _name, _kernel in (("nearest", "nearest", "nearest"), ("nearest-exact", "nearest_exact", "nearest-exact")):
     for _dims in (1, 2, 3):
         _word = "NearestExact" if _mode == "nearest-exact" else "Nearest"
-        _RESIZERS[_mode, _dims, False] = (_upsample_row(f"upsample_{_name}{_dims}d", f"Upsample{_word}{_dims}DBackward0"),
+        _RESIZERS[_mode, _dims,
+                  False] = (_upsample_row(f"upsample_{_name}{_dims}d", f"Upsample{_word}{_dims}DBackward0"),
                                           _kernel)
 for _mode, _dims, _kernel in (("linear", 1, "linear"), ("bilinear", 2, "linear"), ("bicubic", 2, "cubic"),
                               ("trilinear", 3, "linear")):
     for _smooth in (False, True) if _dims == 2 else (False,):
         _tail = "Aa" if _smooth else ""
         _RESIZERS[_mode, _dims, _smooth] = (
-            _upsample_row(f"upsample_{_mode}{_dims}d{_tail.lower()}", f"Upsample{_mode.title()}{_dims}D{_tail}Backward0"),
+            _upsample_row(f"upsample_{_mode}{_dims}d{_tail.lower()}",
+                          f"Upsample{_mode.title()}{_dims}D{_tail}Backward0"),
             _kernel + ("_aa" if _smooth else ""))
 _INTERPOLATING = ("linear", "bilinear", "bicubic", "trilinear")
 _NEEDS = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}
@@ -51,8 +53,10 @@ def _per_dim(value: Any, dims: int, label: str, shape: Any) -> list[Any]:
         return [value] * dims
     if len(value) != dims:
         what = "size" if label == "size" else "scale_factor"
-        raise ValueError(f"Input and output must have the same number of spatial dimensions, but got input with spatial "
-                         f"dimensions of {list(shape)} and {what} of {tuple(value)}. Please provide an input tensor in (N, C, "
+        raise ValueError(f"Input and output must have the same number of spatial dimensions, but got input with "
+                         "spatial "
+                         f"dimensions of {list(shape)} and {what} of {tuple(value)}. Please provide an input tensor in "
+                         "(N, C, "
                          f"d1, d2, ...,dK) format and {what} in (o1, o2, ...,oK) format.")
     return list(value)
 
@@ -68,13 +72,14 @@ def _wanted(input: Tensor, size: Any, scale_factor: Any, recompute: Any, mode: s
         given = _per_dim(size, dims, "size", shape)
         for n in given:
             if isinstance(n, float) or not hasattr(n, "__index__"):
-                raise TypeError(f"expected size to be one of int or Tuple[int] or Tuple[int, int] or Tuple[int, int, int], but "
+                raise TypeError(f"expected size to be one of int or Tuple[int] or Tuple[int, int] or Tuple[int, int, "
+                                "int], but "
                                 f"got size with types {[type(n) for n in given]}")
         return tuple([n.__index__() for n in given]), (None,) * dims
     if scale_factor is None:
         raise ValueError("either size or scale_factor should be defined")
     factors = [float(f) for f in _per_dim(scale_factor, dims, "scale_factor", shape)]
-    out = tuple([int(math.floor(float(n) * f)) for n, f in zip(shape, factors)])
+    out = tuple([math.floor(float(n) * f) for n, f in zip(shape, factors)])
     return out, (None,) * dims if recompute or mode == "area" else tuple(factors)
 
 
@@ -85,33 +90,39 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
     """(batch, channels, *size) resized to `size` or by `scale_factor`."""
     if mode in ("nearest", "area", "nearest-exact"):
         if align_corners is not None:
-            raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic "
+            raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | "
+                             "bicubic "
                              "| trilinear")
     elif align_corners is None:
         align_corners = False
     out, factors = _wanted(input, size, scale_factor, recompute_scale_factor, mode)
     if antialias and not (mode in ("bilinear", "bicubic") and input.ndim == 4):
-        raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as input")
+        raise ValueError("Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor as "
+                         "input")
     if input.ndim not in (3, 4, 5):
         raise NotImplementedError("Input Error: Only 3D, 4D and 5D input Tensors supported "
-                                  f"(got {input.ndim}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | "
+                                  f"(got {input.ndim}D) for the modes: nearest | linear | bilinear | bicubic | "
+                                  "trilinear | "
                                   f"area | nearest-exact (got {mode})")
     if mode == "area":
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[input.ndim - 3](input, out)
     if mode in _NEEDS and input.ndim != _NEEDS[mode]:
         raise NotImplementedError(f"Got {input.ndim}D input, but {mode} mode needs {_NEEDS[mode]}D input")
     if mode not in _NEEDS and mode not in ("nearest", "nearest-exact"):
-        raise NotImplementedError(f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.ndim}D) for the modes: "
-                                  f"nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got {mode})")
+        raise NotImplementedError(f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.ndim}D) for "
+                                  "the modes: "
+                                  f"nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got "
+                                  f"{mode})")
     if min(out) <= 0 or 0 in input.shape[1:]:
-        raise RuntimeError(f"Input and output sizes should be greater than 0, but got input of size {list(input.shape)} and "
+        raise RuntimeError(f"Input and output sizes should be greater than 0, but got input of size "
+                           f"{list(input.shape)} and "
                            f"output of size {list(out)}")
     return resize(input, mode, out, bool(align_corners), factors, antialias)
 
 
 def resize(input: Tensor, mode: str, out: Any, align_corners: bool, factors: Any, antialias: bool = False) -> Tensor:
     made, kernel = _RESIZERS[mode, input.ndim - 2, antialias]
-    if input.dtype.is_complex or not input.dtype.is_floating_point and input.dtype is not _dtypes.uint8:
+    if input.dtype.is_complex or (not input.dtype.is_floating_point and input.dtype is not _dtypes.uint8):
         raise NotImplementedError(f"\"{made.name}\" not implemented for '{input.dtype}'")
     return made(input, kernel, tuple(out), align_corners, tuple(factors))
 
@@ -265,19 +276,22 @@ def _bicubic(flat: Tensor, at: list[Tensor], size: Any, padding: int, align: boo
 def _grid_sampler(input: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> Tensor:
     dims = input.ndim - 2
     if input.ndim not in (4, 5) or grid.ndim != input.ndim:
-        raise RuntimeError(f"grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got input "
+        raise RuntimeError(f"grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got "
+                           "input "
                            f"with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}")
     if input.shape[0] != grid.shape[0]:
         raise RuntimeError(f"grid_sampler(): expected grid and input to have same batch size, but got input with sizes "
                            f"{list(input.shape)} and grid with sizes {list(grid.shape)}")
     if grid.shape[-1] != dims:
-        raise RuntimeError(f"grid_sampler(): expected grid to have size {dims} in last dimension, but got grid with sizes "
+        raise RuntimeError(f"grid_sampler(): expected grid to have size {dims} in last dimension, but got grid with "
+                           "sizes "
                            f"{list(grid.shape)}")
     if 0 in input.shape[2:]:
         raise RuntimeError(f"grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes "
                            f"{list(input.shape)}")
     if input.dtype is not grid.dtype:
-        raise RuntimeError(f"grid_sampler(): expected input and grid to have same dtype, but input has {input.dtype} and grid "
+        raise RuntimeError(f"grid_sampler(): expected input and grid to have same dtype, but input has {input.dtype} "
+                           "and grid "
                            f"has {grid.dtype}")
     if mode == 2 and dims == 3:
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
@@ -292,20 +306,24 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
                 align_corners: bool | None = None) -> Tensor:
     """The input at the points of a grid (batch, *out, dims), whose coordinates run from -1 to 1 as (x, y, z)."""
     if mode not in _MODES:
-        raise ValueError(f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but got: "
+        raise ValueError(f"nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', but "
+                         "got: "
                          f"'{mode}'")
     if padding_mode not in _PADDINGS:
-        raise ValueError(f"nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', but "
+        raise ValueError(f"nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or "
+                         "'reflection', but "
                          f"got: '{padding_mode}'")
     if align_corners is None:
-        warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please "
+        warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. "
+                      "Please "
                       "specify align_corners=True if the old behavior is desired.", stacklevel=3)
         align_corners = False
     return _grid_sampler(input, grid, _MODES.index(mode), _PADDINGS.index(padding_mode), align_corners)
 
 
 @public(method=False, aliases=("grid_sampler_2d", "grid_sampler_3d"))
-def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Tensor:
+def grid_sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int,
+                 align_corners: bool) -> Tensor:
     """grid_sample with numbered modes."""
     return _grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners)
 
@@ -346,17 +364,20 @@ def affine_grid_generator(theta: Tensor, size: Any, align_corners: bool) -> Tens
 def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> Tensor:
     """A grid for grid_sample: the affine map theta (batch, dims, dims + 1) of an even grid of the given size."""
     if align_corners is None:
-        warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please "
+        warnings.warn("Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. "
+                      "Please "
                       "specify align_corners=True if the old behavior is desired.", stacklevel=3)
         align_corners = False
     if not theta.is_floating_point():
         raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
     if len(size) not in (4, 5):
-        raise NotImplementedError("affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. "
+        raise NotImplementedError("affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, "
+                                  "respectively. "
                                   f"Got size {size}.")
     dims = len(size) - 2
     if theta.ndim != 3 or theta.shape[-2] != dims or theta.shape[-1] != dims + 1:
-        raise ValueError(f"Expected a batch of {dims}D affine matrices of shape Nx{dims}x{dims + 1} for size {size}. Got "
+        raise ValueError(f"Expected a batch of {dims}D affine matrices of shape Nx{dims}x{dims + 1} for size {size}. "
+                         "Got "
                          f"{theta.shape}.")
     if min(size) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {size}")
@@ -376,13 +397,15 @@ _channels = row("channel_shuffle", "self groups", forward="linear", backward=dic
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(..., c * r * r, h, w) -> (..., c, h * r, w * r)."""
     if input.ndim < 3:
-        raise RuntimeError(f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "
+        raise RuntimeError(f"pixel_shuffle expects input to have at least 3 dimensions, but got input with "
+                           f"{input.ndim} "
                            "dimension(s)")
     if upscale_factor <= 0:
         raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {upscale_factor}")
     if input.shape[-3] % (upscale_factor ** 2):
         raise RuntimeError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
-                           f"upscale_factor, but input.size(-3)={input.shape[-3]} is not divisible by {upscale_factor ** 2}")
+                           f"upscale_factor, but input.size(-3)={input.shape[-3]} is not divisible by "
+                           f"{upscale_factor ** 2}")
     return _shuffle(input, upscale_factor)
 
 
@@ -390,13 +413,15 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """(..., c, h * r, w * r) -> (..., c * r * r, h, w)."""
     if input.ndim < 3:
-        raise RuntimeError(f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {input.ndim} "
+        raise RuntimeError(f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with "
+                           f"{input.ndim} "
                            "dimension(s)")
     if downscale_factor <= 0:
         raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {downscale_factor}")
     for d, word in ((-2, "height"), (-1, "width")):
         if input.shape[d] % downscale_factor:
-            raise RuntimeError(f"pixel_unshuffle expects {word} to be divisible by downscale_factor, but input.size({d})="
+            raise RuntimeError(f"pixel_unshuffle expects {word} to be divisible by downscale_factor, but "
+                               f"input.size({d})="
                                f"{input.shape[d]} is not divisible by {downscale_factor}")
     return _unshuffle(input, downscale_factor)
 
@@ -409,6 +434,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     if groups <= 0:
         raise RuntimeError(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
     if input.shape[1] % groups:
-        raise RuntimeError(f"Number of channels must be divisible by groups. Got {input.shape[1]} channels and {groups} "
+        raise RuntimeError(f"Number of channels must be divisible by groups. Got {input.shape[1]} channels and "
+                           f"{groups} "
                            "groups.")
     return _channels(input, groups)

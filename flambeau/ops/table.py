@@ -31,6 +31,7 @@ from ..dtypes import GRAD_NUMS, can_cast
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
 
+_new = object.__new__
 ndarray = registry.CPU_ARRAY
 _asarray = registry.cpu.asarray
 ROWS: dict[str, Row] = {}
@@ -57,7 +58,9 @@ class Row:
         self.constant = constant    # outputs that carry no gradient
         self.backward = backward or {}
         self.slots, self.formulas = _plan(self.args, self.backward)
-        self.outputs_saved = tuple(s.startswith("result") for s in self.slots)
+        self.wants = tuple(a in self.backward for a in self.args)
+        self.saves_outputs = any(slot.startswith("result") for slot in self.slots)
+        self.saving = [_source(self.args, slot, k, self.formulas) for k, slot in enumerate(self.slots)]
         self.node = self._node_class(node or node_name(name)) if backward else None
         self.cpu = KERNELS.get(self.kernel)
         ROWS[name] = self
@@ -120,19 +123,15 @@ class Row:
         edges: list[Any] = []
         spans = None
         wanted = False
-        index = 0
-        for a in args:
+        for index, (a, takes) in enumerate(zip(args, self.wants)):
             if isinstance(a, Tensor):
-                edge = a._node if a._counter is None else edge_of(a)
-                if self.args[index] not in self.backward:
-                    edge = None
+                edge = None if not takes else a._node if a._counter is None else edge_of(a)
                 edges.append(edge)
                 if edge is not None:
                     wanted = True
             elif a.__class__ in _SEQUENCES and a and any(isinstance(t, Tensor) for t in a):
                 spans = spans or {}
                 spans[index] = len(a)
-                takes = self.args[index] in self.backward
                 for t in a:
                     edge = edge_of(t) if takes and isinstance(t, Tensor) else None
                     edges.append(edge)
@@ -140,45 +139,75 @@ class Row:
                         wanted = True
             else:
                 edges.append(None)
-            index += 1
         if not wanted:
             return
-        node = self.node()
+        if len(args) < len(self.wants):  # trailing arguments left out
+            edges += [None] * (len(self.wants) - len(args))
+        node = _new(self.node)
         node.next = tuple(edges)
         node.sequence = next_sequence()
         if spans is not None:
             node.spans = spans
-        _connect(node, results, self.constant)
-        values = [self._slot(k, args, results, node) for k in range(len(self.slots))]
-        _save(node, values)
+        if results.__class__ is Tensor:
+            array = results._array
+            node.shape = array.shape
+            if array.dtype is not FLOAT32:
+                node.dtype = array.dtype
+            if array.dtype.num in GRAD_NUMS:
+                results._node = node
+                if results._base is not None:
+                    results._seen = results._counter.value
+        else:
+            _connect(node, results, self.constant)
+        if self.saving:
+            _save(node, [self._slot(source, args, results, node) for source in self.saving])
         if state.mode & _state.ANOMALY:
             from ..autograd.anomaly import remember
             remember(node)
 
-    def _slot(self, k: int, args: tuple[Any, ...], results: Any, node: Node) -> Any:
-        """The value to keep for slot k, or None if no wanted formula uses it."""
-        name = self.slots[k]
-        if not any(k in picks and _wants(node, i) for i, _, picks in self.formulas):
+    @staticmethod
+    def _slot(source: tuple[str, int, tuple[int, ...]], args: tuple[Any, ...], results: Any, node: Node) -> Any:
+        """The value to keep for one slot, or None if no wanted formula uses it."""
+        kind, index, users = source
+        if node.spans is None:
+            edges = node.next
+            for user in users:
+                if edges[user] is not None:
+                    break
+            else:
+                return None
+        elif not any(_wants(node, user) for user in users):
             return None
-        if name == "needs":
-            return tuple(e is not None for e in node.next)
-        if self.outputs_saved[k]:
-            nr = int(name[6:] or 0)
-            return SavedOutput(results[nr] if results.__class__ is tuple else results, nr)
-        if name in self.args:
-            value = args[self.args.index(name)]
+        if kind == "argument":
+            value = args[index]
             return tuple(value) if value.__class__ is list else value
-        source, _, what = name.rpartition("_")
-        value = args[self.args.index(source)]
-        if what == "shape":
+        if kind == "result":
+            return SavedOutput(results[index] if results.__class__ is tuple else results, index)
+        if kind == "needs":
+            return tuple(e is not None for e in node.next)
+        value = args[index]
+        if kind == "shape":
             return value.shape if isinstance(value, Tensor) else tuple([t.shape for t in value])
-        return value._array.strides if what == "strides" else value.dtype
+        return value._array.strides if kind == "strides" else value.dtype
 
     def __repr__(self) -> str:
         return f"<row {self.name}({', '.join(self.args)})>"
 
 
 _SEQUENCES = (list, tuple)
+
+
+def _source(args: tuple[str, ...], slot: str, k: int, formulas: list[Any]) -> tuple[str, int, tuple[int, ...]]:
+    """Where a saved value comes from: (kind, argument or output number, the arguments whose formulas use it)."""
+    users = tuple(i for i, _, picks in formulas if k in picks)
+    if slot in args:
+        return "argument", args.index(slot), users
+    if slot == "needs":
+        return "needs", 0, users
+    if slot.startswith("result"):
+        return "result", int(slot[6:] or 0), users
+    name, _, kind = slot.rpartition("_")
+    return kind, args.index(name), users
 
 
 def _chain_view(row: Row, args: tuple[Any, ...], view: Tensor) -> None:
@@ -252,14 +281,7 @@ def _wants(node: Node, arg: int) -> bool:
 
 
 def _connect(node: Node, results: Any, constant: tuple[int, ...]) -> None:
-    """Makes the results outputs of the node."""
-    if results.__class__ is not tuple:
-        node.shape, node.dtype = results._array.shape, results._array.dtype
-        if results._array.dtype.num in GRAD_NUMS:
-            results._node = node
-            if results._base is not None:
-                results._seen = results._counter.value
-        return
+    """Makes several results outputs of the node."""
     node.outputs = [(r._array.shape, r._array.dtype) for r in results]
     for nr, r in enumerate(results):
         if nr not in constant and r._array.dtype.num in GRAD_NUMS:

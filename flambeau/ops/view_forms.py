@@ -146,7 +146,10 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
 
 @public
 def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
-    """A copy of input's memory with src written at the given geometry."""
+    """A copy of input's memory with src written at the given geometry.
+
+    The gradient of input is zero where src was written (PyTorch 2.13 returns the opposite part, which is wrong).
+    """
     _, size, stride, offset, _ = v._as_strided_args(input, size, stride, storage_offset)
     v._as_strided(*v._as_strided_args(input.detach(), size, stride, offset))  # checks the bounds
     _check_src(src, size)

@@ -29,7 +29,7 @@ def write_row(self: Tensor, r: Row, args: tuple[Any, ...]) -> Tensor:
     into = KERNELS.get(r.kernel + "_into")
     given = [arrays_of(a) for a in args]
     elsewhere = type(array) is not ndarray or _elsewhere(given)
-    if into is None or elsewhere or mode & _state.FORWARD_AD or any(r.outputs_saved):
+    if into is None or elsewhere or mode & _state.FORWARD_AD or r.saves_outputs:
         return store(self, r(_before(self) if "self" in r.slots else alias_of(self), *args))
     check_writable(self)
     recording = not mode & NO_RECORD and r.node is not None and (

@@ -48,7 +48,7 @@ class Storage:
     def __init__(self, x: ndarray):
         self.owner = holder = memory.owner(x)
         self.address = holder.ctypes.data
-        self.nbytes = holder.used if type(holder) is memory.Block else holder.nbytes
+        self.nbytes = getattr(holder, "used", holder.nbytes)
 
 
 def address(x: ndarray) -> int:
@@ -123,7 +123,7 @@ def _window(holder: ndarray, shape, dtype: np.dtype, start: int, strides_) -> nd
 def as_strided(x: ndarray, shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> ndarray:
     """A view of x's storage (not of x) by explicit geometry, checked against the storage's bounds."""
     holder = memory.owner(x)
-    size, nbytes = x.itemsize, holder.used if type(holder) is memory.Block else holder.nbytes
+    size, nbytes = x.itemsize, getattr(holder, "used", holder.nbytes)
     last = offset + 1
     for n, s in zip(shape, stride):
         last += (n - 1) * s
@@ -227,26 +227,3 @@ def resized(x: ndarray, shape, stride) -> ndarray:
         fresh[:storage.nbytes] = storage_bytes(x)
         owner = memory.owner(fresh)
     return _window(owner, tuple(shape), x.dtype, offset * size, [s * size for s in stride])
-
-
-class SharedMemory:
-    """Marks anonymous memory that forked processes share."""
-
-    def __init__(self, nbytes: int):
-        import mmap
-        self.map = mmap.mmap(-1, max(nbytes, 1))
-        probe = np.frombuffer(self.map, np.uint8)
-        self.__array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "version": 3,
-                                    "data": (probe.ctypes.data, False)}
-
-
-def to_shared(x: ndarray) -> ndarray:
-    """A copy of x, with its geometry, in shared memory."""
-    storage, offset, steps = Storage(x), storage_offset(x), strides(x)
-    raw = np.asarray(SharedMemory(storage.nbytes))
-    raw[...] = storage_bytes(x)
-    return over_bytes(raw, x.shape, steps, offset, x.dtype)
-
-
-def is_shared(x: ndarray) -> bool:
-    return isinstance(memory.owner(x).base, SharedMemory)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from . import arrays, creation, memory
+from . import arrays, creation, memory, shared
 from .table import KERNELS
 
 ARRAY = np.ndarray
@@ -27,8 +27,8 @@ is_contiguous = arrays.is_contiguous
 over_bytes = arrays.over_bytes
 storage_bytes = arrays.storage_bytes
 resized = arrays.resized
-to_shared = arrays.to_shared
-is_shared = arrays.is_shared
+to_shared = shared.to_shared
+is_shared = shared.is_shared
 settled = arrays.settled
 asarray = np.asarray
 

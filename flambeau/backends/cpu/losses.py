@@ -82,10 +82,12 @@ def _mse_slope(x: ndarray, y: ndarray) -> ndarray:
 
 
 def _huber(x: ndarray, y: ndarray, delta: float) -> ndarray:
-    """Half the square where |d| <= delta, delta * (|d| - delta / 2) elsewhere: m * (|d| - m / 2), m = min(|d|, delta)."""
-    d = np.abs(_difference(x, y))
+    """Half the square up to |d| = delta, delta * (|d| - delta / 2) beyond: m * (|d| - m / 2), m = min(|d|, delta)."""
+    d = _difference(x, y)
+    np.abs(d, out=d)
     m = np.minimum(d, delta)
-    return np.multiply(m, np.subtract(d, 0.5 * m, out=d), out=d)
+    np.subtract(d, 0.5 * m, out=d)
+    return np.multiply(m, d, out=d)
 
 
 def _huber_slope(x: ndarray, y: ndarray, delta: float) -> ndarray:

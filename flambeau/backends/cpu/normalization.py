@@ -73,7 +73,7 @@ def _mean_and_variance(x: ndarray) -> tuple[ndarray, ndarray]:
 
 
 def _scaled(x: ndarray, scale: ndarray, shift: ndarray) -> ndarray:
-    """x * scale + shift for (batch, channels, positions), with scale and shift (channels, 1) or (batch, channels, 1)."""
+    """x * scale + shift for x (batch, channels, positions), the others (channels, 1) or (batch, channels, 1)."""
     out = memory.empty(x.shape, x.dtype)
     each = scale.ndim == 3
 
@@ -88,7 +88,8 @@ def _scaled(x: ndarray, scale: ndarray, shift: ndarray) -> ndarray:
 
 @kernel
 def batch_norm(x: ndarray, weight: ndarray | None, bias: ndarray | None, running_mean: ndarray | None,
-               running_var: ndarray | None, training: bool, momentum: float, eps: float) -> tuple[ndarray, ndarray, ndarray]:
+               running_var: ndarray | None, training: bool, momentum: float, eps: float) -> tuple[ndarray, ndarray,
+                                                                                                  ndarray]:
     """(result, mean, 1 / deviation) per channel; in training the running statistics are brought up to date."""
     native, shape = x.dtype, x.shape
     wide = _channels(_wide(x))
@@ -127,7 +128,7 @@ def batch_norm_grad(g: ndarray, x: ndarray, weight: ndarray | None, mean: ndarra
     count = n * length
     sum_g = add_up(g, (0, 2), False)
     sum_gx = None
-    if needs[1] or training and needs[0]:
+    if needs[1] or (training and needs[0]):
         parts = np.empty((n, channels), kind)
 
         def dots(start: int, stop: int) -> None:
@@ -312,5 +313,6 @@ def group_norm_grad(g: ndarray, x: ndarray, groups: int, mean: ndarray, inverse:
 
 
 @kernel
-def layer_norm_shaped(x: ndarray, shape: tuple[int, ...], weight: ndarray | None, bias: ndarray | None, eps: float) -> Any:
+def layer_norm_shaped(x: ndarray, shape: tuple[int, ...], weight: ndarray | None, bias: ndarray | None,
+                      eps: float) -> Any:
     return layer_norm(x, len(shape), weight, bias, eps)

@@ -253,6 +253,24 @@ def rsub(x, y, out=None):
 
 
 @kernel
+def tanh_backward(grad, output, out=None):
+    slope = np.multiply(output, output, out=...)
+    np.subtract(1, slope, out=slope)
+    return np.multiply(grad, _conjugate(slope), out=slope if slope.shape == grad.shape else ...)
+
+
+@kernel
+def sigmoid_backward(grad, output, out=None):
+    slope = np.subtract(1, output, out=...)
+    np.multiply(slope, output, out=slope)
+    return np.multiply(grad, _conjugate(slope), out=slope if slope.shape == grad.shape else ...)
+
+
+def _conjugate(x):
+    return np.conjugate(x, out=x) if x.dtype.kind == "c" else x
+
+
+@kernel
 def round_decimals(x, decimals):
     scale = x.dtype.type(10.0 ** abs(decimals))
     return np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale

@@ -46,7 +46,8 @@ class Pool:
         win.wide = False
         self.taps = list(win.taps())
         # Every element of the input is in exactly one window: gradients can be written without adding.
-        self.tiles = not self.is_padded and kernel == stride and all([o * s == n for o, s, n in zip(out, stride, size)]) \
+        self.tiles = not self.is_padded and kernel == stride and all([o * s == n for o, s,
+                                                                      n in zip(out, stride, size)]) \
             and all([d == 1 or k == 1 for d, k in zip(dilation, kernel)])
 
     def pad(self, x: ndarray, buffer: ndarray | None) -> ndarray:

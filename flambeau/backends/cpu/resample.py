@@ -1,6 +1,7 @@
 """Resizing images: every mode is a small matrix along each dimension, applied one dimension after the other.
 
-`along` applies such matrices by BLAS; the gradient applies their transposes. Nearest-neighbour modes only pick elements.
+`along` applies such matrices by BLAS; the gradient applies their transposes. Nearest-neighbour modes only pick
+elements.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def _scatter(rows: ndarray, columns: ndarray, values: ndarray, shape: tuple[int,
 def _matrix(mode: str, n: int, out: int, align: bool, factor: float | None) -> ndarray:
     """The (out, n) matrix of one dimension."""
     if n * out > _DENSE:
-        raise RuntimeError(f"interpolate: resizing a dimension of {n} elements to {out} is not implemented: the product may "
+        raise RuntimeError(f"interpolate: resizing a dimension of {n} elements to {out} is not implemented: the "
+                           "product may "
                            f"be at most {_DENSE}")
     if mode.endswith("_aa"):
         return _antialiased(mode, n, out, align, factor)

@@ -1,15 +1,16 @@
 """Sliding windows over the last dimensions of an array: the geometry that convolution, unfold and pooling share.
 
-A window of stride 1 at the flat position p of the (padded) input reads p, p + 1, ... and p + width, ...: so all windows of
-one tap are one long run of memory. `wide` windows use that: they also visit the few positions where a window would wrap
-around the end of a row, and whoever reads the result skips those. Copies and sums then run over long rows, several times
-faster than NumPy walks many short ones.
+A window of stride 1 at the flat position p of the (padded) input reads p, p + 1, ... and p + width, ...: so all
+windows of one tap are one long run of memory. `wide` windows use that: they also visit the few positions where a
+window would wrap around the end of a row, and whoever reads the result skips those. Copies and sums then run over long
+rows, several times faster than NumPy walks many short ones.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy import ndarray
@@ -23,14 +24,29 @@ Ints = "tuple[int, ...]"
 
 def out_size(size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Ints:
     """How many windows fit along each dimension."""
-    return tuple([(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, stride, padding, dilation)])
+    return tuple([(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p,
+                  d in zip(size, kernel, stride, padding, dilation)])
 
 
 class Windows:
     """All windows over arrays (batch, channels, *size)."""
 
-    __slots__ = ("size", "kernel", "stride", "padding", "dilation", "out", "padded", "is_padded", "steps", "wide", "count",
-                 "row", "exact", "single")
+    __slots__ = (
+        "count",
+        "dilation",
+        "exact",
+        "is_padded",
+        "kernel",
+        "out",
+        "padded",
+        "padding",
+        "row",
+        "single",
+        "size",
+        "steps",
+        "stride",
+        "wide",
+    )
 
     def __init__(self, size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, out: Ints | None = None):
         self.size, self.kernel, self.stride, self.padding, self.dilation = size, kernel, stride, padding, dilation
@@ -90,25 +106,20 @@ class Windows:
                        (*rows.strides[:2], *[s * item for s in self.steps]))
 
     def add(self, target: ndarray, columns: ndarray) -> None:
-        """target += columns at the place of each tap; target (a, b, *padded), columns (a, b, *kernel, row).
+        """target += columns at the place of each tap; target (a, b, *padded), columns (a, b, *kernel, row)."""
+        self.add_each(target, lambda tap: columns[(slice(None), slice(None), *tap)])
 
-        Both may have their first two dimensions swapped, as long as the rest of target is contiguous."""
+    def add_each(self, target: ndarray, values: Callable[[tuple[int, ...]], ndarray]) -> None:
+        """target (a, b, *padded), contiguous, += values(tap), an array (a, b, row), at the place of each tap."""
         if self.wide:
-            flat = target.reshape(*target.shape[:2], -1) if target.flags.c_contiguous else _flat_view(target)
+            flat = target.reshape(*target.shape[:2], -1)
             for tap in self.taps():
                 at = sum([t * d * s for t, d, s in zip(tap, self.dilation, self.steps)])
                 part = flat[:, :, at:at + self.count]
-                np.add(part, columns[(slice(None), slice(None), *tap, slice(self.count))], out=part)
+                np.add(part, values(tap)[:, :, :self.count], out=part)
             return
-        columns = columns.reshape(*columns.shape[:-1], *self.out)
         for tap in self.taps():
             where = tuple([slice(t * d, t * d + s * (o - 1) + 1, s)
                            for t, d, s, o in zip(tap, self.dilation, self.stride, self.out)])
             part = target[(..., *where)]
-            np.add(part, columns[(slice(None), slice(None), *tap)], out=part)
-
-
-def _flat_view(x: ndarray) -> ndarray:
-    """(a, b, *rest) -> (a, b, all of rest) for an array whose rest is contiguous."""
-    swapped = x.transpose(1, 0, *range(2, x.ndim))
-    return swapped.reshape(*swapped.shape[:2], -1).transpose(1, 0, 2)
+            np.add(part, values(tap).reshape(part.shape), out=part)

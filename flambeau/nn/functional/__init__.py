@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 
-_PARTS = ("conv", "pooling", "norms", "vision", "linear_ops", "activations", "losses", "embedding", "dropout", "padding",
+_PARTS = ("conv", "pooling", "norms", "vision", "linear_ops", "activations", "losses", "embedding", "dropout",
+          "padding",
           "attention", "rnn", "distance")
 _HERE = {entry.partition(".")[0] for entry in os.listdir(os.path.dirname(__file__))}
 __all__: list[str] = []

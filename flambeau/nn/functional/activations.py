@@ -65,13 +65,12 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     """x limited to [min_val, max_val]."""
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
-    if not input.is_floating_point() and (input.dtype.name == "bool" or min(min_val, max_val) < 0
-                                          and not input.is_signed()):
+    if input.dtype.name == "bool" or (min_val < 0 and not input.is_signed()):
         raise RuntimeError(f"hardtanh: cannot limit {input.dtype} to [{min_val}, {max_val}]")
     return hardtanh_(input, min_val, max_val) if inplace else _ops.hardtanh(input, min_val, max_val)
 
 
-hardtanh_ = _inplace("hardtanh", lambda input, min_val=-1.0, max_val=1.0: _ops.hardtanh(input, min_val, max_val))
+hardtanh_ = _inplace("hardtanh", lambda x, min_val=-1.0, max_val=1.0: _ops.hardtanh(x, min_val, max_val))
 
 
 @functional
@@ -80,7 +79,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     return leaky_relu_(input, negative_slope) if inplace else _ops.leaky_relu_(input, negative_slope)
 
 
-leaky_relu_ = _inplace("leaky_relu", lambda input, negative_slope=0.01: _ops.leaky_relu_(input, negative_slope))
+leaky_relu_ = _inplace("leaky_relu", lambda x, negative_slope=0.01: _ops.leaky_relu_(x, negative_slope))
 
 
 @functional
@@ -97,7 +96,7 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return elu_(input, alpha) if inplace else _ops.elu_row(input, alpha, 1.0, 1.0)
 
 
-elu_ = _inplace("elu", lambda input, alpha=1.0: _ops.elu_row(input, alpha, 1.0, 1.0))
+elu_ = _inplace("elu", lambda x, alpha=1.0: _ops.elu_row(x, alpha, 1.0, 1.0))
 
 
 @functional

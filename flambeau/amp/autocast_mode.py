@@ -1,0 +1,356 @@
+"""autocast: inside it, operations choose their precision by PyTorch's lists for the CPU.
+
+Products and convolutions run in the lower precision, a list of delicate functions (losses, decompositions, FFTs) in
+float32, and a few that join tensors in the widest dtype of their arguments. All others take what they are given.
+
+While nobody uses autocast it costs nothing: `overrides.active`, which every operation reads anyway, is switched on as
+long as a block is entered, and `overrides.dispatch` asks `cast_call`.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .. import dtypes as _dtypes
+from .. import overrides as _overrides
+from ..autograd.state import AUTOCAST, state
+from ..tensor import Tensor
+
+__all__ = ["autocast", "autocast_decorator", "custom_fwd", "custom_bwd", "is_autocast_available"]
+
+LOWER = frozenset("""
+    conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d bmm mm addmm addbmm baddbmm linear
+    matmul linalg_vecdot vecdot prelu scaled_dot_product_attention lstm""".split())
+FLOAT32 = frozenset("""
+    avg_pool3d binary_cross_entropy grid_sample polar prod quantile nanquantile stft cdist trace view_as_complex cholesky
+    cholesky_inverse cholesky_solve inverse lu_solve orgqr ormqr pinverse max_pool3d max_unpool2d max_unpool3d
+    adaptive_avg_pool3d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d mse_loss cosine_embedding_loss
+    nll_loss hinge_embedding_loss poisson_nll_loss smooth_l1_loss cross_entropy l1_loss huber_loss margin_ranking_loss
+    soft_margin_loss triplet_margin_loss multi_margin_loss ctc_loss kl_div multilabel_margin_loss
+    binary_cross_entropy_with_logits fft_fft fft_ifft fft_fft2 fft_ifft2 fft_fftn fft_ifftn fft_rfft fft_irfft fft_rfft2
+    fft_irfft2 fft_rfftn fft_irfftn fft_hfft fft_ihfft linalg_cond linalg_matrix_rank linalg_solve linalg_cholesky
+    linalg_svdvals linalg_eigvals linalg_eigvalsh linalg_inv linalg_householder_product linalg_tensorinv
+    linalg_tensorsolve geqrf qr svd triangular_solve linalg_qr linalg_cholesky_ex linalg_svd linalg_eig linalg_eigh
+    linalg_lstsq linalg_inv_ex""".split())
+WIDEST = frozenset(("stack", "cat", "concat", "concatenate", "index_copy"))
+
+_DEVICES = ("cpu", "cuda", "xpu", "hpu", "mps", "mtia", "maia", "xla", "ipu")
+_LOWERED = (_dtypes.bfloat16, _dtypes.float16)
+
+
+class _Settings(threading.local):
+    """The thread's switches, by type of device."""
+
+    def __init__(self):
+        self.enabled: dict[str, bool] = {}
+        self.dtype: dict[str, Any] = {}
+        self.cache = True
+        self.depth = 0
+        self.casts: dict[tuple[int, Any], Any] = {}  # parameters that were cast in this block
+
+    def dtype_of(self, device: str) -> Any:
+        return self.dtype.get(device) or (_dtypes.bfloat16 if device in ("cpu", "mtia", "maia", "xla", "hpu")
+                                          else _dtypes.float16)
+
+
+_settings = _Settings()
+_users = 0  # blocks of all threads with autocast on
+
+
+def _switch(on: bool) -> None:
+    """Sets this thread's bit, and tells the operations whether to ask at all."""
+    global _users
+    before = bool(state.mode & AUTOCAST)
+    if on == before:
+        return
+    state.mode = (state.mode & ~AUTOCAST) | (AUTOCAST if on else 0)
+    _users += 1 if on else -1
+    _overrides.autocast(cast_call if _users else None)
+
+
+# ------------------------------------------------------------------------------------------------------- the casts
+def cast_call(function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
+    """(True, result) if the lists say something about the function, else (False, None)."""
+    name = function.__name__
+    if name in LOWER:
+        target = _settings.dtype_of("cpu")
+    elif name in FLOAT32:
+        target = _dtypes.float32
+    elif name in WIDEST:
+        target = _widest((args, kwargs))
+    else:
+        return False, None
+    before = state.mode
+    state.mode = before & ~AUTOCAST
+    try:
+        args = tuple([_cast_one(a, target) for a in args])
+        return True, function(*args, **{k: _cast_one(v, target) for k, v in kwargs.items() if k != "out"}, **(
+            {"out": kwargs["out"]} if "out" in kwargs else {}))
+    finally:
+        state.mode = before
+
+
+def _eligible(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype.is_floating_point and value.dtype is not _dtypes.float64
+
+
+def _cast_one(value: Any, target: Any) -> Any:
+    if isinstance(value, Tensor):
+        return _cast_tensor(value, target) if _eligible(value) and value.dtype is not target else value
+    if value.__class__ in (tuple, list):
+        return value.__class__([_cast_one(v, target) for v in value])
+    return value
+
+
+def _cast_tensor(tensor: Tensor, target: Any) -> Tensor:
+    """The tensor in another precision; a parameter's is kept until the outermost block ends."""
+    keep = (_settings.cache and target in _LOWERED and tensor.dtype is _dtypes.float32 and tensor.requires_grad
+            and tensor.is_leaf and not tensor._base)
+    if not keep:
+        return tensor.to(target)
+    known = _settings.casts.get((id(tensor), target))
+    if known is not None and known[0]() is tensor and known[2] == tensor._version and known[1].requires_grad:
+        return known[1]
+    made = tensor.to(target)
+    if made.requires_grad:
+        _settings.casts[id(tensor), target] = (weakref.ref(tensor), made, tensor._version)
+    return made
+
+
+def _widest(values: Any) -> Any:
+    found = _settings.dtype_of("cpu")
+    stack = [values]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, Tensor):
+            if value.dtype.is_floating_point:
+                found = _dtypes.promote_types(found, value.dtype)
+        elif isinstance(value, (tuple, list)):
+            stack.extend(value)
+        elif isinstance(value, dict):
+            stack.extend(value.values())
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------- with autocast():
+def is_autocast_available(device_type: str) -> bool:
+    """Whether autocast knows the type of device."""
+    return device_type in _DEVICES
+
+
+class autocast:
+    """A block, or a decorated function, in which operations choose their precision.
+
+    device_type: "cpu" (for others there is no device here: the block does nothing, with a warning); dtype: bfloat16
+    unless given, or float16; cache_enabled: parameters are cast once in a block, not at every use.
+    """
+
+    def __init__(self, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None):
+        if not isinstance(device_type, str):
+            raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+        if not is_autocast_available(device_type):
+            raise RuntimeError(f"User specified an unsupported autocast device_type '{device_type}'")
+        self.device = device_type
+        self.fast_dtype = _settings.dtype_of(device_type) if dtype is None else dtype
+        self._cache_enabled = _settings.cache if cache_enabled is None else cache_enabled
+        if enabled and device_type == "cuda":
+            from .. import cuda
+            if not cuda.is_available():
+                warnings.warn("CUDA is not available or torch_xla is imported. Disabling autocast.", stacklevel=2)
+                enabled = False
+        elif enabled and self.fast_dtype not in _LOWERED:
+            name = device_type.upper()
+            warnings.warn(f"In {name} autocast, but the target dtype is not supported. Disabling autocast.\n{name} "
+                          f"Autocast only supports dtypes of {', '.join(map(str, _LOWERED))} currently.", stacklevel=2)
+            enabled = False
+        self._enabled = enabled
+
+    def __enter__(self) -> autocast:
+        s = _settings
+        self.prev = is_autocast_enabled(self.device)
+        self.prev_fastdtype = s.dtype_of(self.device)
+        self.prev_cache_enabled = s.cache
+        set_autocast_enabled(self.device, self._enabled)
+        set_autocast_dtype(self.device, self.fast_dtype)
+        autocast_increment_nesting()
+        s.cache = self._cache_enabled
+        return self
+
+    def __exit__(self, *exc: Any) -> bool:
+        if autocast_decrement_nesting() == 0:
+            clear_autocast_cache()
+        set_autocast_enabled(self.device, self.prev)
+        set_autocast_dtype(self.device, self.prev_fastdtype)
+        _settings.cache = self.prev_cache_enabled
+        return False
+
+    def __call__(self, function: Callable) -> Callable:
+        return autocast_decorator(self, function)
+
+
+def autocast_decorator(instance: autocast, function: Callable) -> Callable:
+    """The function, run inside the block."""
+
+    @functools.wraps(function)
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        with instance:
+            return function(*args, **kwargs)
+
+    return decorated
+
+
+def _enter_autocast(*values: Any) -> autocast:
+    mode = autocast(*values)
+    mode.__enter__()
+    return mode
+
+
+def _exit_autocast(mode: autocast) -> None:
+    mode.__exit__(None, None, None)
+
+
+# ------------------------------------------------------------------------------------------------------------ switches
+def is_autocast_enabled(device_type: str | None = None) -> bool:
+    """Whether autocast is on for a type of device (CUDA, if none is named)."""
+    if device_type == "cpu":
+        return bool(state.mode & AUTOCAST)
+    return _settings.enabled.get("cuda" if device_type is None else _known(device_type), False)
+
+
+def _known(device_type: Any) -> str:
+    if not isinstance(device_type, str):
+        raise TypeError(f"autocast: argument 'device_type' must be str, not {type(device_type).__name__}")
+    if device_type not in _DEVICES:
+        raise RuntimeError(f"unknown device type for autocast: '{device_type}'")
+    return device_type
+
+
+def set_autocast_enabled(device_type: Any, enabled: bool | None = None) -> None:
+    """Switches autocast on or off, without a block; with one argument for CUDA."""
+    if enabled is None:
+        device_type, enabled = "cuda", device_type
+    if _known(device_type) == "cpu":
+        _switch(bool(enabled))
+    else:
+        _settings.enabled[device_type] = bool(enabled)
+
+
+def get_autocast_dtype(device_type: str) -> Any:
+    """The lower precision of a type of device."""
+    return _settings.dtype_of(_known(device_type))
+
+
+def set_autocast_dtype(device_type: str, dtype: Any) -> None:
+    """Sets the lower precision of a type of device."""
+    _settings.dtype[_known(device_type)] = dtype
+
+
+def is_autocast_cpu_enabled() -> bool:
+    """Whether autocast is on for the CPU."""
+    return is_autocast_enabled("cpu")
+
+
+def set_autocast_cpu_enabled(enabled: bool) -> None:
+    """Switches autocast for the CPU."""
+    set_autocast_enabled("cpu", enabled)
+
+
+def get_autocast_cpu_dtype() -> Any:
+    """The CPU's lower precision."""
+    return get_autocast_dtype("cpu")
+
+
+def set_autocast_cpu_dtype(dtype: Any) -> None:
+    """Sets the CPU's lower precision."""
+    set_autocast_dtype("cpu", dtype)
+
+
+def get_autocast_gpu_dtype() -> Any:
+    """CUDA's lower precision."""
+    return get_autocast_dtype("cuda")
+
+
+def set_autocast_gpu_dtype(dtype: Any) -> None:
+    """Sets CUDA's lower precision."""
+    set_autocast_dtype("cuda", dtype)
+
+
+def is_autocast_cache_enabled() -> bool:
+    """Whether parameters are cast only once in a block."""
+    return _settings.cache
+
+
+def set_autocast_cache_enabled(enabled: bool) -> None:
+    """Whether parameters are cast only once in a block."""
+    _settings.cache = bool(enabled)
+
+
+def clear_autocast_cache() -> None:
+    """Forgets the parameters that were cast."""
+    _settings.casts.clear()
+
+
+def autocast_increment_nesting() -> int:
+    """Enters one more block; the number of blocks around."""
+    _settings.depth += 1
+    return _settings.depth
+
+
+def autocast_decrement_nesting() -> int:
+    """Leaves a block; the number of blocks that remain."""
+    _settings.depth -= 1
+    return _settings.depth
+
+
+# ------------------------------------------------------------------------------------------------- custom Functions
+def _cast(value: Any, device_type: str, dtype: Any) -> Any:
+    """Every floating-point tensor in a nested value (but float64) in another dtype."""
+    if isinstance(value, Tensor):
+        fits = value.is_floating_point() and value.device.type == device_type and value.dtype is not _dtypes.float64
+        return value.to(dtype) if fits else value
+    if isinstance(value, dict):
+        return {_cast(k, device_type, dtype): _cast(v, device_type, dtype) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        made = [_cast(v, device_type, dtype) for v in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    return value
+
+
+def custom_fwd(fwd: Callable | None = None, *, device_type: str, cast_inputs: Any = None) -> Any:
+    """Decorates the forward of a custom Function: with cast_inputs, casts them and runs it without autocast."""
+    if not isinstance(device_type, str):
+        raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+    if fwd is None:
+        return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
+
+    @functools.wraps(fwd)
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        args[0]._dtype = get_autocast_dtype(device_type)
+        inside = is_autocast_enabled(device_type)
+        args[0]._fwd_used_autocast = inside and cast_inputs is None
+        if cast_inputs is None or not inside:
+            return fwd(*args, **kwargs)
+        with autocast(device_type=device_type, enabled=False):
+            return fwd(*_cast(args, device_type, cast_inputs), **_cast(kwargs, device_type, cast_inputs))
+
+    return decorated
+
+
+def custom_bwd(bwd: Callable | None = None, *, device_type: str) -> Any:
+    """Decorates the backward of a custom Function: it runs with the autocast that its forward had."""
+    if not isinstance(device_type, str):
+        raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+    if bwd is None:
+        return functools.partial(custom_bwd, device_type=device_type)
+
+    @functools.wraps(bwd)
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        with autocast(device_type=device_type, enabled=args[0]._fwd_used_autocast, dtype=args[0]._dtype):
+            return bwd(*args, **kwargs)
+
+    return decorated

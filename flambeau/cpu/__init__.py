@@ -1,0 +1,79 @@
+"""What programs ask of the CPU as a device: there is one, and its work is always done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..amp.by_device import module_for as _module_for
+
+__all__ = ["amp", "current_device", "current_stream", "device_count", "is_available", "is_initialized", "set_device",
+           "stream", "synchronize", "Stream", "StreamContext"]
+
+amp = _module_for("cpu", f"{__name__}.amp")
+
+
+def is_available() -> bool:
+    """Whether there is a CPU."""
+    return True
+
+
+def is_initialized() -> bool:
+    """Whether it is ready."""
+    return True
+
+
+def synchronize(device: Any = None) -> None:
+    """Waits for nothing: operations on the CPU are done when they return."""
+
+
+def device_count() -> int:
+    """The number of CPU devices: one."""
+    return 1
+
+
+def current_device() -> str:
+    """The name of the only CPU device."""
+    return "cpu"
+
+
+def set_device(device: Any) -> None:
+    """Chooses the only device there is."""
+
+
+class Stream:
+    """Work in order; on the CPU there is no other."""
+
+    def __init__(self, priority: int = -1):
+        pass
+
+    def wait_stream(self, stream: Any) -> None:
+        """Nothing to wait for."""
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+
+_default = Stream()
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The only stream."""
+    return _default
+
+
+class StreamContext:
+    """A block that changes nothing."""
+
+    def __init__(self, stream: Any):
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: Any) -> None:
+        pass
+
+
+def stream(stream: Any) -> StreamContext:
+    """A block that changes nothing."""
+    return StreamContext(stream)

@@ -1,0 +1,305 @@
+"""Convolution layers and their transposes, of one to three dimensions, and the lazy ones."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..creation import empty
+from ..tensor import Tensor
+from . import functional as F
+from . import init
+from .lazy import LazyModuleMixin
+from .module import Module
+from .modules.utils import _ntuple, _reverse_repeat_tuple
+from .parameter import Parameter, UninitializedParameter
+
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "LazyConv1d",
+           "LazyConv2d",
+           "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d"]
+_PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
+
+
+class _ConvNd(Module):
+    """What all convolutions share: the weight, the bias and their first values."""
+
+    __constants__ = ["stride", "padding", "dilation", "groups", "padding_mode", "output_padding", "in_channels",
+                     "out_channels", "kernel_size"]
+    __annotations__ = {"bias": "Tensor | None"}
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: tuple[int, ...], stride: tuple[int, ...],
+                 padding: Any, dilation: tuple[int, ...], transposed: bool, output_padding: tuple[int, ...],
+                 groups: int,
+                 bias: bool, padding_mode: str, device: Any = None, dtype: Any = None):
+        super().__init__()
+        _check(in_channels, out_channels, groups, padding, padding_mode, stride)
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
+        self.transposed, self.output_padding = transposed, output_padding
+        self.groups, self.padding_mode = groups, padding_mode
+        self._reversed_padding_repeated_twice = self._both_sides()
+        first, second = (in_channels, out_channels) if transposed else (out_channels, in_channels)
+        self.weight = Parameter(empty((first, second // groups, *kernel_size), device=device, dtype=dtype))
+        if bias:
+            self.bias = Parameter(empty(out_channels, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def _both_sides(self) -> list[int]:
+        """The padding in the order that F.pad takes it, for the padding modes other than zeros."""
+        if not isinstance(self.padding, str):
+            return list(_reverse_repeat_tuple(self.padding, 2))
+        sides = [0, 0] * len(self.kernel_size)
+        if self.padding == "same":
+            for d, k, i in zip(self.dilation, self.kernel_size, range(len(self.kernel_size) - 1, -1, -1)):
+                total = d * (k - 1)
+                sides[2 * i] = total // 2
+                sides[2 * i + 1] = total - total // 2
+        return sides
+
+    def reset_parameters(self) -> None:
+        """Uniform values within 1 / sqrt(fan in), as PyTorch draws them."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            fan_in, _ = init._calculate_fan_in_and_fan_out(self.weight)
+            if fan_in != 0:
+                bound = 1 / math.sqrt(fan_in)
+                init.uniform_(self.bias, -bound, bound)
+
+    def extra_repr(self) -> str:
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        if self.padding != (0,) * len(self.padding):
+            text += f", padding={self.padding}"
+        if self.dilation != (1,) * len(self.dilation):
+            text += f", dilation={self.dilation}"
+        if self.output_padding != (0,) * len(self.output_padding):
+            text += f", output_padding={self.output_padding}"
+        if self.groups != 1:
+            text += f", groups={self.groups}"
+        if self.bias is None:
+            text += ", bias=False"
+        if self.padding_mode != "zeros":
+            text += f", padding_mode={self.padding_mode}"
+        return text
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if not hasattr(self, "padding_mode"):
+            self.padding_mode = "zeros"
+
+
+def _check(in_channels: int, out_channels: int, groups: int, padding: Any, padding_mode: str,
+           stride: tuple[int, ...]) -> None:
+    if groups <= 0:
+        raise ValueError("groups must be a positive integer")
+    if in_channels % groups != 0:
+        raise ValueError("in_channels must be divisible by groups")
+    if out_channels % groups != 0:
+        raise ValueError("out_channels must be divisible by groups")
+    if isinstance(padding, str):
+        if padding not in ("same", "valid"):
+            raise ValueError(f"Invalid padding string {padding!r}, should be one of {{'same', 'valid'}}")
+        if padding == "same" and any(s != 1 for s in stride):
+            raise ValueError("padding='same' is not supported for strided convolutions")
+    if padding_mode not in _PADDING_MODES:
+        raise ValueError(f"padding_mode must be one of {set(_PADDING_MODES)}, but got padding_mode='{padding_mode}'")
+
+
+class _Conv(_ConvNd):
+    """A convolution; subclasses say of how many dimensions."""
+
+    _dims = 0
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+                 dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None,
+                 dtype: Any = None):
+        many = _ntuple(self._dims)
+        super().__init__(in_channels, out_channels, many(kernel_size), many(stride),
+                         padding if isinstance(padding, str) else many(padding), many(dilation), False, many(0), groups,
+                         bias,
+                         padding_mode, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+            padding = (0,) * self._dims
+        return self._function(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+
+
+class Conv1d(_Conv):
+    """The convolution of (batch, channels, length)."""
+
+    _dims, _function = 1, staticmethod(F.conv1d)
+
+
+class Conv2d(_Conv):
+    """The convolution of (batch, channels, height, width)."""
+
+    _dims, _function = 2, staticmethod(F.conv2d)
+
+
+class Conv3d(_Conv):
+    """The convolution of (batch, channels, depth, height, width)."""
+
+    _dims, _function = 3, staticmethod(F.conv3d)
+
+
+# -------------------------------------------------------------------------------------------------------- transposed
+class _ConvTransposeNd(_ConvNd):
+    """A transposed convolution; subclasses say of how many dimensions."""
+
+    _dims = 0
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+                 output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
+                 padding_mode: str = "zeros",
+                 device: Any = None, dtype: Any = None):
+        if padding_mode != "zeros":
+            raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
+        many = _ntuple(self._dims)
+        super().__init__(in_channels, out_channels, many(kernel_size), many(stride), many(padding), many(dilation),
+                         True,
+                         many(output_padding), groups, bias, padding_mode, device, dtype)
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        more = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, self._dims,
+                                    self.dilation)
+        return self._function(input, self.weight, self.bias, self.stride, self.padding, more, self.groups,
+                              self.dilation)
+
+    def _output_padding(self, input: Tensor, output_size: Any, stride: Any, padding: Any, kernel_size: Any,
+                        num_spatial_dims: int, dilation: Any = None) -> tuple[int, ...]:
+        """The output padding that gives the asked size."""
+        if output_size is None:
+            return self.output_padding
+        dims = num_spatial_dims
+        kept = 2 if input.dim() == dims + 2 else 1
+        if len(output_size) == kept + dims:
+            output_size = output_size[kept:]
+        if len(output_size) != dims:
+            raise ValueError(f"{type(self).__name__}: for {input.dim()}D input, output_size must have {dims} or "
+                             f"{kept + dims} "
+                             f"elements (got {len(output_size)})")
+        smallest = [(input.size(d + kept) - 1) * stride[d] - 2 * padding[d]
+                    + (dilation[d] if dilation is not None else 1) * (kernel_size[d] - 1) + 1 for d in range(dims)]
+        for wanted, low, s in zip(output_size, smallest, stride):
+            if not low <= wanted <= low + s - 1:
+                raise ValueError(f"requested an output size of {output_size}, but valid sizes range from {smallest} to "
+                                 f"{[m + t - 1 for m, t in zip(smallest, stride)]} (for an input of "
+                                 f"{input.size()[2:]})")
+        return tuple([wanted - low for wanted, low in zip(output_size, smallest)])
+
+
+class ConvTranspose1d(_ConvTransposeNd):
+    """The transpose of Conv1d."""
+
+    _dims, _function = 1, staticmethod(F.conv_transpose1d)
+
+
+class ConvTranspose2d(_ConvTransposeNd):
+    """The transpose of Conv2d."""
+
+    _dims, _function = 2, staticmethod(F.conv_transpose2d)
+
+
+class ConvTranspose3d(_ConvTransposeNd):
+    """The transpose of Conv3d."""
+
+    _dims, _function = 3, staticmethod(F.conv_transpose3d)
+
+
+# --------------------------------------------------------------------------------------------------------------- lazy
+class _LazyConvXdMixin(LazyModuleMixin):
+    """in_channels come with the first input."""
+
+    def reset_parameters(self) -> None:
+        if not self.has_uninitialized_params() and self.in_channels != 0:
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
+        if not self.has_uninitialized_params():
+            return
+        self.in_channels = self._get_in_channels(input)
+        if self.in_channels % self.groups != 0:
+            raise ValueError("in_channels must be divisible by groups")
+        first, second = (self.in_channels, self.out_channels) if self.transposed else (self.out_channels,
+                                                                                       self.in_channels)
+        self.weight.materialize((first, second // self.groups, *self.kernel_size))
+        if self.bias is not None:
+            self.bias.materialize((self.out_channels,))
+        self.reset_parameters()
+
+    def _get_in_channels(self, input: Tensor) -> int:
+        dims = self._get_num_spatial_dims()
+        if input.dim() not in (dims + 1, dims + 2):
+            raise RuntimeError(f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to "
+                               f"{type(self).__name__}, but got input of size: {input.shape}")
+        return input.shape[1] if input.dim() == dims + 2 else input.shape[0]
+
+    def _get_num_spatial_dims(self) -> int:
+        return self._dims
+
+    def _make_lazy(self, out_channels: int, bias: bool, device: Any, dtype: Any) -> None:
+        self.weight = UninitializedParameter(device=device, dtype=dtype)
+        self.out_channels = out_channels
+        if bias:
+            self.bias = UninitializedParameter(device=device, dtype=dtype)
+
+
+class _LazyConv(_LazyConvXdMixin):
+    def __init__(self, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+                 groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None,
+                 dtype: Any = None):
+        super().__init__(0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode, device, dtype)
+        self._make_lazy(out_channels, bias, device, dtype)
+
+
+class _LazyConvTranspose(_LazyConvXdMixin):
+    def __init__(self, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+                 groups: int = 1, bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros", device: Any = None,
+                 dtype: Any = None):
+        super().__init__(0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode,
+                         device,
+                         dtype)
+        self._make_lazy(out_channels, bias, device, dtype)
+
+
+class LazyConv1d(_LazyConv, Conv1d):
+    """Conv1d whose in_channels come with the first input."""
+
+    cls_to_become = Conv1d
+
+
+class LazyConv2d(_LazyConv, Conv2d):
+    """Conv2d whose in_channels come with the first input."""
+
+    cls_to_become = Conv2d
+
+
+class LazyConv3d(_LazyConv, Conv3d):
+    """Conv3d whose in_channels come with the first input."""
+
+    cls_to_become = Conv3d
+
+
+class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
+    """ConvTranspose1d whose in_channels come with the first input."""
+
+    cls_to_become = ConvTranspose1d
+
+
+class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
+    """ConvTranspose2d whose in_channels come with the first input."""
+
+    cls_to_become = ConvTranspose2d
+
+
+class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
+    """ConvTranspose3d whose in_channels come with the first input."""
+
+    cls_to_become = ConvTranspose3d

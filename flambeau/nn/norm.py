@@ -1,0 +1,461 @@
+"""Normalization layers."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+from .. import dtypes as _dtypes
+from ..creation import empty, ones, tensor, zeros
+from ..tensor import Tensor
+from . import functional as F
+from . import init
+from .lazy import LazyModuleMixin
+from .module import Module
+from .parameter import Parameter, UninitializedBuffer, UninitializedParameter
+
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "LazyBatchNorm1d", "LazyBatchNorm2d",
+           "LazyBatchNorm3d", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LazyInstanceNorm1d",
+           "LazyInstanceNorm2d", "LazyInstanceNorm3d", "LayerNorm", "GroupNorm", "RMSNorm", "LocalResponseNorm",
+           "CrossMapLRN2d"]
+
+
+class _NormBase(Module):
+    """What batch and instance normalization share: weight, bias and running statistics per channel."""
+
+    _version = 2
+    __constants__ = ["track_running_stats", "momentum", "eps", "num_features", "affine"]
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+                 track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True):
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        made = {"device": device, "dtype": dtype}
+        if affine:
+            self.weight = Parameter(empty(num_features, **made))
+        else:
+            self.register_parameter("weight", None)
+        if affine and bias:
+            self.bias = Parameter(empty(num_features, **made))
+        else:
+            self.register_parameter("bias", None)
+        if track_running_stats:
+            self.register_buffer("running_mean", zeros(num_features, **made))
+            self.register_buffer("running_var", ones(num_features, **made))
+            self.register_buffer("num_batches_tracked", tensor(0, dtype=_dtypes.int64, device=device))
+        else:
+            for name in ("running_mean", "running_var", "num_batches_tracked"):
+                self.register_buffer(name, None)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        if self.track_running_stats:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        self.reset_running_stats()
+        if self.affine:
+            init.ones_(self.weight)
+            if self.bias is not None:
+                init.zeros_(self.bias)
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        raise NotImplementedError(f"_check_input_dim is not implemented for {type(self).__name__}")
+
+    def extra_repr(self) -> str:
+        return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+                f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}")
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+                              error_msgs):
+        version = local_metadata.get("version", None)
+        if (version is None or version < 2) and self.track_running_stats:
+            # Before version 2 there was no num_batches_tracked.
+            key = prefix + "num_batches_tracked"
+            if key not in state_dict:
+                own = self.num_batches_tracked
+                state_dict[key] = own if own is not None and own.device.type != "meta" else tensor(0,
+                                                                                                   dtype=_dtypes.int64)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+                                      error_msgs)
+
+
+class _BatchNorm(_NormBase):
+    """Normalizes each channel over the batch."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_input_dim(input)
+        return F.batch_norm(input, *self._arguments())
+
+    def _arguments(self) -> tuple[Any, ...]:
+        """What batch_norm takes besides the input; counts the batch."""
+        own_stats = self.running_mean is None and self.running_var is None
+        factor = 0.0 if self.momentum is None else self.momentum
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:  # the mean over all batches so far
+                factor = 1.0 / float(self.num_batches_tracked)
+        keep = not self.training or self.track_running_stats
+        return (self.running_mean if keep else None, self.running_var if keep else None, self.weight, self.bias,
+                self.training or own_stats, factor, self.eps)
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalization of (batch, channels) or (batch, channels, length)."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() not in (2, 3):
+            raise ValueError(f"expected 2D or 3D input (got {input.dim()}D input)")
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalization of (batch, channels, height, width)."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() != 4:
+            raise ValueError(f"expected 4D input (got {input.dim()}D input)")
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalization of (batch, channels, depth, height, width)."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() != 5:
+            raise ValueError(f"expected 5D input (got {input.dim()}D input)")
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalization over the batches of all processes of a group; of the own batch where there is no group."""
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+                 track_running_stats: bool = True, process_group: Any = None, device: Any = None, dtype: Any = None, *,
+                 bias: bool = True):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+        self.process_group = process_group
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
+
+    def _check_non_zero_input_channels(self, input: Tensor) -> None:
+        if input.size(1) == 0:
+            raise ValueError("SyncBatchNorm number of input channels should be non-zero")
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_input_dim(input)
+        self._check_non_zero_input_channels(input)
+        return F.batch_norm(input, *self._arguments())
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+        """The module with every BatchNorm layer in it replaced by a SyncBatchNorm of the same parameters."""
+        made = module
+        if isinstance(module, _BatchNorm):
+            made = cls(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats,
+                       process_group, bias=module.bias is not None)
+            if module.affine:
+                made.weight = module.weight
+                if module.bias is not None:
+                    made.bias = module.bias
+            made.running_mean, made.running_var = module.running_mean, module.running_var
+            made.num_batches_tracked = module.num_batches_tracked
+            made.training = module.training
+            if hasattr(module, "qconfig"):
+                made.qconfig = module.qconfig
+        for name, child in module.named_children():
+            made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return made
+
+
+# ----------------------------------------------------------------------------------------------------------- instance
+class _InstanceNorm(_NormBase):
+    """Normalizes each channel of each sample by itself."""
+
+    _plain_dims = 0  # of an input without a batch
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
+                 track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        d = self._plain_dims
+        if input.dim() not in (d, d + 1):
+            raise ValueError(f"expected {d}D or {d + 1}D input (got {input.dim()}D input)")
+
+    def _get_no_batch_dim(self) -> int:
+        return self._plain_dims
+
+    def _handle_no_batch_input(self, input: Tensor) -> Tensor:
+        return self._apply_instance_norm(input.unsqueeze(0)).squeeze(0)
+
+    def _apply_instance_norm(self, input: Tensor) -> Tensor:
+        return F.instance_norm(input, self.running_mean, self.running_var, self.weight, self.bias,
+                               self.training or not self.track_running_stats,
+                               self.momentum if self.momentum is not None else 0.0, self.eps)
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_input_dim(input)
+        dim = input.dim() - self._get_no_batch_dim()
+        if input.size(dim) != self.num_features:
+            if self.affine:
+                raise ValueError(f"expected input's size at dim={dim} to match num_features ({self.num_features}), but "
+                                 "got: "
+                                 f"{input.size(dim)}.")
+            import warnings
+            warnings.warn(f"input's size at dim={dim} does not match num_features. You can silence this warning by not "
+                          "passing "
+                          "in num_features, which is not used because affine=False", stacklevel=2)
+        return self._handle_no_batch_input(input) if dim == 0 else self._apply_instance_norm(input)
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+                              error_msgs):
+        version = local_metadata.get("version", None)
+        if version is None and not self.track_running_stats:
+            # Once these layers always saved running statistics: such files would load something that is not used.
+            stale = [prefix + name for name in ("running_mean", "running_var") if prefix + name in state_dict]
+            if stale:
+                error_msgs.append(f"Unexpected running stats buffer(s) {' and '.join(repr(k) for k in stale)} for "
+                                  f"{type(self).__name__} with track_running_stats=False. If state_dict is a "
+                                  "checkpoint saved "
+                                  "before 0.4.0, this may be expected; remove these keys from it.")
+                for key in stale:
+                    state_dict.pop(key)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+                                      error_msgs)
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Instance normalization of (batch, channels, length) or (channels, length)."""
+
+    _plain_dims = 2
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Instance normalization of (batch, channels, height, width) or (channels, height, width)."""
+
+    _plain_dims = 3
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Instance normalization of (batch, channels, depth, height, width) or (channels, depth, height, width)."""
+
+    _plain_dims = 4
+
+
+# --------------------------------------------------------------------------------------------------------------- lazy
+class _LazyNormBase(LazyModuleMixin, _NormBase):
+    """num_features come with the first input."""
+
+    def __init__(self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+                 track_running_stats: bool = True,
+                 device: Any = None, dtype: Any = None, *, bias: bool = True):
+        made = {"device": device, "dtype": dtype}
+        super().__init__(0, eps, momentum, False, False, **made)  # no parameters yet
+        self.affine, self.track_running_stats = affine, track_running_stats
+        if affine:
+            self.weight = UninitializedParameter(**made)
+            if bias:
+                self.bias = UninitializedParameter(**made)
+        if track_running_stats:
+            self.running_mean = UninitializedBuffer(**made)
+            self.running_var = UninitializedBuffer(**made)
+            self.num_batches_tracked = tensor(0, dtype=_dtypes.int64, device=device)
+
+    def reset_parameters(self) -> None:
+        if not self.has_uninitialized_params() and self.num_features != 0:
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        if not self.has_uninitialized_params():
+            return
+        self.num_features = input.shape[1]
+        for held in (self.weight, self.bias) if self.affine else ():
+            if held is not None:
+                held.materialize((self.num_features,))
+        if self.track_running_stats:
+            self.running_mean.materialize((self.num_features,))
+            self.running_var.materialize((self.num_features,))
+        self.reset_parameters()
+
+
+class LazyBatchNorm1d(_LazyNormBase, BatchNorm1d):
+    """BatchNorm1d whose num_features come with the first input."""
+
+    cls_to_become = BatchNorm1d
+
+
+class LazyBatchNorm2d(_LazyNormBase, BatchNorm2d):
+    """BatchNorm2d whose num_features come with the first input."""
+
+    cls_to_become = BatchNorm2d
+
+
+class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
+    """BatchNorm3d whose num_features come with the first input."""
+
+    cls_to_become = BatchNorm3d
+
+
+class LazyInstanceNorm1d(_LazyNormBase, InstanceNorm1d):
+    """InstanceNorm1d whose num_features come with the first input."""
+
+    cls_to_become = InstanceNorm1d
+
+
+class LazyInstanceNorm2d(_LazyNormBase, InstanceNorm2d):
+    """InstanceNorm2d whose num_features come with the first input."""
+
+    cls_to_become = InstanceNorm2d
+
+
+class LazyInstanceNorm3d(_LazyNormBase, InstanceNorm3d):
+    """InstanceNorm3d whose num_features come with the first input."""
+
+    cls_to_become = InstanceNorm3d
+
+
+# -------------------------------------------------------------------------------------------------- layer, group, rms
+def _shape(value: Any) -> tuple[int, ...]:
+    return (value,) if isinstance(value, numbers.Integral) else tuple(value)
+
+
+class LayerNorm(Module):
+    """Normalizes each sample over its last dimensions."""
+
+    __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
+
+    def __init__(self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
+                 device: Any = None, dtype: Any = None):
+        super().__init__()
+        self.normalized_shape, self.eps, self.elementwise_affine = _shape(normalized_shape), eps, elementwise_affine
+        if elementwise_affine:
+            self.weight = Parameter(empty(self.normalized_shape, device=device, dtype=dtype))
+        else:
+            self.register_parameter("weight", None)
+        if elementwise_affine and bias:
+            self.bias = Parameter(empty(self.normalized_shape, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        if self.elementwise_affine:
+            init.ones_(self.weight)
+            if self.bias is not None:
+                init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
+                f"bias={self.bias is not None}")
+
+
+class GroupNorm(Module):
+    """Normalizes each sample over groups of its channels."""
+
+    __constants__ = ["num_groups", "num_channels", "eps", "affine"]
+
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
+                 dtype: Any = None, *, bias: bool = True):
+        super().__init__()
+        if num_groups <= 0:
+            raise ValueError(f"num_groups must be positive, got {num_groups}")
+        if num_channels % num_groups != 0:
+            raise ValueError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        if affine:
+            self.weight = Parameter(empty(num_channels, device=device, dtype=dtype))
+        else:
+            self.register_parameter("weight", None)
+        if affine and bias:
+            self.bias = Parameter(empty(num_channels, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        if self.affine:
+            init.ones_(self.weight)
+            if self.bias is not None:
+                init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+                f"bias={self.bias is not None}")
+
+
+class RMSNorm(Module):
+    """Divides each sample by the root of its mean square over the last dimensions."""
+
+    __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
+
+    def __init__(self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True,
+                 device: Any = None,
+                 dtype: Any = None):
+        super().__init__()
+        self.normalized_shape, self.eps, self.elementwise_affine = _shape(normalized_shape), eps, elementwise_affine
+        if elementwise_affine:
+            self.weight = Parameter(empty(self.normalized_shape, device=device, dtype=dtype))
+        else:
+            self.register_parameter("weight", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        if self.elementwise_affine:
+            init.ones_(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+# ---------------------------------------------------------------------------------------------------- across channels
+class LocalResponseNorm(Module):
+    """Divides by a power of the mean square over neighbouring channels."""
+
+    __constants__ = ["size", "alpha", "beta", "k"]
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(Module):
+    """LocalResponseNorm over a window that is centred on the channel, as Torch7 had it."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1):
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() != 4:
+            raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
+        reach = min(int((self.size - 1) / 2 + 1), input.size(1)) - 1
+        squares = input.pow(2)
+        total = squares
+        for away in range(1, reach + 1):
+            rest = input.size(1) - away
+            none = squares.new_zeros((input.size(0), away, *input.shape[2:]))
+            from ..ops.table import FUNCTIONS
+            total = total + FUNCTIONS["cat"]([squares.narrow(1, away, rest), none], 1)
+            total = total + FUNCTIONS["cat"]([none, squares.narrow(1, 0, rest)], 1)
+        return input * (total * (self.alpha / self.size) + self.k).pow(-self.beta)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

@@ -1,0 +1,163 @@
+"""linear and bilinear: the matrix product, its bias and the transposition of the weight in one node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import overrides as _overrides
+from ..autograd.node import FLOAT32, next_sequence
+from ..autograd.state import state
+from ..backends import registry
+from ..backends.cpu import linear as _kernels
+from ..parameter import Parameter
+from ..tensor import Tensor, wrap
+from .activations import quiet
+from .matmul import addmm, matmul
+from .table import ROWS, Row, freed_error, public, unpack
+
+_new = object.__new__
+ndarray = registry.CPU_ARRAY
+
+
+def _flat(x: Tensor) -> Tensor:
+    return x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+
+
+_FORMULAS = dict(
+    bias=lambda grad: _flat(grad).sum(0),
+    mat1=lambda grad, weight: matmul(grad, weight.conj()),
+    weight=lambda grad, mat1: matmul(_flat(grad).t(), _flat(mat1).conj()))
+# What PyTorch calls the node of each case: a matrix or more dimensions, with and without a bias.
+_ROWS = {(matrix, has_bias): Row(f"linear_{i}", "bias mat1 weight", kernel="linear", node=node, backward=_FORMULAS)
+         for i, (matrix, has_bias, node) in enumerate([
+             (True, True, "AddmmBackward0"), (True, False, "MmBackward0"),
+             (False, True, "ViewBackward0"), (False, False, "UnsafeViewBackward0")])}
+
+
+def _apply(self: Any, grad: Tensor) -> Any:
+    """All three gradients with one look at the arrays."""
+    if self.saved is None:
+        raise freed_error(self)
+    weight, mat1 = unpack(self, 0), unpack(self, 1)
+    bias_edge, input_edge, weight_edge = self.next
+    g = grad._array
+    if quiet() and type(g) is ndarray:
+        made = _kernels.linear_backward(
+            g, None if mat1 is None or weight_edge is None else mat1._array,
+            None if weight is None or input_edge is None else weight._array, bias_edge is not None)
+        return [None if m is None else wrap(m) for m in made]
+    return [None if bias_edge is None else _FORMULAS["bias"](grad),
+            None if input_edge is None else _FORMULAS["mat1"](grad, weight),
+            None if weight_edge is None else _FORMULAS["weight"](grad, mat1)]
+
+
+def _transposition(edge: Any) -> Any:
+    """PyTorch's node for weight.t(), shown to who walks the graph."""
+    if edge is None:
+        return None
+    node = ROWS["t"].node()
+    node.next = (edge,)
+    return node
+
+
+def _shown(self: Any) -> Any:
+    from ..autograd.node import Edge, face
+    bias, mat1, weight = self.next
+    pairs = [(face(e.node), e.nr) if e.__class__ is Edge else (face(e), 0) for e in (bias, mat1)]
+    pairs.append((_transposition(weight), 0))
+    return tuple(pairs if type(self).__name__ in ("AddmmBackward0", "ViewBackward0") else pairs[1:])
+
+
+for _row in _ROWS.values():
+    _row.node.apply = _apply
+    _row.node.next_functions = property(_shown)
+_classes = {key: r.node for key, r in _ROWS.items()}
+_ADDMM = _classes[True, True]
+_compute = _kernels.linear
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input @ weight.T + bias. Plain float tensors go straight to BLAS, and recording writes six fields."""
+    mode = state.mode
+    kind, kind_of = input.__class__, weight.__class__
+    if mode < 2 and (kind is Tensor or kind is Parameter) and (kind_of is Parameter or kind_of is Tensor):
+        x, w = input._array, weight._array
+        native = x.dtype
+        if w.ndim == 2 and x.ndim > 1 and native is w.dtype and native.char in "fd" and x.shape[-1] == w.shape[1] and (
+                type(x) is ndarray is type(w)):
+            if bias is None:
+                made = _compute(None, x, w)
+            else:
+                b = bias._array
+                if b.dtype is not native or b.shape != w.shape[:1] or type(b) is not ndarray or (
+                        bias.__class__ is not Parameter and bias.__class__ is not Tensor):
+                    return _general(input, weight, bias)
+                made = _compute(b, x, w)
+            t = _new(Tensor)
+            t._array = made
+            t._node = t._counter = None
+            if mode == 0:
+                a, c = input._node, weight._node
+                e = None if bias is None else bias._node
+                if a is not None or c is not None or e is not None:
+                    if input._counter is not None or weight._counter is not None or (
+                            bias is not None and bias._counter is not None):
+                        _ROWS[x.ndim == 2, bias is not None].record((bias, input, weight), t)
+                        return t
+                    t._node = n = _new(_ADDMM if bias is not None and x.ndim == 2 else
+                                       _classes[x.ndim == 2, bias is not None])
+                    n.next = (e, a, c)
+                    n.saved = (weight if a is not None else None, input if c is not None else None)
+                    n.sequence = next_sequence()
+                    n.shape = made.shape
+                    if native is not FLOAT32:
+                        n.dtype = native
+            return t
+    return _general(input, weight, bias)
+
+
+def _general(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if _overrides.active:
+        done, value = _overrides.dispatch(linear, (input, weight, bias), {})
+        if done:
+            return value
+    for position, (name, value) in enumerate((("input", input), ("weight", weight)), 1):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"linear(): argument '{name}' (position {position}) must be Tensor, not "
+                            f"{type(value).__name__}")
+    if weight.ndim not in (1, 2):
+        raise RuntimeError(f"linear: expected a weight of 1 or 2 dimensions, got shape {list(weight.shape)}")
+    if bias is None:
+        return matmul(input, weight.t())
+    if input.ndim == 2 and weight.ndim == 2 and bias.ndim <= 2:
+        return addmm(bias, input, weight.t())
+    if input.ndim > 2 and weight.ndim == 2 and bias.ndim == 1 and input.is_contiguous():
+        if input.shape[-1] != weight.shape[1]:
+            rows = input.numel() // max(input.shape[-1], 1)
+            raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{input.shape[-1]} and "
+                               f"{weight.shape[1]}x{weight.shape[0]})")
+        return addmm(bias, input.reshape(-1, input.shape[-1]), weight.t()).view(*input.shape[:-1], weight.shape[0])
+    return matmul(input, weight.t()) + bias
+
+
+@public(method=False, out=False)
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x1 . W[k] . x2 + bias[k] for each output k."""
+    if input1.ndim != input2.ndim:
+        raise RuntimeError(f"bilinear(): input dimensions do not match: got {input1.ndim} and {input2.ndim}")
+    if input1.shape[:-1] != input2.shape[:-1]:
+        raise RuntimeError(f"bilinear(): input batch dimensions do not match: got {list(input1.shape)} and "
+                           f"{list(input2.shape)}")
+    for name, x, i in (("input1", input1, 1), ("input2", input2, 2)):
+        if x.shape[-1] != weight.shape[i]:
+            raise RuntimeError(f"bilinear(): {name} size does not match weight size: got {x.shape[-1]} but expected "
+                               f"{weight.shape[i]}")
+    if bias is not None and bias.shape[0] != weight.shape[0]:
+        raise RuntimeError(f"bilinear(): bias size does not match weight size: got {bias.shape[0]} but expected "
+                           f"{weight.shape[0]}")
+    outputs, first, second = weight.shape
+    left, right = input1.reshape(-1, first), input2.reshape(-1, second)
+    # (n, i) x (i, k * j) -> (n, k, j), then its product with x2 along j.
+    halfway = matmul(left, weight.permute(1, 0, 2).reshape(first, outputs * second)).view(-1, outputs, second)
+    made = matmul(halfway, right.unsqueeze(-1)).squeeze(-1).view(*input1.shape[:-1], outputs)
+    return made if bias is None else made + bias

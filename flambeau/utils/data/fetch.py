@@ -1,0 +1,84 @@
+"""Fetchers: from what a sampler says to a collated batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...backends import registry
+from ...backends.cpu import loading as _cpu
+from ...tensor import Tensor, wrap
+from . import collate as _collate
+from .dataset import Subset, TensorDataset
+
+__all__ = ["_MapDatasetFetcher", "_IterableDatasetFetcher", "_BaseDatasetFetcher"]
+
+
+class _BaseDatasetFetcher:
+    def __init__(self, dataset: Any, auto_collation: bool, collate_fn: Any, drop_last: bool):
+        self.dataset = dataset
+        self.auto_collation = auto_collation
+        self.collate_fn = collate_fn
+        self.drop_last = drop_last
+
+    def fetch(self, possibly_batched_index: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} does not implement fetch")
+
+
+class _IterableDatasetFetcher(_BaseDatasetFetcher):
+    """The next batch of a stream; the sampler only says how many samples that is."""
+
+    def __init__(self, dataset: Any, auto_collation: bool, collate_fn: Any, drop_last: bool):
+        super().__init__(dataset, auto_collation, collate_fn, drop_last)
+        self.dataset_iter = iter(dataset)
+        self.ended = False
+
+    def fetch(self, possibly_batched_index: Any) -> Any:
+        if self.ended:
+            raise StopIteration
+        if not self.auto_collation:
+            return self.collate_fn(next(self.dataset_iter))
+        data = []
+        for _ in possibly_batched_index:
+            try:
+                data.append(next(self.dataset_iter))
+            except StopIteration:
+                self.ended = True
+                break
+        if not data or (self.drop_last and len(data) < len(possibly_batched_index)):
+            raise StopIteration
+        return self.collate_fn(data)
+
+
+class _MapDatasetFetcher(_BaseDatasetFetcher):
+    def fetch(self, possibly_batched_index: Any) -> Any:
+        dataset = self.dataset
+        if not self.auto_collation:
+            return self.collate_fn(dataset[possibly_batched_index])
+        if self.collate_fn is _collate.default_collate:
+            batch = _whole_batch(dataset, possibly_batched_index)
+            if batch is not None:
+                return batch
+        many = getattr(dataset, "__getitems__", None)
+        data = many(possibly_batched_index) if many else [dataset[i] for i in possibly_batched_index]
+        return self.collate_fn(data)
+
+
+def _whole_batch(dataset: Any, indices: Any) -> list[Tensor] | None:
+    """The batch of a TensorDataset (or part of one) by one indexing call for each tensor. The same as collating its rows:
+    None where it might not be (a subclass, gradients, another device, an index that is out of range)."""
+    while type(dataset) is Subset:
+        try:
+            indices = [dataset.indices[i] for i in indices]
+        except (IndexError, KeyError, TypeError):
+            return None
+        dataset = dataset.dataset
+    if type(dataset) is not TensorDataset or \
+            _collate.default_collate_fn_map.get(Tensor) is not _collate.collate_tensor_fn:
+        return None
+    columns = []
+    for t in dataset.tensors:
+        if type(t) is not Tensor or type(t._array) is not registry.CPU_ARRAY or t.requires_grad:
+            return None
+        columns.append(t._array)
+    made = _cpu.rows(columns, indices) if columns else None
+    return None if made is None else [wrap(array) for array in made]
