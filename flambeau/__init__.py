@@ -17,6 +17,7 @@ from . import interop as _interop
 from . import missing as _missing
 from . import settings as _settings
 from . import tensor_methods as _tensor_methods  # noqa: F401
+from . import tensor_leftovers as _tensor_leftovers  # noqa: F401
 from .autograd import hooks as _hooks  # noqa: F401  (gives Tensor register_hook and retain_grad)
 from .autograd import passes as _passes  # noqa: F401  (gives Tensor backward)
 from . import overrides as _overrides
@@ -51,13 +52,15 @@ globals().update({name: getattr(_settings, name) for name in _settings.__all__})
 
 inf, nan, pi, e = _math.inf, _math.nan, _math.pi, _math.e
 newaxis = None
+legacy_contiguous_format = contiguous_format  # noqa: F405
+PRIVATE_OPS = ("unique_dim",)
 
 # Imported when first asked for: what a program does not use costs nothing at start.
 _LAZY = frozenset("""
     autograd linalg fft special nn optim utils testing overrides return_types random signal masked types serialization
     compiler amp cuda backends distributions func jit sparse version multiprocessing _C _tensor_str storage viz profiler
     hub distributed onnx package quantization ao export fx library monitor accelerator cpu futures nested mps xpu
-    _dynamo _inductor __future__ torch_version _VF""".split())
+    _dynamo _inductor __future__ torch_version _VF functional _tensor _utils mtia __config__""".split())
 # Where single names live, module by module.
 _HOMES = {
     "autograd.anomaly": "is_anomaly_enabled is_anomaly_check_nan_enabled set_anomaly_enabled",
@@ -67,7 +70,16 @@ _HOMES = {
                "ComplexFloatStorage ComplexDoubleStorage",
     "serialization": "save load",
     "compiler": "compile",
-    "func": "vmap",
+    "func.batching": "vmap",
+    "jit": "fork wait",
+    "checks": "_check _check_index _check_is_size _check_not_implemented _check_tensor_all _check_type _check_value "
+              "_check_with _check_tensor_all_with _assert_async _assert_scalar _assert_tensor_metadata "
+              "_functional_assert_async",
+    "futures": "Future",
+    "overrides": "DisableTorchFunction DisableTorchFunctionSubclass",
+    "ops.loss_functions": "binary_cross_entropy_with_logits cosine_embedding_loss cosine_similarity hinge_embedding_loss "
+                          "kl_div margin_ranking_loss norm_except_dim pairwise_distance pdist poisson_nll_loss "
+                          "segment_reduce triplet_margin_loss",
     "amp": "autocast GradScaler",
     "amp.autocast_mode": "is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype "
                          "is_autocast_cpu_enabled set_autocast_cpu_enabled get_autocast_cpu_dtype "
@@ -88,7 +100,7 @@ class MissingName(AttributeError, NotImplementedError):
 
 
 def __getattr__(name: str) -> Any:
-    home = _ELSEWHERE.get(name)
+    home = "ops.foreach" if name.startswith("_foreach_") else _ELSEWHERE.get(name)
     if home is None and name not in _LAZY:
         raise MissingName(f"module 'flambeau' has no attribute '{name}' (if PyTorch has one: it is not implemented)")
     try:

@@ -78,6 +78,8 @@ def element_type(dtype: Any, name: str) -> _dtype | None:
         return dtype
     if isinstance(dtype, type) and dtype in _PYTHON_TYPES:
         return _PYTHON_TYPES[dtype]
+    if isinstance(dtype, _dtype):
+        return dtype.native  # one of PyTorch's that flambeau has no tensors of: says so
     raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
 
 
@@ -259,8 +261,8 @@ def empty(*size, out=None, dtype=None, layout=None, device=None, requires_grad=F
     if out is not None:
         dtype = _into("empty", out, dtype, device)
         if out.shape != shape:
-            from .ops.shape import resize_out
-            resize_out(out, Size(shape))
+            from .ops.memory import resize
+            resize(out, tuple(shape))
         return out
     native = (dtype or _dtypes.get_default_dtype()).native
     backend = place(device)

@@ -256,9 +256,31 @@ def test_types_of_one_s_own_can_be_collated():
 
 def test_internals_are_found_where_programs_look_for_them():
     from flambeau.utils.data._utils.collate import default_collate
+
+    from flambeau._utils import ExceptionWrapper
     from flambeau.utils.data.dataloader import default_collate as second
     from flambeau.utils.data.distributed import DistributedSampler
+
+    assert ExceptionWrapper.reraise
     assert default_collate is second is flambeau.utils.data.default_collate
     assert DistributedSampler is flambeau.utils.data.DistributedSampler
-    with pytest.raises(NotImplementedError, match="IterDataPipe"):
-        _ = flambeau.utils.data.IterDataPipe
+    with pytest.raises(NotImplementedError, match="DFIterDataPipe"):
+        _ = flambeau.utils.data.DFIterDataPipe
+
+
+@pytest.mark.filterwarnings("ignore:Local function")
+def test_simple_pipes():
+    def run(m):
+        import importlib
+        pipes = importlib.import_module(m.__name__ + ".utils.data.datapipes")
+        pipe = pipes.iter.IterableWrapper(range(10)).map(lambda x: x * x).filter(lambda x: x % 2 == 0)
+        batched = pipe.batch(2)
+        both_ways = pipes.map.SequenceWrapper([1, 2, 3]).map(str)
+        return (list(pipe), [list(b) for b in batched], len(pipes.iter.IterableWrapper([1, 2, 3]).batch(2)),
+                list(pipe.concat(pipes.iter.IterableWrapper([7]))),
+                [both_ways[i] for i in range(3)], isinstance(pipe, m.utils.data.IterDataPipe),
+                [b.tolist() for b in m.utils.data.DataLoader(pipe, batch_size=2)])
+    result = [run(m) for m in MODULES]
+    assert result[0] == result[1]
+    with pytest.raises(AttributeError, match="shuffle"):
+        flambeau.utils.data.datapipes.iter.IterableWrapper([1]).shuffle()

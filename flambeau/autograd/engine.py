@@ -12,9 +12,15 @@ import sys
 import threading
 from typing import Any
 
+from ..backends.cpu.table import KERNELS
+from ..backends.registry import CPU_ARRAY
+from ..tensor import Tensor
 from .node import AccumulateGrad, Edge, Node
 from .state import ANOMALY, NO_GRAD, state
 
+_new = object.__new__
+_plus = KERNELS["add"]
+LARGE = 1 << 16  # elements from which an operation shares its work among the cores
 _accumulate_lock = threading.Lock()
 
 
@@ -89,27 +95,20 @@ def run(roots: list[tuple[Node, int, Any]], task: Task) -> dict[tuple[Node, int]
 
 def _count(roots, task: Task) -> dict[Node, int]:
     """How many gradients each reachable node waits for."""
-    waiting: dict[Node, int] = {}
-    seen = set()
-    stack = []
-    for node, _, _ in roots:
-        if node not in seen:
-            seen.add(node)
-            stack.append(node)
-            waiting[node] = 0
+    waiting: dict[Node, int] = {node: 0 for node, _, _ in roots}
+    stack = list(waiting)
+    known = waiting.get
     while stack:
         for target in stack.pop().next:
-            if target is None:
-                continue
-            if target.__class__ is Edge:
-                target = target.node
-            if target in waiting:
-                waiting[target] += 1
-            else:
-                waiting[target] = 1
-                if target not in seen:
-                    seen.add(target)
+            if target is not None:
+                if target.__class__ is Edge:
+                    target = target.node
+                count = known(target)
+                if count is None:
+                    waiting[target] = 1
                     stack.append(target)
+                else:
+                    waiting[target] = count + 1
     if task.captures is not None:
         task.needed = _needed(roots, task.captures)
     return waiting
@@ -149,7 +148,8 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
     roots.clear()
     selective, keep_graph = task.captures is not None, task.keep_graph
     plain = not state.mode & ANOMALY
-    push, pop, take = heapq.heappush, heapq.heappop, buffers.pop
+    bare = state.mode == NO_GRAD  # nothing special going on, and this pass is not recorded
+    push, pop, take, known = heapq.heappush, heapq.heappop, buffers.pop, buffers.get
     grad = None
     while heap:
         node = pop(heap)[1]
@@ -158,7 +158,8 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
             hooks = node.hooks
             if hooks is not None and grads is not None:
                 grads = _before(node, grads) if not selective else _before_selected(task, node, grads)
-            if node.is_leaf_node:
+            edges = node.next
+            if not edges and node.is_leaf_node:
                 if selective:
                     _capture(task, node, grads)
                 if grads is not None and task.accumulate and (not selective or node in task.captures):
@@ -166,6 +167,8 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
                 break
             if (selective and not _capture(task, node, grads)) or (grads is None and not node.runs_without_gradient):
                 results = None
+            elif bare and hooks is None:
+                results = node.quick(grads, keep_graph)
             elif hooks is None and plain:
                 results = node.apply(grads)
                 if not keep_graph:
@@ -174,25 +177,34 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
                 results = _evaluate(node, grads, task)
             following = None
             index = 0
-            for target in node.next:
+            for target in edges:
                 if target is not None:
-                    if target.__class__ is Edge:
+                    kind = target.__class__
+                    if kind is Edge:
                         nr, target = target.nr, target.node
                     else:
                         nr = 0
                     if results is not None:
                         grad = results[index]
                         if grad is not None:
-                            if target.outputs is None:
+                            if kind is AccumulateGrad:
+                                own = target._variable()
+                                own = target._array if own is None else own._array
+                                array = grad._array
+                                if array.shape != own.shape or array.dtype is not own.dtype:
+                                    grad = fit(grad, own.shape, own.dtype, node, index)
+                                del own
+                            elif target.outputs is None:
                                 array = grad._array
                                 if array.shape != target.shape or array.dtype is not target.dtype:
                                     grad = fit(grad, target.shape, target.dtype, node, index)
-                                if target in buffers:
-                                    buffers[target] = buffers[target] + grad
-                                else:
-                                    buffers[target] = grad
                             else:
                                 _add(buffers, target, nr, fit(grad, *target.outputs[nr], node, index))
+                                grad = None
+                            if grad is not None:
+                                old = known(target)
+                                buffers[target] = grad if old is None else _sum(old, grad) if bare else old + grad
+                                del old
                     left = waiting[target] - 1
                     if left:
                         waiting[target] = left
@@ -224,6 +236,20 @@ def _flush_callbacks(task: Task) -> None:
     callbacks, task.callbacks = task.callbacks, []
     for callback in callbacks:
         callback()
+
+
+def _sum(a: Any, b: Any) -> Any:
+    """a + b where nothing is recorded: small plain tensors without the way through an operation."""
+    x, y = a._array, b._array
+    if a.__class__ is Tensor is b.__class__ and 1 < x.size < LARGE and type(x) is CPU_ARRAY is type(y):
+        return _bare(_plus(x, y))
+    return a + b
+
+
+def _bare(array: Any) -> Any:
+    made = _new(Tensor)
+    made._array, made._node, made._counter = array, None, None
+    return made
 
 
 def _add(buffers: dict[Node, Any], node: Node, nr: int, grad: Any) -> None:
@@ -355,11 +381,13 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
     if tensor is None:
         return
     old = tensor._grad
-    if old is None:
+    if grad.is_sparse or (old is not None and old.is_sparse):
+        tensor._grad = grad.detach() if old is None else old + grad
+    elif old is None:
         if create_graph:
             tensor._grad = _recorded_copy(grad, tensor)
         else:
-            tensor._grad = grad.detach() if _is_ours(grad, tensor) else _copy_like(grad, tensor)
+            tensor._grad = _bare(grad._array) if _is_ours(grad, tensor) else _copy_like(grad, tensor)
     elif create_graph:
         tensor._grad = old + grad
     else:

@@ -46,15 +46,45 @@ class Edge:
 
 
 class SavedOutput:
-    """A result that its own node saved: the array and its counter, without the tensor."""
+    """A result that its own node saved: the array and its counter, without the tensor.
+
+    The fast path saves the bare array instead and makes no counter: `start_counter` turns it into one of these when the
+    result is first viewed or written to, which for most results is never.
+    """
 
     __slots__ = ("array", "counter", "nr", "version")
 
     def __init__(self, tensor: Any, nr: int):
         counter = tensor._counter
         if counter is None:
-            counter = tensor._counter = VersionCounter()
+            counter = start_counter(tensor)
         self.array, self.counter, self.version, self.nr = tensor._array, counter, counter.value, nr
+
+
+def start_counter(tensor: Any) -> VersionCounter:
+    """Gives a tensor its version counter; a node that keeps the tensor's array as its own bare result learns of it."""
+    node = tensor._node
+    if node is not None and node.__class__ is not Edge and node.saved:
+        array = tensor._array
+        for i, v in enumerate(node.saved):
+            if v is array:
+                tensor._counter = saved_result(node, i).counter
+                return tensor._counter
+            known = v.counter if v.__class__ is SavedOutput and v.array is array else (
+                v.check[1] if v.__class__ is Packed and v.check is not None and v.check[0] is array else None)
+            if known is not None:
+                tensor._counter = known
+                return known
+    counter = tensor._counter = VersionCounter()
+    return counter
+
+
+def saved_result(node: Node, slot: int) -> SavedOutput:
+    """The bare array in a slot as a SavedOutput with a counter of its own, which then stays there."""
+    made = object.__new__(SavedOutput)
+    made.array, made.counter, made.version, made.nr = node.saved[slot], VersionCounter(), 0, 0
+    node.saved = (*node.saved[:slot], made, *node.saved[slot + 1:])
+    return made
 
 
 class Node:
@@ -77,6 +107,13 @@ class Node:
     def apply(self, grads: Any) -> Any:
         """Gradients of the inputs, one per entry of `next`; `grads` is a list when there are several outputs."""
         raise NotImplementedError
+
+    def quick(self, grads: Any, keep: bool) -> Any:
+        """`apply` and, unless it is to be kept, `release` in a backward pass that is not recorded itself."""
+        results = self.apply(grads)
+        if not keep:
+            self.release()
+        return results
 
     def release(self) -> None:
         """Frees what was saved; a second backward pass then fails with advice."""
@@ -305,7 +342,7 @@ def bump(tensor: Any) -> None:
     """Counts an in-place change, and remembers the user's line that made it."""
     counter = tensor._counter
     if counter is None:
-        counter = tensor._counter = VersionCounter()
+        counter = start_counter(tensor)
     counter.value += 1
     frame = user_frame()
     if frame is not None:

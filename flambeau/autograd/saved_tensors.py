@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..backends.registry import CPU_ARRAY
 from ..tensor import Tensor, wrap
 from . import state as _state
-from .node import Edge, Node, Packed, SavedOutput, VersionCounter, behind, freed_error, modified_error, version_of
+from .node import (Edge, Node, Packed, SavedOutput, behind, freed_error, modified_error, saved_result, start_counter,
+                   version_of)
 from .state import NO_GRAD, state
 
 
@@ -45,7 +47,7 @@ def pack_with(value: Any, node: Node, pack_hook: Any, unpack_hook: Any) -> Packe
 
 def _counter_of(tensor: Tensor) -> Any:
     if tensor._counter is None:
-        tensor._counter = VersionCounter()
+        start_counter(tensor)
     return tensor._counter
 
 
@@ -101,7 +103,9 @@ class RawSaved:
         saved = _saved_of(self._node)
         if saved is None:
             raise freed_error(behind(self._node), "Calling register_hooks on a saved tensor after it has been freed")
-        return saved[self._slot]
+        value = saved[self._slot]
+        bare = type(value) is CPU_ARRAY and self._node.row.slots[self._slot] == "result"
+        return saved_result(self._node, self._slot) if bare else value
 
     @property
     def data(self) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import state as _state
-from .node import AccumulateGrad, Edge, Node, VersionCounter, bump, next_sequence
+from .node import AccumulateGrad, Edge, Node, bump, next_sequence, start_counter
 from .state import state
 
 # How a view came to be, where that limits changing it in place.
@@ -27,7 +27,7 @@ def mark_view(view: Any, base: Any, creation: str | None = None) -> Any:
         return view
     counter = base._counter
     if counter is None:
-        counter = base._counter = VersionCounter()
+        counter = start_counter(base)
     view._counter = counter
     root = base._base
     view._base = base if root is None else root

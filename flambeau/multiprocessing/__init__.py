@@ -1,7 +1,7 @@
 """Python's multiprocessing, with tensors that travel between processes through shared memory.
 
-A tensor sent through a Queue or Pipe, or given to a spawned process, is moved into shared memory: sender and receiver then
-see each other's changes, as in PyTorch.
+A tensor sent through a Queue or Pipe, or given to a spawned process, is moved into shared memory: sender and receiver
+then see each other's changes, as in PyTorch.
 """
 
 from __future__ import annotations

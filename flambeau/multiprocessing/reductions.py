@@ -17,9 +17,9 @@ __all__ = ["init_reductions", "reduce_storage", "reduce_tensor"]
 def reduce_tensor(tensor: Tensor) -> tuple[Any, tuple[Any, ...]]:
     """Moves the tensor into shared memory, and says how to find it there."""
     if not tensor.is_leaf:
-        raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does not "
-                           "support crossing process boundaries. If you just want to transfer the data, call detach() on "
-                           "the tensor before serializing (e.g., putting it on the queue).")
+        raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does "
+                           "not support crossing process boundaries. If you just want to transfer the data, call "
+                           "detach() on the tensor before serializing (e.g., putting it on the queue).")
     array = tensor._array
     if registry.backend_of(array) is not registry.cpu or not array.size:
         return tensor.__reduce_ex__(5)

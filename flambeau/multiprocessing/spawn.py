@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.connection
-import pickle
 import signal
 import sys
 import time
@@ -52,7 +51,8 @@ def _run(fn: Callable[..., Any], i: int, args: tuple[Any, ...], errors: Any) -> 
     except KeyboardInterrupt:
         pass  # the parent gets it too
     except Exception:
-        errors.send_bytes(pickle.dumps(traceback.format_exc()))
+        text = traceback.format_exc()[-30000:]  # fits the pipe: nobody reads it before this process has ended
+        errors.send_bytes(text.encode(errors="replace")[-50000:])
         sys.exit(1)
 
 
@@ -68,9 +68,9 @@ class ProcessContext:
         return [int(process.pid) for process in self.processes]
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Waits for the processes: True when all have ended well, False when one was still running after `timeout`. Where
-        one has failed, the others are ended (with SIGTERM, and after the grace period with SIGKILL) and its failure is
-        raised."""
+        """Waits for the processes: True when all have ended well, False when one was still running after `timeout`.
+        Where one has failed, the others are ended (with SIGTERM, and after the grace period with SIGKILL) and its
+        failure is raised."""
         if not self.sentinels:
             return True
         failed = None
@@ -80,11 +80,16 @@ class ProcessContext:
             if self.processes[index].exitcode != 0:
                 failed = index
                 break
-        if failed is None:
-            return not self.sentinels
-        self._end_all(grace_period)
-        self._raise(failed)
-        return False
+        if failed is None and self.sentinels:
+            return False
+        try:
+            if failed is not None:
+                self._end_all(grace_period)
+                self._raise(failed)
+        finally:
+            for pipe in self._errors:
+                pipe.close()
+        return True
 
     def _end_all(self, grace_period: float | None) -> None:
         for process in self.processes:
@@ -99,14 +104,18 @@ class ProcessContext:
 
     def _raise(self, index: int) -> None:
         process = self.processes[index]
-        if self._errors[index].poll():
-            text = pickle.loads(self._errors[index].recv_bytes())
+        try:
+            text = self._errors[index].recv_bytes().decode(errors="replace")
+        except EOFError:  # it said nothing
+            text = None
+        if text is not None:
             raise ProcessRaisedException(f"\n\n-- Process {index} terminated with the following error:\n{text}", index,
                                          process.pid)
         code = process.exitcode
         if code < 0:
             name = signal.Signals(-code).name
-            raise ProcessExitedException(f"process {index} terminated with signal {name}", index, process.pid, code, name)
+            raise ProcessExitedException(f"process {index} terminated with signal {name}", index, process.pid, code,
+                                         name)
         raise ProcessExitedException(f"process {index} terminated with exit code {code}", index, process.pid, code)
 
 
@@ -137,8 +146,8 @@ def start_processes(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: 
 
 def spawn(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, daemon: bool = False,
           start_method: str = "spawn") -> ProcessContext | None:
-    """Runs fn(i, *args) in nprocs fresh processes. With join (the default) waits for all of them, and raises what the first
-    one that fails raised; without, returns a context whose `join` does."""
+    """Runs fn(i, *args) in nprocs fresh processes. With join (the default) waits for all of them, and raises what the
+    first one that fails raised; without, returns a context whose `join` does."""
     if start_method != "spawn":
         warnings.warn("This method only supports start_method=spawn (got: "
                       f"{start_method}).\nTo use a different start_method use:\n"

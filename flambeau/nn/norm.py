@@ -446,15 +446,20 @@ class CrossMapLRN2d(Module):
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() != 4:
             raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
-        reach = min(int((self.size - 1) / 2 + 1), input.size(1)) - 1
+        from ..ops.table import FUNCTIONS
+        cat = FUNCTIONS["cat"]
+        first = min(int((self.size - 1) / 2 + 1), input.size(1))
+        reach = first - 1
         squares = input.pow(2)
         total = squares
         for away in range(1, reach + 1):
             rest = input.size(1) - away
             none = squares.new_zeros((input.size(0), away, *input.shape[2:]))
-            from ..ops.table import FUNCTIONS
-            total = total + FUNCTIONS["cat"]([squares.narrow(1, away, rest), none], 1)
-            total = total + FUNCTIONS["cat"]([none, squares.narrow(1, 0, rest)], 1)
+            total = total + cat([squares.narrow(1, away, rest), none], 1)
+            total = total + cat([none, squares.narrow(1, 0, rest)], 1)
+        if first < input.size(1):  # PyTorch's running sum never lets go of channel 0; models were trained with that
+            none = squares.new_zeros((input.size(0), first, *input.shape[2:]))
+            total = total + cat([none, squares[:, :1].expand(-1, input.size(1) - first, -1, -1)], 1)
         return input * (total * (self.alpha / self.size) + self.k).pow(-self.beta)
 
     def extra_repr(self) -> str:

@@ -193,6 +193,9 @@ class RNNBase(Module):
                 made += f", {name}={value}"
         return made
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_flat_weights": self._flat_weights}  # PyTorch looks for them in a pickle
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         state.pop("_flat_weights", None)
         super().__setstate__(state)

@@ -26,8 +26,10 @@ from . import (  # noqa: F401
     scans,
     shape,
     sorting,
+    sparse,
     special,
     statistics,
     view_forms,
     views,
 )
+from . import fast_views  # noqa: E402, F401  (stands in front of the views: after them)

@@ -170,6 +170,8 @@ elu_row = activation("elu", "alpha scale input_scale", _elu_self, c="a <= 0 ? ex
 celu_row = activation("celu", "alpha", lambda grad, self, alpha: _elu_self(grad, self, alpha, 1.0, 1.0 / alpha),
                       c="a <= 0 ? expm1(a / b) * b : a")
 leaky_relu_ = activation("leaky_relu", "negative_slope", _leaky_self, c="a > 0 ? a : a * b")
+_mean_slope = activation("rrelu_eval", "negative_slope", _leaky_self, kernel="leaky_relu", c="a > 0 ? a : a * b",
+                         node="RreluWithNoiseBackward0")
 hardtanh_ = activation("hardtanh", "min_val max_val", _hardtanh_self, kernel="clamp", c="a < b ? b : a > c ? c : a",
                        takes="if")
 gelu_ = activation("gelu", "approximate", _gelu_self, c="0.5 * a * (1 + erf(a * 0.7071067811865476))")
@@ -280,7 +282,7 @@ def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
     if not lower <= upper:
         raise RuntimeError(f"Lower bound should be less than or equal to the upper bound, got {lower} and {upper}")
     if not training:
-        return leaky_relu_(input, (lower + upper) / 2)
+        return _mean_slope(input, (lower + upper) / 2)
     # A number is drawn for each element that is not positive, in order, and none for the others.
     low = input.detach() <= 0
     noise = input.detach().new_ones(input.shape)

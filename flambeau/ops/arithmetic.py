@@ -36,10 +36,10 @@ def refuse(name: str):
 
 # fmt: off
 mul = binary("mul", "a * b", (lambda grad, other: grad * conj(other), lambda grad, self: grad * conj(self)),
-             aliases=("multiply",), numbers="both")
-_add = binary("add", "a + b", (lambda grad: grad, lambda grad: grad), numbers="both")
+             aliases=("multiply",), numbers="both", direct=("mul", "mul"))
+_add = binary("add", "a + b", (lambda grad: grad, lambda grad: grad), numbers="both", direct=("", ""))
 _sub = binary("sub", "a - b", (lambda grad: grad, lambda grad: -grad), takes="ifc", fast=_NOT_BOOL,
-              check=_no_bools, numbers="both")
+              check=_no_bools, numbers="both", direct=("", "neg"))
 _rsub = binary("rsub", "b - a", (lambda grad: -grad, lambda grad: grad), takes="ifc", fast=_NOT_BOOL,
                check=_no_bools, node="RsubBackward1", inplace=False, method=False)
 _div = binary("div", "a / b", (lambda grad, other: grad / conj(other),

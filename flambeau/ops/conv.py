@@ -271,7 +271,7 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
 # ---------------------------------------------------------------------------------------------- unfold and fold
 _im2col = row("im2col", "self kernel_size dilation padding stride", node="Im2ColBackward0", backward=dict(
     self=lambda grad, self_shape, kernel_size, dilation, padding, stride: _col2im(
-        grad, tuple(self_shape[2:]), kernel_size, dilation, padding, stride)))
+        grad, tuple(self_shape[-2:]), kernel_size, dilation, padding, stride)))
 _col2im = row("col2im", "self output_size kernel_size dilation padding stride", node="Col2ImBackward0", backward=dict(
     self=lambda grad, kernel_size, dilation, padding, stride: _im2col(grad, kernel_size, dilation, padding, stride)))
 
@@ -311,8 +311,6 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
                            "dimensions "
                            f"for input, but got: {list(input.shape)}")
     _windows("unfold", input.shape[-2:], kernel, dilation, padding, stride)
-    if input.ndim == 3:
-        return _im2col(input.unsqueeze(0), kernel, dilation, padding, stride).squeeze(0)
     return _im2col(input, kernel, dilation, padding, stride)
 
 
@@ -336,6 +334,4 @@ def fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, p
                            f"stride={stride}, expected size of input's dimension 2 to match the calculated number of "
                            "sliding "
                            f"blocks {count}, but got input.size(2)={input.shape[-1]}")
-    if input.ndim == 2:
-        return _col2im(input.unsqueeze(0), size, kernel, dilation, padding, stride).squeeze(0)
     return _col2im(input, size, kernel, dilation, padding, stride)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import dtypes as _dtypes
-from ..autograd.node import VersionCounter, bump, type_name
-from ..autograd.state import state
+from ..autograd.node import bump, start_counter, type_name
+from ..autograd.state import NO_GRAD, state
 from ..autograd.views import check_creation, check_inplace, set_history, written
 from ..backends import registry
 from ..device import CPU, to_device
@@ -15,7 +15,7 @@ from ..formats import contiguous_format, memory_format, preserve_format
 from ..parameter import Parameter
 from ..shapes import broadcast_shapes
 from ..tensor import Tensor, wrap
-from .table import NO_RECORD, Row, alias_of, check_writable, public, row
+from .table import NO_RECORD, Row, alias_of, check_overlap, check_writable, public, row
 
 ndarray = registry.CPU_ARRAY
 
@@ -133,7 +133,7 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
 def detach(input: Tensor) -> Tensor:
     """The same memory without history; in-place changes of either are noticed by both."""
     if input._counter is None:
-        input._counter = VersionCounter()
+        start_counter(input)
     made = wrap(input._array)
     made._counter = input._counter
     if made._inference is not input._inference:
@@ -147,6 +147,8 @@ def _detach_(self: Tensor) -> Tensor:
         raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using "
                            "DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as True, "
                            "gradients are views of DDP buckets, and so detach_() cannot be called on these gradients.")
+    if self._counter is None:
+        start_counter(self)  # its node may have saved it: later changes must be noticed
     self._node = None
     self._retains = False
     return self
@@ -166,6 +168,9 @@ def convert(self: Tensor, dtype: Any, device: Any, copy: bool = False, memory_fo
         if not copy and (name == "preserve" or name == suggested_format(self)):
             return self
     check_format(name, self._array.ndim)
+    if state.mode <= NO_GRAD and self.__class__ is Tensor and type(self._array) is ndarray and (
+            not self.requires_grad and _to_copy.cpu is not None):
+        return wrap(_to_copy.cpu(self._array, native, name))  # nothing to record: images and labels on their way in
     return _to_copy(self, native, name)
 
 
@@ -337,6 +342,8 @@ def _copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     if self is src:
         return self
     shape = self._array.shape
+    if self._array.base is not None or src._array.base is not None:
+        check_overlap(self._array, (src,))
     if src._array.shape == shape and type(src._array) is ndarray and _unrecorded(self) and (
             state.mode == 1 or (src._node is None and src._base is None)) and self._tangent is None:
         registry.cpu.write(self._array, src._array)

@@ -12,7 +12,7 @@ from typing import Any
 from .. import dtypes as _dtypes
 from .. import overrides as _overrides
 from ..autograd import state as _state
-from ..autograd.node import FLOAT32, SavedOutput, bump, next_sequence
+from ..autograd.node import FLOAT32, bump, next_sequence
 from ..autograd.state import state
 from ..autograd.views import check_inplace
 from ..backends import registry
@@ -21,12 +21,11 @@ from ..backends.cpu.table import KERNELS
 from ..dtypes import BY_NUM, HALF_NUMS
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
-from .table import Row, alias_of, export, make_inplace, store, write_out
+from .table import LARGE, Row, _constants, alias_of, check_overlap, constant, export, make_inplace, store, write_out
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _asarray = registry.cpu.asarray
-LARGE = 1 << 16  # elements from which a result comes from the pool and the work may be shared among cores
 _NUMBERS = (bool, int, float, complex)
 
 
@@ -136,8 +135,13 @@ def _word(d: Any) -> str:
 # ------------------------------------------------------------------------------------------------------- unary
 def unary(name: str, c: str | None = None, backward: Callable | None = None, *, kind: str = "float",
           inplace: bool = True, method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (),
-          fast: str | None = None, **options: Any) -> Callable:
-    """A pointwise operation of one tensor, with its method, in-place and out= forms."""
+          fast: str | None = None, direct: str | None = None, **options: Any) -> Callable:
+    """A pointwise operation of one tensor, with its method, in-place and out= forms.
+
+    direct: a kernel of (gradient, saved value) that does what `backward` does, for real arrays (see table._quick).
+    """
+    if direct is not None:
+        options["direct"] = {"self": direct}
     r = Pointwise(name, "self", kind=kind, c=c, backward={"self": backward} if backward else None, **options)
     kernel = KERNELS.get(r.kernel)
     chars = fast if fast is not None else ("fd" if kind != "bool" else "fdlibB")
@@ -173,7 +177,7 @@ def unary(name: str, c: str | None = None, backward: Callable | None = None, *, 
                             if counter is not None and counter.value:
                                 n.versions = (counter.value,)
                         elif saves_result:
-                            n.saved = (SavedOutput(t, 0),)
+                            n.saved = (r_,)  # bare: see SavedOutput
                     else:
                         t._node = None
                         r.record((input,), t)
@@ -212,7 +216,11 @@ def general(op: Callable, r: Row, args: tuple[Any, ...], out: Any) -> Any:
             raise TypeError(f"{r.name}(): argument '{_argument(r.args[i])}' (position {i + 1}) must be Tensor, not "
                             f"{type(args[i]).__name__}")
     result = r(*args)
-    return result if out is None else write_out(r.name, out, result, args, {})
+    if out is None:
+        return result
+    if isinstance(out, Tensor):
+        check_overlap(out._array, args)
+    return write_out(r.name, out, result, args, {})
 
 
 def or_not_implemented(op: Callable, r: Row, args: tuple[Any, ...], out: Any) -> Any:
@@ -265,13 +273,17 @@ def _export_inplace(name: str, op: Callable, r: Row, kernel: Callable | None, al
 def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Callable | None] | None = None, *,
            kind: str = "same", inplace: bool = True, method: bool = True, toplevel: bool = True,
            aliases: tuple[str, ...] = (), fast: str | None = None, fast_scalar: str = "fd", args: str = "self other",
-           **options: Any) -> Callable:
+           direct: tuple[str, str] | None = None, **options: Any) -> Callable:
     """A pointwise operation of two broadcast arguments. fast: dtype characters whose kernel needs no promotion.
+
+    direct: as for `unary`, one kernel per argument; "" passes the gradient on.
 
     The kernel takes `out=` as NumPy's functions do. `op.operator` is the same function for use as a Python operator.
     """
     first, second = args.split()
     table = {a: f for a, f in zip((first, second), backward or ()) if f is not None}
+    if direct is not None:
+        options["direct"] = dict(zip((first, second), direct))
     r = Pointwise(name, args, kind=kind, c=c, backward=table or None, **options)
     kernel = KERNELS.get(r.kernel)
     node_class = r.node
@@ -350,12 +362,14 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
                 elif (kind_of is float or kind_of is int) and (cls is Tensor or cls is Parameter):
                     x = input._array
                     if x.dtype.char in fast_scalar:
+                        # As an array: NumPy takes twice as long over a Python number.
+                        y = _constants.get((other, x.dtype)) or constant(other, x.dtype)
                         if 1 < x.size < LARGE:
-                            made = kernel(x, other)
+                            made = kernel(x, y)
                         elif x.size < LARGE:
-                            made = kernel(x, other, out=...)
+                            made = kernel(x, y, out=...)
                         else:
-                            made = large(kernel, x, other)
+                            made = large(kernel, x, y)
                         t = _new(Tensor)
                         t._array = made
                         t._counter = t._node = None
@@ -402,6 +416,8 @@ def _binary_inplace(name: str, op: Callable, r: Row, kernel: Callable, chars: st
                     y = other._array
                     if x.dtype is y.dtype and (chars is None or x.dtype.char in chars) and x.flags.c_contiguous and (
                             type(x) is ndarray is type(y)):
+                        if x.base is not None or y.base is not None:
+                            check_overlap(x, (y,))
                         try:
                             large(kernel, x, y, out=x) if x.size >= LARGE else kernel(x, y, out=x)
                         except ValueError:
@@ -418,6 +434,7 @@ def _binary_inplace(name: str, op: Callable, r: Row, kernel: Callable, chars: st
             if done:
                 return value
         check_inplace(self)
+        check_overlap(self._array, (other,))
         before = alias_of(self)
         return store(self, op(before, other), before)
 

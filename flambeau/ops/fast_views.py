@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ..autograd.node import FLOAT32, VersionCounter, next_sequence
+from ..autograd.node import FLOAT32, next_sequence, start_counter
 from ..autograd.state import state
 from ..autograd.views import NO_GRAD_VIEW, edge_of
 from ..backends import registry
@@ -29,7 +29,7 @@ def quick(self: Tensor, made: Any, r: Row, saved: tuple[Any, ...], mode: int) ->
     view._array, view._node = made, None
     counter = self._counter
     if counter is None:
-        counter = self._counter = VersionCounter()
+        counter = start_counter(self)
     view._counter = counter
     root = self._base
     view._base = self if root is None else root

@@ -129,6 +129,9 @@ def _general(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         raise RuntimeError(f"linear: expected a weight of 1 or 2 dimensions, got shape {list(weight.shape)}")
     if bias is None:
         return matmul(input, weight.t())
+    if bias.ndim and bias.shape[-1] not in (1, weight.shape[0]):
+        raise RuntimeError(f"linear: the bias of shape {list(bias.shape)} does not fit the {weight.shape[0]} outputs of a "
+                           f"weight of shape {list(weight.shape)}")
     if input.ndim == 2 and weight.ndim == 2 and bias.ndim <= 2:
         return addmm(bias, input, weight.t())
     if input.ndim > 2 and weight.ndim == 2 and bias.ndim == 1 and input.is_contiguous():

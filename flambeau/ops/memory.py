@@ -30,7 +30,7 @@ def resize(self: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None
     return point_at(self, backend.resized(array, shape, strides))
 
 
-def resize_out(out: Tensor, shape: Any) -> Tensor:
+def resize_out(out: Tensor, shape: Any, strides: tuple[int, ...] | None = None) -> Tensor:
     """Makes a tensor given as out= fit; PyTorch warns when it held something."""
     shape = tuple(shape)
     if out._array.shape == shape:
@@ -41,7 +41,7 @@ def resize_out(out: Tensor, shape: Any) -> Tensor:
                       "future PyTorch release outputs will not be resized unless they have zero elements. You can "
                       "explicitly reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
                       UserWarning, stacklevel=4)
-    return resize(out, shape)
+    return resize(out, shape, strides)
 
 
 def _check_resizable(self: Tensor) -> None:

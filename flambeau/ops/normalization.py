@@ -133,7 +133,7 @@ def _run_batch_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, ru
     if input.ndim < 2:
         raise RuntimeError(f"batch_norm: expected an input of at least 2 dimensions, got {list(input.shape)}")
     if not input.is_floating_point():
-        raise RuntimeError(f"\"batch_norm\" not implemented for '{_type_word(input.dtype)}'")
+        raise NotImplementedError(f"\"batch_norm\" not implemented for '{_type_word(input.dtype)}'")
     channels = input.shape[1]
     if not training and (running_mean is None or running_var is None):
         raise RuntimeError("running_mean and running_var must be defined in evaluation mode")
@@ -241,7 +241,7 @@ def native_layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | Non
     """(result, mean, 1 / deviation)."""
     shape = _checked_shape("layer_norm", input, normalized_shape, weight, bias)
     if not input.is_floating_point():
-        raise RuntimeError(f"\"LayerNormKernelImpl\" not implemented for '{_type_word(input.dtype)}'")
+        raise NotImplementedError(f"\"LayerNormKernelImpl\" not implemented for '{_type_word(input.dtype)}'")
     return _layer_norm(input, shape, weight, bias, float(eps))
 
 
@@ -276,10 +276,10 @@ def layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = Non
 def rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """x / sqrt(mean(x * x) + eps) * weight over the last dimensions."""
     shape = _checked_shape("rms_norm", input, normalized_shape, weight, None)
-    if eps is None:
-        eps = _dtypes.finfo(input.dtype.to_real() if input.is_complex() else input.dtype).eps
     half = input.dtype.is_floating_point and input.dtype.itemsize < 4
     x = input.to(_dtypes.float32) if half else input
+    if eps is None:
+        eps = _dtypes.finfo(x.dtype.to_real() if x.is_complex() else x.dtype).eps
     dims = tuple(range(-len(shape), 0))
     made = x * (x.pow(2).mean(dims, keepdim=True) + eps).rsqrt()
     if half:
@@ -336,7 +336,7 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
                                "got "
                                f"{label} of shape {list(value.shape)} and input of shape {list(input.shape)}")
     if not input.is_floating_point():
-        raise RuntimeError(f"\"GroupNormKernelImpl\" not implemented for '{_type_word(input.dtype)}'")
+        raise NotImplementedError(f"\"GroupNormKernelImpl\" not implemented for '{_type_word(input.dtype)}'")
     return _group_norm(input, num_groups, weight, bias, float(eps))[0]
 
 

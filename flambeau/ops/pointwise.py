@@ -54,14 +54,15 @@ square = unary("square", "a * a", lambda grad, self: grad * (2 * conj(self)), ki
 sqrt = unary("sqrt", "sqrt(a)", lambda grad, result: grad / (2 * conj(result)))
 rsqrt = unary("rsqrt", "1 / sqrt(a)", lambda grad, result: -0.5 * grad * conj(result ** 3))
 reciprocal = unary("reciprocal", "1 / a", lambda grad, result: -grad * conj(result * result))
-exp = unary("exp", "exp(a)", lambda grad, result: grad * conj(result))
+exp = unary("exp", "exp(a)", lambda grad, result: grad * conj(result), direct="mul")
 exp2 = unary("exp2", "exp2(a)", lambda grad, result: grad * conj(result) * LN2)
 expm1 = unary("expm1", "expm1(a)", lambda grad, result: grad * conj(result + 1))
-log = unary("log", "log(a)", lambda grad, self: grad / conj(self))
+log = unary("log", "log(a)", lambda grad, self: grad / conj(self), direct="div")
 log2 = unary("log2", "log2(a)", lambda grad, self: grad / (conj(self) * LN2))
 log10 = unary("log10", "log10(a)", lambda grad, self: grad / (conj(self) * LN10))
 log1p = unary("log1p", "log1p(a)", lambda grad, self: grad / conj(self + 1))
-sigmoid = unary("sigmoid", "1 / (1 + exp(-a))", lambda grad, result: sigmoid_backward(grad, result))
+sigmoid = unary("sigmoid", "1 / (1 + exp(-a))", lambda grad, result: sigmoid_backward(grad, result),
+                direct="sigmoid_backward")
 
 # -------------------------------------------------------------------------------------- trigonometric, hyperbolic
 sin = unary("sin", "sin(a)", lambda grad, self: grad * conj(self.cos()))
@@ -72,7 +73,7 @@ acos = unary("acos", "acos(a)", lambda grad, self: grad * -conj((1 - self * self
 atan = unary("atan", "atan(a)", lambda grad, self: grad / conj(self * self + 1), aliases=("arctan",))
 sinh = unary("sinh", "sinh(a)", lambda grad, self: grad * conj(self.cosh()))
 cosh = unary("cosh", "cosh(a)", lambda grad, self: grad * conj(self.sinh()))
-tanh = unary("tanh", "tanh(a)", lambda grad, result: tanh_backward(grad, result))
+tanh = unary("tanh", "tanh(a)", lambda grad, result: tanh_backward(grad, result), direct="tanh_backward")
 asinh = unary("asinh", "asinh(a)", lambda grad, self: grad * conj((self * self + 1).rsqrt()), aliases=("arcsinh",))
 acosh = unary("acosh", "acosh(a)", lambda grad, self: grad * conj((self + 1).rsqrt() * (self - 1).rsqrt()) if
               self.is_complex() else grad * (self * self - 1).rsqrt(), aliases=("arccosh",))
@@ -86,7 +87,8 @@ logical_not = unary("logical_not", "!a", kind="bool")
 bitwise_not = unary("bitwise_not", "~a", kind="same", takes="bi", fast="?bBhHiIlLqQ")
 
 # --------------------------------------------------------------------------------------------------- activations
-relu = unary("relu", "a > 0 ? a : 0", lambda grad, result: _relu_grad(grad, result), kind="same", takes="if")
+relu = unary("relu", "a > 0 ? a : 0", lambda grad, result: _relu_grad(grad, result), kind="same", takes="if",
+             direct="relu_backward")
 # fmt: on
 # Derivatives that deserve a kernel of their own: one pass instead of three.
 tanh_backward = binary("tanh_backward", "a * (1 - b * b)", (

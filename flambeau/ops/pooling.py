@@ -241,7 +241,7 @@ def _avg_pool(dims: int, x: Any, kernel_size: Any, stride: Any, padding: Any, ce
     if divisor_override is not None and divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
     if x.dtype is _dtypes.bool_:
-        raise RuntimeError(f"\"avg_pool{dims}d\" not implemented for 'Bool'")
+        raise NotImplementedError(f"\"avg_pool{dims}d\" not implemented for 'Bool'")
     if dims == 1:
         made = _average[2](x.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *out), count_include_pad,
                            None)

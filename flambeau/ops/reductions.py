@@ -77,8 +77,10 @@ def _check_same_dtype(name: str, result: Any, target: Any) -> None:
             if isinstance(o, Tensor) and o.dtype is not r.dtype:
                 raise RuntimeError(f"{name}(): expected scalar type {dtype_word(r.dtype)} but got "
                                    f"{dtype_word(o.dtype)} for {what}")
-    elif isinstance(target, Tensor) and isinstance(result, Tensor) and target.dtype is not result.dtype:
-        raise RuntimeError(f"{name}() out tensor must be same dtype as the input tensor: expected {result.dtype}, got "
+    elif isinstance(target, Tensor) and isinstance(result, Tensor) and target.dtype is not result.dtype and (
+            name not in ("max", "min")):
+        raise RuntimeError(f"Expected the dtype for input and out to match, but got {dtype_word(result.dtype)} for input's "
+                           f"dtype and {dtype_word(target.dtype)} for out's dtype: {name}(): expected {result.dtype}, got "
                            f"{target.dtype}")
 
 

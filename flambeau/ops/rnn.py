@@ -251,11 +251,11 @@ gru, rnn_tanh, rnn_relu = _one_state(_GRU), _one_state(_TANH), _one_state(_RELU)
 def _check_cell(name: str, x: Tensor, hidden: list[Tensor], w_ih: Tensor, w_hh: Tensor, gates: int) -> None:
     if x.shape[1] != w_ih.shape[1]:
         raise RuntimeError(f"input has inconsistent input_size: got {x.shape[1]} expected {w_ih.shape[1]}")
-    for h in hidden:
+    for k, h in enumerate(hidden):
         if x.shape[0] != h.shape[0]:
-            raise RuntimeError(f"Input batch size {x.shape[0]} doesn't match hidden batch size {h.shape[0]}")
+            raise RuntimeError(f"Input batch size {x.shape[0]} doesn't match hidden{k} batch size {h.shape[0]}")
         if h.shape[1] * gates != w_hh.shape[0]:
-            raise RuntimeError(f"{name}: hidden has inconsistent hidden_size: got {h.shape[1]}, expected "
+            raise RuntimeError(f"{name}: hidden{k} has inconsistent hidden_size: got {h.shape[1]}, expected "
                                f"{w_hh.shape[0] // gates}")
 
 

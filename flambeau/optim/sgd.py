@@ -31,6 +31,16 @@ class SGD(Optimizer):
                 self.update(group, params, [p._grad for p in params], [self.state[p] for p in params])
 
     def update(self, group, params, grads, states) -> None:
+        sparse = [g.is_sparse for g in grads]
+        if True in sparse:
+            for kind in (False, True):
+                some = [i for i, s in enumerate(sparse) if s is kind]
+                if some:
+                    self._update(group, *([values[i] for i in some] for values in (params, grads, states)))
+        else:
+            self._update(group, params, grads, states)
+
+    def _update(self, group, params, grads, states) -> None:
         momentum, lr = group["momentum"], group["lr"]
         buffers = [state.get("momentum_buffer") for state in states] if momentum else [None] * len(params)
         if not group["differentiable"] and fused.sgd(

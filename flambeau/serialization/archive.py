@@ -173,7 +173,7 @@ class ArchiveReader:
         except UnicodeDecodeError:
             raise corrupt(f"the record name {raw[:60]!r} is not text") from None
         parts = name.split("/")
-        if name.startswith("/") or "\\" in name or "\0" in name or ".." in parts or ":" in parts[0]:
+        if name.startswith("/") or "\\" in name or "\0" in name or ".." in parts or parts[0][1:] == ":":
             raise corrupt(f"the record name {name[:80]!r} leads out of the archive")
         return name
 
@@ -198,8 +198,8 @@ class ArchiveReader:
             entry.start = entry.header + 30 + name_len + extra_len
             end = entry.start + entry.packed
             if end > self.directory_start:
-                raise corrupt(f"record '{entry.name}' of {entry.packed} bytes at {entry.start} runs past the end of the "
-                              "records")
+                raise corrupt(f"record '{entry.name}' of {entry.packed} bytes at {entry.start} runs past the end of "
+                              "the records")
             self.entries[short] = entry
             previous, previous_end = entry.name, end
 
@@ -212,9 +212,9 @@ class ArchiveReader:
         if found is None:
             raise RuntimeError(f"the checkpoint has no record '{name}': corrupt file?")
         if found.method:
-            raise RuntimeError(f"record '{name}' of the checkpoint is compressed (zip method {found.method}), which is not "
-                               "supported, as its real size is not known in advance. torch.save stores records as they "
-                               "are: save it again, or repack it with `zip -0`")
+            raise RuntimeError(f"record '{name}' of the checkpoint is compressed (zip method {found.method}), which is "
+                               "not supported, as its real size is not known in advance. torch.save stores records as "
+                               "they are: save it again, or repack it with `zip -0`")
         return found
 
     def read(self, name: str) -> bytes:

@@ -11,8 +11,8 @@ from ..device import META, device
 from ..dtypes import uint8
 from ..storage import UntypedStorage
 
-_CPU_HINT = ("If you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map "
-             "your storages to the CPU.")
+_CPU_HINT = ("If you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to "
+             "map your storages to the CPU.")
 _packages: list[tuple[int, Callable[[Any], str | None], Callable[[Any, str], Any]]] = []
 
 
@@ -52,7 +52,8 @@ def default_restore_location(storage: Any, location: str) -> Any:
         found = deserializer(storage, location)
         if found is not None:
             return found
-    raise RuntimeError(f"don't know how to restore data location of torch.storage.UntypedStorage (tagged with {location})")
+    raise RuntimeError(f"don't know how to restore data location of torch.storage.UntypedStorage (tagged with "
+                       f"{location})")
 
 
 def _cpu_tag(storage: Any) -> str | None:
@@ -80,8 +81,8 @@ def _to_accelerator(storage: Any, location: str) -> Any:
     if kind == "cuda":
         return validate_cuda_device(location) or _moved(storage, location)
     if kind in ("mps", "xpu", "hpu", "xla", "npu", "privateuseone", "mtia"):
-        raise RuntimeError(f"Attempting to deserialize object on a {kind.upper()} device, which flambeau has no backend "
-                           f"for. {_CPU_HINT}")
+        raise RuntimeError(f"Attempting to deserialize object on a {kind.upper()} device, which flambeau has no "
+                           f"backend for. {_CPU_HINT}")
     return None
 
 

@@ -46,7 +46,8 @@ def set_crc32_options(compute_crc32: bool) -> None:
 
 
 def get_default_mmap_options() -> int | None:
-    """The flag that load(mmap=True) maps files with: private (writes stay in memory) or shared (writes reach the file)."""
+    """The flag that load(mmap=True) maps files with: private (writes stay in memory) or shared
+    (writes reach the file)."""
     return current.mmap_flags
 
 

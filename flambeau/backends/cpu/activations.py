@@ -143,8 +143,9 @@ def elu_backward(grad: ndarray, x: ndarray, alpha: float, scale: float, input_sc
 
 
 def _elu_grad(grad: ndarray, x: ndarray, out: ndarray, alpha: float, scale: float, input_scale: float) -> None:
-    positive = x > 0
-    np.minimum(x, 0, out=out)
+    positive = x <= 0
+    np.logical_not(positive, out=positive)  # nan counts as positive, as in PyTorch
+    np.fmin(x, 0, out=out)
     np.multiply(out, input_scale, out=out)
     np.exp(out, out=out)
     np.multiply(out, alpha * scale * input_scale, out=out)

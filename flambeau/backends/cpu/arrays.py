@@ -175,6 +175,17 @@ def element_numbers(shape, stride) -> ndarray:
     return starts
 
 
+def overlap(x: ndarray, y: ndarray) -> str | None:
+    """ "full" if both are the same elements in the same order, "part" if they share some; None if they share nothing or
+    if that is hard to say (as in PyTorch only arrays without holes are compared)."""
+    if x is y:
+        return "full"
+    if not np.may_share_memory(x, y) or not (is_dense(x) and is_dense(y)):
+        return None
+    same = x.ctypes.data == y.ctypes.data and x.nbytes == y.nbytes
+    return "full" if same and x.strides == y.strides else "part"
+
+
 def shares_memory(x: ndarray, y: ndarray) -> bool:
     return np.may_share_memory(x, y) and np.shares_memory(x, y)
 

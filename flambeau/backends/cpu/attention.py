@@ -1,7 +1,7 @@
 """Scaled dot-product attention and its backward pass, a block of heads at a time.
 
-A block's scores fit into the cache, so the passes over them (mask, exp, sum) cost little beside the products. The blocks
-are shared among the cores. For short sequences the exponentials are kept for the backward pass; for long ones they are
+A block's scores fit into the cache, so the passes over them (mask, exp, sum) cost little beside the products. Blocks are
+shared among the cores. For short sequences the exponentials are kept for the backward pass; for long ones they are
 computed again from the saved log-sum-exp, so memory grows with the length, not with its square.
 """
 
@@ -116,7 +116,7 @@ def _powers(s: ndarray, mask: ndarray | None, plain: bool) -> tuple[ndarray, Any
 
 def _row_step(rows: int, columns: int, whole: bool) -> int:
     """Rows of scores at a time: all of them, unless a single head is far larger than a block."""
-    return rows if whole or rows * columns <= 8 * _BLOCK else max(64, 4 * _BLOCK // max(1, columns))
+    return max(1, rows) if whole or rows * columns <= 8 * _BLOCK else max(64, 4 * _BLOCK // max(1, columns))
 
 
 def _like_query(q: ndarray, columns: int) -> ndarray:
@@ -174,14 +174,14 @@ def attention(q: ndarray, k: ndarray, v: ndarray, mask: ndarray | None, causal: 
 
 
 @kernel
-def attention_backward(grad: ndarray, q: ndarray, k: ndarray, v: ndarray, mask: ndarray | None, causal: bool, scale: float,
-                       out: ndarray, statistic: ndarray, kept: ndarray) -> tuple[ndarray, ndarray, ndarray]:
+def attention_backward(grad: ndarray, q: ndarray, k: ndarray, v: ndarray, mask: ndarray | None, causal: bool,
+                       scale: float, out: ndarray, statistic: ndarray, kept: ndarray) -> tuple[ndarray, ndarray, ndarray]:
     """The gradients of q, k and v."""
     native = q.dtype
     grad, q, k, v, out = (_wide(x) for x in (grad, q, k, v, out))
     rows, columns = q.shape[-2], k.shape[-2]
     keep = kept.shape[-1] == columns and kept.size > 0
-    bias, plain = (None, True) if keep else _additive(mask, (*q.shape[:-1], columns), q.dtype)
+    bias = None if keep else _additive(mask, (*q.shape[:-1], columns), q.dtype)[0]
     tri = _causal(rows, columns, q.dtype) if causal and not keep else None
     g4, q4, k4, v4, o4, s4 = (_as_four(x) for x in (grad, q, k, v, out, statistic))
     dq, dk, dv = (_gradient_memory(x) for x in (q4, k4, v4))
@@ -227,8 +227,8 @@ def attention_backward(grad: ndarray, q: ndarray, k: ndarray, v: ndarray, mask: 
 
 
 def _gradient_memory(x: ndarray) -> ndarray:
-    """Room for a gradient of a (batch, heads, rows, columns) array, laid out as (batch, rows, heads, columns): the layer
-    in front of attention merges the heads."""
+    """Room for a gradient of a (batch, heads, rows, columns) array, laid out as (batch, rows, heads, columns): the
+    layer in front of attention merges the heads."""
     batch, heads, rows, columns = x.shape
     return memory.empty((batch, rows, heads, columns), x.dtype).swapaxes(1, 2)
 

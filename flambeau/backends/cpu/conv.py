@@ -16,10 +16,12 @@ from numpy import ndarray
 
 from . import blas, memory
 from .table import kernel
-from .windows import Windows
+from .windows import Windows, out_size
 
 BUFFER = 3 << 19   # bytes of copied windows at a time: about what a core's own cache holds
 _SHARED = 1 << 22  # multiplications from which both cores work
+_FLIP = 1          # output channels per input channel up to which the input's gradient is a convolution
+_THIN = 32         # rows of windows below which shorter products are faster
 SHORT = 100        # positions below which several samples are put side by side for one product
 _DEPTHWISE = 1 << 18  # bytes of a sample chunk in a depthwise convolution
 
@@ -41,6 +43,11 @@ def _narrow(x: ndarray, dtype: np.dtype) -> ndarray:
 
 def _chunk(n: int, row_bytes: int) -> int:
     return max(1, min(n, BUFFER // max(1, row_bytes)))
+
+
+def _pays(w: ndarray, groups: int) -> bool:
+    """Whether wide windows pay: short rows of each tap take longer to copy than gaps in each output to skip."""
+    return w.size // len(w) * groups > len(w) if len(w) else False
 
 
 def _few(n: int, sample_bytes: int) -> int:
@@ -68,7 +75,7 @@ def conv_forward(x: ndarray, w: ndarray, bias: ndarray | None, stride: Ints, pad
     """The convolution of x (batch, channels, *size)."""
     native = x.dtype
     x, w = _ready(x), _ready(w)
-    win = Windows(x.shape[2:], w.shape[2:], stride, padding, dilation)
+    win = Windows(x.shape[2:], w.shape[2:], stride, padding, dilation, wide=_pays(w, groups))
     out = memory.empty((len(x), len(w), *win.out), x.dtype)
     if not out.size:
         return _narrow(out, native)
@@ -88,15 +95,20 @@ def _each_sample(x, w, bias, win: Windows, groups: int, out: ndarray) -> None:
     """One product per sample and group, a few samples in the buffer at a time."""
     n, channels = x.shape[:2]
     inner = w.size // len(w)
-    taps = channels * math.prod(win.kernel)
+    window = math.prod(win.kernel)
+    taps = channels * window
     matrix = w.reshape(len(w), inner) if groups == 1 else w.reshape(groups, len(w) // groups, inner)
-    positions = (win.count,) if win.wide else win.out
     split = (inner,) if groups == 1 else (groups, inner)
+    with_bias = bias is not None and groups == 1 and not win.single
+    if with_bias:  # as one more row of windows, full of ones: a pass over the result less
+        matrix, bias, split, taps = np.concatenate([matrix, bias.reshape(-1, 1)], 1), None, (inner + 1,), taps + 1
 
     def work(start: int, stop: int) -> None:
         size = _chunk(stop - start, taps * win.count * x.itemsize)
         margin = win.buffer(size, channels, x.dtype)
-        copied = None if win.single else memory.empty((size, channels, *win.kernel, *positions), x.dtype)
+        copied = None if win.single else memory.empty((size, taps, win.count), x.dtype)
+        if with_bias:
+            copied[:, -1] = 1
         rows = None if win.exact else memory.empty((size, len(w), win.row), x.dtype)
         for at in range(start, stop, size):
             part = win.pad(x[at:min(at + size, stop)], margin)
@@ -104,7 +116,8 @@ def _each_sample(x, w, bias, win: Windows, groups: int, out: ndarray) -> None:
             if copied is None:
                 columns = part.reshape(m, *split, win.count)
             else:
-                np.copyto(copied[:m], win.view(part))
+                view = win.view(part)
+                np.copyto(copied[:m, :channels * window].reshape(view.shape), view)
                 columns = copied[:m].reshape(m, *split, win.count)
             target = out[at:at + m]
             if rows is None:
@@ -204,8 +217,13 @@ def conv_input(g: ndarray, w: ndarray, bias: ndarray | None, size: Ints, stride:
     """The gradient of the input, of spatial size `size`, from the output's; also the transposed convolution of g."""
     native = g.dtype
     g, w = _ready(g), _ready(w)
-    win = Windows(size, w.shape[2:], stride, padding, dilation, g.shape[2:])
     channels = w.shape[1] * groups
+    if groups == 1 and len(w) <= _FLIP * channels and set(stride) == {1} and bias is None:
+        margin = tuple([d * (k - 1) - p for d, k, p in zip(dilation, w.shape[2:], padding)])
+        natural = out_size(g.shape[2:], w.shape[2:], stride, margin, dilation)
+        if min(margin) >= 0 and natural == tuple(size):
+            return _narrow(_flipped(g, w, margin, dilation), native)
+    win = Windows(size, w.shape[2:], stride, padding, dilation, g.shape[2:], wide=_pays(w, groups))
     out = memory.empty((len(g), channels, *size), g.dtype)
     if not out.size:
         return _narrow(out, native)
@@ -220,6 +238,14 @@ def conv_input(g: ndarray, w: ndarray, bias: ndarray | None, size: Ints, stride:
     if bias is not None:
         out += _bias(bias, len(size))
     return _narrow(out, native)
+
+
+def _flipped(g: ndarray, w: ndarray, margin: Ints, dilation: Ints) -> ndarray:
+    """At stride 1 the gradient of the input is a convolution itself, with the weight turned around: copying the windows
+    of the gradient takes less time than adding up windows of the input, unless there are many more of them."""
+    dims = len(margin)
+    turned = w.swapaxes(0, 1)[(slice(None), slice(None), *[slice(None, None, -1)] * dims)]
+    return conv_forward(g, turned, None, (1,) * dims, margin, dilation, 1)
 
 
 def _target(win: Windows, out: ndarray, margin: ndarray | None) -> ndarray:
@@ -324,9 +350,9 @@ def conv_weight(g: ndarray, x: ndarray, size: Ints, stride: Ints, padding: Ints,
     """The gradient of the weight, of kernel size `size`, from the output's and the input."""
     native = g.dtype
     g, x = _ready(g), _ready(x)
-    win = Windows(x.shape[2:], size, stride, padding, dilation, g.shape[2:])
     n, channels = x.shape[:2]
     each, inner = g.shape[1] // groups, channels // groups * math.prod(size)
+    win = Windows(x.shape[2:], size, stride, padding, dilation, g.shape[2:], wide=inner * groups > g.shape[1])
     shape = (g.shape[1], channels // groups, *size)
     if not g.size or not x.size:
         return np.zeros(shape, native)
@@ -335,7 +361,8 @@ def conv_weight(g: ndarray, x: ndarray, size: Ints, stride: Ints, padding: Ints,
     sums: list[tuple[int, Any]] = []  # (groups, inner, each): this way round the product is up to twice as fast
 
     def work(start: int, stop: int) -> None:
-        chunk = _chunk(stop - start, (groups * inner + g.shape[1]) * win.row * g.itemsize)
+        sample = (groups * inner + g.shape[1]) * win.row * g.itemsize
+        chunk = _chunk(stop - start, sample if inner > _THIN else sample * 4)
         margin = win.buffer(chunk, channels, x.dtype)
         own = 0
         for at in range(start, stop, chunk):
@@ -377,7 +404,9 @@ def _weight_depthwise(g: ndarray, x: ndarray, win: Windows) -> ndarray:
 # ------------------------------------------------------------------------------------------------- unfold and fold
 @kernel
 def im2col(x: ndarray, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints) -> ndarray:
-    """(batch, channels, *size) -> (batch, channels * taps, windows)."""
+    """([batch,] channels, *size) -> ([batch,] channels * taps, windows)."""
+    if x.ndim == len(kernel) + 1:
+        return im2col(x[None], kernel, dilation, padding, stride)[0]
     win = Windows(x.shape[2:], kernel, stride, padding, dilation)
     win.wide = False
     part = win.pad(x, win.buffer(len(x), x.shape[1], x.dtype))
@@ -388,6 +417,8 @@ def im2col(x: ndarray, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints
 @kernel
 def col2im(columns: ndarray, size: Ints, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints) -> ndarray:
     """The sum of all windows at their places: the transpose of im2col."""
+    if columns.ndim == 2:
+        return col2im(columns[None], size, kernel, dilation, padding, stride)[0]
     native, columns = columns.dtype, _wide(columns)
     win = Windows(size, kernel, stride, padding, dilation)
     win.wide = False

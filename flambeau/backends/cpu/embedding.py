@@ -41,7 +41,7 @@ def embedding_rows(grad: ndarray, indices: ndarray, count: int, padding_idx: int
                    scale_grad_by_freq: bool) -> tuple[ndarray, ndarray]:
     """(indices, gradients per index) without the padding's."""
     flat = indices.reshape(-1).astype(np.int64, copy=False)
-    rows = grad.reshape(flat.size, -1)
+    rows = grad.reshape(flat.size, grad.shape[-1])
     if padding_idx >= 0:
         keep = flat != padding_idx
         if not keep.all():

@@ -24,10 +24,14 @@ def is_numeric(x: Any) -> bool:
     return isinstance(x, (ndarray, np.generic)) and x.dtype.kind not in "SUO"
 
 
-def seed_numpy(base_seed: int, worker_id: int) -> None:
-    """NumPy's global generator of a worker: PyTorch's number, which never meets that of Python's `random`."""
+def numpy_seed(base_seed: int, worker_id: int) -> tuple[int, ...]:
+    """A seed for NumPy's global generator in a worker: PyTorch's, which never meets that of Python's `random`."""
     words = [worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]
-    np.random.seed(np.random.SeedSequence(words).generate_state(4))
+    return tuple(np.random.SeedSequence(words).generate_state(4).tolist())
+
+
+def seed_numpy(base_seed: int, worker_id: int) -> None:
+    np.random.seed(numpy_seed(base_seed, worker_id))
 
 
 # ------------------------------------------------------------------------------------------------------------- batches
@@ -72,7 +76,7 @@ def _rows(column: ndarray, chosen: ndarray) -> ndarray:
 
 # ------------------------------------------------------------------------------------------------------------ messages
 class Packer:
-    """Pickles batches; arrays and buffers of some size go into the pool's segments, and only their places are written."""
+    """Pickles batches; arrays and buffers of some size go into the pool's segments, only their places are written."""
 
     def __init__(self, pool: Pool, reducers: dict[type, Any]):
         self.pool = pool
@@ -145,5 +149,6 @@ def start_sending(announce: Any) -> Pool:
     return outgoing
 
 
-__all__ = ["ARRAY", "SCALARS", "Packer", "inline_array", "is_numeric", "leased_array", "packed_array", "rows",
+__all__ = ["ARRAY", "SCALARS", "Packer", "inline_array", "is_numeric", "leased_array", "numpy_seed", "packed_array",
+           "rows",
            "seed_numpy", "shared", "stacked", "start_sending", "unpack"]

@@ -312,7 +312,8 @@ def multi_margin_loss(x: ndarray, target: ndarray, p: int, margin: float, weight
 
 
 def _margins(a: ndarray, t: ndarray, margin: float) -> tuple[ndarray, ndarray]:
-    _check_targets(t, a.shape[1], None)
+    if t.size and not in_range(t, a.shape[1]):
+        raise RuntimeError(f"target out of range: expected classes from 0 to {a.shape[1] - 1}")
     rows = _range(len(t))
     z = margin - a[rows, t][:, None] + a
     np.maximum(z, 0, out=z)

@@ -20,6 +20,16 @@ _held = 0
 _lock = threading.RLock()
 
 
+def _fresh_lock() -> None:
+    """In a forked child: another thread of the parent may have held the lock at that moment."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_fresh_lock)
+
+
 class Pages(ndarray):
     """The bytes of a pooled buffer. A type of its own, so that NumPy does not skip over the `Block` in front of it when
     it shortens an array's chain of bases (it only skips between arrays of one type)."""

@@ -15,7 +15,7 @@ from . import memory, parallel
 from .reductions import add_up
 from .table import kernel
 
-CHUNK = 1 << 15    # elements at a time: input, result and a temporary fit into the cache
+CHUNK = 1 << 17    # elements at a time: input, result and a temporary fit into a core's cache
 _SHARED = 1 << 18  # elements from which both cores work
 
 FLOAT32 = np.dtype(np.float32)

@@ -233,7 +233,7 @@ def _sigmoid(x, out):
     # exp of a large positive number is inf and its inverse 0: the limits come out right.
     np.negative(x, out=out)
     np.exp(out, out=out)
-    out += 1
+    np.add(out, _ONE.get(x.dtype, 1), out=out)
     np.reciprocal(out, out=out)
 
 
@@ -252,16 +252,26 @@ def rsub(x, y, out=None):
     return np.subtract(y, x, out=out)
 
 
+# Numbers as arrays: in a call on a small array NumPy takes longer over a Python number than over the work.
+_ZERO, _ONE = ({np.dtype(t): np.asarray(value, t) for t in (np.float32, np.float64)} for value in (0, 1))
+
+
+@kernel
+def relu_backward(grad, result):
+    zero = _ZERO[result.dtype]
+    return np.where(result <= zero, zero, grad)  # nan counts as positive, as in PyTorch
+
+
 @kernel
 def tanh_backward(grad, output, out=None):
     slope = np.multiply(output, output, out=...)
-    np.subtract(1, slope, out=slope)
+    np.subtract(_ONE.get(slope.dtype, 1), slope, out=slope)
     return np.multiply(grad, _conjugate(slope), out=slope if slope.shape == grad.shape else ...)
 
 
 @kernel
 def sigmoid_backward(grad, output, out=None):
-    slope = np.subtract(1, output, out=...)
+    slope = np.subtract(_ONE.get(output.dtype, 1), output, out=...)
     np.multiply(slope, output, out=slope)
     return np.multiply(grad, _conjugate(slope), out=slope if slope.shape == grad.shape else ...)
 
@@ -349,7 +359,44 @@ def _clamp(x, out, low, high):
 
 @kernel
 def where(condition, x, y):
+    if condition.size >= _BLOCK and _by_bits(condition, x, y):
+        return _where_bits(condition, x, y)
     return np.where(condition, x, y)
+
+
+_INTEGERS = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+
+
+def _by_bits(condition, x, y) -> bool:
+    """Whether a choice can be made bit by bit: arrays of one dtype and shape, or zero-dim ones."""
+    if condition.dtype.kind != "b" or not condition.flags.c_contiguous or not type(x) is ndarray is type(y):
+        return False
+    if x.dtype is not y.dtype or x.dtype.itemsize not in _INTEGERS or x.dtype.kind == "c":
+        return False
+    return all(a.ndim == 0 or (a.shape == condition.shape and a.flags.c_contiguous) for a in (x, y))
+
+
+def _where_bits(condition, x, y):
+    """np.where without its branch, which a mask without pattern makes ten times slower."""
+    bits = _INTEGERS[x.dtype.itemsize]
+    out = memory.empty(condition.shape, x.dtype)
+    mask, target = condition.reshape(-1).view(np.int8), out.reshape(-1).view(bits)
+    a, b = [v.reshape(-1).view(bits) if v.ndim else v.reshape(1).view(bits)[0] for v in (x, y)]
+
+    def work(start: int, stop: int) -> None:
+        for i in range(start, stop, _BLOCK):
+            j = min(i + _BLOCK, stop)
+            first, second = [v[i:j] if type(v) is ndarray else v for v in (a, b)]
+            piece = target[i:j]
+            np.multiply(mask[i:j], np.int8(-1), out=piece, dtype=bits, casting="unsafe")
+            np.bitwise_and(piece, np.bitwise_xor(first, second), out=piece)
+            np.bitwise_xor(piece, second, out=piece)
+
+    if out.size < SPLIT:
+        work(0, out.size)
+    else:
+        split(out.size, work)
+    return out
 
 
 @kernel
@@ -371,12 +418,12 @@ def isclose(x, y, rtol, atol, equal_nan):
 @kernel
 def relu(x):
     if x.size < _BLOCK:
-        return np.maximum(x, 0)
+        return np.maximum(x, _ZERO.get(x.dtype, 0))
     return stepwise(_relu, x)
 
 
 def _relu(x, out):
-    np.maximum(x, 0, out=out)
+    np.maximum(x, _ZERO.get(x.dtype, 0), out=out)
 
 
 @kernel

@@ -2,11 +2,15 @@
 
 Rows of all steps lie one after the other, (rows, features); `sizes` says how many belong to each step. They may shrink
 from step to step (packed sequences): the state keeps its rows that are done, or not begun. What does not depend on the
-recurrence is done for all steps at once: the product with the input before the loop, the factors of the derivative
-before the loop back, and the gradients of the weights after it. Inside the loop there is one product and a few passes
-over contiguous memory.
+recurrence is done for all steps at once: the product with the input before the loop, and the gradients of the weights
+after the loop back.
 
-The gates' sigmoid is 0.5 * tanh(x / 2) + 0.5, so all gates take one call of tanh; the halves are in the weights.
+Inside the loop everything has the features first, (features, rows of the step): weight @ state is then a tall product,
+which BLAS does some 40 % faster than its transpose, and each gate is a contiguous piece of the result. What the backward
+pass needs is kept that way, one block after the other.
+
+The gates' sigmoid is 0.5 * tanh(x / 2) + 0.5, so all gates take one call of tanh; the halves are in the weights, and the
+biases in one more column of them.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ def _order(sizes: tuple[int, ...], reverse: bool) -> list[tuple[int, int, int]]:
 
 
 def _before(first: ndarray, after: ndarray, steps: list[tuple[int, int, int]]) -> ndarray:
-    """The state in front of each step, from the one at the start and those after each step."""
+    """The state in front of each step, from the one at the start and those after each step; (rows, features)."""
     made = memory.empty(after.shape, after.dtype)
     state = first.copy()
     for start, stop, n in steps:
@@ -50,17 +54,42 @@ def _before(first: ndarray, after: ndarray, steps: list[tuple[int, int, int]]) -
     return made
 
 
-def _scales(gates: str, hidden: int, dtype: np.dtype) -> tuple[ndarray, ndarray]:
-    """Per column of the gates: the factor inside and outside of tanh, and what is added ("s": sigmoid, "t": tanh)."""
-    factor = np.repeat(np.array([0.5 if g == "s" else 1.0 for g in gates], dtype), hidden)
-    return factor, (1 - factor)
+def _blocks(flat: ndarray, features: int, steps: list[tuple[int, int, int]]) -> list[ndarray]:
+    """The piece of each step, (features, count)."""
+    return [flat[features * start:features * stop].reshape(features, n) for start, stop, n in steps]
 
 
-def _projected(x: ndarray, weight: ndarray, bias: _Maybe, factor: ndarray) -> ndarray:
-    """(x @ weight.T + bias) * factor, for the rows of all steps."""
-    made = np.matmul(x, weight.T * factor, out=memory.empty((x.shape[0], weight.shape[0]), x.dtype))
+def _room(rows: int, features: int, dtype: np.dtype) -> ndarray:
+    return memory.empty((rows * features,), dtype)
+
+
+def _factor(gates: str, hidden: int, dtype: np.dtype) -> ndarray:
+    """What the weights of each gate are multiplied by: a half for a sigmoid ("s"), one for tanh ("t")."""
+    return np.repeat(np.array([0.5 if g == "s" else 1.0 for g in gates], dtype), hidden)
+
+
+def _projected(x: ndarray, weight: ndarray, bias: _Maybe, factor: ndarray, steps: list[tuple[int, int, int]]) -> ndarray:
+    """(weight x + bias) * factor for all steps, in blocks: for equal steps by one batch of products."""
+    rows, size = x.shape
+    features = weight.shape[0]
     if bias is not None:
-        np.add(made, bias * factor, out=made)
+        wide = np.empty((features, size + 1), x.dtype)
+        np.multiply(weight, factor[:, None], out=wide[:, :size])
+        np.multiply(bias, factor, out=wide[:, size])
+        weight = wide
+        longer = memory.empty((rows, size + 1), x.dtype)
+        longer[:, :size] = x
+        longer[:, size] = 1
+        x = longer
+    else:
+        weight = weight * factor[:, None]
+    made = _room(rows, features, x.dtype)
+    count = steps[0][2] if steps else 0
+    if count and count * len(steps) == rows and all([n == count for _, _, n in steps]):
+        np.matmul(weight, x.reshape(len(steps), count, -1).swapaxes(1, 2), out=made.reshape(len(steps), features, count))
+    else:
+        for (start, stop, _), block in zip(steps, _blocks(made, features, steps)):
+            np.matmul(weight, x[start:stop].T, out=block)
     return made
 
 
@@ -68,8 +97,21 @@ def _sum(a: _Maybe, b: _Maybe) -> _Maybe:
     return b if a is None else a if b is None else a + b
 
 
-def _column_sums(x: ndarray) -> ndarray:
-    return np.dot(np.ones(x.shape[0], x.dtype), x)
+def _start(gradient: _Maybe, like: ndarray, dtype: np.dtype) -> ndarray:
+    """The gradient of the last state, features first, to be changed in place."""
+    return np.zeros(like.shape[::-1], dtype) if gradient is None else np.array(gradient.T, order="C")
+
+
+def _weight_gradients(inside: ndarray, recurrent: ndarray, x: ndarray, w_ih: ndarray, before: Any,
+                      needs: Any) -> tuple[Any, ...]:
+    """Gradients of x, w_ih, w_hh, b_ih and b_hh from those of the gates, one product each; needs: (x, weights)."""
+    dx = np.matmul(inside, w_ih, out=memory.empty(x.shape, x.dtype)) if needs[0] else None
+    if not needs[1]:
+        return dx, None, None, None, None
+    ones = np.ones(inside.shape[0], x.dtype)
+    first = np.dot(ones, inside)
+    second = first.copy() if recurrent is inside else np.dot(ones, recurrent)
+    return dx, np.matmul(inside.T, x), np.matmul(recurrent.T, before()), first, second
 
 
 # ------------------------------------------------------------------------------------------------------------ LSTM
@@ -79,90 +121,95 @@ def lstm_layer(x: ndarray, h0: ndarray, c0: ndarray, w_ih: ndarray, w_hh: ndarra
     """(output, last h, last c, gates, cells, tanh of the cells); the last three are for the backward pass."""
     native = x.dtype
     x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr = _wide(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr)
-    hidden = c0.shape[1]
-    factor, shift = _scales("ssts", hidden, x.dtype)
-    gates = _projected(x, w_ih, _sum(b_ih, b_hh), factor)
-    weight = w_hh.T * factor
-    rows = x.shape[0]
-    cells, tanh_cells = (memory.empty((rows, hidden), x.dtype) for _ in range(2))
+    rows, hidden = x.shape[0], c0.shape[1]
+    steps = _order(sizes, reverse)
+    factor = _factor("ssts", hidden, x.dtype)
+    gates = _projected(x, w_ih, _sum(b_ih, b_hh), factor, steps)
+    weight = w_hh * factor[:, None]
+    cells, tanh_cells = _room(rows, hidden, x.dtype), _room(rows, hidden, x.dtype)
     out = memory.empty((rows, h0.shape[1]), x.dtype)
-    h, c = h0.copy(), c0.copy()
-    product, part = np.empty((h.shape[0], 4 * hidden), x.dtype), np.empty((h.shape[0], hidden), x.dtype)
-    project = None if w_hr is None else np.ascontiguousarray(w_hr.T)
-    for start, stop, n in _order(sizes, reverse):
-        g = gates[start:stop]
-        np.add(g, np.matmul(h[:n], weight, out=product[:n]), out=g)
+    h, c = np.array(h0.T, order="C"), np.array(c0.T, order="C")
+    product = np.empty((4 * hidden) * h.shape[1], x.dtype)
+    two, three = 2 * hidden, 3 * hidden
+    for (start, stop, n), g, cell, tc in zip(steps, _blocks(gates, 4 * hidden, steps), _blocks(cells, hidden, steps),
+                                             _blocks(tanh_cells, hidden, steps)):
+        p = product[:4 * hidden * n].reshape(4 * hidden, n)
+        np.add(g, np.matmul(weight, h[:, :n], out=p), out=g)
         np.tanh(g, out=g)
-        np.multiply(g, factor, out=g)
-        np.add(g, shift, out=g)
-        cell, t = c[:n], part[:n]
-        np.multiply(cell, g[:, hidden:2 * hidden], out=cell)
-        np.multiply(g[:, :hidden], g[:, 2 * hidden:3 * hidden], out=t)
-        np.add(cell, t, out=cell)
-        cells[start:stop] = cell
-        tc = np.tanh(cell, out=tanh_cells[start:stop])
-        if project is None:
-            np.multiply(g[:, 3 * hidden:], tc, out=out[start:stop])
+        for part in (g[:two], g[three:]):
+            np.multiply(part, 0.5, out=part)
+            np.add(part, 0.5, out=part)
+        np.multiply(c[:, :n], g[hidden:two], out=cell)
+        np.add(cell, np.multiply(g[:hidden], g[two:three], out=p[:hidden]), out=cell)
+        c[:, :n] = cell
+        np.tanh(cell, out=tc)
+        if w_hr is None:
+            np.multiply(g[three:], tc, out=h[:, :n])
         else:
-            np.matmul(np.multiply(g[:, 3 * hidden:], tc, out=t), project, out=out[start:stop])
-        h[:n] = out[start:stop]
-    return (*_narrow(native, out, h, c), gates, cells, tanh_cells)
+            np.matmul(w_hr, np.multiply(g[three:], tc, out=p[:hidden]), out=h[:, :n])
+        out[start:stop] = h[:, :n].T
+    return (*_narrow(native, out, np.array(h.T, order="C"), np.array(c.T, order="C")), gates, cells, tanh_cells)
 
 
 @kernel
 def lstm_layer_backward(grad_out: _Maybe, grad_h: _Maybe, grad_c: _Maybe, x: ndarray, h0: ndarray, c0: ndarray,
                         w_ih: ndarray, w_hh: ndarray, w_hr: _Maybe, sizes: tuple[int, ...], reverse: bool, out: ndarray,
                         gates: ndarray, cells: ndarray, tanh_cells: ndarray, needs: Any) -> tuple[Any, ...]:
-    """Gradients of x, h0, c0, w_ih, w_hh, the biases (one for both) and w_hr."""
+    """Gradients of x, h0, c0, w_ih, w_hh, the two biases and w_hr."""
     native = x.dtype
     grad_out, grad_h, grad_c, x, h0, c0, w_ih, w_hh, w_hr, out = _wide(grad_out, grad_h, grad_c, x, h0, c0, w_ih, w_hh,
                                                                       w_hr, out)
-    rows, hidden = cells.shape
+    rows, hidden = x.shape[0], c0.shape[1]
     steps = _order(sizes, reverse)
-    four = gates.reshape(rows, 4, hidden)
-    i, f, g, o = (four[:, k] for k in range(4))
-    # d holds the derivative of each gate times what it multiplies; the loop multiplies by the gradient of c or h.
-    d = np.multiply(four, four, out=memory.empty(four.shape, four.dtype))
-    np.subtract(four, d, out=d)
-    np.subtract(1, np.multiply(g, g, out=d[:, 2]), out=d[:, 2])
-    d[:, 0] *= g
-    d[:, 1] *= _before(c0, cells, steps)
-    d[:, 2] *= i
-    d[:, 3] *= tanh_cells
-    through = np.multiply(tanh_cells, tanh_cells, out=memory.empty(cells.shape, cells.dtype))
-    np.multiply(np.subtract(1, through, out=through), o, out=through)
-    flat = d.reshape(rows, 4 * hidden)
-    dh = np.zeros(h0.shape, x.dtype) if grad_h is None else np.array(grad_h, order="C")
-    dc = np.zeros(c0.shape, x.dtype) if grad_c is None else np.array(grad_c, order="C")
-    inner = None if w_hr is None else memory.empty((rows, h0.shape[1]), x.dtype)
-    for start, stop, n in reversed(steps):
-        dhs, dcs, part = dh[:n], dc[:n], d[start:stop]
+    befores = _cells_before(c0, _blocks(cells, hidden, steps), steps)
+    flat = memory.empty((rows, 4 * hidden), x.dtype)  # the gradients of the gates, before their tanh and sigmoid
+    dh, dc = _start(grad_h, h0, x.dtype), _start(grad_c, c0, x.dtype)
+    inner = products = None
+    if w_hr is not None:
+        inner, products = memory.empty((rows, h0.shape[1]), x.dtype), memory.empty((rows, hidden), x.dtype)
+    scratch = np.empty((5 * hidden) * dh.shape[1], x.dtype)
+    two, three = 2 * hidden, 3 * hidden
+    for (start, stop, n), g, c, tc in zip(reversed(steps), reversed(_blocks(gates, 4 * hidden, steps)), reversed(befores),
+                                          reversed(_blocks(tanh_cells, hidden, steps))):
+        d, dm, dcs = scratch[:5 * hidden * n].reshape(5 * hidden, n), dh[:, :n], dc[:, :n]
+        d, t = d[:4 * hidden], d[4 * hidden:]
         if grad_out is not None:
-            np.add(dhs, grad_out[start:stop], out=dhs)
-        dm = dhs
-        if inner is not None:
-            inner[start:stop] = dhs
-            dm = np.matmul(dhs, w_hr)
-        a = through[start:stop]
-        np.add(dcs, np.multiply(a, dm, out=a), out=dcs)
-        np.multiply(part[:, :3], dcs[:, None], out=part[:, :3])
-        np.multiply(part[:, 3], dm, out=part[:, 3])
-        np.multiply(dcs, f[start:stop], out=dcs)
-        np.matmul(flat[start:stop], w_hh, out=dhs)
+            np.add(dm, grad_out[start:stop].T, out=dm)
+        if w_hr is not None:
+            inner[start:stop] = dm.T
+            products[start:stop] = np.multiply(g[three:], tc, out=t).T
+            dm = np.matmul(w_hr.T, dm)
+        np.multiply(g, g, out=d)
+        np.subtract(g[:two], d[:two], out=d[:two])
+        np.subtract(1, d[two:three], out=d[two:three])
+        last = np.subtract(g[three:], d[three:], out=d[three:])
+        np.multiply(np.multiply(last, tc, out=last), dm, out=last)
+        np.subtract(1, np.multiply(tc, tc, out=t), out=t)
+        np.add(dcs, np.multiply(np.multiply(t, g[three:], out=t), dm, out=t), out=dcs)
+        np.multiply(d[:hidden], g[two:three], out=d[:hidden])
+        np.multiply(d[hidden:two], c, out=d[hidden:two])
+        np.multiply(d[two:three], g[:hidden], out=d[two:three])
+        first = d[:three].reshape(3, hidden, n)
+        np.multiply(first, dcs, out=first)
+        np.multiply(dcs, g[hidden:two], out=dcs)
+        np.matmul(w_hh.T, d, out=dh[:, :n])
+        flat[start:stop] = d.T
     made = _weight_gradients(flat, flat, x, w_ih, lambda: _before(h0, out, steps), needs)
-    d_hr = None if inner is None else np.matmul(inner.T, o * tanh_cells)
-    return _narrow(native, made[0], dh, dc, *made[1:], d_hr)
+    d_hr = None if inner is None else np.matmul(inner.T, products)
+    return _narrow(native, made[0], np.array(dh.T, order="C"), np.array(dc.T, order="C"), *made[1:], d_hr)
 
 
-def _weight_gradients(inside: ndarray, recurrent: ndarray, x: ndarray, w_ih: ndarray, before: Any,
-                      needs: Any) -> tuple[Any, ...]:
-    """Gradients of x, w_ih, w_hh, b_ih and b_hh from those of the gates, one product each; needs: (x, weights)."""
-    dx = np.matmul(inside, w_ih, out=memory.empty(x.shape, x.dtype)) if needs[0] else None
-    if not needs[1]:
-        return dx, None, None, None, None
-    first = _column_sums(inside)
-    second = first.copy() if recurrent is inside else _column_sums(recurrent)
-    return dx, np.matmul(inside.T, x), np.matmul(recurrent.T, before()), first, second
+def _cells_before(c0: ndarray, blocks: list[ndarray], steps: list[tuple[int, int, int]]) -> list[ndarray]:
+    """c in front of each step, in blocks; while no step is larger than the one before it, that step's own block."""
+    state = np.array(c0.T, order="C")
+    made, previous = [], state
+    for (_, _, n), block in zip(steps, blocks):
+        if previous.shape[1] >= n:
+            made.append(previous[:, :n])
+        else:  # rows that begin here
+            made.append(np.concatenate([previous, state[:, previous.shape[1]:n]], axis=1))
+        previous = block
+    return made
 
 
 # ------------------------------------------------------------------------------------------------------------- GRU
@@ -173,72 +220,77 @@ def gru_layer(x: ndarray, h0: ndarray, w_ih: ndarray, w_hh: ndarray, b_ih: _Mayb
     native = x.dtype
     x, h0, w_ih, w_hh, b_ih, b_hh = _wide(x, h0, w_ih, w_hh, b_ih, b_hh)
     rows, hidden = x.shape[0], h0.shape[1]
-    factor, _ = _scales("sst", hidden, x.dtype)
+    steps = _order(sizes, reverse)
+    factor = _factor("sst", hidden, x.dtype)
     both, own = None, None
     if b_ih is not None:
-        both, own = b_ih.copy(), b_hh[2 * hidden:]
+        both, own = b_ih.copy(), b_hh[2 * hidden:, None]
         both[:2 * hidden] += b_hh[:2 * hidden]
-    gates = _projected(x, w_ih, both, factor)
-    weight = w_hh.T * factor
-    recurrent, out = (memory.empty((rows, hidden), x.dtype) for _ in range(2))
-    h = h0.copy()
-    product, part = np.empty((h.shape[0], 3 * hidden), x.dtype), np.empty((h.shape[0], hidden), x.dtype)
-    for start, stop, n in _order(sizes, reverse):
-        g, p, t, state = gates[start:stop], product[:n], part[:n], h[:n]
-        np.matmul(state, weight, out=p)
-        rz = g[:, :2 * hidden]
-        np.add(rz, p[:, :2 * hidden], out=rz)
+    gates = _projected(x, w_ih, both, factor, steps)
+    weight = w_hh * factor[:, None]
+    recurrent = _room(rows, hidden, x.dtype)
+    out = memory.empty((rows, hidden), x.dtype)
+    h = np.array(h0.T, order="C")
+    product = np.empty((3 * hidden) * h.shape[1], x.dtype)
+    two = 2 * hidden
+    for (start, stop, n), g, kept in zip(steps, _blocks(gates, 3 * hidden, steps), _blocks(recurrent, hidden, steps)):
+        p, state = product[:3 * hidden * n].reshape(3 * hidden, n), h[:, :n]
+        np.matmul(weight, state, out=p)
+        rz, new = g[:two], g[two:]
+        np.add(rz, p[:two], out=rz)
         np.tanh(rz, out=rz)
         np.multiply(rz, 0.5, out=rz)
         np.add(rz, 0.5, out=rz)
-        kept = recurrent[start:stop]
         if own is None:
-            kept[...] = p[:, 2 * hidden:]
+            kept[...] = p[two:]
         else:
-            np.add(p[:, 2 * hidden:], own, out=kept)
-        new = g[:, 2 * hidden:]
-        np.add(new, np.multiply(g[:, :hidden], kept, out=t), out=new)
+            np.add(p[two:], own, out=kept)
+        np.add(new, np.multiply(g[:hidden], kept, out=p[:hidden]), out=new)
         np.tanh(new, out=new)
         np.subtract(state, new, out=state)
-        np.multiply(state, g[:, hidden:2 * hidden], out=state)
+        np.multiply(state, g[hidden:two], out=state)
         np.add(state, new, out=state)
-        out[start:stop] = state
-    return (*_narrow(native, out, h), gates, recurrent)
+        out[start:stop] = state.T
+    return (*_narrow(native, out, np.array(h.T, order="C")), gates, recurrent)
 
 
 @kernel
 def gru_layer_backward(grad_out: _Maybe, grad_h: _Maybe, x: ndarray, h0: ndarray, w_ih: ndarray, w_hh: ndarray,
                        sizes: tuple[int, ...], reverse: bool, out: ndarray, gates: ndarray, recurrent: ndarray,
                        needs: Any) -> tuple[Any, ...]:
-    """Gradients of x, h0, w_ih, w_hh, b_ih, b_hh. All of a step's are multiples of the gradient of its h."""
+    """Gradients of x, h0, w_ih, w_hh, b_ih, b_hh."""
     native = x.dtype
     grad_out, grad_h, x, h0, w_ih, w_hh, out = _wide(grad_out, grad_h, x, h0, w_ih, w_hh, out)
-    rows, hidden = recurrent.shape
+    rows, hidden = x.shape[0], h0.shape[1]
     steps = _order(sizes, reverse)
     before = _before(h0, out, steps)
-    three = gates.reshape(rows, 3, hidden)
-    r, z, new = three[:, 0], three[:, 1], three[:, 2]
-    inner = np.multiply(1 - z, 1 - new * new)             # of what is inside n's tanh
-    d = memory.empty(three.shape, three.dtype)
-    np.multiply(inner, recurrent * (r - r * r), out=d[:, 0])
-    np.multiply(before - new, z - z * z, out=d[:, 1])
-    np.multiply(inner, r, out=d[:, 2])
-    flat = d.reshape(rows, 3 * hidden)
-    dh = np.zeros(h0.shape, x.dtype) if grad_h is None else np.array(grad_h, order="C")
-    product = np.empty_like(dh)
-    for start, stop, n in reversed(steps):
-        dhs, part, p = dh[:n], d[start:stop], product[:n]
+    # The gradients of the gates as the input sees them, and as h does: they differ in n, where h comes in times r.
+    inside, flat = (memory.empty((rows, 3 * hidden), x.dtype) for _ in range(2))
+    dh = _start(grad_h, h0, x.dtype)
+    scratch = np.empty((4 * hidden) * dh.shape[1], x.dtype)
+    two = 2 * hidden
+    for (start, stop, n), g, kept in zip(reversed(steps), reversed(_blocks(gates, 3 * hidden, steps)),
+                                         reversed(_blocks(recurrent, hidden, steps))):
+        d, dhs = scratch[:4 * hidden * n].reshape(4 * hidden, n), dh[:, :n]
+        d, t = d[:3 * hidden], d[3 * hidden:]
         if grad_out is not None:
-            np.add(dhs, grad_out[start:stop], out=dhs)
-        np.multiply(part, dhs[:, None], out=part)
-        inside = inner[start:stop]
-        np.multiply(inside, dhs, out=inside)
-        np.multiply(dhs, z[start:stop], out=dhs)
-        np.add(dhs, np.matmul(flat[start:stop], w_hh, out=p), out=dhs)
-    own = flat.copy()
-    own[:, 2 * hidden:] = inner
-    dx, *weights = _weight_gradients(own, flat, x, w_ih, lambda: before, needs)
-    return _narrow(native, dx, dh, *weights)
+            np.add(dhs, grad_out[start:stop].T, out=dhs)
+        r, z, new = g[:hidden], g[hidden:two], g[two:]
+        np.subtract(1, np.multiply(new, new, out=t), out=t)
+        np.multiply(np.multiply(t, np.subtract(1, z, out=d[:hidden]), out=t), dhs, out=t)  # inside n's tanh
+        rz = d[:two]
+        np.subtract(g[:two], np.multiply(g[:two], g[:two], out=rz), out=rz)
+        np.multiply(np.multiply(d[:hidden], kept, out=d[:hidden]), t, out=d[:hidden])
+        np.subtract(before[start:stop].T, new, out=d[two:])
+        np.multiply(np.multiply(d[hidden:two], d[two:], out=d[hidden:two]), dhs, out=d[hidden:two])
+        np.multiply(t, r, out=d[two:])
+        np.multiply(dhs, z, out=dhs)
+        np.add(dhs, np.matmul(w_hh.T, d), out=dhs)
+        flat[start:stop] = d.T
+        d[two:] = t
+        inside[start:stop] = d.T
+    dx, *weights = _weight_gradients(inside, flat, x, w_ih, lambda: before, needs)
+    return _narrow(native, dx, np.array(dh.T, order="C"), *weights)
 
 
 # ------------------------------------------------------------------------------------------------------- plain RNN
@@ -248,16 +300,18 @@ def rnn_layer(x: ndarray, h0: ndarray, w_ih: ndarray, w_hh: ndarray, b_ih: _Mayb
     """(output, last h) of h = tanh(or relu)(w_ih x + b_ih + w_hh h + b_hh)."""
     native = x.dtype
     x, h0, w_ih, w_hh, b_ih, b_hh = _wide(x, h0, w_ih, w_hh, b_ih, b_hh)
-    out = _projected(x, w_ih, _sum(b_ih, b_hh), np.ones(w_ih.shape[0], x.dtype))
-    weight = np.ascontiguousarray(w_hh.T)
-    h = h0.copy()
-    product = np.empty_like(h)
-    for start, stop, n in _order(sizes, reverse):
-        o = out[start:stop]
-        np.add(o, np.matmul(h[:n], weight, out=product[:n]), out=o)
+    rows, hidden = x.shape[0], h0.shape[1]
+    steps = _order(sizes, reverse)
+    states = _projected(x, w_ih, _sum(b_ih, b_hh), np.ones(hidden, x.dtype), steps)
+    out = memory.empty((rows, hidden), x.dtype)
+    h = np.array(h0.T, order="C")
+    product = np.empty(hidden * h.shape[1], x.dtype)
+    for (start, stop, n), o in zip(steps, _blocks(states, hidden, steps)):
+        np.add(o, np.matmul(w_hh, h[:, :n], out=product[:hidden * n].reshape(hidden, n)), out=o)
         np.maximum(o, 0, out=o) if relu else np.tanh(o, out=o)
-        h[:n] = o
-    return _narrow(native, out, h)
+        h[:, :n] = o
+        out[start:stop] = o.T
+    return _narrow(native, out, np.array(h.T, order="C"))
 
 
 @kernel
@@ -268,13 +322,12 @@ def rnn_layer_backward(grad_out: _Maybe, grad_h: _Maybe, x: ndarray, h0: ndarray
     grad_out, grad_h, x, h0, w_ih, w_hh, out = _wide(grad_out, grad_h, x, h0, w_ih, w_hh, out)
     steps = _order(sizes, reverse)
     d = (out > 0).astype(out.dtype) if relu else 1 - out * out
-    dh = np.zeros(h0.shape, x.dtype) if grad_h is None else np.array(grad_h, order="C")
+    dh = _start(grad_h, h0, x.dtype)
     for start, stop, n in reversed(steps):
-        dhs, part = dh[:n], d[start:stop]
+        dhs, part = dh[:, :n], d[start:stop]
         if grad_out is not None:
-            np.add(dhs, grad_out[start:stop], out=dhs)
-        np.multiply(part, dhs, out=part)
-        np.matmul(part, w_hh, out=dhs)
+            np.add(dhs, grad_out[start:stop].T, out=dhs)
+        np.multiply(part, dhs.T, out=part)
+        np.matmul(w_hh.T, part.T, out=dhs)
     dx, *weights = _weight_gradients(d, d, x, w_ih, lambda: _before(h0, out, steps), needs)
-    return _narrow(native, dx, dh, *weights)
-
+    return _narrow(native, dx, np.array(dh.T, order="C"), *weights)

@@ -2,8 +2,8 @@
 
 A `Segment` is a file without a name (so nothing is left behind, however a process ends) that each process maps; its
 descriptor is what travels. A worker of a DataLoader keeps a `Pool` of segments for the batches that it sends; the main
-process keeps a `Mapped` set of the same segments and hands out a `Lease` for each use, which tells when the memory may be
-written again. Reusing segments matters: making, mapping and faulting in fresh memory costs more than filling it.
+process keeps a `Mapped` set of the same segments and hands out a `Lease` for each use, which tells when the memory may
+be written again. Reusing segments matters: making, mapping and faulting in fresh memory costs more than filling it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ def nameless_file(nbytes: int) -> int:
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("flambeau", os.MFD_CLOEXEC)
     else:
-        import secrets
-
         import _posixshmem
+        import secrets
         name = f"/flambeau_{os.getpid()}_{secrets.token_hex(6)}"
         fd = _posixshmem.shm_open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode=0o600)
         _posixshmem.shm_unlink(name)
@@ -54,8 +53,9 @@ def _c_library() -> Any:
         import ctypes
         _libc = ctypes.CDLL(None, use_errno=True)
         _libc.mmap.restype = ctypes.c_void_p
-        _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-        _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        place, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        _libc.mmap.argtypes = [place, size, number, number, number, ctypes.c_long]
+        _libc.munmap.argtypes = [place, size]
     return _libc
 
 
@@ -150,7 +150,7 @@ def received(fd: int, nbytes: int) -> ndarray:
 
 # ------------------------------------------------------------------------------------------------ batches from workers
 class _Pages(ndarray):
-    """All bytes of a segment. A type of its own, so that NumPy keeps the object in front of it in the chain of bases."""
+    """All bytes of a segment. A type of its own, so that NumPy keeps the object before it in the chain of bases."""
 
 
 class Outgoing(memory.Block):
@@ -174,13 +174,21 @@ class Pool:
         self.in_message: list[int] = []  # segments that the message in the making names
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype, nbytes: int) -> ndarray:
-        size = memory._round(nbytes)
-        free = self._free.get(size)
-        number = free.pop() if free else self._new(size)
+        number = self._spare(memory._round(nbytes))
         self._users[number] = 1
         hold = self._pages[number].view(Outgoing)
         hold.pool, hold.number, hold.used = self, number, nbytes
         return ndarray(shape, dtype, hold)
+
+    def _spare(self, size: int) -> int:
+        """A free segment of this size or up to twice as much, else a new one."""
+        free = self._free.get(size)
+        if free:
+            return free.pop()
+        for other, free in self._free.items():  # batches of varying length: few sizes, each used for many
+            if free and size < other <= 2 * size:
+                return free.pop()
+        return self._new(size)
 
     def _new(self, size: int) -> int:
         number = len(self._pages)

@@ -336,8 +336,7 @@ def _soft(log_probs: Tensor, target: Tensor, weight: Tensor | None, which: int, 
         target = target * (1 - smoothing) + smoothing / log_probs.shape[classes]
     terms = log_probs * target if weight is None else log_probs * target * _by_class(weight, log_probs, classes)
     if which == 1:
-        return -terms.sum() / (log_probs.numel() // max(log_probs.shape[classes], 1)) if log_probs.numel() else \
-            -terms.sum() / 0.0
+        return -terms.sum() / (log_probs.numel() // max(log_probs.shape[classes], 1) or float("nan"))
     return -terms.sum() if which == 2 else -terms.sum(classes)
 
 

@@ -30,5 +30,5 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
         raise RuntimeError("Padding length should be less than or equal to two times the input dimension but got "
                            f"padding length {len(pad)} and input of dimension {input.dim()}")
     if value is not None and value != 0:
-        raise ValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
+        raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
     return pad_edges(input, pad, mode)

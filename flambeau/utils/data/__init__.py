@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from . import _utils
 from .collate import default_collate, default_convert
 from .dataloader import DataLoader, _DatasetKind
@@ -31,14 +34,20 @@ __all__ = ["BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Datas
            "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "_DatasetKind", "_utils", "default_collate",
            "default_convert", "get_worker_info", "random_split"]
 
-_DATAPIPES = frozenset("""IterDataPipe MapDataPipe DFIterDataPipe DataChunk functional_datapipe argument_validation
-    guaranteed_datapipes_determinism non_deterministic runtime_validation runtime_validation_disabled datapipes
-    graph graph_settings""".split())
+# Pipes are imported when asked for: few programs still use them.
+_PIPES = frozenset("IterDataPipe MapDataPipe DataChunk functional_datapipe".split())
+_MISSING = frozenset("""DFIterDataPipe argument_validation guaranteed_datapipes_determinism non_deterministic
+    runtime_validation runtime_validation_disabled graph graph_settings""".split())
 
 
-def __getattr__(name: str) -> None:
-    if name in _DATAPIPES:
+def __getattr__(name: str) -> Any:
+    if name in _PIPES:
+        from .datapipes import datapipe
+        return getattr(datapipe, name)
+    if name in _MISSING:
         from ... import MissingName
-        raise MissingName(f"flambeau.utils.data.{name} is not implemented: flambeau has no DataPipes, use a Dataset or an "
-                          "IterableDataset")
+        raise MissingName(f"flambeau.utils.data.{name} is not implemented: of PyTorch's DataPipes flambeau has only "
+                          "the frequent ones; use a Dataset or an IterableDataset")
+    if name == "datapipes":
+        return importlib.import_module(".datapipes", __name__)
     raise AttributeError(f"module 'flambeau.utils.data' has no attribute '{name}'")

@@ -1,7 +1,7 @@
 """A two-way line between the main process and one worker.
 
-Messages are bytes with a kind; new pieces of shared memory travel as file descriptors. Both ends notice at once when the
-other is gone: reading gives EOFError, writing BrokenPipeError.
+Messages are bytes with a kind; new pieces of shared memory travel as file descriptors. Both ends notice at once when
+the other is gone: reading gives EOFError, writing BrokenPipeError.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _HEAD = struct.Struct("<BQ")  # kind, bytes that follow
 _PLACE = struct.Struct("<QQ")  # a segment's number and size
 _CHUNK = 1 << 16
 
-# The main process's ends. A forked worker inherits copies and must close them: as long as one is open anywhere, the other
-# workers would not notice that the main process has died.
+# The main process's ends. A forked worker inherits copies and must close them: as long as one is open anywhere, the
+# other workers would not notice that the main process has died.
 _main_ends: weakref.WeakSet[Channel] = weakref.WeakSet()
 
 

@@ -41,8 +41,8 @@ class _InfiniteConstantSampler(Sampler[None]):
 
 
 class DataLoader(Generic[T_co]):
-    """Walks through a dataset batch by batch, in the order of a sampler. With num_workers > 0 the batches are made ahead of
-    time by that many processes and arrive through shared memory."""
+    """Walks through a dataset batch by batch, in the order of a sampler. With num_workers > 0 the batches are made
+    ahead of time by that many processes and arrive through shared memory."""
 
     _initialized = False
     _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
@@ -50,8 +50,8 @@ class DataLoader(Generic[T_co]):
     def __init__(self, dataset: Dataset[T_co], batch_size: int | None = 1, shuffle: bool | None = None,
                  sampler: Sampler[Any] | Iterable[Any] | None = None,
                  batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None, num_workers: int = 0,
-                 collate_fn: Callable[[list[Any]], Any] | None = None, pin_memory: bool = False, drop_last: bool = False,
-                 timeout: float = 0, worker_init_fn: Callable[[int], None] | None = None,
+                 collate_fn: Callable[[list[Any]], Any] | None = None, pin_memory: bool = False,
+                 drop_last: bool = False, timeout: float = 0, worker_init_fn: Callable[[int], None] | None = None,
                  multiprocessing_context: Any = None, generator: Any = None, *, prefetch_factor: int | None = None,
                  persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True):
         self.dataset = dataset
@@ -105,17 +105,17 @@ class DataLoader(Generic[T_co]):
     def multiprocessing_context(self, context: Any) -> None:
         if context is not None:
             if self.num_workers == 0:
-                raise ValueError("multiprocessing_context can only be used with multi-process loading (num_workers > 0), "
-                                 f"but got num_workers={self.num_workers}")
+                raise ValueError("multiprocessing_context can only be used with multi-process loading (num_workers > "
+                                 f"0), but got num_workers={self.num_workers}")
             if isinstance(context, str):
                 methods = multiprocessing.get_all_start_methods()
                 if context not in methods:
-                    raise ValueError(f"multiprocessing_context option should specify a valid start method in {methods!r}, "
-                                     f"but got multiprocessing_context={context!r}")
+                    raise ValueError("multiprocessing_context option should specify a valid start method in "
+                                     f"{methods!r}, but got multiprocessing_context={context!r}")
                 context = multiprocessing.get_context(context)
             if not isinstance(context, BaseContext):
-                raise TypeError("multiprocessing_context option should be a valid context object or a string specifying "
-                                f"the start method, but got multiprocessing_context={context}")
+                raise TypeError("multiprocessing_context option should be a valid context object or a string "
+                                f"specifying the start method, but got multiprocessing_context={context}")
         self._multiprocessing_context = context
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -129,11 +129,9 @@ class DataLoader(Generic[T_co]):
             return
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         if cores is not None and self.num_workers > cores:
-            warnings.warn(f"This DataLoader will create {self.num_workers} worker processes in total. Our suggested max "
-                          f"number of worker in current system is {cores}, which is smaller than what this DataLoader is "
-                          "going to create. Please be aware that excessive worker creation might get DataLoader running "
-                          "slow or even freeze, lower the worker number to avoid potential slowness/freeze if necessary.",
-                          stacklevel=3)
+            warnings.warn(f"This DataLoader will create {self.num_workers} worker processes in total, but this system "
+                          f"has {cores} processors to run them: excessive worker creation might get DataLoader running "
+                          "slow or even freeze. A lower number is the better choice.", stacklevel=3)
 
     # --------------------------------------------------------------------------------------------------- iterating
     def _get_iterator(self) -> _BaseDataLoaderIter:
@@ -175,8 +173,8 @@ def _checked_prefetch(num_workers: int, timeout: float, prefetch_factor: int | N
     if timeout < 0:
         raise ValueError(f"timeout option should be non-negative, got {timeout}")
     if num_workers == 0 and prefetch_factor is not None:
-        raise ValueError("prefetch_factor option could only be specified in multiprocessing. let num_workers > 0 to enable "
-                         "multiprocessing, otherwise set prefetch_factor to None.")
+        raise ValueError("prefetch_factor option could only be specified in multiprocessing. let num_workers > 0 to "
+                         "enable multiprocessing, otherwise set prefetch_factor to None.")
     if prefetch_factor is not None and prefetch_factor < 0:
         raise ValueError(f"prefetch_factor option should be non-negative, got {prefetch_factor}")
     if persistent and num_workers == 0:
@@ -187,7 +185,9 @@ def _checked_prefetch(num_workers: int, timeout: float, prefetch_factor: int | N
 def _refuse_for_iterable(shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
     """A stream comes in its own order."""
     if shuffle not in (False, None):
-        raise ValueError(f"DataLoader with IterableDataset: expected unspecified shuffle option, but got shuffle={shuffle}")
+        raise ValueError("DataLoader with IterableDataset: expected unspecified shuffle option, but got "
+                         f"shuffle={shuffle}")
     for name, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         if value is not None:
-            raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}")
+            raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got "
+                             f"{name}={value}")

@@ -58,8 +58,8 @@ class StackDataset(Dataset[Any]):
 
     def __init__(self, *args: Dataset[Any], **kwargs: Dataset[Any]):
         if args and kwargs:
-            raise ValueError("StackDataset takes datasets by position (samples are tuples) or by name (samples are dicts), "
-                             "but both kinds were given")
+            raise ValueError("Supported either datasets by position (samples are tuples) or by name (samples are "
+                             "dicts), but both kinds were given")
         if not args and not kwargs:
             raise ValueError("At least one dataset should be passed")
         self.datasets: Any = args or kwargs
@@ -161,8 +161,8 @@ class Subset(Dataset[T_co]):
         kind = type(self)
         if kind.__getitem__ is not Subset.__getitem__ and kind.__getitems__ is Subset.__getitems__:
             raise NotImplementedError(
-                f"{kind.__name__} overrides __getitem__ but not __getitems__, which DataLoader calls for a whole batch: "
-                "define it too, for example\n\n    def __getitems__(self, indices):\n"
+                f"{kind.__name__} overrides __getitem__ but not __getitems__, which DataLoader calls for a whole "
+                "batch: define it too, for example\n\n    def __getitems__(self, indices):\n"
                 "        return [self.__getitem__(i) for i in indices]")
 
     def __getitem__(self, idx: Any) -> Any:

@@ -64,8 +64,8 @@ class _MapDatasetFetcher(_BaseDatasetFetcher):
 
 
 def _whole_batch(dataset: Any, indices: Any) -> list[Tensor] | None:
-    """The batch of a TensorDataset (or part of one) by one indexing call for each tensor. The same as collating its rows:
-    None where it might not be (a subclass, gradients, another device, an index that is out of range)."""
+    """The batch of a TensorDataset (or part of one) by one indexing call for each tensor. The same as collating its
+    rows: None where it might not be (a subclass, gradients, another device, an index that is out of range)."""
     while type(dataset) is Subset:
         try:
             indices = [dataset.indices[i] for i in indices]

@@ -1,8 +1,8 @@
 """The iterators behind a DataLoader: one makes the batches itself, the other has worker processes make them.
 
-The second keeps `prefetch_factor` tasks with every worker, handed out in turns, and gives the results in the order of the
-tasks. Each worker has a line of its own (see channel.py), and one poll watches all lines and all processes: a result, an
-end and a death are all noticed at once.
+The second keeps `prefetch_factor` tasks with every worker, handed out in turns, and gives the results in the order of
+the tasks. Each worker has a line of its own (see channel.py), and one poll watches all lines and all processes: a
+result, an end and a death are all noticed at once.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class _Helper:
         self.pump()
 
     def pump(self) -> None:
-        """Sends what the worker's buffer holds for certain. Were sending to block here while the worker blocks sending a
-        large result, both would wait for ever."""
+        """Sends what the worker's buffer holds for certain. Were sending to block here while the worker blocks sending
+        a large result, both would wait for ever."""
         while self.backlog and (not self.unread or self.unread < UNREAD):
             message = pickle.dumps((*self.backlog[0], self.mapped.take_returned()), 5)
             cost = len(message) + 1024  # what the system adds to each
@@ -168,6 +168,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self._by_fd: dict[int, _Helper] = {}
         self._by_sentinel: dict[int, _Helper] = {}
         self._helpers = []
+        self._workers: list[Any] = []  # the processes; programs look at them after the end, too
         self._shutdown = False
         try:
             self._start(loader)
@@ -180,19 +181,17 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         import multiprocessing
         context = loader.multiprocessing_context or multiprocessing
         for i in range(self._num_workers):
-            job = _worker.Job(dataset=self._dataset, iterable=bool(self._dataset_kind), auto_collation=self._auto_collation,
-                              collate_fn=self._collate_fn, drop_last=self._drop_last, base_seed=self._base_seed,
-                              init_fn=loader.worker_init_fn, worker_id=i, num_workers=self._num_workers)
+            job = _worker.Job(dataset=self._dataset, iterable=bool(self._dataset_kind), collate_fn=self._collate_fn,
+                              auto_collation=self._auto_collation, drop_last=self._drop_last,
+                              base_seed=self._base_seed, init_fn=loader.worker_init_fn, worker_id=i,
+                              num_workers=self._num_workers)
             helper = _Helper(context, job)
             self._helpers.append(helper)
+            self._workers.append(helper.process)
             self._by_fd[helper.line.fileno()] = helper
             self._by_sentinel[helper.process.sentinel] = helper
             self._poll.register(helper.line, select.POLLIN)
             self._poll.register(helper.process.sentinel, select.POLLIN)
-
-    @property
-    def _workers(self) -> list[Any]:
-        return [helper.process for helper in self._helpers]
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         """Starts an epoch: workers of an earlier one first finish what they were told, and say so."""
@@ -319,7 +318,11 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         elif kind == _channel.RESUME:
             self._resuming -= 1
         else:
-            number, data = _cpu.unpack(message, helper.mapped)
+            try:
+                number, data = _cpu.unpack(message, helper.mapped)
+            except BaseException:  # whose answer it was is not known, so waiting for it would never end
+                self._shutdown_workers()
+                raise
             if self._resuming:
                 return  # of the epoch before
             helper.answered()
@@ -345,7 +348,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly ({'; '.join(told)})")
 
     def _shutdown_workers(self) -> None:
-        """Ends all workers and waits until they are gone. Their shared memory has no names, so it goes with its users."""
+        """Ends all workers and waits until they are gone. Their shared memory has no names: it goes with its users."""
         if self._shutdown or self._pid != os.getpid():  # a forked child has a copy of this object, but not the workers
             return
         self._shutdown = True
@@ -355,7 +358,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         deadline = time.monotonic() + GRACE
         for helper in self._helpers:
             _end(helper.process, deadline)
-        self._helpers = []
+        self._helpers = []  # and with them what is mapped and not in use
 
     def __del__(self):
         try:
@@ -370,8 +373,6 @@ def _end(process: Any, deadline: float) -> None:
         if process.is_alive():
             stronger()
             process.join(GRACE)
-    if not process.is_alive():
-        process.close()
 
 
 def _how_it_ended(process: Any) -> str:

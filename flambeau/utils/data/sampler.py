@@ -15,7 +15,8 @@ from ...creation import as_tensor, empty
 
 T_co = TypeVar("T_co", covariant=True)
 
-__all__ = ["Sampler", "SequentialSampler", "RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler", "BatchSampler"]
+__all__ = ["Sampler", "SequentialSampler", "RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler",
+           "BatchSampler"]
 
 
 def drawn_seed(generator: Any = None) -> int:
@@ -54,7 +55,8 @@ class SequentialSampler(Sampler[int]):
 class RandomSampler(Sampler[int]):
     """All samples in random order (several times over if num_samples asks for more), or draws with replacement."""
 
-    def __init__(self, data_source: Sized, replacement: bool = False, num_samples: int | None = None, generator: Any = None):
+    def __init__(self, data_source: Sized, replacement: bool = False, num_samples: int | None = None,
+                 generator: Any = None):
         self.data_source = data_source
         self.replacement = replacement
         self._num_samples = num_samples
@@ -115,7 +117,8 @@ class WeightedRandomSampler(Sampler[int]):
             raise ValueError(f"replacement should be a boolean value, but got replacement={replacement}")
         self.weights = as_tensor(weights, dtype=_dtypes.float64)
         if self.weights.dim() != 1:
-            raise ValueError(f"weights should be a 1d sequence but given weights have shape {tuple(self.weights.shape)}")
+            raise ValueError("weights should be a 1d sequence but given weights have shape "
+                             f"{tuple(self.weights.shape)}")
         self.num_samples = num_samples
         self.replacement = replacement
         self.generator = generator

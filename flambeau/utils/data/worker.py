@@ -70,14 +70,14 @@ class Job:
         return kind(self.dataset, self.auto_collation, self.collate_fn, self.drop_last)
 
 
-# ----------------------------------------------------------------------------------------------------- tensors in messages
+# ------------------------------------------------------------------------------------------------ tensors in messages
 def _reducers(pool: Any) -> dict[type, Any]:
     """How the pickler of this worker writes tensors: as places in shared memory. All else as multiprocessing does."""
     def of_tensor(t: Tensor) -> Any:
         if not t.is_leaf:
-            raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does "
-                               "not support crossing process boundaries. If you just want to transfer the data, call "
-                               "detach() on the tensor before serializing (e.g., putting it on the queue).")
+            raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd "
+                               "does not support crossing process boundaries. If you just want to transfer the data, "
+                               "call detach() on the tensor before serializing (e.g., putting it on the queue).")
         if t.is_meta or _attributes(t):
             return t.__reduce_ex__(5)
         make, args = _cpu.packed_array(t._array, pool)
@@ -95,7 +95,12 @@ def _made_tensor(make: Any, args: tuple[Any, ...], requires_grad: bool) -> Tenso
     return made.requires_grad_(True) if requires_grad else made
 
 
-# -------------------------------------------------------------------------------------------------------------- the worker
+# --------------------------------------------------------------------------------------------------------- the worker
+def _generate_state(base_seed: int, worker_id: int) -> tuple[int, ...]:
+    """The seed of NumPy's generator in a worker."""
+    return _cpu.numpy_seed(base_seed, worker_id)
+
+
 def _seed(base_seed: int, worker_id: int) -> None:
     seed = base_seed + worker_id
     random.seed(seed)

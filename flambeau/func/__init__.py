@@ -1,0 +1,21 @@
+"""`torch.func`: transformations of functions of tensors (grad, vjp, jvp, Jacobians, vmap) and calls without state."""
+
+from __future__ import annotations
+
+from .batching import vmap
+from .derivatives import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
+from .modules import functional_call, replace_all_batch_norm_modules_, stack_module_state
+
+
+def functionalize(func, *, remove: str = "mutations"):
+    """The function itself: flambeau records no programs in which changes in place would have to be removed."""
+    return func
+
+
+def debug_unwrap(tensor, *, recurse: bool = True):
+    """The tensor itself: the transformations wrap nothing."""
+    return tensor
+
+
+__all__ = ["debug_unwrap", "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",
+           "jvp", "linearize", "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap"]

@@ -1,0 +1,293 @@
+"""Derivatives of functions: each of these takes a function and gives back another one.
+
+All are made of backward passes that can be differentiated again, so they nest. What a function closes over keeps its
+history: a result that depends on a tensor outside that requires grad requires grad too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ..autograd.modes import enable_grad
+from ..autograd.passes import grad as _differentiate
+from ..autograd.state import grad_enabled
+from ..creation import zeros_like
+from ..tensor import Tensor
+from ..utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+argnums_t = Any
+
+
+# ---------------------------------------------------------------------------------------------------------- the machinery
+class _Level:
+    """One transformation under way: its inputs as it sees them, and what may leave it with a history."""
+
+    def __init__(self) -> None:
+        self.record = grad_enabled()
+        self.own: list[Tensor] = []
+
+    def enter(self, value: Any) -> Any:
+        """The input as a variable of this level: joined to the outer graph where there is one."""
+        if not isinstance(value, Tensor):
+            return value
+        if not value.is_floating_point() and not value.is_complex():
+            raise RuntimeError(f"only Tensors of floating point and complex dtype can require gradients, got {value.dtype}")
+        if value.requires_grad and self.record:
+            return value.view_as(value)
+        made = value.detach().requires_grad_(True)
+        self.own.append(made)
+        return made
+
+    def leave(self, value: Any) -> Any:
+        """A result: without history, unless that leads out of this level."""
+        if not isinstance(value, Tensor) or not value.requires_grad:
+            return value
+        return value if self.record and self._leads_out(value) else value.detach()
+
+    def _leads_out(self, value: Tensor) -> bool:
+        mine = {id(t) for t in self.own}
+        todo, seen = [value.grad_fn], set()
+        if value.grad_fn is None:
+            return id(value) not in mine
+        while todo:
+            node = todo.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            variable = getattr(node, "variable", None)
+            if variable is not None and id(variable) not in mine:
+                return True
+            todo += [n for n, _ in node.next_functions]
+        return False
+
+
+def _picked(args: tuple[Any, ...], argnums: Any, name: str) -> tuple[tuple[int, ...], bool]:
+    """(numbers of the arguments, whether there is just one), checked."""
+    if not isinstance(argnums, (int, tuple)):
+        raise RuntimeError(f"{name}: argnums must be int or Tuple[int, ...], got: {type(argnums)}")
+    numbers = (argnums,) if isinstance(argnums, int) else argnums
+    if not numbers:
+        raise RuntimeError(f"{name}: argnums must be non-empty")
+    for n in numbers:
+        if not -len(args) <= n < len(args):
+            raise RuntimeError(f"Got argnum={n}, but only {len(args)} positional inputs")
+    numbers = tuple([n % len(args) for n in numbers])
+    if len(set(numbers)) != len(numbers):
+        raise RuntimeError(f"argnums elements must be unique: {argnums}")
+    return numbers, isinstance(argnums, int)
+
+
+def _replaced(args: tuple[Any, ...], numbers: tuple[int, ...], values: list[Any]) -> list[Any]:
+    made = list(args)
+    for n, v in zip(numbers, values):
+        made[n] = v
+    return made
+
+
+def _pull(outputs: list[Tensor], inputs: list[Tensor], given: list[Tensor]) -> list[Tensor]:
+    """v^T J for each input, zeros where there is no connection."""
+    pairs = [(o, g) for o, g in zip(outputs, given) if o.requires_grad]
+    wanted = [x for x in inputs if isinstance(x, Tensor)]
+    if not pairs or not wanted:
+        found = [None] * len(wanted)
+    else:
+        found = list(_differentiate([o for o, _ in pairs], wanted, [g for _, g in pairs], create_graph=True,
+                                    allow_unused=True))
+    filled = iter([zeros_like(x) if g is None else g for g, x in zip(found, wanted)])
+    return [next(filled) if isinstance(x, Tensor) else None for x in inputs]
+
+
+def _split_aux(made: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
+    if not has_aux:
+        return made, None
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise RuntimeError(f"{name}: output of function f should be a tuple: (output, aux) if has_aux is True")
+    return made
+
+
+# ---------------------------------------------------------------------------------------------------------------- gradients
+def grad_and_value(func: Callable[..., Any], argnums: argnums_t = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """A function that gives (gradient, value) of a function with one number as its result."""
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        level = _Level()
+        with enable_grad():
+            numbers, single = _picked(args, argnums, "grad")
+            values = [tree_map(level.enter, args[n]) for n in numbers]
+            out, aux = _split_aux(func(*_replaced(args, numbers, values), **kwargs), has_aux, "grad_and_value(f)(*args)")
+            if not isinstance(out, Tensor):
+                raise RuntimeError("Expected f(*args) to return a Tensor, got " + type(out).__name__)
+            if out.ndim:
+                raise RuntimeError("Expected f(*args) to return a scalar tensor, got tensor with "
+                                   f"{out.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?")
+            leaves, spec = tree_flatten(values[0] if single else tuple(values))
+            grads = tree_unflatten(_pull([out], leaves, [out.new_ones(())]), spec)
+        grads, out, aux = (tree_map(level.leave, v) for v in (grads, out, aux))
+        return (grads, (out, aux)) if has_aux else (grads, out)
+
+    return wrapper
+
+
+def grad(func: Callable[..., Any], argnums: argnums_t = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """The gradient of a function with one number as its result."""
+    both = grad_and_value(func, argnums, has_aux)
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        grads, value = both(*args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return wrapper
+
+
+def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """(func(*primals), a function from cotangents to v^T J)."""
+    level = _Level()
+    with enable_grad():
+        values = tree_map(level.enter, primals)
+        out, aux = _split_aux(func(*values), has_aux, "vjp(f, *primals)")
+        outputs, out_spec = tree_flatten(out)
+        for o in outputs:
+            if not isinstance(o, Tensor):
+                raise RuntimeError(f"vjp(f, ...): Expected f to only return Tensors, got {type(o)}")
+        leaves, spec = tree_flatten(values)
+
+    def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
+        given, given_spec = tree_flatten(cotangents)
+        if given_spec != out_spec:
+            raise RuntimeError(f"Expected pytree structure of cotangents to be the same as pytree structure of outputs to "
+                               f"the function. cotangents: {given_spec}, primal output: {out_spec}")
+        inner = _Level()
+        inner.own = level.own
+        with enable_grad():
+            made = _pull(outputs, leaves, given)
+        return tree_unflatten([inner.leave(v) for v in made], spec)
+
+    out = tree_map(level.leave, out)
+    return (out, pull, tree_map(level.leave, aux)) if has_aux else (out, pull)
+
+
+def _push(outputs: list[Tensor], leaves: list[Tensor], tangents: list[Tensor]) -> list[Tensor]:
+    """J v: u -> J^T u is linear, and its derivative applied to v is J v."""
+    probes = [zeros_like(o).requires_grad_(True) for o in outputs]
+    pulled = _pull(outputs, leaves, probes)
+    return _pull(pulled, probes, tangents)
+
+
+def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> Any:
+    """(func(*primals), J v)."""
+    if not isinstance(primals, tuple):
+        raise RuntimeError(f"jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to call "
+                           f"f(*primals). Got {type(primals)}")
+    directions, tangent_spec = tree_flatten(tangents)
+    if tree_flatten(primals)[1] != tangent_spec:
+        raise RuntimeError("jvp(f, primals, tangents): Expected primals and tangents to have the same python structure.")
+    for p, t in zip(tree_flatten(primals)[0], directions):
+        if not isinstance(p, Tensor) or not isinstance(t, Tensor):
+            raise RuntimeError("jvp(f, primals, tangents): Expected primals and tangents to contain only Tensors")
+        if p.shape != t.shape:
+            raise RuntimeError("jvp(f, primals, tangents): Expected each pair of primal and tangent to have the same "
+                               f"shape, got {tuple(p.shape)} and {tuple(t.shape)}")
+    level = _Level()
+    with enable_grad():
+        leaves, spec = tree_flatten(tree_map(level.enter, primals))
+        out, aux = _split_aux(func(*tree_unflatten(leaves, spec)), has_aux, "jvp(f, primals, tangents)")
+        outputs, out_spec = tree_flatten(out)
+        pushed = _push(outputs, leaves, directions)
+    out, made, aux = (tree_map(level.leave, v) for v in (out, tree_unflatten(pushed, out_spec), aux))
+    return (out, made, aux) if has_aux else (out, made)
+
+
+def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """(func(*primals), a function from tangents to J v at these primals)."""
+    level = _Level()
+    with enable_grad():
+        leaves, spec = tree_flatten(tree_map(level.enter, primals))
+        out = func(*tree_unflatten(leaves, spec))
+        outputs, out_spec = tree_flatten(out)
+
+    def push(*tangents: Any) -> Any:
+        given, given_spec = tree_flatten(tangents)
+        if given_spec != spec:
+            raise RuntimeError(f"Expected the tangents {given_spec} to have the same pytree structure as the primals {spec}")
+        for p, t in zip(leaves, given):
+            if p.shape != t.shape:
+                raise ValueError(f"Expected tangent of shape {tuple(p.shape)}, got {tuple(t.shape)}")
+        with enable_grad():
+            pushed = _push(outputs, leaves, given)
+        return tree_unflatten([level.leave(v) for v in pushed], out_spec)
+
+    return tree_map(level.leave, out), push
+
+
+# -------------------------------------------------------------------------------------------------------------- Jacobians
+def _jacobian(func: Callable[..., Any], argnums: Any, has_aux: bool, block: Callable[..., Any],
+              name: str) -> Callable[..., Any]:
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        level = _Level()
+        with enable_grad():
+            numbers, single = _picked(args, argnums, name)
+            values = [tree_map(level.enter, args[n]) for n in numbers]
+            out, aux = _split_aux(func(*_replaced(args, numbers, values), **kwargs), has_aux, f"{name}(f)(*args)")
+            outputs, out_spec = tree_flatten(out)
+            for o in outputs:
+                if not isinstance(o, Tensor):
+                    raise RuntimeError(f"{name}: Expected f to only return Tensors, got {type(o)}")
+            leaves, spec = tree_flatten(values[0] if single else tuple(values))
+            rows = block(outputs, leaves)
+            made = tree_unflatten([tree_unflatten(row, spec) for row in rows], out_spec)
+        made, aux = tree_map(level.leave, made), tree_map(level.leave, aux)
+        return (made, aux) if has_aux else made
+
+    return wrapper
+
+
+def _by_rows(outputs: list[Tensor], leaves: list[Tensor]) -> list[list[Tensor]]:
+    """One backward pass per element of the outputs."""
+    from ..ops.shape import stack
+    made = []
+    for out in outputs:
+        flat = out.reshape(-1)
+        one = out.new_ones(())
+        passes = [_pull([flat[j]], leaves, [one]) for j in range(out.numel())]
+        made.append([stack([p[k] for p in passes]).reshape((*out.shape, *x.shape)) if passes
+                     else x.new_zeros((*out.shape, *x.shape)) for k, x in enumerate(leaves)])
+    return made
+
+
+def _by_columns(outputs: list[Tensor], leaves: list[Tensor]) -> list[list[Tensor]]:
+    """One forward derivative per element of the inputs."""
+    from ..ops.shape import stack
+    probes = [zeros_like(o).requires_grad_(True) for o in outputs]
+    pulled = _pull(outputs, leaves, probes)
+    columns: list[list[list[Tensor]]] = [[[] for _ in leaves] for _ in outputs]
+    for k, x in enumerate(leaves):
+        flat, one = pulled[k].reshape(-1), x.new_ones(())
+        for j in range(x.numel()):
+            for i, column in enumerate(_pull([flat[j]], probes, [one])):
+                columns[i][k].append(column)
+    return [[stack(columns[i][k], -1).reshape((*o.shape, *x.shape)) if columns[i][k]
+             else x.new_zeros((*o.shape, *x.shape)) for k, x in enumerate(leaves)] for i, o in enumerate(outputs)]
+
+
+def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, chunk_size: int | None = None,
+           _preallocate_and_copy: bool = False) -> Callable[..., Any]:
+    """The Jacobian by reverse mode: a row at a time (chunk_size is accepted and makes no difference)."""
+    if not (chunk_size is None or chunk_size > 0):
+        raise ValueError("jacrev: `chunk_size` should be greater than 0.")
+    return _jacobian(func, argnums, has_aux, _by_rows, "jacrev")
+
+
+def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
+           randomness: str = "error") -> Callable[..., Any]:
+    """The Jacobian a column at a time."""
+    return _jacobian(func, argnums, has_aux, _by_columns, "jacfwd")
+
+
+def hessian(func: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
+    """All second derivatives."""
+    return jacfwd(jacrev(func, argnums), argnums)

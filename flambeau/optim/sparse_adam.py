@@ -1,0 +1,68 @@
+"""SparseAdam: Adam for sparse gradients. Rows without a gradient keep their values and their averages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..creation import zeros_like
+from .optimizer import Optimizer, check, check_lr, check_range, number
+
+
+class SparseAdam(Optimizer):
+    """Adam whose step touches only the rows that have a gradient."""
+
+    def __init__(self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 maximize: bool = False):
+        check_lr(lr)
+        check(number(lr) > 0.0, f"Invalid learning rate: {lr}")
+        check(eps > 0.0, f"Invalid epsilon value: {eps}")
+        check_range("beta parameter at index 0", betas[0], 0, 1)
+        check_range("beta parameter at index 1", betas[1], 0, 1)
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, maximize=maximize))
+        sparse = [f"{[g, i]}" for g, group in enumerate(self.param_groups) for i, p in enumerate(group["params"])
+                  if p.is_sparse]
+        check(not sparse, f"Sparse params at indices {', '.join(sparse)}: SparseAdam requires dense parameter tensors")
+
+    def prepare(self, group, p, state) -> None:
+        state["step"] = 0
+        state["exp_avg"] = zeros_like(p)
+        state["exp_avg_sq"] = zeros_like(p)
+
+    def _step(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None and not p.grad.is_sparse:
+                    raise RuntimeError("SparseAdam does not support dense gradients, please consider Adam instead")
+        super()._step()
+
+    def update(self, group, params, grads, states) -> None:
+        beta1, beta2 = group["betas"]
+        for p, grad, state in zip(params, grads, states):
+            state["step"] += 1
+            step = state["step"]
+            rate = number(group["lr"]) * (1 - beta2 ** step) ** 0.5 / (1 - beta1 ** step)
+            self._one(p, grad, state, beta1, beta2, rate, group)
+
+    def _one(self, p, grad, state, beta1, beta2, rate, group) -> None:
+        grad = grad.coalesce()
+        values = -grad.values() if group["maximize"] else grad.values()
+        if not values.numel():
+            return
+        place, tables = _rows(grad, p, state["exp_avg"], state["exp_avg_sq"])
+        table, average, squares = tables
+        mean, square = average.index_select(0, place), squares.index_select(0, place)
+        mean_step = values.sub(mean).mul_(1 - beta1)
+        square_step = values.pow(2).sub_(square).mul_(1 - beta2)
+        average.index_add_(0, place, mean_step)
+        squares.index_add_(0, place, square_step)
+        root = square_step.add_(square).sqrt_().add_(group["eps"])
+        table.index_add_(0, place, mean_step.add_(mean).div_(root), alpha=-rate)
+
+
+def _rows(grad, *tensors):
+    """(row numbers, the tensors seen as tables of such rows), for any number of sparse dimensions."""
+    indices, n = grad.indices(), grad.sparse_dim()
+    place = indices[0]
+    for d in range(1, n):
+        place = place * grad.shape[d] + indices[d]
+    return place, tensors if n == 1 else [t.view(-1, *t.shape[n:]) for t in tensors]

@@ -1,0 +1,253 @@
+"""Trees of Python containers: taken apart into leaves and a description, and put together again.
+
+Lists, tuples, named tuples, dicts and deques are nodes, and so is any class given to `register_pytree_node`;
+everything else, None included, is a leaf.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+PyTree = Any
+Context = Any
+
+
+class NodeDef(NamedTuple):
+    """How one kind of container is taken apart: into (children, context), and made again from both."""
+
+    type: type
+    flatten_fn: Callable[[Any], tuple[list[Any], Any]]
+    unflatten_fn: Callable[[Iterable[Any], Any], Any]
+
+
+class KeyEntry(NamedTuple):
+    """A step on the way to a leaf."""
+
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+
+SUPPORTED_NODES: dict[type, NodeDef] = {}
+
+
+def register_pytree_node(cls: type, flatten_fn: Callable, unflatten_fn: Callable, **names: Any) -> None:
+    """Makes a class a node: flatten_fn(x) -> (children, context), unflatten_fn(children, context) -> x."""
+    if cls in SUPPORTED_NODES:
+        raise ValueError(f"{cls} is already registered as pytree node.")
+    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn)
+
+
+_register_pytree_node = register_pytree_node
+
+
+def _by_keys(cls: type) -> None:
+    SUPPORTED_NODES[cls] = NodeDef(cls, lambda d: (list(d.values()), list(d)), lambda c, keys: cls(zip(keys, c)))
+
+
+SUPPORTED_NODES[list] = NodeDef(list, lambda x: (list(x), None), lambda c, _: list(c))
+SUPPORTED_NODES[tuple] = NodeDef(tuple, lambda x: (list(x), None), lambda c, _: tuple(c))
+_by_keys(dict)
+_by_keys(OrderedDict)
+SUPPORTED_NODES[deque] = NodeDef(deque, lambda x: (list(x), x.maxlen), lambda c, most: deque(c, maxlen=most))
+SUPPORTED_NODES[defaultdict] = NodeDef(
+    defaultdict, lambda d: (list(d.values()), (d.default_factory, list(d))),
+    lambda c, context: defaultdict(context[0], zip(context[1], c)))
+SUPPORTED_NODES[namedtuple] = NodeDef(namedtuple, lambda x: (list(x), type(x)), lambda c, cls: cls(*c))
+
+
+def is_namedtuple(value: Any) -> bool:
+    """Whether a value (or a class) is a named tuple."""
+    return is_namedtuple_class(value if isinstance(value, type) else type(value))
+
+
+def is_namedtuple_class(cls: type) -> bool:
+    return isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields")
+
+
+def _kind(tree: Any) -> Any:
+    return namedtuple if is_namedtuple(tree) and type(tree) not in SUPPORTED_NODES else type(tree)
+
+
+class TreeSpec:
+    """The shape of a tree without its leaves."""
+
+    def __init__(self, type: Any = None, context: Any = None, children_specs: Iterable[TreeSpec] = ()):
+        self.type, self.context, self.children_specs = type, context, list(children_specs)
+        self.num_nodes = 1 + sum(c.num_nodes for c in self.children_specs)
+        self.num_leaves = sum(c.num_leaves for c in self.children_specs) if type is not None else 1
+        self.num_children = len(self.children_specs)
+
+    def is_leaf(self) -> bool:
+        return self.type is None
+
+    def children(self) -> list[TreeSpec]:
+        return list(self.children_specs)
+
+    def child(self, index: int) -> TreeSpec:
+        return self.children_specs[index]
+
+    def flatten_up_to(self, tree: PyTree) -> list[Any]:
+        """The parts of a tree at the places of this one's leaves."""
+        if self.type is None:
+            return [tree]
+        if _kind(tree) is not self.type:
+            raise ValueError(f"Type mismatch; expected {self.type!r}, but got {type(tree)!r}.")
+        parts, context = SUPPORTED_NODES[self.type].flatten_fn(tree)
+        if len(parts) != self.num_children:
+            raise ValueError(f"Node arity mismatch; expected {self.num_children}, but got {len(parts)}.")
+        if context != self.context:
+            raise ValueError(f"Node context mismatch for {self.type!r}: {context!r} and {self.context!r}.")
+        return [leaf for spec, part in zip(self.children_specs, parts) for leaf in spec.flatten_up_to(part)]
+
+    def unflatten(self, leaves: Iterable[Any]) -> PyTree:
+        leaves = list(leaves)
+        if len(leaves) != self.num_leaves:
+            raise ValueError(f"treespec.unflatten(leaves): `leaves` has length {len(leaves)} but the spec refers to a "
+                             f"pytree that holds {self.num_leaves} items ({self}).")
+        if self.type is None:
+            return leaves[0]
+        parts, at = [], 0
+        for spec in self.children_specs:
+            parts.append(spec.unflatten(leaves[at:at + spec.num_leaves]))
+            at += spec.num_leaves
+        return SUPPORTED_NODES[self.type].unflatten_fn(parts, self.context)
+
+    def __eq__(self, other: Any) -> bool:
+        return (isinstance(other, TreeSpec) and self.type is other.type and self.context == other.context
+                and self.children_specs == other.children_specs)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.num_nodes, self.num_leaves))
+
+    def __repr__(self) -> str:
+        if self.type is None:
+            return "*"
+        return f"TreeSpec({self.type.__name__}, {self.context}, {self.children_specs})"
+
+
+class LeafSpec(TreeSpec):
+    """The spec of a leaf."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+def treespec_leaf() -> TreeSpec:
+    return LeafSpec()
+
+
+def tree_flatten(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
+    """(leaves, spec)."""
+    leaves: list[Any] = []
+
+    def walk(value: Any) -> TreeSpec:
+        definition = SUPPORTED_NODES.get(_kind(value))
+        if definition is None or (is_leaf is not None and is_leaf(value)):
+            leaves.append(value)
+            return LeafSpec()
+        parts, context = definition.flatten_fn(value)
+        return TreeSpec(_kind(value), context, [walk(part) for part in parts])
+
+    spec = walk(tree)
+    return leaves, spec
+
+
+def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> PyTree:
+    """The tree of that spec with these leaves."""
+    if not isinstance(treespec, TreeSpec):
+        raise TypeError("tree_unflatten(leaves, treespec): Expected `treespec` to be instance of TreeSpec but got item "
+                        f"of type {type(treespec)}.")
+    return treespec.unflatten(leaves)
+
+
+def tree_leaves(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    return tree_flatten(tree, is_leaf)[0]
+
+
+tree_iter = tree_leaves
+
+
+def tree_structure(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
+    return tree_flatten(tree, is_leaf)[1]
+
+
+def tree_map(func: Callable[..., Any], tree: PyTree, *rests: PyTree,
+             is_leaf: Callable[[Any], bool] | None = None) -> PyTree:
+    """The tree with func applied to each leaf (and to what stands at its place in the other trees)."""
+    leaves, spec = tree_flatten(tree, is_leaf)
+    others = [spec.flatten_up_to(r) for r in rests]
+    return spec.unflatten(map(func, leaves, *others))
+
+
+def tree_map_(func: Callable[..., Any], tree: PyTree, *rests: PyTree,
+              is_leaf: Callable[[Any], bool] | None = None) -> PyTree:
+    """Calls func for its effect; returns the tree."""
+    tree_map(func, tree, *rests, is_leaf=is_leaf)
+    return tree
+
+
+def _wanted(kind: Any) -> Callable[[Any], bool]:
+    return (lambda v: isinstance(v, kind)) if isinstance(kind, (type, tuple)) else kind
+
+
+def map_only(kind: Any) -> Callable[[Callable], Callable]:
+    """A function made to leave alone what is not of the type."""
+    wanted = _wanted(kind)
+    return lambda func: lambda value: func(value) if wanted(value) else value
+
+
+def tree_map_only(kind: Any, func: Callable[[Any], Any], tree: PyTree,
+                  is_leaf: Callable[[Any], bool] | None = None) -> PyTree:
+    """tree_map over the leaves of a type (or those a function picks)."""
+    return tree_map(map_only(kind)(func), tree, is_leaf=is_leaf)
+
+
+def tree_map_only_(kind: Any, func: Callable[[Any], Any], tree: PyTree,
+                   is_leaf: Callable[[Any], bool] | None = None) -> PyTree:
+    tree_map_only(kind, func, tree, is_leaf)
+    return tree
+
+
+def tree_all(pred: Callable[[Any], bool], tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    return all(map(pred, tree_leaves(tree, is_leaf)))
+
+
+def tree_any(pred: Callable[[Any], bool], tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    return any(map(pred, tree_leaves(tree, is_leaf)))
+
+
+def tree_all_only(kind: Any, pred: Callable[[Any], bool], tree: PyTree,
+                  is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    return all(pred(leaf) for leaf in tree_leaves(tree, is_leaf) if _wanted(kind)(leaf))
+
+
+def tree_any_only(kind: Any, pred: Callable[[Any], bool], tree: PyTree,
+                  is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    return any(pred(leaf) for leaf in tree_leaves(tree, is_leaf) if _wanted(kind)(leaf))
+
+
+def tree_is_leaf(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    return _kind(tree) not in SUPPORTED_NODES or (is_leaf is not None and is_leaf(tree))
+
+
+def _broadcast_to_and_flatten(tree: PyTree, treespec: TreeSpec,
+                              is_leaf: Callable[[Any], bool] | None = None) -> list[Any] | None:
+    """A tree whose leaves may stand for whole parts of the spec, spread over its leaves; None if it does not fit."""
+    if tree_is_leaf(tree, is_leaf):
+        return [tree] * treespec.num_leaves
+    if treespec.is_leaf() or _kind(tree) is not treespec.type:
+        return None
+    parts, context = SUPPORTED_NODES[treespec.type].flatten_fn(tree)
+    if len(parts) != treespec.num_children or context != treespec.context:
+        return None
+    spread: list[Any] = []
+    for part, spec in zip(parts, treespec.children_specs):
+        got = _broadcast_to_and_flatten(part, spec, is_leaf)
+        if got is None:
+            return None
+        spread += got
+    return spread

@@ -1,0 +1,151 @@
+"""Activations: values, first and second derivatives, nodes, in-place forms, layers, random ones from a seed."""
+
+import numpy as np
+import pytest
+import torch as reference
+from nn_cases import FRAMEWORKS, compare, numbers, raises
+from nn_twins import same
+
+import flambeau
+
+CASES = [
+    ("relu", {}), ("relu6", {}), ("leaky_relu", {}), ("leaky_relu", {"negative_slope": 0.2}), ("elu", {}),
+    ("elu", {"alpha": 0.7}), ("selu", {}), ("celu", {"alpha": 1.3}), ("gelu", {}), ("gelu", {"approximate": "tanh"}),
+    ("silu", {}), ("mish", {}), ("hardtanh", {}), ("hardtanh", {"min_val": -0.3, "max_val": 0.6}), ("hardswish", {}),
+    ("hardsigmoid", {}), ("hardshrink", {"lambd": 0.4}), ("softshrink", {"lambd": 0.4}), ("tanhshrink", {}),
+    ("softplus", {}), ("softplus", {"beta": 3.0, "threshold": 1.0}), ("softsign", {}), ("sigmoid", {}), ("tanh", {}),
+    ("logsigmoid", {}), ("threshold", {"threshold": 0.2, "value": -1.0}), ("glu", {"dim": 1}), ("softmax", {"dim": 0}),
+    ("log_softmax", {"dim": -1}), ("softmin", {"dim": 1}), ("rrelu", {}),
+]
+IDS = [f"{n}-{'-'.join(map(str, k.values()))}" for n, k in CASES]
+
+
+@pytest.mark.parametrize("name, kwargs", CASES, ids=IDS)
+def test_values_and_derivatives(name, kwargs):
+    compare(lambda torch, x, **k: getattr(torch.nn.functional, name)(x, **k), numbers(5, 6),
+            second=name != "hardsigmoid", **kwargs)  # (PyTorch has no second derivative of hardsigmoid)
+
+
+@pytest.mark.parametrize("name, kwargs", CASES, ids=IDS)
+def test_single_precision_and_large(name, kwargs):
+    x = numbers(40, 500, dtype=np.float32)
+    compare(lambda torch, x, **k: getattr(torch.nn.functional, name)(x, **k), x, tolerance=2e-5, **kwargs)
+
+
+@pytest.mark.parametrize("name, kwargs", [c for c in CASES if c[0] != "glu" and "soft" not in c[0][:4]],
+                         ids=[i for i, c in zip(IDS, CASES) if c[0] != "glu" and "soft" not in c[0][:4]])
+def test_zero_dim_and_half(name, kwargs):
+    if name in ("log_softmax",):
+        kwargs = {"dim": -1}
+    compare(lambda torch, x, **k: getattr(torch.nn.functional, name)(x, **k), np.array(0.3), **kwargs)
+    x = numbers(3, 4).tolist()
+    a, b = [getattr(t.nn.functional, name)(t.tensor(x).to(t.bfloat16), **kwargs) for t in FRAMEWORKS.values()]
+    assert str(b.dtype) == str(a.dtype)
+    np.testing.assert_allclose(b.float().numpy(), a.float().numpy(), rtol=2e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["relu", "relu6", "leaky_relu", "elu", "selu", "celu", "silu", "mish", "hardtanh",
+                                  "hardswish", "hardsigmoid", "rrelu"])
+def test_in_place(name):
+    def call(torch, x):
+        y = x * 1
+        made = getattr(torch.nn.functional, name)(y, inplace=True)
+        assert made is y
+        return made
+
+    compare(call, numbers(4, 5), node=False)
+
+
+@pytest.mark.parametrize("name", ["relu_", "leaky_relu_", "elu_", "selu_", "celu_", "hardtanh_", "rrelu_", "threshold_"])
+def test_underscored_functions(name):
+    args = (0.1, 0.5) if name == "threshold_" else ()
+    compare(lambda torch, x: getattr(torch.nn.functional, name)(x * 1, *args), numbers(4, 5), node=False)
+
+
+def test_limits_are_exact():
+    for x in (float("inf"), float("-inf"), float("nan"), 0.0, -0.0, 1e30, -1e30, 88.0, -100.0):
+        for name, kwargs in CASES[:27]:
+            if name == "glu" or (name == "gelu" and abs(x) > 1e20):  # nan in one of PyTorch's own kernels
+                continue
+            a, b = [getattr(t.nn.functional, name)(t.tensor([x, 1.0]), **kwargs).tolist()[0]
+                    for t in FRAMEWORKS.values()]
+            assert a == b or (a != a and b != b) or abs(a - b) < 1e-6 * max(1, abs(a)), (name, x, a, b)
+
+
+def test_relu_passes_no_gradient_at_zero_and_no_trace_of_inf():
+    for torch in FRAMEWORKS.values():
+        x = torch.tensor([-1.0, 0.0, -0.0, 2.0, float("nan")], requires_grad=True)
+        torch.relu(x).backward(torch.tensor([float("inf")] * 5))
+        assert x.grad.tolist()[:4] == [0.0, 0.0, 0.0, float("inf")]
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 3, 4), (2, 3, 4, 5)])
+def test_prelu(shape):
+    compare(lambda torch, x, w: torch.nn.functional.prelu(x, w), numbers(*shape), np.array([0.2]), second=True)
+    if len(shape) > 1:
+        compare(lambda torch, x, w: torch.nn.functional.prelu(x, w), numbers(*shape), numbers(shape[1]), second=True)
+
+
+def test_random_slopes_and_gumbel_come_from_the_seed():
+    compare(lambda torch, x: torch.nn.functional.rrelu(x, training=True), numbers(6, 5))
+    for hard in (False, True):
+        compare(lambda torch, x, hard=hard: torch.nn.functional.gumbel_softmax(x, tau=0.7, hard=hard), numbers(6, 5),
+                tolerance=1e-5, node=False)
+
+
+LAYERS = ["Threshold(0.1, 20)", "ReLU()", "ReLU(inplace=True)", "RReLU(0.1, 0.3)", "Hardtanh(-2, 2)", "ReLU6()",
+          "ReLU6(inplace=True)", "Sigmoid()", "Hardsigmoid()", "Tanh()", "SiLU()", "SiLU(inplace=True)", "Mish()",
+          "Hardswish()", "ELU(0.5)", "CELU(0.7)", "SELU()", "GLU()", "GELU()", "GELU('tanh')", "Hardshrink()",
+          "LeakyReLU(0.2)", "LogSigmoid()", "Softplus(2)", "Softshrink(0.3)", "PReLU()", "PReLU(4)", "Softsign()",
+          "Tanhshrink()", "Softmin(1)", "Softmax(1)", "LogSoftmax(1)", "Softmax2d()"]
+
+
+@pytest.mark.parametrize("text", LAYERS)
+def test_layers(text):
+    def program(torch):
+        torch.manual_seed(0)
+        layer = eval(f"torch.nn.{text}", {"torch": torch})
+        x = torch.randn(2, 4, 3, 2)
+        return layer, layer(x), list(layer.state_dict()), layer.eval()(x)
+
+    same(program, tolerance=1e-6)
+
+
+def test_implicit_dimension_warns():
+    def program(torch):
+        return [torch.nn.functional.softmax(torch.ones(shape)) for shape in ((2,), (2, 3), (2, 3, 4))]
+
+    same(program, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("call", [
+    lambda torch: torch.nn.functional.celu(torch.ones(2), 0.0),
+    lambda torch: torch.nn.functional.glu(torch.ones(3)),
+    lambda torch: torch.nn.functional.glu(torch.ones(())),
+    lambda torch: torch.nn.functional.softshrink(torch.ones(2), -1.0),
+    lambda torch: torch.nn.functional.gelu(torch.ones(2), approximate="sigmoid"),
+    lambda torch: torch.nn.functional.prelu(torch.ones(2, 3), torch.ones(2)),
+    lambda torch: torch.nn.functional.rrelu(torch.ones(2), 0.5, 0.1),
+    lambda torch: torch.nn.functional.hardtanh(torch.ones(2), 2.0, 1.0),
+    lambda torch: torch.nn.functional.silu(torch.ones(2).long()),
+    lambda torch: torch.nn.Softmax2d()(torch.ones(2, 3)),
+])
+def test_refusals(call):
+    raises(call)
+
+
+def test_functions_are_seen_by_overrides():
+    seen = []
+
+    class Mode(flambeau.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    F = flambeau.nn.functional
+    with Mode():
+        F.relu(flambeau.ones(2))
+        F.gelu(flambeau.ones(2))
+        F.silu(flambeau.ones(2))
+    assert F.relu in seen and F.gelu in seen and F.silu in seen
+    assert reference.nn.functional.relu is not F.relu
