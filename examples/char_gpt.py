@@ -36,7 +36,8 @@ class Block(nn.Module):
         super().__init__()
         self.norm1, self.attention = nn.LayerNorm(width), SelfAttention(width, heads, dropout)
         self.norm2 = nn.LayerNorm(width)
-        self.feed = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(dropout))
+        self.feed = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width),
+                                  nn.Dropout(dropout))
 
     def forward(self, x):
         # Each part adds to x instead of replacing it: gradients reach the first layer undiminished.
@@ -103,7 +104,8 @@ def main(steps=500, seed=0, quiet=False, batch=24, length=64, sample=500):
     data = torch.tensor([number[c] for c in text])
     model = GPT(len(alphabet), length)
     if not quiet:
-        print(f"{len(text)} characters, {len(alphabet)} different; {sum(p.numel() for p in model.parameters())} weights")
+        weights = sum(p.numel() for p in model.parameters())
+        print(f"{len(text)} characters, {len(alphabet)} different; {weights} weights")
     optimizer = make_optimizer(model, 3e-3)
     warmup = min(50, steps // 5 + 1)
     schedule = optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, steps, warmup))

@@ -46,7 +46,8 @@ def main(steps=400, seed=0, quiet=False, batch=32, length=64, sample=500):
     data = torch.tensor([number[c] for c in text])
     model = CharLSTM(len(alphabet))
     if not quiet:
-        print(f"{len(text)} characters, {len(alphabet)} different; {sum(p.numel() for p in model.parameters())} weights")
+        weights = sum(p.numel() for p in model.parameters())
+        print(f"{len(text)} characters, {len(alphabet)} different; {weights} weights")
     optimizer = optim.Adam(model.parameters(), lr=6e-3)
     schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
     window = torch.arange(length + 1)

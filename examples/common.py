@@ -7,6 +7,7 @@ its own import lines alone.
 import argparse
 import gzip
 import inspect
+import itertools
 import re
 import struct
 import sys
@@ -43,7 +44,7 @@ def sparkline(values, width=50):
     marks = "▁▂▃▄▅▆▇█"
     parts = min(width, len(values))
     cuts = [len(values) * i // parts for i in range(parts + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in zip(cuts, cuts[1:])]
+    means = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(cuts)]
     low, high = min(means), max(means)
     return "".join(marks[round((m - low) / ((high - low) or 1) * (len(marks) - 1))] for m in means)
 

@@ -38,12 +38,13 @@ def main(steps=2000, seed=0, quiet=False):
         bar.note(loss=losses[-1])
 
     if not quiet:
-        bias, (b, c, d) = model[0].bias.item(), model[0].weight[0].tolist()
-        print(f"\nfound: sin(x) = {bias:.4f} + {b:.4f} x + {c:.4f} x^2 + {d:.4f} x^3, mean square error {losses[-1]:.6f}")
         table = torch.cat([torch.ones(len(x), 1), powers], 1)
-        best = torch.linalg.lstsq(table, y.unsqueeze(1)).solution
-        print("best:  sin(x) = {:.4f} + {:.4f} x + {:.4f} x^2 + {:.4f} x^3".format(*best[:, 0].tolist())
-              + f", mean square error {loss_of(table @ best, y.unsqueeze(1)).item():.6f}")
+        best = torch.linalg.lstsq(table, y.unsqueeze(1)).solution.squeeze(1)
+        found = torch.cat([model[0].bias, model[0].weight[0]]).detach()
+        print()
+        for name, numbers in (("found", found), ("best", best)):
+            print("{:>5}: sin(x) = {:.4f} + {:.4f} x + {:.4f} x^2 + {:.4f} x^3".format(name, *numbers.tolist())
+                  + f", mean square error {loss_of(table @ numbers, y).item():.6f}")
     return losses
 
 

@@ -21,6 +21,7 @@ from . import tensor_leftovers as _tensor_leftovers  # noqa: F401
 from .autograd import hooks as _hooks  # noqa: F401  (gives Tensor register_hook and retain_grad)
 from .autograd import passes as _passes  # noqa: F401  (gives Tensor backward)
 from . import overrides as _overrides
+from . import compat as _compat  # noqa: F401  (answers `import torch...` where torch means flambeau)
 # isort: on
 from .autograd.modes import (
     enable_grad,

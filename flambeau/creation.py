@@ -543,6 +543,8 @@ def arange(*bounds, start=None, end=None, step=None, out=None, dtype=None, layou
     if d is _dtypes.bool_ or d.is_complex:
         raise NotImplementedError(f'"arange_cpu" not implemented for \'{_type_word(d)}\'')
     first, by, count = _count("arange", first, last, by, d)
+    if by == 0:  # a step below 1, cut to an integer
+        return _deliver("arange", place(device).full((count,), d.native, first), out, requires_grad)
     return _deliver("arange", place(device).arange(first, by, count, d.native), out, requires_grad)
 
 

@@ -12,10 +12,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from .missing import refusal
+from .nn.module import Module
 
 T = TypeVar("T")
 Attribute = typing.NamedTuple("Attribute", [("value", Any), ("type", Any)])
-ScriptModule = ScriptFunction = ()  # nothing is an instance of either
+ScriptFunction = ()  # nothing is an instance of it
+
+
+class ScriptModule(Module):
+    """A Module: old programs derive from it; nothing else is an instance."""
 
 
 def script(obj: T, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> T:
@@ -51,6 +56,11 @@ def optimize_for_inference(mod: T, *args: Any, **kwargs: Any) -> T:
 def ignore(drop: Any = False, **kwargs: Any) -> Any:
     """A decorator that changes nothing."""
     return drop if callable(drop) else lambda fn: fn
+
+
+def script_method(fn: T) -> T:
+    """A decorator that changes nothing."""
+    return fn
 
 
 def unused(fn: T) -> T:
@@ -127,5 +137,5 @@ save = refusal("jit.save", "TorchScript files are not implemented")
 load = refusal("jit.load", "TorchScript files are not implemented")
 
 __all__ = ["Attribute", "Final", "annotate", "export", "fork", "freeze", "fuser", "ignore", "interface", "is_scripting",
-           "is_tracing", "isinstance", "load", "optimize_for_inference", "save", "script", "script_if_tracing", "trace",
+           "is_tracing", "isinstance", "load", "optimize_for_inference", "save", "script", "script_if_tracing", "script_method", "ScriptModule", "trace",
            "trace_module", "unused", "wait"]

@@ -61,7 +61,7 @@ def _dims(dim: Any, ndim: int) -> tuple[int, ...]:
 
 
 def _least(dtype: Any) -> Any:
-    return -math.inf if dtype.is_floating_point else False if dtype is _dtypes.bool_ else _dtypes.iinfo(dtype).min
+    return -math.inf if dtype.is_floating_point or dtype.is_complex else False if dtype is _dtypes.bool_ else _dtypes.iinfo(dtype).min
 
 
 def _most(dtype: Any) -> Any:
@@ -192,7 +192,7 @@ def _spread(input: Tensor, dim: Any, unbiased: Any, correction: Any, keepdim: bo
     x = input if input.dtype is dtype else input.to(dtype)
     dims = _dims(dim, input.ndim)
     if mask is None:
-        return (_f.std if root else _f.var)(x, dims, correction=correction, keepdim=bool(keepdim))
+        return (_f.std if root else _f.var)(x, dims, correction=correction, keepdim=bool(keepdim)).to(dtype)
     kept = _mask_for(input, mask)
     count = _f.sum(kept, dims, True)
     apart = x - sum(x, dims, keepdim=True, mask=kept) / count
@@ -201,7 +201,7 @@ def _spread(input: Tensor, dim: Any, unbiased: Any, correction: Any, keepdim: bo
         total = total.real
     count = count if keepdim else count.reshape(total.shape)
     made = total / (count - correction).clamp(min=0)
-    return made.sqrt() if root else made
+    return (made.sqrt() if root else made).to(dtype)
 
 
 # ----------------------------------------------------------------------------------------------- along one dim

@@ -18,7 +18,7 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False, *, out: Any = None) -
     return _FUNCTIONS["logsumexp"](input, dim, keepdim, out=out)
 
 
-def softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
+def softmax(input: Any, dim: int, dtype: Any = None) -> Any:
     """exp(input) divided by its sum along a dimension."""
     return _FUNCTIONS["softmax"](input, dim, dtype=dtype)
 

@@ -133,8 +133,12 @@ def _question(name: str) -> None:
     FUNCTIONS[name] = function
 
 
-def result_type(tensor1, tensor2) -> Any:
+def result_type(tensor1=None, tensor2=None, *, tensor=None, other=None, scalar=None, scalar1=None, scalar2=None) -> Any:
     """The dtype that an operation on two tensors or numbers computes in."""
+    given = [v for v in (tensor1, tensor2, scalar, scalar1, scalar2, tensor, other) if v is not None]
+    if len(given) != 2:
+        raise TypeError(f"result_type(): expected two tensors or numbers, got {len(given)}")
+    tensor1, tensor2 = given
     from .ops.elementwise import promoted
     for position, value in enumerate((tensor1, tensor2)):
         if not isinstance(value, (Tensor, bool, int, float, complex)):

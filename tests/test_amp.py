@@ -77,7 +77,7 @@ def test_nesting_and_switches():
             seen += [torch.mm(a, a).dtype, torch.is_autocast_cache_enabled()]
         return [str(s) for s in seen], torch.mm(a, a), torch.get_autocast_dtype("cpu") is torch.bfloat16
 
-    same(program)
+    same(program, warned=False)
 
 
 def test_decorator():
@@ -106,11 +106,12 @@ def test_parameters_are_cast_once():
 
 
 def test_nothing_is_left_behind():
+    before = flambeau.overrides.active
     with flambeau.autocast("cpu"):
         assert flambeau.overrides.active
     with pytest.raises(ZeroDivisionError), flambeau.autocast("cpu"):
         1 / 0
-    assert not flambeau.overrides.active
+    assert flambeau.overrides.active is before
     assert flambeau.mm(flambeau.ones(2, 2), flambeau.ones(2, 2)).dtype is flambeau.float32
 
 

@@ -167,7 +167,7 @@ INPUTS = [(2, 3, 8), (2, 4, 9, 9), (2, 3, 6, 6), (2, 2, 4, 4, 4), (2, 3, 8), (2,
           (2, 3, 6, 6)]
 
 
-@pytest.mark.parametrize(("build", "shape"), zip(MODULES, INPUTS), ids=range(len(INPUTS)))
+@pytest.mark.parametrize(("build", "shape"), list(zip(MODULES, INPUTS)), ids=range(len(INPUTS)))
 def test_modules_start_as_torch(build, shape):
     same_module(build, *arrays(shape, dtype=np.float32))
 

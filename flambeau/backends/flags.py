@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+from types import ModuleType
 from typing import Any
 
 
-class Flags:
-    """A namespace of switches; `flags(...)` sets some of them for a `with` block."""
+class Flags(ModuleType):
+    """A module of switches, so that `import flambeau.backends.cudnn` works; `flags(...)` sets some for a `with` block."""
 
     def __init__(self, name: str, **values: Any):
+        super().__init__(f"{__package__}.{name}", f"The switches of PyTorch's backends.{name}.")
+        sys.modules[self.__name__] = self
         self.__dict__["_name"] = name
         self.__dict__.update(values)
 

@@ -9,7 +9,7 @@ from typing import Any
 from .. import dtypes as _dtypes
 from ..autograd.state import state
 from ..tensor import Tensor
-from .elementwise import Pointwise, binary, promoted
+from .elementwise import Pointwise, binary, promoted, untracked
 from .pointwise import abs_, conj, masked, neg, nothing, where_row
 from .table import export, make_inplace, public
 
@@ -129,9 +129,10 @@ def _scaled_inplace(name: str, plain: Any, whole: Any) -> Any:
     def inplace(self, other, *more, alpha=1):
         if alpha.__class__ is int and alpha == 1 and not more:
             return plain.inplace(self, other)
-        if state.mode == 1 and not more and alpha.__class__ in (int, float) and isinstance(other, Tensor) and (
-                other.is_floating_point()):
-            return plain.inplace(self, mul(other, alpha))
+        mode = state.mode
+        if mode < 2 and not more and alpha.__class__ in (int, float) and isinstance(other, Tensor) and (
+                other._array.dtype.char in "fd") and (mode or untracked(self) and untracked(other)):
+            return plain.inplace(self, mul.call(other, alpha))
         return recorded(self, other, *more, alpha=alpha)
 
     inplace.__name__, inplace.__qualname__ = name + "_", f"Tensor.{name}_"
@@ -144,7 +145,7 @@ Tensor.sub_ = Tensor.subtract_ = _scaled_inplace("sub", _sub, sub)
 
 
 @public(out=False, method=False)
-def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
+def rsub(input: Any, other: Any, alpha: Any = 1) -> Any:
     """other - alpha * input."""
     if alpha.__class__ is int and alpha == 1:
         return _rsub(input, other)

@@ -140,7 +140,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     if enable_gqa:
         key, value = _repeat_heads(query, key, value)
     plain = type(query._array) is ndarray and type(key._array) is ndarray and type(value._array) is ndarray
-    if dropout_p > 0 or not plain or state.mode & FORWARD_AD or attn_mask is not None and attn_mask.requires_grad:
+    if dropout_p > 0 or not plain or state.mode & FORWARD_AD or (attn_mask is not None and attn_mask.requires_grad):
         return _in_steps(query, key, value, attn_mask, is_causal, scale, dropout_p=dropout_p)
     batch = query.shape[:-2]
     if key.shape[:-2] != batch or value.shape[:-2] != batch:

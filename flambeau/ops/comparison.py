@@ -72,7 +72,16 @@ for _method, _op in (("and", bitwise_and), ("or", bitwise_or), ("xor", bitwise_x
     setattr(Tensor, f"__i{_method}__", _op.inplace)
 Tensor.__rlshift__, Tensor.__rrshift__ = _right(shift_left, "shift_left"), _right(shift_right, "shift_right")
 Tensor.__ilshift__, Tensor.__irshift__ = shift_left.inplace, shift_right.inplace
-Tensor.__invert__ = bitwise_not
+
+
+def _invert(self: Any) -> Any:
+    """~x: not, bit by bit."""
+    if isinstance(self, Tensor) and self._array.dtype.kind in "fcV":
+        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+    return bitwise_not(self)
+
+
+Tensor.__invert__ = _invert
 
 
 # -------------------------------------------------------------------------------------------------------- where
@@ -174,12 +183,16 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
 @public(inplace=True)
 def clamp_min(input: Any, min: Any) -> Any:
     """Values below min become min."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"clamp_min(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     return (_clamp_min_tensor if isinstance(min, Tensor) else _clamp_min_row)(input, min)
 
 
 @public(inplace=True)
 def clamp_max(input: Any, max: Any) -> Any:
     """Values above max become max."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"clamp_max(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     return (_clamp_max_tensor if isinstance(max, Tensor) else _clamp_max_row)(input, max)
 
 
@@ -215,9 +228,6 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
 def equal(input: Any, other: Any) -> bool:
     """Whether the two have one shape and equal elements."""
     _two_tensors("equal", input, other)
-    if input.dtype is not other.dtype:
-        raise RuntimeError(f"Expected object of data type {input.dtype} but got data type {other.dtype} for argument "
-                           "#2 'other'")
     if input.device != other.device:
         raise RuntimeError(f"Cannot compare two tensors on different devices. Got: {input.device} and {other.device}")
     if input._array.shape != other._array.shape:

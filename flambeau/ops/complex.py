@@ -164,9 +164,11 @@ def angle(input: Any) -> Any:
 
 
 def _two_floats(name: str, first: Any, second: Any) -> None:
-    for t in (first, second):
+    names = ("abs", "angle") if name == "polar" else ("real", "imag")
+    for i, t in enumerate((first, second)):
         if not isinstance(t, Tensor):
-            raise TypeError(f"{name}(): expected two Tensors, got {type(t).__name__}")
+            raise TypeError(f"{name}(): argument '{names[i]}' (position {i + 1}) must be Tensor, not {type(t).__name__}")
+    for t in (first, second):
         if not t.is_floating_point():
             raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {first.dtype} and "
                                f"{second.dtype}")

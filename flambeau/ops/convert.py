@@ -158,6 +158,9 @@ public(_detach_, name="detach_", out=False)
 
 
 # ------------------------------------------------------------------------------------------------------ conversion
+_warned: list[str] = []  # as in PyTorch, once per process
+
+
 def convert(self: Tensor, dtype: Any, device: Any, copy: bool = False, memory_format: Any = None) -> Tensor:
     """What `to` comes down to: self when nothing changes, else a copy."""
     name = format_name(memory_format)
@@ -168,6 +171,10 @@ def convert(self: Tensor, dtype: Any, device: Any, copy: bool = False, memory_fo
         if not copy and (name == "preserve" or name == suggested_format(self)):
             return self
     check_format(name, self._array.ndim)
+    if self._array.dtype.kind == "c" and native.kind not in "cb" and not _warned:
+        _warned.append("complex")
+        import warnings
+        warnings.warn("Casting complex values to real discards the imaginary part", UserWarning, stacklevel=3)
     if state.mode <= NO_GRAD and self.__class__ is Tensor and type(self._array) is ndarray and (
             not self.requires_grad and _to_copy.cpu is not None):
         return wrap(_to_copy.cpu(self._array, native, name))  # nothing to record: images and labels on their way in

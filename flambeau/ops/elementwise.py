@@ -57,6 +57,9 @@ class Pointwise(Row):
         if self.check is not None:
             self.check(*args)
         if "bifc"[common.kind] not in self.takes:
+            if self.name == "neg":
+                raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
+                                   "invert a mask, use the `~` or `logical_not()` operator instead.")
             raise NotImplementedError(f'"{self.name}" not implemented for \'{_word(common)}\'')
         if self.kind == "float" and not (common.is_floating_point or common.is_complex):
             common = _dtypes.get_default_dtype()
@@ -256,7 +259,9 @@ def _export_inplace(name: str, op: Callable, r: Row, kernel: Callable | None, al
     slow = make_inplace(name, op)
 
     def inplace(self):
-        if state.mode == 1 and kernel is not None and (self.__class__ is Tensor or self.__class__ is Parameter):
+        mode = state.mode
+        if mode < 2 and kernel is not None and (self.__class__ is Tensor or self.__class__ is Parameter) and (
+                mode or untracked(self)):
             x = self._array
             if type(x) is ndarray and x.dtype.char in "fd" and x.flags.c_contiguous and not self._inference:
                 x[...] = kernel(x)
@@ -299,9 +304,9 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
     chars = fast or ""
 
     def make(fallback):
-        def op(input, other, *, out=None):
+        def call(input, other):
             mode = state.mode
-            if mode < 2 and out is None:
+            if mode < 2:
                 cls, kind_of = input.__class__, other.__class__
                 if (kind_of is Tensor or kind_of is Parameter) and (cls is Tensor or cls is Parameter):
                     x = input._array
@@ -327,7 +332,8 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
                             if a is not None or b is not None:
                                 ours, theirs = input._counter, other._counter
                                 if ours is not None or theirs is not None:
-                                    if keeps is None or input._base is not None or other._base is not None:
+                                    if keeps is None or input._base is not None or other._base is not None or (
+                                            input._inference or other._inference):
                                         t._node = None
                                         r.record((input, other), t)
                                         return t
@@ -391,11 +397,16 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
                             elif input._counter is not None and input.requires_grad:
                                 r.record((input, other), t)
                         return t
-            return fallback(op, r, (input, other), out)
+            return fallback(op, r, (input, other), None)
 
-        return op
+        return call
 
-    op = make(general)
+    call = make(general)
+
+    def op(input, other, *, out=None):
+        return call(input, other) if out is None else general(op, r, (input, other), out)
+
+    op.call = call
     op.operator = make(or_not_implemented)
     op.operator.__name__ = op.operator.__qualname__ = name
     _dress(op, name, r)
@@ -406,13 +417,19 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
     return op
 
 
+def untracked(tensor: Any) -> bool:
+    """Whether nothing would be recorded for this tensor: no history, and no view of one that may have some."""
+    return tensor._node is None and (tensor._counter is None or tensor._base is None)
+
+
 def _binary_inplace(name: str, op: Callable, r: Row, kernel: Callable, chars: str | None, aliases) -> Callable:
     def inplace(self, other):
-        if state.mode == 1:
+        mode = state.mode
+        if mode < 2 and (mode or untracked(self)):
             kind_of, cls = other.__class__, self.__class__
             if cls is Tensor or cls is Parameter:
                 x = self._array
-                if (kind_of is Tensor or kind_of is Parameter) and not self._inference:
+                if (kind_of is Tensor or kind_of is Parameter) and not self._inference and (mode or untracked(other)):
                     y = other._array
                     if x.dtype is y.dtype and (chars is None or x.dtype.char in chars) and x.flags.c_contiguous and (
                             type(x) is ndarray is type(y)):
@@ -426,7 +443,8 @@ def _binary_inplace(name: str, op: Callable, r: Row, kernel: Callable, chars: st
                         return self
                 elif (kind_of is float or kind_of is int) and x.dtype.char in "fd" and x.flags.c_contiguous and (
                         type(x) is ndarray and not self._inference):
-                    large(kernel, x, other, out=x) if x.size >= LARGE else kernel(x, other, out=x)
+                    y = constant(other, x.dtype)
+                    large(kernel, x, y, out=x) if x.size >= LARGE else kernel(x, y, out=x)
                     bump(self)
                     return self
         if _overrides.active:

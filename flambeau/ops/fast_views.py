@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from .. import overrides as _overrides
 from ..autograd.node import FLOAT32, next_sequence, start_counter
 from ..autograd.state import state
 from ..autograd.views import NO_GRAD_VIEW, edge_of
@@ -64,6 +65,7 @@ def fast(name: str, slow: Any, *, toplevel: bool = True) -> Any:
             return slow(*args, **kwargs)
 
         functools.update_wrapper(op, slow)
+        _overrides.FRONTS[slow] = op
         export(name, op, toplevel=toplevel)
         return op
 

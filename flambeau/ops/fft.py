@@ -99,9 +99,9 @@ def _points(n: Any) -> int:
 
 
 def _one(x: Tensor, n: int | None, dim: int) -> tuple[int, int]:
-    d = wrap_dim(dim, x._array.ndim)
     if not x._array.ndim:
-        raise IndexError("Dimension specified as -1 but tensor has no dimensions")
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    d = wrap_dim(dim, x._array.ndim)
     return d, _points(x._array.shape[d] if n is None else n)
 
 
@@ -109,6 +109,9 @@ def _many(x: Tensor, s: Any, dim: Any, half: bool = False) -> tuple[tuple[int, .
     """(dims, sizes); `half`: the last default size is that of a real signal with this half spectrum."""
     ndim = x._array.ndim
     s = [s] if isinstance(s, int) else s
+    if not ndim and (dim is not None or half):
+        first = 0 if dim is None else dim if isinstance(dim, int) else dim[0] if len(dim) else -1
+        raise IndexError(f"Dimension specified as {first} but tensor has no dimensions")
     if dim is not None:
         dims = [wrap_dim(d, ndim) for d in ((dim,) if isinstance(dim, int) else dim)]
         if len(set(dims)) != len(dims):
@@ -180,6 +183,8 @@ def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 
 
 def _half(x: Tensor, n: int | None, dim: int) -> tuple[int, int]:
+    if not x._array.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     d = wrap_dim(dim, x._array.ndim)
     return d, _points(2 * (x._array.shape[d] - 1) if n is None else n)
 
@@ -307,16 +312,14 @@ def _frequencies(n: int, d: float, count: int, wrapped: int, options: dict[str, 
 
 
 def fftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = None, layout: Any = None,
-            device: Any = None,
-            requires_grad: bool = False) -> Tensor:
+            device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """The frequencies of fft's points, for samples d apart."""
     made = _frequencies(n, d, n, n // 2, {"dtype": dtype, "device": device, "requires_grad": requires_grad})
     return made if out is None else out.copy_(made)
 
 
 def rfftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = None, layout: Any = None,
-             device: Any = None,
-             requires_grad: bool = False) -> Tensor:
+             device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """The frequencies of rfft's points."""
     made = _frequencies(n, d, n // 2 + 1, 0, {"dtype": dtype, "device": device, "requires_grad": requires_grad})
     return made if out is None else out.copy_(made)

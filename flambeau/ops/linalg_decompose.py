@@ -155,13 +155,13 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     return _householder(A, tau)
 
 
-@public
+@public(also={"input2": "tau"})
 def orgqr(input: Tensor, tau: Tensor) -> Tensor:
     """The older name of linalg.householder_product."""
     return householder_product(input, tau)
 
 
-@public
+@public(also={"input2": "tau", "input3": "other"})
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """The product of the implicit Q of geqrf's result with another matrix."""
     for name, t, n in (("input", input, 2), ("other", other, 2), ("tau", tau, 1)):

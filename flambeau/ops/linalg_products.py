@@ -297,13 +297,16 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     if len(x) != len(y):
         raise RuntimeError("linalg.cross: inputs must have the same number of dimensions, got "
                            f"{len(x)} and {len(y)}")
-    dim = wrap_dim(dim, len(x))
+    asked, dim = dim, wrap_dim(dim, len(x))
     if not x or x[dim] != 3 or y[dim] != 3:
-        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {x[dim] if x else 1} and "
+        raise RuntimeError(f"linalg.cross: inputs dimension {asked} must have length 3. Got {x[dim] if x else 1} and "
                            f"{y[dim] if y else 1}")
     input, other = promote(input, other)
     shape = broadcast_shapes(x, y)
     return _cross(input.expand(shape), other.expand(shape), dim)
+
+
+_warned: list[str] = []  # as in PyTorch, once per process
 
 
 @public
@@ -311,6 +314,12 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product; without `dim`, along the first dimension of length 3."""
     check_tensor("cross", input=input, other=other)
     if dim is None:
+        if not _warned:
+            _warned.append("cross")
+            import warnings
+            warnings.warn("Using torch.cross without specifying the dim arg is deprecated. Please either pass the dim "
+                          "explicitly or simply use torch.linalg.cross. The default value of dim will change to agree with "
+                          "that of linalg.cross in a future release.", UserWarning, stacklevel=3)
         shape = broadcast_shapes(input._array.shape, other._array.shape)
         if 3 not in shape:
             raise RuntimeError("no dimension of size 3 in input")

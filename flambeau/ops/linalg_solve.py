@@ -245,7 +245,7 @@ def _cholesky_grad(grad: Tensor, factor: Tensor, upper: bool) -> Tensor:
     phi = matmul(adjoint(low), g)
     strict = phi.tril(-1)
     diag = diagonal(phi)
-    sym = (strict + adjoint(strict) + embed(diag.real.to(phi.dtype) if phi.is_complex() else diag)) * 0.5
+    sym = (strict + adjoint(strict) + embed(diag)) * 0.5
     half = _solve_triangular(adjoint(low), sym, True, True, False)
     return _solve_triangular(low, half, False, False, False)
 
@@ -309,7 +309,7 @@ _cholesky_solve = Row("cholesky_solve", "self input2 upper", backward=dict(
     input2=lambda grad, input2, result, upper: _cholesky_solve_factor_grad(grad, input2, result, upper)))
 
 
-@public
+@public(also={"input": "B", "self": "B", "input2": "L"})
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with A X = B, from the Cholesky factor of A."""
     check_matrix(B, "cholesky_solve", "B")

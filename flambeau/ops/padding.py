@@ -7,7 +7,6 @@ from typing import Any
 from ..tensor import Tensor
 from .table import Row
 
-
 _edges_grad = Row("pad_edges_backward", "grad pad mode", backward=dict(
     grad=lambda grad, pad, mode: _edges["circular", 0](grad, pad, mode)))
 

@@ -141,12 +141,15 @@ def _axis_split(name: str, least: int, dim_of: Any) -> Any:
                  sections: Any = None) -> tuple[Tensor, ...]:
         ndim = input._array.ndim
         if ndim < least:
-            raise RuntimeError(f"torch.{name} requires a tensor with at least {least} dimension{'s' * (least > 1)}, "
+            raise RuntimeError(f"torch.{name} requires a tensor with at least {least} dimension, "
                                f"but got a tensor with {ndim} dimensions!")
         where = next((v for v in (indices_or_sections, indices, sections) if v is not None), None)
         if more:
             where = (where, *more)
         dim = dim_of(ndim)
+        if isinstance(where, str) or where is None:
+            raise TypeError(f"{name}(): received an invalid combination of arguments: expected a number of sections or a "
+                            f"sequence of indices, got {type(where).__name__}")
         if isinstance(where, int):
             length = input._array.shape[dim]
             if where <= 0 or length % where:

@@ -92,12 +92,12 @@ relu = unary("relu", "a > 0 ? a : 0", lambda grad, result: _relu_grad(grad, resu
 # fmt: on
 # Derivatives that deserve a kernel of their own: one pass instead of three.
 tanh_backward = binary("tanh_backward", "a * (1 - b * b)", (
-    lambda grad, output: tanh_backward(grad, output),
-    lambda grad, grad_output, output: grad * conj(grad_output * output) * -2),
+    lambda grad, output: tanh_backward(grad, conj(output)),
+    lambda grad, grad_output, output: conj(grad) * grad_output * conj(output) * -2),
     args="grad_output output", fast="fd", fast_scalar="", toplevel=False, method=False, inplace=False)
 sigmoid_backward = binary("sigmoid_backward", "a * (1 - b) * b", (
-    lambda grad, output: sigmoid_backward(grad, output),
-    lambda grad, grad_output, output: grad * conj(grad_output * (1 - 2 * output))),
+    lambda grad, output: sigmoid_backward(grad, conj(output)),
+    lambda grad, grad_output, output: conj(grad) * grad_output * conj(1 - 2 * output)),
     args="grad_output output", fast="fd", fast_scalar="", toplevel=False, method=False, inplace=False)
 threshold_backward = Pointwise("threshold_backward", "grad self threshold", kind="same", plain="threshold",
                                c="b <= c ? 0 : a", backward=dict(

@@ -11,8 +11,9 @@ from .. import overrides as _overrides
 from .. import return_types
 from ..autograd.node import FLOAT32, next_sequence
 from ..autograd.state import state
+from ..autograd.views import edge_of
 from ..backends import registry
-from ..backends.cpu.reductions import sum_all
+from ..backends.cpu.reductions import sum_all, sum_one
 from ..parameter import Parameter
 from ..shapes import wrap_dim
 from ..tensor import Tensor
@@ -169,6 +170,11 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None, out=None, **names):
     kind = input.__class__
     if mode < 2 and dtype is None and out is None and (kind is Tensor or kind is Parameter) and not names:
         if dim is not None:
+            if dim.__class__ is int and keepdim.__class__ is bool:
+                x = input._array
+                if type(x) is ndarray and x.dtype.char in "fd" and -x.ndim <= dim < x.ndim:
+                    dim %= x.ndim
+                    return _sum_dim.single(mode, input, ((dim,), keepdim, None), sum_one(x, dim, keepdim))
             if keepdim.__class__ is bool:
                 return _sum_dim(input, dims_of(dim, input._array.ndim), keepdim, None)
             return _sum_slowly(input, dim, keepdim, dtype, out, names)
@@ -178,11 +184,8 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None, out=None, **names):
             t._array = made = sum_all(x)
             t._node = t._counter = None
             if mode == 0 and input._node is not None:
-                if input._counter is not None:
-                    _sum.record((input, None, False, None), t)
-                    return t
                 t._node = n = _new(_sum.node)
-                n.next = (input._node, None, None, None)
+                n.next = (input._node if input._base is None else edge_of(input), None, None, None)
                 n.sequence = next_sequence()
                 n.shape = ()
                 n.saved = (x.shape,)
@@ -197,7 +200,7 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None, out=None, **names):
 def _sum_slowly(input, dim, keepdim, dtype, out, names):
     if _overrides.active:
         given = {"dim": dim, "keepdim": keepdim, "dtype": dtype, "out": out, **names}
-        done, value = _overrides.dispatch(sum_, (input,), {k: v for k, v in given.items() if v not in (None, False)})
+        done, value = _overrides.dispatch(sum_, (input,), {k: v for k, v in given.items() if v is not None and v is not False})
         if done:
             return value
     dim, keepdim = names.pop("axis", dim), names.pop("keepdims", keepdim)

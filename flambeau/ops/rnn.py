@@ -198,7 +198,7 @@ def _stack(kind: _Kind, x: Tensor, hidden: list[Tensor], params: Any, has_biases
 
 def _forward(kind: _Kind, args: tuple[Any, ...]) -> tuple[Tensor, list[Tensor]]:
     """Both forms of torch.lstm and its like: (input, hx, ...) and, packed, (data, batch_sizes, hx, ...)."""
-    packed = isinstance(args[3], (list, tuple)) and not isinstance(args[2], (list, tuple)) or (
+    packed = (isinstance(args[3], (list, tuple)) and not isinstance(args[2], (list, tuple))) or (
         kind.name == "lstm" and isinstance(args[2], (list, tuple)) and isinstance(args[3], (list, tuple)))
     if packed:
         data, batch_sizes, hx, params, has_biases, layers, dropout, train, bidirectional = args

@@ -50,13 +50,26 @@ def _sinc_self(grad: Any, self: Any) -> Any:
 
 
 def _i1_self(grad: Any, self: Any, result: Any) -> Any:
-    slope = self.i0() - result / self
-    return grad * where_row(self == 0, 0.5, slope)
+    origin = self == 0
+    self = where_row(origin, 1.0, self)  # a division by zero would make the second derivative NaN
+    return grad * where_row(origin, 0.5, self.i0() - result / self)
 
 
 def _i1e_self(grad: Any, self: Any, result: Any) -> Any:
-    slope = SPECIAL["i0e"](self) - result * (self.sgn() + self.reciprocal())
-    return grad * where_row(self == 0, 0.5, slope)
+    origin = self == 0
+    self = where_row(origin, 1.0, self)
+    return grad * where_row(origin, 0.5, SPECIAL["i0e"](self) - result * (self.sgn() + self.reciprocal()))
+
+
+def _of_x(name: str, function: Any) -> Any:
+    """PyTorch calls the argument of these functions x."""
+
+    def of_x(x, *, out=None):
+        return function(x, out=out)
+
+    of_x.__name__ = of_x.__qualname__ = name
+    of_x.__doc__ = function.__doc__
+    return of_x
 
 
 # fmt: off
@@ -114,6 +127,7 @@ _hidden("bessel_y1", "y1(a)")
 for _name in ("modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1",
               "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "spherical_bessel_j0", "airy_ai"):
     _hidden(_name)
+    SPECIAL[_name] = _of_x(_name, SPECIAL[_name])
 
 
 def _logit_self(grad: Any, self: Any, eps: float | None) -> Any:
@@ -186,4 +200,4 @@ for _name in ("chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_pol
               "shifted_chebyshev_polynomial_w", "hermite_polynomial_h", "hermite_polynomial_he",
               "laguerre_polynomial_l", "legendre_polynomial_p"):
     SPECIAL[_name] = _pair(_name, Pointwise(f"special_{_name}", "self other", kernel=_name, complex_ok=False),
-                           "The polynomial of degree `other` at `input`.", **_alone)
+                           "The polynomial of degree `other` at `input`.", also={"n": "other"}, **_alone)

@@ -377,7 +377,7 @@ def _trapezoid_args(name: str, y: Tensor, x: Any, dx: Any, dim: int) -> tuple[Te
     return y, x, dim
 
 
-@reduction(method=False, out=None, aliases=("trapz",))
+@reduction(method=False, out=None, aliases=("trapz",), also={"y": "input"})
 def trapezoid(input: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The integral of sampled values by the trapezoidal rule; x: where they were sampled, dx: how far apart."""
     y, x, dim = _trapezoid_args("trapezoid", input, x, dx, dim)
@@ -390,7 +390,7 @@ def trapezoid(input: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: in
     return (y.sum(dim) - ends * 0.5) * (1 if dx is None else dx)
 
 
-@reduction(method=False, out=None)
+@reduction(method=False, out=None, also={"y": "input"})
 def cumulative_trapezoid(input: Tensor, x: Tensor | None = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """Running integrals by the trapezoidal rule."""
     y, x, dim = _trapezoid_args("cumulative_trapezoid", input, x, dx, dim)

@@ -65,7 +65,21 @@ class Row:
         self.saving = [_source(self.args, slot, k, self.formulas) for k, slot in enumerate(self.slots)]
         self.node = self._node_class(node or node_name(name)) if backward else None
         self.cpu = KERNELS.get(self.kernel)
+        self.blanks = (None,) * (len(self.args) - 1)
+        self.lean = self._lean_saving()
         ROWS[name] = self
+
+    def _lean_saving(self) -> tuple[int, ...] | None:
+        """What `single` saves: an argument's number, -1 for the result, -2 for the input's shape; None: not that lean."""
+        codes = []
+        for (kind, index, _), slot in zip(self.saving, self.slots):
+            if kind == "argument":
+                codes.append(index)
+            elif slot == "result" or (kind, index) == ("shape", 0):
+                codes.append(-1 if kind == "result" else -2)
+            else:
+                return None
+        return tuple(codes) if self.node is not None and self.wants[0] and not any(self.wants[1:]) else None
 
     def _node_class(self, name: str) -> type:
         members: dict[str, Any] = {"row": self, "__module__": __name__}
@@ -121,6 +135,34 @@ class Row:
             from ..autograd.forward_mode import propagate
             propagate(self, args, results)
         return results
+
+    def single(self, mode: int, input: Tensor, rest: tuple[Any, ...], made: Any) -> Tensor:
+        """`finish` for one tensor, plain values and one CPU array as the result, on the fast path (mode 0 or 1)."""
+        t = _new(Tensor)
+        t._array = made
+        t._node = t._counter = None
+        if mode == 0:
+            counter = input._counter
+            edge = input._node if counter is None else edge_of(input)
+            if edge is not None or (counter is not None and input.requires_grad):
+                if edge is None or self.lean is None or made.dtype.char not in "fd":
+                    self.record((input, *rest), t)
+                    return t
+                t._node = n = _new(self.node)
+                n.next = (edge, *self.blanks)
+                n.sequence = next_sequence()
+                n.shape = made.shape
+                if made.dtype is not FLOAT32:
+                    n.dtype = made.dtype
+                if self.lean:
+                    n.saved = tuple([rest[i - 1] if i > 0 else input if i == 0 else made if i == -1 else
+                                     input._array.shape for i in self.lean])
+                    if 0 in self.lean:
+                        if counter is not None and counter.value:
+                            n.versions = tuple([counter.value if i == 0 else 0 for i in self.lean])
+                    elif -1 not in self.lean:
+                        n.release = _nothing_to_free  # shapes and numbers: as in _save
+        return t
 
     def record(self, args: tuple[Any, ...], results: Any) -> None:
         """Creates the node if an input wants a gradient."""

@@ -31,6 +31,12 @@ def _copy_form(name: str, original: Row, prepare: Callable, doc: str = "") -> No
     public(function, name=f"{name}_copy", method=False)
 
 
+def _some_dim(self: Tensor, dim: int) -> int:
+    if not self._array.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    return wrap_dim(dim, self._array.ndim)
+
+
 _copy_form("as_strided", v._as_strided, lambda self, size, stride, storage_offset=None:
            v._as_strided_args(self, size, stride, storage_offset))
 _copy_form("alias", v._alias, lambda self: (self,))
@@ -46,7 +52,7 @@ _copy_form("unsqueeze", v._unsqueeze, v._unsqueeze_args)
 _copy_form("split", v._split, lambda self, split_size, dim=0: _split_args(self, split_size, dim))
 _copy_form("split_with_sizes", v._split_with_sizes,
            lambda self, split_sizes, dim=0: _sizes_args(self, split_sizes, dim))
-_copy_form("unbind", v._unbind, lambda self, dim=0: (self, wrap_dim(dim, self._array.ndim)))
+_copy_form("unbind", v._unbind, lambda self, dim=0: (self, _some_dim(self, dim)))
 
 _squeeze_copies = {r.name: _copies(r) for r in (v._squeeze_all, v._squeeze_dim, v._squeeze_dims)}
 _view_copies = _copies(v._view)

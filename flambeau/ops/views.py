@@ -295,7 +295,10 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
 @public(toplevel=False, out=False)
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     """The sum over whatever dimensions broadcasting from `size` to self would have added."""
-    return sum_to(self, shape_of(size))
+    shape = shape_of(size)
+    if self._array.dtype.kind == "b" and self._array.shape != shape:
+        self = self.long()
+    return sum_to(self, shape)
 
 
 _FIRST = tuple(range(64))
@@ -373,7 +376,11 @@ def t(input: Tensor) -> Tensor:
 
 
 def _warn_dims(name: str, self: Tensor, instead: str) -> None:
-    if self._array.ndim not in (0, 2):
+    if self._array.ndim == 0:
+        import warnings
+        warnings.warn(f"Tensor.{name} is deprecated on 0-D tensors. This function is the identity in these cases.",
+                      UserWarning, stacklevel=3)
+    elif self._array.ndim > 2:
         import warnings
         warnings.warn(f"The use of `x.{name}` on tensors of dimension other than 0 or 2 is deprecated and it will "
                       f"throw an error in a future release. Consider `x.{instead}` to transpose batches of matrices or "
@@ -446,8 +453,8 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     source = (source,) if isinstance(source, int) else tuple(source)
     destination = (destination,) if isinstance(destination, int) else tuple(destination)
     if len(source) != len(destination):
-        raise RuntimeError("movedim: Invalid source or destination dims: source and destination should have the same "
-                           f"number of dims, got {list(source)} and {list(destination)}")
+        raise RuntimeError(f"movedim: Invalid source or destination dims: source ({list(source)} dims) should contain the "
+                           f"same number of dims as destination ({list(destination)} dims)")
     source, destination = _distinct(source, ndim, "source"), _distinct(destination, ndim, "destination")
     if not ndim:
         return _alias(input)
@@ -570,10 +577,13 @@ def _narrow_args(self: Tensor, dim: int, start: Any, length: int) -> tuple[Any, 
     shape = self._array.shape
     if not shape:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if isinstance(start, Tensor) and (start.ndim or start.is_floating_point() or start.is_complex()
+                                      or start._array.dtype.kind == "b"):
+        raise RuntimeError(f"narrow(): start must be an 0-dim integral Tensor. Got {start.ndim} dims of {start.dtype}.")
     dim, start = wrap_dim(dim, len(shape)), as_int(start)
     n = shape[dim]
     if length < 0:
-        raise RuntimeError(f"narrow(): length must be non-negative, got {length}.")
+        raise RuntimeError(f"narrow(): length must be non-negative. Got {length}.")
     if not -n <= start <= n:
         raise IndexError(f"start out of range (expected to be in range of [{-n}, {n}], but got {start})")
     start += n if start < 0 else 0

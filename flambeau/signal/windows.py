@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import dtypes as _dtypes
+from ..formats import strided
 from ..ops.table import FUNCTIONS
 from ..tensor import Tensor
 
@@ -14,12 +15,14 @@ __all__ = ["bartlett", "blackman", "cosine", "exponential", "gaussian", "general
            "hann", "kaiser", "nuttall"]
 
 
-def _check(name: str, M: int, dtype: Any) -> Any:
+def _check(name: str, M: int, dtype: Any, layout: Any = None) -> Any:
     if M < 0:
         raise ValueError(f"{name} requires non-negative window length, got M={M}")
     dtype = dtype or _dtypes.get_default_dtype()
     if dtype not in (_dtypes.float32, _dtypes.float64):
         raise ValueError(f"{name} expects float32 or float64 dtypes, got: {dtype}")
+    if layout is not None and layout is not strided:
+        raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
     return dtype
 
 
@@ -40,7 +43,7 @@ def _few(M: int, dtype: Any, device: Any, requires_grad: bool) -> Tensor | None:
 def exponential(M: int, *, center: float | None = None, tau: float = 1.0, sym: bool = True, dtype: Any = None,
                 layout: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """exp(-|t - center| / tau)."""
-    dtype = _check("exponential_window", M, dtype)
+    dtype = _check("exponential_window", M, dtype, layout)
     if tau <= 0:
         raise ValueError(f"Tau must be positive, got: {tau} instead.")
     if sym and center is not None:
@@ -56,7 +59,7 @@ def exponential(M: int, *, center: float | None = None, tau: float = 1.0, sym: b
 def cosine(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
            requires_grad: bool = False) -> Tensor:
     """Half a period of a sine."""
-    dtype = _check("cosine", M, dtype)
+    dtype = _check("cosine", M, dtype, layout)
     if (made := _few(M, dtype, device, requires_grad)) is not None:
         return made
     step = math.pi / (M + 1 if not sym and M > 1 else M)
@@ -67,7 +70,7 @@ def cosine(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, d
 def gaussian(M: int, *, std: float = 1.0, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False) -> Tensor:
     """exp(-(t / std)^2 / 2) around the middle."""
-    dtype = _check("gaussian", M, dtype)
+    dtype = _check("gaussian", M, dtype, layout)
     if std <= 0:
         raise ValueError(f"Standard deviation must be positive, got: {std} instead.")
     if (made := _few(M, dtype, device, requires_grad)) is not None:
@@ -81,7 +84,7 @@ def gaussian(M: int, *, std: float = 1.0, sym: bool = True, dtype: Any = None, l
 def kaiser(M: int, *, beta: float = 12.0, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
            requires_grad: bool = False) -> Tensor:
     """I0(beta sqrt(1 - t^2)) / I0(beta)."""
-    dtype = _check("kaiser", M, dtype)
+    dtype = _check("kaiser", M, dtype, layout)
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
     if (made := _few(M, dtype, device, requires_grad)) is not None:
@@ -97,7 +100,7 @@ def kaiser(M: int, *, beta: float = 12.0, sym: bool = True, dtype: Any = None, l
 def general_cosine(M: int, *, a: Iterable, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
                    requires_grad: bool = False) -> Tensor:
     """The sum of (-1)^i a_i cos(i t)."""
-    dtype = _check("general_cosine", M, dtype)
+    dtype = _check("general_cosine", M, dtype, layout)
     if not isinstance(a, Iterable):
         raise TypeError("Coefficients must be a list/tuple")
     a = list(a)
@@ -116,38 +119,38 @@ def general_cosine(M: int, *, a: Iterable, sym: bool = True, dtype: Any = None, 
 def general_hamming(M: int, *, alpha: float = 0.54, sym: bool = True, dtype: Any = None, layout: Any = None,
                     device: Any = None, requires_grad: bool = False) -> Tensor:
     """alpha - (1 - alpha) cos(t)."""
-    return general_cosine(M, a=[alpha, 1.0 - alpha], sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
+    return general_cosine(M, a=[alpha, 1.0 - alpha], sym=sym, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
 
 
 def hamming(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
             requires_grad: bool = False) -> Tensor:
     """0.54 - 0.46 cos(t)."""
-    return general_hamming(M, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
+    return general_hamming(M, sym=sym, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
 
 
 def hann(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
          requires_grad: bool = False) -> Tensor:
     """0.5 - 0.5 cos(t)."""
-    return general_hamming(M, alpha=0.5, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
+    return general_hamming(M, alpha=0.5, sym=sym, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
 
 
 def blackman(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False) -> Tensor:
     """0.42 - 0.5 cos(t) + 0.08 cos(2 t)."""
-    return general_cosine(M, a=[0.42, 0.5, 0.08], sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
+    return general_cosine(M, a=[0.42, 0.5, 0.08], sym=sym, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad)
 
 
 def nuttall(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
             requires_grad: bool = False) -> Tensor:
     """A sum of four cosines with low side lobes."""
-    return general_cosine(M, a=[0.3635819, 0.4891775, 0.1365995, 0.0106411], sym=sym, dtype=dtype, device=device,
+    return general_cosine(M, a=[0.3635819, 0.4891775, 0.1365995, 0.0106411], sym=sym, dtype=dtype, layout=layout, device=device,
                           requires_grad=requires_grad)
 
 
 def bartlett(M: int, *, sym: bool = True, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False) -> Tensor:
     """A triangle: 1 - |t|."""
-    dtype = _check("bartlett", M, dtype)
+    dtype = _check("bartlett", M, dtype, layout)
     if (made := _few(M, dtype, device, requires_grad)) is not None:
         return made
     step = 2.0 / (M if not sym else M - 1)

@@ -20,7 +20,7 @@ from .pointwise import stepwise as _stepwise
 from .special import erf
 from .table import kernel
 
-_BLOCK = 1 << 14
+_BLOCK = 1 << 15
 _BITS = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 _RSQRT_2PI = 1 / math.sqrt(2 * math.pi)
 # erf(x / sqrt(2)) = tanh(x * P(x * x)) to 1.3e-7: what float32 can hold. Fitted for |x| <= 5.4; beyond it is 1.

@@ -12,6 +12,7 @@ from .reductions import wide
 from .rows import in_range, index_add_rows
 from .table import kernel
 
+_FEW = 1 << 16  # rows times indices up to which a product with ones and zeros is faster than adding row by row
 _MESSAGE = "index out of range in self"
 
 
@@ -55,6 +56,12 @@ def embedding_rows(grad: ndarray, indices: ndarray, count: int, padding_idx: int
 def embedding_dense_backward(grad: ndarray, indices: ndarray, count: int, padding_idx: int,
                              scale_grad_by_freq: bool) -> ndarray:
     flat, rows = embedding_rows(grad, indices, count, padding_idx, scale_grad_by_freq)
+    if 0 < count * flat.size <= _FEW and rows.dtype.char in "fd":
+        chosen = np.zeros((count, flat.size), rows.dtype)
+        chosen[flat, np.arange(flat.size)] = 1
+        made = np.dot(chosen, rows)
+        if np.isfinite(made.sum()):  # an inf in one row would make nan of all the others
+            return made
     out = memory.empty((count, grad.shape[-1]), wide(grad).dtype)
     out.fill(0)
     if flat.size and out.size:

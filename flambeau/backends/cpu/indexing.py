@@ -334,10 +334,10 @@ def nonzero(x: ndarray) -> ndarray:
     if x.ndim == 0:
         return np.zeros((int(bool(x)), 0), _INT64)
     found = np.nonzero(x)
-    out = memory.empty((found[0].size, x.ndim), _INT64)
+    out = memory.empty((x.ndim, found[0].size), _INT64)
     for d, column in enumerate(found):
-        out[:, d] = column
-    return out
+        out[d] = column
+    return out.T  # column by column, as PyTorch lays it out: nonzero(as_tuple=True) takes the columns
 
 
 @kernel

@@ -1,4 +1,5 @@
-"""Padding by an array's own values. The result is allocated once: the input goes to its middle, then each border is filled from what is there.
+"""Padding by an array's own values. The result is allocated once: the input goes to its middle, then each border is
+filled from what is there.
 
 `pads` has one (before, after) per dimension of the array; only non-negative numbers come here.
 """

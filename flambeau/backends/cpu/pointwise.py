@@ -21,6 +21,7 @@ from .table import KERNELS, add, kernel
 add(add=np.add, mul=np.multiply, div=np.true_divide, neg=np.negative, atan2=np.arctan2, hypot=np.hypot,
     maximum=np.maximum, minimum=np.minimum, fmax=np.fmax, fmin=np.fmin, logaddexp2=np.logaddexp2,
     copysign=np.copysign, nextafter=np.nextafter, gcd=np.gcd, lcm=np.lcm, sub=np.subtract)
+add(concatenate=np.concatenate)
 add(eq=np.equal, ne=np.not_equal, lt=np.less, le=np.less_equal, gt=np.greater, ge=np.greater_equal)
 add(logical_and=np.logical_and, logical_or=np.logical_or, logical_xor=np.logical_xor, logical_not=np.logical_not)
 add(bitwise_and=np.bitwise_and, bitwise_or=np.bitwise_or, bitwise_xor=np.bitwise_xor, bitwise_not=np.invert)
@@ -46,7 +47,7 @@ def two(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-_BLOCK = 1 << 14  # elements that stay in the cache between the steps of one kernel
+_BLOCK = 1 << 15  # elements that stay in the cache between the steps of one kernel
 
 
 def stepwise(core: Callable[..., None], x: ndarray, *others: Any) -> ndarray:
@@ -226,6 +227,11 @@ add(sgn=sign)
 def sigmoid(x):
     if x.dtype.kind == "c":
         return 1 / (1 + np.exp(-x))
+    if x.size < _BLOCK and x.ndim and x.dtype in _ONE:
+        one, out = _ONE[x.dtype], np.negative(x)
+        np.exp(out, out)
+        np.add(out, one, out)
+        return np.divide(one, out, out)
     return stepwise(_sigmoid, x)
 
 
@@ -343,7 +349,10 @@ def shift_right(x, y):
 
 @kernel
 def clamp(x, low, high):
-    if all(bound is None or bound.ndim == 0 for bound in (low, high)):
+    if (low is None or low.ndim == 0) and (high is None or high.ndim == 0):
+        if x.size < _BLOCK and x.ndim and low is not None is not high:
+            out = np.maximum(x, low)
+            return np.minimum(out, high, out)
         return stepwise(_clamp, x, low, high)
     if low is not None:
         x = np.maximum(x, low)

@@ -1163,7 +1163,7 @@ def multinomial_problem(weights):
     """What is wrong with these weights, or None."""
     w = weights.astype(np.float64, copy=False)
     if not (np.isfinite(w).all() and (w >= 0).all()):
-        return "probability tensor contains either `inf`, `nan` or element < 0"
+        return "invalid multinomial distribution: probability tensor contains either `inf`, `nan` or element < 0"
     if not (w.sum(-1) > 0).all():
         return "invalid multinomial distribution (sum of probabilities <= 0)"
     return None

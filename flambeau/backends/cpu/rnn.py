@@ -9,8 +9,7 @@ Inside the loop everything has the features first, (features, rows of the step):
 which BLAS does some 40 % faster than its transpose, and each gate is a contiguous piece of the result. What the backward
 pass needs is kept that way, one block after the other.
 
-The gates' sigmoid is 0.5 * tanh(x / 2) + 0.5, so all gates take one call of tanh; the halves are in the weights, and the
-biases in one more column of them.
+The gates' sigmoid is 0.5 * tanh(x / 2) + 0.5, so all gates take one call of tanh; the halves are in the weights.
 """
 
 from __future__ import annotations
@@ -68,29 +67,18 @@ def _factor(gates: str, hidden: int, dtype: np.dtype) -> ndarray:
     return np.repeat(np.array([0.5 if g == "s" else 1.0 for g in gates], dtype), hidden)
 
 
-def _projected(x: ndarray, weight: ndarray, bias: _Maybe, factor: ndarray, steps: list[tuple[int, int, int]]) -> ndarray:
-    """(weight x + bias) * factor for all steps, in blocks: for equal steps by one batch of products."""
-    rows, size = x.shape
-    features = weight.shape[0]
-    if bias is not None:
-        wide = np.empty((features, size + 1), x.dtype)
-        np.multiply(weight, factor[:, None], out=wide[:, :size])
-        np.multiply(bias, factor, out=wide[:, size])
-        weight = wide
-        longer = memory.empty((rows, size + 1), x.dtype)
-        longer[:, :size] = x
-        longer[:, size] = 1
-        x = longer
-    else:
-        weight = weight * factor[:, None]
-    made = _room(rows, features, x.dtype)
-    count = steps[0][2] if steps else 0
-    if count and count * len(steps) == rows and all([n == count for _, _, n in steps]):
-        np.matmul(weight, x.reshape(len(steps), count, -1).swapaxes(1, 2), out=made.reshape(len(steps), features, count))
-    else:
-        for (start, stop, _), block in zip(steps, _blocks(made, features, steps)):
-            np.matmul(weight, x[start:stop].T, out=block)
-    return made
+def _projected(x: ndarray, weight: ndarray, bias: _Maybe, factor: ndarray) -> ndarray:
+    """(weight x + bias) * factor for all steps in one product; (features, rows)."""
+    made = _matmul(_scaled(weight, factor), x.T)
+    return made if bias is None else np.add(made, (bias * factor)[:, None], out=made)
+
+
+def _matmul(a: ndarray, b: ndarray) -> ndarray:
+    return np.matmul(a, b, out=memory.empty((a.shape[0], b.shape[1]), a.dtype))
+
+
+def _scaled(weight: ndarray, factor: ndarray) -> ndarray:
+    return np.multiply(weight, factor[:, None], out=memory.empty(weight.shape, weight.dtype))
 
 
 def _sum(a: _Maybe, b: _Maybe) -> _Maybe:
@@ -111,7 +99,7 @@ def _weight_gradients(inside: ndarray, recurrent: ndarray, x: ndarray, w_ih: nda
     ones = np.ones(inside.shape[0], x.dtype)
     first = np.dot(ones, inside)
     second = first.copy() if recurrent is inside else np.dot(ones, recurrent)
-    return dx, np.matmul(inside.T, x), np.matmul(recurrent.T, before()), first, second
+    return dx, _matmul(inside.T, x), _matmul(recurrent.T, before()), first, second
 
 
 # ------------------------------------------------------------------------------------------------------------ LSTM
@@ -124,29 +112,29 @@ def lstm_layer(x: ndarray, h0: ndarray, c0: ndarray, w_ih: ndarray, w_hh: ndarra
     rows, hidden = x.shape[0], c0.shape[1]
     steps = _order(sizes, reverse)
     factor = _factor("ssts", hidden, x.dtype)
-    gates = _projected(x, w_ih, _sum(b_ih, b_hh), factor, steps)
-    weight = w_hh * factor[:, None]
-    cells, tanh_cells = _room(rows, hidden, x.dtype), _room(rows, hidden, x.dtype)
+    projected = _projected(x, w_ih, _sum(b_ih, b_hh), factor)
+    weight = _scaled(w_hh, factor)
+    gates, cells, tanh_cells = (_room(rows, n * hidden, x.dtype) for n in (4, 1, 1))
     out = memory.empty((rows, h0.shape[1]), x.dtype)
     h, c = np.array(h0.T, order="C"), np.array(c0.T, order="C")
-    product = np.empty((4 * hidden) * h.shape[1], x.dtype)
+    scratch = np.empty(hidden * h.shape[1], x.dtype)
     two, three = 2 * hidden, 3 * hidden
     for (start, stop, n), g, cell, tc in zip(steps, _blocks(gates, 4 * hidden, steps), _blocks(cells, hidden, steps),
                                              _blocks(tanh_cells, hidden, steps)):
-        p = product[:4 * hidden * n].reshape(4 * hidden, n)
-        np.add(g, np.matmul(weight, h[:, :n], out=p), out=g)
+        t = scratch[:hidden * n].reshape(hidden, n)
+        np.add(np.matmul(weight, h[:, :n], out=g), projected[:, start:stop], out=g)
         np.tanh(g, out=g)
         for part in (g[:two], g[three:]):
             np.multiply(part, 0.5, out=part)
             np.add(part, 0.5, out=part)
         np.multiply(c[:, :n], g[hidden:two], out=cell)
-        np.add(cell, np.multiply(g[:hidden], g[two:three], out=p[:hidden]), out=cell)
+        np.add(cell, np.multiply(g[:hidden], g[two:three], out=t), out=cell)
         c[:, :n] = cell
         np.tanh(cell, out=tc)
         if w_hr is None:
             np.multiply(g[three:], tc, out=h[:, :n])
         else:
-            np.matmul(w_hr, np.multiply(g[three:], tc, out=p[:hidden]), out=h[:, :n])
+            np.matmul(w_hr, np.multiply(g[three:], tc, out=t), out=h[:, :n])
         out[start:stop] = h[:, :n].T
     return (*_narrow(native, out, np.array(h.T, order="C"), np.array(c.T, order="C")), gates, cells, tanh_cells)
 
@@ -226,26 +214,24 @@ def gru_layer(x: ndarray, h0: ndarray, w_ih: ndarray, w_hh: ndarray, b_ih: _Mayb
     if b_ih is not None:
         both, own = b_ih.copy(), b_hh[2 * hidden:, None]
         both[:2 * hidden] += b_hh[:2 * hidden]
-    gates = _projected(x, w_ih, both, factor, steps)
-    weight = w_hh * factor[:, None]
-    recurrent = _room(rows, hidden, x.dtype)
+    projected = _projected(x, w_ih, both, factor)
+    weight = _scaled(w_hh, factor)
+    gates, recurrent = _room(rows, 3 * hidden, x.dtype), _room(rows, hidden, x.dtype)
     out = memory.empty((rows, hidden), x.dtype)
     h = np.array(h0.T, order="C")
-    product = np.empty((3 * hidden) * h.shape[1], x.dtype)
     two = 2 * hidden
     for (start, stop, n), g, kept in zip(steps, _blocks(gates, 3 * hidden, steps), _blocks(recurrent, hidden, steps)):
-        p, state = product[:3 * hidden * n].reshape(3 * hidden, n), h[:, :n]
-        np.matmul(weight, state, out=p)
-        rz, new = g[:two], g[two:]
-        np.add(rz, p[:two], out=rz)
+        state, rz, new = h[:, :n], g[:two], g[two:]
+        np.matmul(weight, state, out=g)
+        np.add(rz, projected[:two, start:stop], out=rz)
         np.tanh(rz, out=rz)
         np.multiply(rz, 0.5, out=rz)
         np.add(rz, 0.5, out=rz)
         if own is None:
-            kept[...] = p[two:]
+            kept[...] = new
         else:
-            np.add(p[two:], own, out=kept)
-        np.add(new, np.multiply(g[:hidden], kept, out=p[:hidden]), out=new)
+            np.add(new, own, out=kept)
+        np.add(np.multiply(g[:hidden], kept, out=new), projected[two:, start:stop], out=new)
         np.tanh(new, out=new)
         np.subtract(state, new, out=state)
         np.multiply(state, g[hidden:two], out=state)
@@ -301,16 +287,15 @@ def rnn_layer(x: ndarray, h0: ndarray, w_ih: ndarray, w_hh: ndarray, b_ih: _Mayb
     native = x.dtype
     x, h0, w_ih, w_hh, b_ih, b_hh = _wide(x, h0, w_ih, w_hh, b_ih, b_hh)
     rows, hidden = x.shape[0], h0.shape[1]
-    steps = _order(sizes, reverse)
-    states = _projected(x, w_ih, _sum(b_ih, b_hh), np.ones(hidden, x.dtype), steps)
+    projected = _projected(x, w_ih, _sum(b_ih, b_hh), np.ones(hidden, x.dtype))
     out = memory.empty((rows, hidden), x.dtype)
     h = np.array(h0.T, order="C")
     product = np.empty(hidden * h.shape[1], x.dtype)
-    for (start, stop, n), o in zip(steps, _blocks(states, hidden, steps)):
-        np.add(o, np.matmul(w_hh, h[:, :n], out=product[:hidden * n].reshape(hidden, n)), out=o)
-        np.maximum(o, 0, out=o) if relu else np.tanh(o, out=o)
-        h[:, :n] = o
-        out[start:stop] = o.T
+    for start, stop, n in _order(sizes, reverse):
+        o, state = product[:hidden * n].reshape(hidden, n), h[:, :n]
+        np.add(np.matmul(w_hh, state, out=o), projected[:, start:stop], out=o)
+        np.maximum(o, 0, out=state) if relu else np.tanh(o, out=state)
+        out[start:stop] = state.T
     return _narrow(native, out, np.array(h.T, order="C"))
 
 

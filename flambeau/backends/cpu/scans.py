@@ -9,7 +9,7 @@ from numpy import ndarray
 
 from . import memory
 from .parallel import SPLIT, split
-from .reductions import FLOAT32, FLOAT64, INT64, NARROW, TAME, narrow, wide
+from .reductions import FEW, FLOAT32, FLOAT64, INT64, NARROW, TAME, narrow, ones_of, wide
 from .table import kernel
 
 # Elements of a block: small enough to stay in a core's cache from one step to the next, large enough that the threads
@@ -39,6 +39,9 @@ def _accumulated(x: ndarray, axis: int, dtype: np.dtype, step: np.ufunc) -> ndar
         return x.astype(dtype)
     if dtype.kind == "b":
         return step.accumulate(x.astype(dtype), axis=axis, dtype=dtype)
+    if x.size <= _FEW and x.dtype is dtype and dtype.char in "fd":
+        made = step.accumulate(x, axis, FLOAT64)
+        return made if dtype is FLOAT64 else made.astype(dtype)
     narrow_float = dtype.num == FLOAT32.num or dtype.num in NARROW
     exact = FLOAT64 if narrow_float else dtype
     if narrow_float:
@@ -216,7 +219,10 @@ def _normalised(x: ndarray, axis: int, dtype: np.dtype | None, work, alone: floa
     if x.size <= _FEW:
         apart = x - np.maximum.reduce(x, axis=axis, keepdims=True)
         powers = np.exp(apart)
-        total = np.add.reduce(powers, axis=axis, keepdims=True)
+        if axis == x.ndim - 1 and x.size <= FEW and powers.flags.c_contiguous:
+            total = powers.dot(ones_of(x.dtype, x.shape[axis]))[..., None]
+        else:
+            total = np.add.reduce(powers, axis=axis, keepdims=True)
         if work is _softmax:
             return np.divide(powers, total, out=powers)
         return np.subtract(apart, np.log(total), out=apart)

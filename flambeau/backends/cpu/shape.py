@@ -412,6 +412,9 @@ def cat(arrays_, dim, dtype, fmt):
 def stack(arrays_, dim, dtype):
     shape = arrays_[0].shape
     out = memory.empty(shape[:dim] + (len(arrays_),) + shape[dim:], dtype)
+    if not dim and shape and all([type(x) is ndarray and x.dtype is dtype for x in arrays_]):
+        np.concatenate(arrays_, out=out.reshape(len(arrays_) * shape[0], *shape[1:]))  # a batch of samples
+        return out
     front = (_ALL,) * dim
     for i, x in enumerate(arrays_):
         cast_into(out[(*front, i, ...)], x)

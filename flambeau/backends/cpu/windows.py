@@ -108,11 +108,11 @@ class Windows:
                        (*rows.strides[:2], *[s * item for s in self.steps]))
 
     def add(self, target: ndarray, columns: ndarray) -> None:
-        """target += columns at the place of each tap; target (a, b, *padded) is zero, columns (a, b, *kernel, row)."""
+        """target += columns at the place of each tap; target (a, b, *padded), columns (a, b, *kernel, row)."""
         self.add_each(target, lambda tap: columns[(slice(None), slice(None), *tap)])
 
     def add_each(self, target: ndarray, values: Callable[[tuple[int, ...]], ndarray]) -> None:
-        """target (a, b, *padded), zeros, += values(tap), an array (a, b, row), at the place of each tap."""
+        """target (a, b, *padded), contiguous, += values(tap), an array (a, b, row), at the place of each tap."""
         if self.wide:
             flat = target.reshape(*target.shape[:2], -1)
             for tap in self.taps():
@@ -120,19 +120,8 @@ class Windows:
                 part = flat[:, :, at:at + self.count]
                 np.add(part, values(tap)[:, :, :self.count], out=part)
             return
-        # With a stride each tap falls on every s-th element. Taps that share those are added up without gaps first.
-        phases: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
         for tap in self.taps():
-            at = [t * d for t, d in zip(tap, self.dilation)]
-            phases.setdefault(tuple([a % s for a, s in zip(at, self.stride)]), []).append(tap)
-        for phase, taps in phases.items():
-            place = target[(..., *[slice(p, None, s) for p, s in zip(phase, self.stride)])]
-            total = place if set(self.stride) == {1} else memory.empty(place.shape, target.dtype)
-            if total is not place:
-                total.fill(0)
-            for tap in taps:
-                at = [t * d // s for t, d, s in zip(tap, self.dilation, self.stride)]
-                part = total[(..., *[slice(a, a + o) for a, o in zip(at, self.out)])]
-                np.add(part, values(tap).reshape(part.shape), out=part)
-            if total is not place:
-                place[...] = total
+            where = tuple([slice(t * d, t * d + s * (o - 1) + 1, s)
+                           for t, d, s, o in zip(tap, self.dilation, self.stride, self.out)])
+            part = target[(..., *where)]
+            np.add(part, values(tap).reshape(part.shape), out=part)

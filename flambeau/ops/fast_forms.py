@@ -1,0 +1,233 @@
+"""The most frequent reductions and choices of plain tensors, in a microsecond or two.
+
+Each function here stands in front of the general one, which is four to eight times slower on a small tensor because it
+takes any argument under any name. It does the plain case itself (a real floating CPU tensor, nothing special going on)
+and passes every other call on as it came.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from .. import overrides as _overrides
+from .. import return_types
+from ..autograd.node import next_sequence
+from ..autograd.state import state
+from ..autograd.views import edge_of
+from ..backends import registry
+from ..backends.cpu import reductions as kernels
+from ..backends.cpu.pointwise import where as _where_kernel
+from ..backends.cpu.scans import cumsum as _cumsum_kernel
+from ..backends.cpu.scans import log_softmax as _log_softmax_kernel
+from ..backends.cpu.scans import softmax as _softmax_kernel
+from ..backends.cpu.table import KERNELS
+from ..parameter import Parameter
+from ..tensor import Tensor
+from . import comparison, scans, shape
+from . import reductions as slow
+from .pointwise import where_row
+from .table import LARGE, _nothing_to_free, constant, export
+
+_new = object.__new__
+ndarray = registry.CPU_ARRAY
+_clamp_kernel, _concatenate = KERNELS["clamp"], KERNELS["concatenate"]
+
+
+def plain(input: Any) -> bool:
+    """A float32 or float64 CPU tensor that is not empty; the caller has looked at the mode."""
+    kind = input.__class__
+    if kind is Tensor or kind is Parameter:
+        x = input._array
+        return type(x) is ndarray and x.dtype.char in "fd" and x.size > 0
+    return False
+
+
+def in_front(of: Any, *, method: bool = True, aliases: tuple[str, ...] = ()) -> Any:
+    """Exports a function in place of a general one, under its name and with its text."""
+    def decorate(function: Any) -> Any:
+        functools.update_wrapper(function, of)
+        _overrides.FRONTS[of] = function
+        export(of.__name__, function, method=method, aliases=aliases)
+        return function
+
+    return decorate
+
+
+# --------------------------------------------------------------------------------------------------- reductions
+@in_front(slow.mean)
+def mean(*args, **kwargs):
+    mode = state.mode
+    count = len(args)
+    if mode < 2 and 0 < count < 3 and plain(args[0]):
+        input, dim, keepdim = args[0], args[1] if count == 2 else None, False
+        if kwargs:
+            keepdim = kwargs.get("keepdim", False)
+            if len(kwargs) != ("keepdim" in kwargs):
+                return slow.mean(*args, **kwargs)
+        x = input._array
+        if dim is None:
+            if keepdim is False:
+                return slow._mean.single(mode, input, (None, False, None), kernels.mean_all(x))
+        elif dim.__class__ is int and -x.ndim <= dim < x.ndim and keepdim.__class__ is bool:
+            dim %= x.ndim
+            return slow._mean_dim.single(mode, input, ((dim,), keepdim, None), kernels.mean_one(x, dim, keepdim))
+    return slow.mean(*args, **kwargs)
+
+
+def _extreme(general: Any, whole: Any, kernel: Any, along: Any, pair: type) -> None:
+    @in_front(general)
+    def extreme(*args, **kwargs):
+        mode = state.mode
+        if mode < 2 and not kwargs and args and plain(args[0]):
+            input = args[0]
+            x = input._array
+            if len(args) == 1:
+                if x.flags.c_contiguous and x.size < LARGE:
+                    return whole.single(mode, input, (), kernel(x))
+            elif len(args) == 2 and args[1].__class__ is int and (mode == 1 or not input.requires_grad):
+                dim = args[1]
+                if -x.ndim <= dim < x.ndim:
+                    values, indices = along.cpu(x, dim % x.ndim)
+                    return pair(_bare(values), _bare(indices))
+        return general(*args, **kwargs)
+
+
+def _bare(array: Any) -> Tensor:
+    t = _new(Tensor)
+    t._array = array
+    t._node = t._counter = None
+    return t
+
+
+_extreme(slow.max_, slow._max_all, kernels.max_all, slow._max_dim, return_types.max)
+_extreme(slow.min_, slow._min_all, kernels.min_all, slow._min_dim, return_types.min)
+
+
+def _arg_extreme(general: Any, pick: Any) -> None:
+    @in_front(general)
+    def arg_extreme(*args, **kwargs):
+        if state.mode < 2 and not kwargs and args and plain(args[0]):
+            x = args[0]._array
+            if x.size < LARGE:
+                if len(args) == 1:
+                    return _bare(registry.cpu.asarray(pick(x)))
+                if len(args) == 2 and args[1].__class__ is int and -x.ndim <= args[1] < x.ndim:
+                    return _bare(registry.cpu.asarray(pick(x, args[1])))
+        return general(*args, **kwargs)
+
+
+_arg_extreme(slow.argmax, ndarray.argmax)
+_arg_extreme(slow.argmin, ndarray.argmin)
+
+
+def _along(general: Any, r: Any, kernel: Any) -> Any:
+    """cumsum, softmax, log_softmax: one dimension, the same shape."""
+    @in_front(general)
+    def along(*args, **kwargs):
+        mode = state.mode
+        if mode < 2 and args and plain(args[0]) and (len(args) == 2 and not kwargs or (
+                len(args) == 1 and len(kwargs) == 1 and "dim" in kwargs)):
+            input = args[0]
+            dim = args[1] if len(args) == 2 else kwargs["dim"]
+            n = input._array.ndim
+            if dim.__class__ is int and -n <= dim < n:
+                dim %= n
+                return r.single(mode, input, (dim, None), kernel(input._array, dim))
+        return general(*args, **kwargs)
+
+    return along
+
+
+cumsum = _along(scans.cumsum, scans._cumsum, _cumsum_kernel)
+softmax = _along(scans.softmax, scans._softmax, _softmax_kernel)
+log_softmax = _along(scans.log_softmax, scans._log_softmax, _log_softmax_kernel)
+
+
+# ------------------------------------------------------------------------------------------------------- choices
+@in_front(comparison.clamp, aliases=("clip",))
+def clamp(*args, **kwargs):
+    mode = state.mode
+    if mode < 2 and len(args) == 3 and not kwargs and plain(args[0]):
+        input, low, high = args
+        if low.__class__ in _REAL and high.__class__ in _REAL and low == low and high == high:
+            x = input._array
+            native = x.dtype
+            made = _clamp_kernel(x, constant(low, native), constant(high, native))
+            return comparison._clamp_numbers.single(mode, input, (low, high), made)
+    return comparison.clamp(*args, **kwargs)
+
+
+_REAL = frozenset((int, float))
+
+
+@in_front(comparison.where, method=False)
+def where(*args, **kwargs):
+    mode = state.mode
+    if mode < 2 and len(args) == 3 and not kwargs and args[0].__class__ is Tensor and plain(args[1]) and plain(args[2]):
+        condition, input, other = args
+        c, x, y = condition._array, input._array, other._array
+        if c.dtype.char == "?" and x.dtype is y.dtype and type(c) is ndarray and c.shape == x.shape == y.shape and c.ndim:
+            t = _bare(_where_kernel(c, x, y))
+            if mode == 0 and (input._node is not None or other._node is not None or input._counter is not None
+                              or other._counter is not None):
+                where_row.record(args, t)
+            return t
+    return comparison.where(*args, **kwargs)
+
+
+# ------------------------------------------------------------------------------------------------------- joining
+def _record_list(r: Any, tensors: Any, dim: int, made: Tensor) -> None:
+    """What `Row.record` does for a list of tensors and a dimension, without a look at every argument."""
+    edges = [t._node if t._counter is None else edge_of(t) for t in tensors]
+    if not any([e is not None for e in edges]):
+        return
+    made._node = n = _new(r.node)
+    n.next = (*edges, *r.blanks)
+    n.spans = {0: len(edges)}
+    n.sequence = next_sequence()
+    n.shape, n.dtype = made._array.shape, made._array.dtype
+    values = {"dim": dim, "tensors_shape": tuple([t.shape for t in tensors]),
+              "needs": tuple([e is not None for e in n.next])}
+    n.saved = tuple([values[slot] for slot in r.slots])
+    n.release = _nothing_to_free
+
+
+def _joined(general: Any, r: Any, new_dim: int, aliases: tuple[str, ...] = ()) -> None:
+    """cat and stack of small plain tensors of one shape and dtype."""
+    @in_front(general, method=False, aliases=aliases)
+    def joined(*args, **kwargs):
+        mode = state.mode
+        if mode < 2 and args and not kwargs and args[0].__class__ in (list, tuple) and args[0] and plain(args[0][0]):
+            tensors, dim = args[0], 0 if len(args) == 1 else args[1]
+            first = tensors[0]._array
+            n = first.ndim + new_dim
+            if len(args) < 3 and dim.__class__ is int and 0 < n < 4 and -n <= dim < n and first.ndim and (
+                    first.size * len(tensors) < LARGE):
+                native, size = first.dtype, first.shape
+                arrays, tracked = [], False
+                for t in tensors:
+                    if t.__class__ is not Tensor and t.__class__ is not Parameter:
+                        return general(*args)
+                    x = t._array
+                    if type(x) is not ndarray or x.dtype is not native or x.shape != size or not x.flags.c_contiguous:
+                        return general(*args)
+                    if t._node is not None or t._counter is not None:
+                        tracked = True
+                    arrays.append(x)
+                dim %= n
+                if new_dim:
+                    array = _concatenate(arrays).reshape((len(arrays), *size)) if not dim else r.cpu(arrays, dim, native)
+                else:
+                    array = _concatenate(arrays, dim)
+                made = _bare(array)
+                if mode == 0 and tracked:
+                    _record_list(r, tensors, dim, made)
+                return made
+        return general(*args, **kwargs)
+
+
+_joined(shape.cat, shape._cat, 0, ("concat",))
+_joined(shape.stack, shape._stack, 1)
+
+__all__ = ["clamp", "cumsum", "log_softmax", "mean", "softmax", "where"]
