@@ -18,7 +18,7 @@ from .dtypes import dtype as _dtype
 from .formats import channels_last, channels_last_3d, contiguous_format, preserve_format, strided
 from .literals import from_data, from_native
 from .ops.table import _type_word, public
-from .tensor import Size, Tensor, wrap
+from .tensor import Tensor, wrap
 
 __all__ = ["set_default_device", "get_default_device"]
 

@@ -84,3 +84,59 @@ class device:
 device_of = device
 
 amp = _amp_for("cuda", f"{__name__}.amp")
+
+# The storages' old names, and everything else that needs the device.
+_STORAGES = "BFloat16 Bool Byte Char ComplexDouble ComplexFloat Double Float Half Int Long Short"
+_NEED_A_DEVICE = """CUDAGraph CUDAPluggableAllocator ExternalStream GreenContext MemPool StreamContext caching_allocator_alloc
+    caching_allocator_delete caching_allocator_enable can_device_access_peer change_current_allocator check_error clock_rate
+    cudart current_blas_handle current_solver_handle device_memory_used get_allocator_backend get_per_process_memory_fraction
+    get_stream_from_external get_sync_debug_mode graph graph_pool_handle initial_seed list_gpu_processes
+    make_graphed_callables max_memory_cached memory_cached memory_snapshot memory_usage power_draw
+    reset_accumulated_host_memory_stats reset_accumulated_memory_stats reset_max_memory_cached reset_peak_host_memory_stats
+    set_per_process_memory_fraction set_stream set_sync_debug_mode temperature use_mem_pool utilization"""
+for _name in (*(f"{kind}Storage" for kind in _STORAGES.split()), *_NEED_A_DEVICE.split()):
+    globals()[_name] = _refuse(_name)
+has_half = has_magma = False
+default_generators: tuple = ()
+
+
+def get_arch_list() -> list[str]:
+    """The architectures that kernels were built for: none."""
+    return []
+
+
+def get_gencode_flags() -> str:
+    return ""
+
+
+def memory_stats(device: Any = None) -> dict[str, Any]:
+    """Nothing was allocated."""
+    return {}
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    return "no CUDA device"
+
+
+def get_rng_state_all() -> list[Any]:
+    """One state per device: none."""
+    return []
+
+
+def set_rng_state_all(new_states: Any) -> None:
+    """Nothing to set."""
+
+
+def is_current_stream_capturing() -> bool:
+    return False
+
+
+def is_tf32_supported() -> bool:
+    return False
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    from . import MissingName
+    raise MissingName(f"flambeau.cuda.{name}: the CUDA backend is not part of this build")

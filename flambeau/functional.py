@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "align_tensors", "broadcast_shapes", "broadcast_tensors",
-           "cartesian_prod", "block_diag", "cdist", "chain_matmul", "einsum", "istft", "lu", "norm", "meshgrid", "pca_lowrank",
-           "split", "stft", "svd_lowrank", "tensordot", "unique", "unique_consecutive", "unravel_index"]
+_NAMES = frozenset("""
+    atleast_1d atleast_2d atleast_3d align_tensors broadcast_shapes broadcast_tensors cartesian_prod block_diag
+    cdist chain_matmul einsum istft lu norm meshgrid pca_lowrank split stft svd_lowrank tensordot unique
+    unique_consecutive unravel_index
+    """.split())
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__") or name not in __all__:
+    if name.startswith("__") or name not in _NAMES:
         raise AttributeError(f"module 'flambeau.functional' has no attribute '{name}'")
     import flambeau
     return getattr(flambeau, name)

@@ -15,7 +15,15 @@ from .missing import refusal
 from .nn.module import Module
 
 T = TypeVar("T")
-Attribute = typing.NamedTuple("Attribute", [("value", Any), ("type", Any)])
+
+
+class Attribute(typing.NamedTuple):
+    """A value with the type that TorchScript would give it."""
+
+    value: Any
+    type: Any
+
+
 ScriptFunction = ()  # nothing is an instance of it
 
 
@@ -137,5 +145,5 @@ save = refusal("jit.save", "TorchScript files are not implemented")
 load = refusal("jit.load", "TorchScript files are not implemented")
 
 __all__ = ["Attribute", "Final", "annotate", "export", "fork", "freeze", "fuser", "ignore", "interface", "is_scripting",
-           "is_tracing", "isinstance", "load", "optimize_for_inference", "save", "script", "script_if_tracing", "script_method", "ScriptModule", "trace",
-           "trace_module", "unused", "wait"]
+           "is_tracing", "isinstance", "load", "optimize_for_inference", "save", "script", "script_if_tracing",
+           "script_method", "ScriptModule", "trace", "trace_module", "unused", "wait"]

@@ -61,7 +61,9 @@ def _dims(dim: Any, ndim: int) -> tuple[int, ...]:
 
 
 def _least(dtype: Any) -> Any:
-    return -math.inf if dtype.is_floating_point or dtype.is_complex else False if dtype is _dtypes.bool_ else _dtypes.iinfo(dtype).min
+    if dtype.is_floating_point or dtype.is_complex:
+        return -math.inf
+    return False if dtype is _dtypes.bool_ else _dtypes.iinfo(dtype).min
 
 
 def _most(dtype: Any) -> Any:

@@ -22,10 +22,13 @@ _METHODS = {
     "nested tensors are not implemented": "to_padded_tensor",
     "no such device": "xpu ipu mtia record_stream to_mkldnn",
     "it was removed from PyTorch too": "reinforce",
+    "it is an internal function of PyTorch's": "index slice_inverse",
 }
 FUNCTIONS = {
     _SPARSE: "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor "
-             "sparse_compressed_tensor smm spmm hspmm sspaddmm saddmm dsmm hsmm",
+             "sparse_compressed_tensor smm spmm hspmm sspaddmm saddmm dsmm hsmm "
+             "indices_copy values_copy crow_indices_copy col_indices_copy ccol_indices_copy row_indices_copy "
+             "resize_as_sparse_",
     _QUANTIZED: "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic dequantize int_repr q_scale "
                 "q_zero_point "
                 "q_per_channel_scales q_per_channel_zero_points q_per_channel_axis fake_quantize_per_tensor_affine "
@@ -49,6 +52,8 @@ FUNCTIONS = {
     "control flow inside compiled programs is Python's own: write if and while": "cond while_loop",
     "TorchScript is not implemented": "import_ir_module import_ir_module_from_buffer parse_ir parse_schema "
                                       "parse_type_comment merge_type_from_type_comment unify_type_list",
+    "it is an internal function of PyTorch's": "slice_inverse native_norm _rowwise_prune _native_batch_norm_legit "
+                                               "_fused_rms_norm",
     "memory-mapped tensors are not implemented": "from_file",
     "programs with symbolic sizes are not implemented": "sym_constrain_range sym_constrain_range_for_size sym_fresh_size",
 }

@@ -16,6 +16,7 @@ from collections.abc import Generator as _Iterator
 from typing import Any
 
 from . import dtypes as _dtypes
+from .autograd.state import state
 from .autograd.views import check_inplace, edge_of, written
 from .backends import registry
 from .backends.cpu import random as _cpu
@@ -37,7 +38,8 @@ from .creation import (
 from .device import device as _device
 from .device import to_device
 from .formats import preserve_format
-from .ops.table import NO_RECORD, Row, _type_word, alias_of, check_writable, public, store
+from .ops.table import NO_RECORD, Row, _type_word, alias_of, check_writable, export, public, store
+from .overrides import FRONTS
 from .shapes import numel
 from .tensor import Tensor, wrap
 
@@ -192,7 +194,20 @@ def _factory(name: str, kernel: Callable, word: str) -> Callable:
         return _deliver(name, _fresh(shape, d.native, device, source, kernel), out, requires_grad)
 
     function.__name__ = name
-    return public(function, **factory)
+    general = public(function, **factory)
+
+    def quick(*size, **options):
+        """Plain sizes and no options: without a look at what was not given."""
+        if not options and state.mode < 2 and size and len(size) < 5 and all(
+                [n.__class__ is int and 0 < n < 1 << 20 for n in size]) and numel(size) < 1 << 28:
+            with default_generator._lock:
+                return wrap(kernel(default_generator._engine, size, _dtypes.get_default_dtype().native))
+        return general(*size, **options)
+
+    functools.update_wrapper(quick, general)
+    FRONTS[general] = quick
+    export(name, quick, method=False)
+    return quick
 
 
 rand = _factory("rand", _cpu.rand, "check_uniform_bounds")
@@ -640,13 +655,27 @@ def multinomial(input, num_samples, replacement=False, *, generator=None) -> Ten
 
 
 def _standard_gamma(self, generator=None) -> Tensor:
+    """Samples of the gamma distributions of shape `self` and rate 1, differentiable in `self`."""
+    from .ops.sampling import standard_gamma
     _real("_standard_gamma_cpu", self.dtype, complex_ok=False)
-    return wrap(_sampled(self, _source("_standard_gamma", generator), _cpu.standard_gamma))
+    return standard_gamma(self, wrap(_sampled(self, _source("_standard_gamma", generator), _cpu.standard_gamma)))
 
 
 def _sample_dirichlet(self, generator=None) -> Tensor:
+    """Samples of the Dirichlet distributions with concentrations along the last dimension, differentiable in them."""
+    from .ops.sampling import sample_dirichlet
     _real("dirichlet", self.dtype, complex_ok=False)
-    return wrap(_sampled(self, _source("_sample_dirichlet", generator), _cpu.dirichlet))
+    return sample_dirichlet(self, wrap(_sampled(self, _source("_sample_dirichlet", generator), _cpu.dirichlet)))
+
+
+def _standard_gamma_grad(self, output) -> Tensor:
+    from .ops.sampling import standard_gamma_grad
+    return standard_gamma_grad(self, output)
+
+
+def _dirichlet_grad(x, alpha, total) -> Tensor:
+    from .ops.sampling import dirichlet_grad
+    return dirichlet_grad(x, alpha, total)
 
 
 def dropout_mask(input: Tensor, p: float, generator: Any = None) -> Tensor:
@@ -657,4 +686,4 @@ def dropout_mask(input: Tensor, p: float, generator: Any = None) -> Tensor:
     return wrap(_draw(made, source, lambda engine, shape, native: _cpu.dropout_mask(engine, shape, p)))
 
 
-__all__ += ["_standard_gamma", "_sample_dirichlet"]
+__all__ += ["_standard_gamma", "_sample_dirichlet", "_standard_gamma_grad", "_dirichlet_grad"]

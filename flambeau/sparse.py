@@ -502,9 +502,50 @@ def _legacy(dtype_name: str) -> Callable:
 FloatTensor, DoubleTensor, LongTensor, IntTensor = map(_legacy, ("float32", "float64", "int64", "int32"))
 
 
+class check_sparse_tensor_invariants:
+    """Whether sparse tensors are checked when they are made: here they always are; the switch is remembered."""
+
+    _on = False
+
+    def __init__(self, enable: bool = True):
+        self.wanted, self.before = enable, None
+
+    @staticmethod
+    def is_enabled() -> bool:
+        return check_sparse_tensor_invariants._on
+
+    @staticmethod
+    def enable() -> None:
+        check_sparse_tensor_invariants._on = True
+
+    @staticmethod
+    def disable() -> None:
+        check_sparse_tensor_invariants._on = False
+
+    def __enter__(self) -> None:
+        if self.before is not None:
+            raise RuntimeError("This context manager instance is already activated. Use a different context manager "
+                               "instance.")
+        self.before = self.is_enabled()
+        check_sparse_tensor_invariants._on = self.wanted
+
+    def __exit__(self, *exc: Any) -> None:
+        check_sparse_tensor_invariants._on, self.before = self.before, None
+
+    def __call__(self, function: Any) -> Any:
+        import functools
+
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with type(self)(self.wanted):
+                return function(*args, **kwargs)
+
+        return inside
+
+
 def __getattr__(name: str) -> Any:
     if name in ("softmax", "log_softmax", "spsolve", "sampled_addmm", "spdiags", "to_sparse_semi_structured",
-                "SparseSemiStructuredTensor", "as_sparse_gradcheck", "check_sparse_tensor_invariants"):
+                "SparseSemiStructuredTensor", "as_sparse_gradcheck"):
         from .missing import refusal
         return refusal(f"sparse.{name}", "this sparse operation is not implemented")
     raise AttributeError(f"module 'flambeau.sparse' has no attribute '{name}'")

@@ -27,8 +27,17 @@ _accumulate_lock = threading.Lock()
 class Task:
     """One backward pass: what is wanted, and what the nodes may ask about it."""
 
-    __slots__ = ("keep_graph", "create_graph", "captures", "needed", "accumulate", "callbacks", "found", "reached",
-                 "__weakref__")
+    __slots__ = (
+        "__weakref__",
+        "accumulate",
+        "callbacks",
+        "captures",
+        "create_graph",
+        "found",
+        "keep_graph",
+        "needed",
+        "reached",
+    )
 
     def __init__(self, keep_graph: bool, create_graph: bool, inputs: list[tuple[Node, int]] | None, accumulate: bool):
         self.keep_graph, self.create_graph, self.accumulate = keep_graph, create_graph, accumulate
@@ -412,7 +421,7 @@ def _is_ours(grad: Any, tensor: Any) -> bool:
     if grad._counter is not None or array.strides != tensor._array.strides:
         return False
     base = array.base
-    return base is None or sys.getrefcount(base) <= 3 and type(base).__name__ == "Block"
+    return base is None or (sys.getrefcount(base) <= 3 and type(base).__name__ == "Block")
 
 
 def _recorded_copy(grad: Any, tensor: Any) -> Any:

@@ -333,9 +333,18 @@ _PACKAGE = __name__.partition(".")[0]
 def user_frame():
     """The innermost frame that is not flambeau's own."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+    while frame is not None:
+        file = frame.f_code.co_filename
+        ours = _our_files.get(file)
+        if ours is None:
+            ours = _our_files[file] = frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE
+        if not ours:
+            break
         frame = frame.f_back
     return frame
+
+
+_our_files: dict[str, bool] = {}  # file -> whether it belongs to flambeau: asked at every in-place change
 
 
 def bump(tensor: Any) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 from ..backends.registry import CPU_ARRAY
 from ..tensor import Tensor, wrap
 from . import state as _state
-from .node import (Edge, Node, Packed, SavedOutput, behind, freed_error, modified_error, saved_result, start_counter,
-                   version_of)
+from .node import Edge, Node, Packed, SavedOutput, behind, freed_error, modified_error, saved_result, start_counter, version_of
 from .state import NO_GRAD, state
 
 

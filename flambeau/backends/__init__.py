@@ -6,4 +6,21 @@ says which backend it belongs to: `backend_of(array)`.
 
 from __future__ import annotations
 
-from .flags import cuda, cudnn, mkl, mkldnn, mps, openmp, opt_einsum, quantized  # noqa: F401  (PyTorch's switches)
+from .flags import (  # noqa: F401  (PyTorch's switches)
+    cuda,
+    cudnn,
+    cusparselt,
+    disable_global_flags,
+    flags_frozen,
+    kleidiai,
+    mha,
+    miopen,
+    mkl,
+    mkldnn,
+    mps,
+    nnpack,
+    openmp,
+    opt_einsum,
+    quantized,
+    xnnpack,
+)

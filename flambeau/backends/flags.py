@@ -48,20 +48,56 @@ class _Scaled(Flags):
         return True
 
     flash_sdp_enabled = mem_efficient_sdp_enabled = cudnn_sdp_enabled = _off
-    math_sdp_enabled = _on
+    math_sdp_enabled = fp16_bf16_reduction_math_sdp_allowed = _on
+    is_flash_attention_available = is_ck_sdpa_available = _off
+
+    def can_use_flash_attention(self, params: Any, debug: bool = False) -> bool:
+        """There is no such kernel."""
+        return False
+
+    can_use_efficient_attention = can_use_cudnn_attention = can_use_flash_attention
+
+    def preferred_linalg_library(self, backend: Any = None) -> str:
+        """NumPy's LAPACK does it all."""
+        return "default"
+
+    preferred_blas_library = preferred_rocm_fa_library = preferred_linalg_library
+
+    @contextlib.contextmanager
+    def sdp_kernel(self, enable_flash: bool = True, enable_math: bool = True, enable_mem_efficient: bool = True,
+                   enable_cudnn: bool = True):
+        """Accepted; the plain implementation is used."""
+        yield {}
 
     def enable_flash_sdp(self, enabled: bool) -> None:
         """Accepted; there is no such kernel."""
 
     enable_mem_efficient_sdp = enable_math_sdp = enable_cudnn_sdp = enable_flash_sdp
+    allow_fp16_bf16_reduction_math_sdp = enable_flash_sdp
 
 
 cudnn = Flags("cudnn", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=10)
 cuda = _Scaled("cuda", matmul=Flags("cuda.matmul", allow_tf32=False, allow_fp16_reduced_precision_reduction=True,
                                     allow_bf16_reduced_precision_reduction=True))
-mps = Flags("mps")
-mkl = Flags("mkl")
+mps = Flags("mps", is_macos13_or_newer=lambda minor=0: False, is_macos_or_newer=lambda major, minor: False,
+            get_core_count=lambda: 0, get_name=lambda: "")
+mkl = Flags("mkl", VERBOSE_OFF=0, VERBOSE_ON=1, verbose=lambda enable: contextlib.nullcontext())
 mkldnn = Flags("mkldnn", enabled=False, deterministic=False)
 openmp = Flags("openmp")
 opt_einsum = Flags("opt_einsum", enabled=False, strategy=None)
 quantized = Flags("quantized", engine="none", supported_engines=[])
+nnpack = Flags("nnpack")
+xnnpack = Flags("xnnpack", enabled=False)
+mha = Flags("mha", get_fastpath_enabled=lambda: False, set_fastpath_enabled=lambda value: None)
+miopen = Flags("miopen", immediate=False)
+cusparselt = Flags("cusparselt")
+kleidiai = Flags("kleidiai")
+
+
+def disable_global_flags() -> None:
+    """Accepted: the switches can be set at any time."""
+
+
+def flags_frozen() -> bool:
+    """Whether switches may no longer be set outside `flags(...)`: they always may."""
+    return False

@@ -77,3 +77,9 @@ class StreamContext:
 def stream(stream: Any) -> StreamContext:
     """A block that changes nothing."""
     return StreamContext(stream)
+
+
+def get_capabilities() -> dict[str, Any]:
+    """What the processor can do; NumPy asks for itself, so only its architecture is said here."""
+    import platform
+    return {"architecture": platform.machine()}

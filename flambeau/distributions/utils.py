@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .. import (Tensor, arange, broadcast_tensors, finfo, get_default_dtype, is_tensor, normal, ones, tensor,
+from .. import (Tensor, broadcast_tensors, finfo, get_default_dtype, is_tensor, normal, ones, tensor, tril_indices,
                 zeros)
 from ..autograd.modes import enable_grad
 from ..nn import functional as F
@@ -94,21 +94,27 @@ def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
     n = mat.shape[-1]
     if not -n <= diag < n:
         raise ValueError(f"diag ({diag}) provided is outside [{-n}, {n - 1}].")
-    rows = arange(n, device=mat.device)
-    kept = rows < rows.view(-1, 1) + (diag + 1)
-    return mat[..., kept]
+    rows, columns = tril_indices(n, n, diag, device=mat.device)
+    return mat[..., rows, columns]
 
 
 def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
     """Lower triangular matrices (up to the diagonal `diag`) whose entries are, row after row, those of vectors."""
-    # n rows hold n * (n + 1) / 2 entries up to the diagonal 0; each step of diag moves the triangle by one row
-    count = vec.shape[-1]
-    n = (-(1 + 2 * diag) + ((1 + 2 * diag) ** 2 + 8 * count + 4 * abs(diag) * (diag + 1)) ** 0.5) / 2
-    if not round(n) - n <= finfo(vec.dtype).eps * 4:
-        raise ValueError(f"The size of last dimension is {count} which cannot be expressed as the lower triangular "
-                         "part of a square D x D matrix.")
-    n = round(n)
+    n = _side_of_triangle(vec.shape[-1], diag)
+    rows, columns = tril_indices(n, n, diag, device=vec.device)
     mat = vec.new_zeros(vec.shape[:-1] + (n, n))
-    rows = arange(n, device=vec.device)
-    mat[..., rows < rows.view(-1, 1) + (diag + 1)] = vec
+    mat[..., rows, columns] = vec
     return mat
+
+
+def _side_of_triangle(count: int, diag: int) -> int:
+    """The n for which the n x n matrix has `count` entries up to the diagonal `diag`."""
+    n = 0
+    while True:
+        entries = sum(min(max(i + 1 + diag, 0), n) for i in range(n))
+        if entries == count and n >= -diag:
+            return n
+        if entries > count:
+            raise ValueError(f"The size of last dimension is {count} which cannot be expressed as the lower triangular "
+                             "part of a square D x D matrix.")
+        n += 1

@@ -1,7 +1,7 @@
 """Every operation, grouped by family. Importing this package fills the op table and Tensor's methods."""
 
 from ..backends.cpu import kernels  # noqa: F401  (the table of kernels comes first)
-from . import (  # noqa: F401
+from . import (  # noqa: F401  # noqa: E402, F401  (stand in front of others: after them)
     activations,
     arithmetic,
     attention,
@@ -10,6 +10,8 @@ from . import (  # noqa: F401
     convert,
     dropout,
     embedding,
+    fast_forms,
+    fast_views,
     indexing,
     inplace,
     linalg,
@@ -18,7 +20,6 @@ from . import (  # noqa: F401
     matmul,
     memory,
     padding,
-    vector_norms,
     pieces,
     pointwise,
     reductions,
@@ -29,7 +30,7 @@ from . import (  # noqa: F401
     sparse,
     special,
     statistics,
+    vector_norms,
     view_forms,
     views,
 )
-from . import fast_forms, fast_views  # noqa: E402, F401  (stand in front of others: after them)

@@ -131,7 +131,7 @@ def _scaled_inplace(name: str, plain: Any, whole: Any) -> Any:
             return plain.inplace(self, other)
         mode = state.mode
         if mode < 2 and not more and alpha.__class__ in (int, float) and isinstance(other, Tensor) and (
-                other._array.dtype.char in "fd") and (mode or untracked(self) and untracked(other)):
+                other._array.dtype.char in "fd") and (mode or (untracked(self) and untracked(other))):
             return plain.inplace(self, mul.call(other, alpha))
         return recorded(self, other, *more, alpha=alpha)
 
@@ -246,6 +246,8 @@ _pow_base = Pointwise("pow_base", "self exponent", kind="same", kernel="pow", c=
 @public(out=False)
 def pow(input: Any, exponent: Any, *, out: Any = None) -> Any:
     """input ** exponent; either may be a number."""
+    if not (isinstance(input, Tensor) and isinstance(exponent, Tensor)):
+        input, exponent = plain_number(input), plain_number(exponent)
     if exponent.__class__ in _NUMBERS:
         if exponent.__class__ in (int, bool) and exponent < 0 and isinstance(input, Tensor) and not (
                 input.is_floating_point() or input.is_complex()):

@@ -169,6 +169,7 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     """Values below min become min, those above max become max."""
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    min, max = plain_number(min), plain_number(max)
     for name, bound in (("min", min), ("max", max)):
         if bound is not None and not isinstance(bound, (Tensor, bool, int, float, complex)):
             raise TypeError(f"clamp(): argument '{name}' must be a Number or Tensor, not {type(bound).__name__}")

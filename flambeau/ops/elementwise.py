@@ -27,6 +27,7 @@ _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _asarray = registry.cpu.asarray
 _NUMBERS = (bool, int, float, complex)
+_KNOWN = frozenset((Tensor, Parameter, *_NUMBERS, type(None)))
 
 
 class Pointwise(Row):
@@ -52,6 +53,8 @@ class Pointwise(Row):
 
     def __call__(self, *args: Any) -> Any:
         tensors = [a for a in args if isinstance(a, Tensor)]
+        if len(tensors) != len(args):
+            args = tuple([a if a.__class__ in _KNOWN else plain_number(a) for a in args])
         plain = self.plain
         common = promoted(args if not plain else [a for i, a in enumerate(args) if i not in plain])
         if self.check is not None:
@@ -205,8 +208,8 @@ def general(op: Callable, r: Row, args: tuple[Any, ...], out: Any) -> Any:
         if done:
             return value
     for i, a in enumerate(args):
-        if not isinstance(a, Tensor) and a.__class__ not in _NUMBERS and not isinstance(a, _NUMBERS):
-            scalar = as_number(a)
+        if not isinstance(a, Tensor) and a.__class__ not in _NUMBERS:
+            scalar = a if (found := as_number(a)) is None and isinstance(a, _NUMBERS) else found
             if scalar is None:
                 done, value = _overrides.late(op, args, {} if out is None else {"out": out})
                 if done:
@@ -243,6 +246,11 @@ def as_number(value: Any) -> Any:
         value = value.item()
         return value if value.__class__ in _NUMBERS else None
     return None
+
+
+def plain_number(value: Any) -> Any:
+    """A NumPy scalar (np.float64 is a float too) as the Python number it stands for; all else as it is."""
+    return value if isinstance(value, Tensor) or (found := as_number(value)) is None else found
 
 
 def _argument(name: str) -> str:
@@ -330,6 +338,15 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
                             a = input._node
                             b = other._node
                             if a is not None or b is not None:
+                                if crosswise and input._counter is None and other._counter is None:  # most of all
+                                    t._node = n = _new(node_class)
+                                    n.next = (a, b)
+                                    n.saved = (None if a is None else other, None if b is None else input)
+                                    n.sequence = next_sequence()
+                                    n.shape = made.shape
+                                    if native is not FLOAT32:
+                                        n.dtype = native
+                                    return t
                                 ours, theirs = input._counter, other._counter
                                 if ours is not None or theirs is not None:
                                     if keeps is None or input._base is not None or other._base is not None or (
@@ -382,8 +399,8 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
                         if mode == 0 and differentiable:
                             a = input._node
                             if a is not None:
-                                if keeps is None or input._counter is not None and (
-                                        first_for_first or input._base is not None):
+                                if keeps is None or (input._counter is not None and (
+                                        first_for_first or input._base is not None)):
                                     r.record((input, other), t)
                                     return t
                                 t._node = n = _new(node_class)

@@ -24,7 +24,7 @@ from ..backends.cpu.scans import softmax as _softmax_kernel
 from ..backends.cpu.table import KERNELS
 from ..parameter import Parameter
 from ..tensor import Tensor
-from . import comparison, scans, shape
+from . import arithmetic, comparison, scans, shape
 from . import reductions as slow
 from .pointwise import where_row
 from .table import LARGE, _nothing_to_free, constant, export
@@ -52,6 +52,23 @@ def in_front(of: Any, *, method: bool = True, aliases: tuple[str, ...] = ()) -> 
         return function
 
     return decorate
+
+
+# --------------------------------------------------------------------------------------------------- arithmetic
+def _of_two(general: Any, core: Any, aliases: tuple[str, ...] = ()) -> None:
+    """add, sub and div of two tensors, or of a tensor and a number, without their options."""
+    @in_front(general, aliases=aliases)
+    def operation(*args, **kwargs):
+        if len(args) == 2 and not kwargs and state.mode < 2 and args[0].__class__ in _OURS and args[1].__class__ in _TAKEN:
+            return core(*args)
+        return general(*args, **kwargs)
+
+
+_OURS = frozenset((Tensor, Parameter))
+_TAKEN = frozenset((Tensor, Parameter, int, float))
+_of_two(arithmetic.add, arithmetic._add.call)
+_of_two(arithmetic.sub, arithmetic._sub.call, ("subtract",))
+_of_two(arithmetic.div, arithmetic._div.call, ("divide",))
 
 
 # --------------------------------------------------------------------------------------------------- reductions
@@ -126,7 +143,7 @@ def _along(general: Any, r: Any, kernel: Any) -> Any:
     @in_front(general)
     def along(*args, **kwargs):
         mode = state.mode
-        if mode < 2 and args and plain(args[0]) and (len(args) == 2 and not kwargs or (
+        if mode < 2 and args and plain(args[0]) and ((len(args) == 2 and not kwargs) or (
                 len(args) == 1 and len(kwargs) == 1 and "dim" in kwargs)):
             input = args[0]
             dim = args[1] if len(args) == 2 else kwargs["dim"]

@@ -204,12 +204,17 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
                 t._array = made = _small_product(x, y) if rows * cols < _SMALL else _mm.cpu(x, y)
                 t._counter = t._node = None
                 if mode == 0:
-                    if input._counter is not None or other._counter is not None:
-                        _mm.record((input, other), t)  # a view's history may have to be brought up to date first
+                    ours, theirs = input._counter, other._counter
+                    if (ours is not None and input._inference) or (theirs is not None and other._inference):
+                        _mm.record((input, other), t)  # refuses to save them
                         return t
-                    a, b = input._node, other._node
+                    a = input._node if ours is None else edge_of(input)  # a view's history may be out of date
+                    b = other._node if theirs is None else edge_of(other)
                     if a is not None or b is not None:
                         t._node = n = _new(_mm_node)
+                        if (ours is not None and ours.value) or (theirs is not None and theirs.value):
+                            n.versions = (theirs.value if theirs is not None and a is not None else 0,
+                                          ours.value if ours is not None and b is not None else 0, 0)
                         n.next = (a, b)
                         n.saved = (other if a is not None else None,
                                    *((input, y.strides) if b is not None else (None, None)))

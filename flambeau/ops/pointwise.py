@@ -19,7 +19,7 @@ _NUMBERS = frozenset((float, int, bool, complex))
 
 def conj(x: Any) -> Any:
     """The complex conjugate where that makes a difference."""
-    if x.__class__ in _NUMBERS:
+    if x.__class__ in _NUMBERS or not hasattr(x, "_array"):
         return x.conjugate()
     return x if x._array.dtype.kind != "c" else x.conj()
 

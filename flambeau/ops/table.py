@@ -6,8 +6,9 @@ records a node. The names of a derivative's arguments say what is kept for the b
     row("mv", "self vec", backward=dict(self=lambda grad, vec: grad.outer(vec.conj()), ...))
 
 `grad` (`grads` where there are several outputs) is what came in; the name of an argument saves that argument, `x_shape`,
-`x_dtype` and `x_strides` (in bytes) only that much of it; `result` (`result0`, `result1`...) saves an output. Formulas are written with
-tensor operations, so higher derivatives follow by themselves; the engine sums over broadcast dimensions and casts.
+`x_dtype` and `x_strides` (in bytes) only that much of it; `result` (`result0`, `result1`...) saves an output.
+Formulas are written with tensor operations, so higher derivatives follow by themselves; the engine sums over broadcast
+dimensions and casts.
 
 `public` turns a Python function over tensors into `flambeau.name`, `Tensor.name`, `Tensor.name_` and `out=`.
 """
@@ -21,8 +22,19 @@ from typing import Any
 
 from .. import overrides as _overrides
 from ..autograd import state as _state
-from ..autograd.node import (FLOAT32, Edge, Node, Packed, SavedOutput, freed_error, modified_error, next_sequence,
-                             saved_result, start_counter, version_of)
+from ..autograd.node import (
+    FLOAT32,
+    Edge,
+    Node,
+    Packed,
+    SavedOutput,
+    freed_error,
+    modified_error,
+    next_sequence,
+    saved_result,
+    start_counter,
+    version_of,
+)
 from ..autograd.state import state
 from ..autograd.views import MULTI_OUTPUT, check_creation, check_inplace, edge_of, mark_view, set_history, written
 from ..backends import registry

@@ -1,0 +1,36 @@
+"""Distributions that are given by probabilities or by logits: one is a field, the other is made when first read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import Size, Tensor
+from .utils import lazy_property, logits_to_probs, probs_to_logits
+
+
+def check_one(probs: Any, logits: Any) -> None:
+    """Exactly one of the two must be given."""
+    if (probs is None) == (logits is None):
+        raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+
+
+class ProbsOrLogits:
+    """A subclass sets `probs` or `logits`, and `_param` to the same."""
+
+    _binary = True  # log odds of one probability, not log probabilities along the last dimension
+    _param: Tensor
+
+    @lazy_property
+    def logits(self) -> Tensor:
+        return probs_to_logits(self.probs, is_binary=self._binary)
+
+    @lazy_property
+    def probs(self) -> Tensor:
+        return logits_to_probs(self.logits, is_binary=self._binary)
+
+    @property
+    def param_shape(self) -> Size:
+        return self._param.size()
+
+    def _new(self, *args: Any, **kwargs: Any) -> Tensor:
+        return self._param.new(*args, **kwargs)

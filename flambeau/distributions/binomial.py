@@ -1,0 +1,83 @@
+"""The binomial distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import Size, Tensor, arange, binomial, lgamma
+from ..autograd.modes import no_grad
+from . import constraints
+from ._parameters import ProbsOrLogits, check_one
+from .distribution import Distribution
+from .utils import broadcast_all
+
+__all__ = ["Binomial"]
+
+
+def _clamp_by_zero(x: Tensor) -> Tensor:
+    """x where positive, else 0, with slope 1/2 at 0: half of what clamping from either side gives."""
+    return (x.clamp(min=0) + x - x.clamp(max=0)) / 2
+
+
+class Binomial(ProbsOrLogits, Distribution):
+    """How many of `total_count` trials succeed."""
+
+    arg_constraints = {"total_count": constraints.nonnegative_integer, "probs": constraints.unit_interval,
+                       "logits": constraints.real}
+    has_enumerate_support = True
+
+    def __init__(self, total_count: Any = 1, probs: Any = None, logits: Any = None,
+                 validate_args: bool | None = None):
+        check_one(probs, logits)
+        self.total_count, self._param = broadcast_all(total_count, logits if probs is None else probs)
+        self.total_count = self.total_count.type_as(self._param)
+        setattr(self, "logits" if probs is None else "probs", self._param)
+        super().__init__(self._param.size(), validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Binomial:
+        return self._expand(Binomial, batch_shape, _instance, "total_count probs logits _param")
+
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self) -> Any:
+        return constraints.integer_interval(0, self.total_count)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total_count * self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.total_count * self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Any = Size()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        with no_grad():
+            return binomial(self.total_count.expand(shape), self.probs.expand(shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        n, logits = self.total_count, self.logits
+        ways = lgamma(n + 1) - lgamma(value + 1) - lgamma(n - value + 1)
+        # n log(1 + exp(logits)), so that large logits do not overflow
+        normalizer = n * _clamp_by_zero(logits) + n * (-logits.abs()).exp().log1p()
+        return value * logits + ways - normalizer
+
+    def _one_count(self, what: str) -> int:
+        total = int(self.total_count.max())
+        if not self.total_count.min() == total:
+            raise NotImplementedError(f"Inhomogeneous total count not supported by `{what}`.")
+        return total
+
+    def entropy(self) -> Tensor:
+        self._one_count("entropy")
+        log_prob = self.log_prob(self.enumerate_support(False))
+        return -(log_prob.exp() * log_prob).sum(0)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        count = self._one_count("enumerate_support")
+        return self._spread_support(arange(1 + count, dtype=self._param.dtype, device=self._param.device), expand)

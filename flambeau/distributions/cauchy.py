@@ -1,0 +1,62 @@
+"""The Cauchy distribution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import Size, Tensor, full
+from ..types import _Number
+from . import constraints
+from .distribution import Distribution
+from .utils import broadcast_all
+
+__all__ = ["Cauchy"]
+
+
+class Cauchy(Distribution):
+    """The ratio of two normal numbers, moved by `loc` and scaled by `scale`. It has no mean."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
+    has_rsample = True
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
+        self.loc, self.scale = broadcast_all(loc, scale)
+        both_numbers = isinstance(loc, _Number) and isinstance(scale, _Number)
+        super().__init__(Size() if both_numbers else self.loc.size(), validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Cauchy:
+        return self._expand(Cauchy, batch_shape, _instance, "loc scale")
+
+    @property
+    def mean(self) -> Tensor:
+        return full(self._extended_shape(), math.nan, dtype=self.loc.dtype, device=self.loc.device)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return full(self._extended_shape(), math.inf, dtype=self.loc.dtype, device=self.loc.device)
+
+    def rsample(self, sample_shape: Any = Size()) -> Tensor:
+        eps = self.loc.new(self._extended_shape(sample_shape)).cauchy_()
+        return self.loc + eps * self.scale
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        return -math.log(math.pi) - self.scale.log() - ((value - self.loc) / self.scale).pow(2).log1p()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        return ((value - self.loc) / self.scale).atan() / math.pi + 0.5
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
+
+    def entropy(self) -> Tensor:
+        return math.log(4 * math.pi) + self.scale.log()

@@ -1,0 +1,72 @@
+"""The gamma distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import Size, Tensor, _standard_gamma, as_tensor, digamma, finfo, lgamma, xlogy
+from ..special import gammainc
+from ..types import _Number
+from . import constraints
+from .exp_family import ExponentialFamily
+from .utils import broadcast_all
+
+__all__ = ["Gamma"]
+
+
+class Gamma(ExponentialFamily):
+    """Sums of `concentration` waiting times of rate `rate` (the concentration need not be whole)."""
+
+    arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
+    support = constraints.nonnegative
+    has_rsample = True
+    _mean_carrier_measure = 0
+
+    def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None):
+        self.concentration, self.rate = broadcast_all(concentration, rate)
+        both_numbers = isinstance(concentration, _Number) and isinstance(rate, _Number)
+        super().__init__(Size() if both_numbers else self.concentration.size(), validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Gamma:
+        return self._expand(Gamma, batch_shape, _instance, "concentration rate")
+
+    @property
+    def mean(self) -> Tensor:
+        return self.concentration / self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        return ((self.concentration - 1) / self.rate).clamp(min=0)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.concentration / self.rate.pow(2)
+
+    def rsample(self, sample_shape: Any = Size()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        value = _standard_gamma(self.concentration.expand(shape)) / self.rate.expand(shape)
+        value.detach().clamp_(min=finfo(value.dtype).tiny)  # not recorded: the slope is as if nothing was clamped
+        return value
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = as_tensor(value, dtype=self.rate.dtype, device=self.rate.device)
+        if self._validate_args:
+            self._validate_sample(value)
+        return (xlogy(self.concentration, self.rate) + xlogy(self.concentration - 1, value) - self.rate * value
+                - lgamma(self.concentration))
+
+    def cdf(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        return gammainc(self.concentration, self.rate * value)
+
+    def entropy(self) -> Tensor:
+        c = self.concentration
+        return c - self.rate.log() + lgamma(c) + (1.0 - c) * digamma(c)
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, Tensor]:
+        return self.concentration - 1, -self.rate
+
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
+        return lgamma(x + 1) + (x + 1) * (-y.reciprocal()).log()

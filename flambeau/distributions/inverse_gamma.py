@@ -1,0 +1,54 @@
+"""The inverse gamma distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import Tensor, digamma, inf, lgamma, where
+from . import constraints
+from .gamma import Gamma
+from .transformed_distribution import TransformedDistribution
+from .transforms import PowerTransform
+
+__all__ = ["InverseGamma"]
+
+
+class InverseGamma(TransformedDistribution):
+    """Reciprocals of gamma numbers."""
+
+    arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
+    support = constraints.positive
+    has_rsample = True
+    base_dist: Gamma
+
+    def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None):
+        base = Gamma(concentration, rate, validate_args=validate_args)
+        super().__init__(base, PowerTransform(-base.rate.new_ones(())), validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> InverseGamma:
+        return super().expand(batch_shape, self._get_checked_instance(InverseGamma, _instance))
+
+    @property
+    def concentration(self) -> Tensor:
+        return self.base_dist.concentration
+
+    @property
+    def rate(self) -> Tensor:
+        return self.base_dist.rate
+
+    @property
+    def mean(self) -> Tensor:
+        return where(self.concentration > 1, self.rate / (self.concentration - 1), inf)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.rate / (self.concentration + 1)
+
+    @property
+    def variance(self) -> Tensor:
+        c = self.concentration
+        return where(c > 2, self.rate.square() / ((c - 1).square() * (c - 2)), inf)
+
+    def entropy(self) -> Tensor:
+        c = self.concentration
+        return c + self.rate.log() + lgamma(c) - (1 + c) * digamma(c)

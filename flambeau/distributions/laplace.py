@@ -1,0 +1,68 @@
+"""The Laplace distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import Size, Tensor, finfo
+from ..types import _Number
+from . import constraints
+from .distribution import Distribution
+from .utils import broadcast_all
+
+__all__ = ["Laplace"]
+
+
+class Laplace(Distribution):
+    """Numbers whose distance from `loc` is exponential with mean `scale`, to either side."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
+    has_rsample = True
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
+        self.loc, self.scale = broadcast_all(loc, scale)
+        both_numbers = isinstance(loc, _Number) and isinstance(scale, _Number)
+        super().__init__(Size() if both_numbers else self.loc.size(), validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Laplace:
+        return self._expand(Laplace, batch_shape, _instance, "loc scale")
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return 2 * self.scale.pow(2)
+
+    @property
+    def stddev(self) -> Tensor:
+        return 2 ** 0.5 * self.scale
+
+    def rsample(self, sample_shape: Any = Size()) -> Tensor:
+        # Uniform between -1 and 1 without the end points, where the logarithm is infinite
+        u = self.loc.new(self._extended_shape(sample_shape)).uniform_(finfo(self.loc.dtype).eps - 1, 1)
+        return self.loc - self.scale * u.sign() * (-u.abs()).log1p()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
+
+    def cdf(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        away = value - self.loc
+        return 0.5 - 0.5 * away.sign() * (-away.abs() / self.scale).expm1()
+
+    def icdf(self, value: Tensor) -> Tensor:
+        side = value - 0.5
+        return self.loc - self.scale * side.sign() * (-2 * side.abs()).log1p()
+
+    def entropy(self) -> Tensor:
+        return 1 + (2 * self.scale).log()

@@ -1,0 +1,161 @@
+"""Compares flambeau's names with those of the installed PyTorch and writes docs/coverage.md.
+
+    PYTHONPATH=. python tools/coverage.py            # writes docs/coverage.md
+    PYTHONPATH=. python tools/coverage.py --missing  # prints every missing name instead
+
+A name counts as there when getattr finds it; as refused when calling it gives NotImplementedError with a sentence. Names
+that PyTorch's modules merely import (math, os, typing's, the classes of its compiled TorchScript) are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import pathlib
+import types
+import warnings
+
+import torch
+import torch.overrides
+
+import flambeau
+
+MODULES = """. Tensor linalg fft special signal.windows autograd autograd.functional autograd.forward_ad autograd.graph
+    autograd.function autograd.profiler func nn nn.functional nn.init nn.utils nn.utils.rnn nn.utils.parametrize
+    nn.utils.parametrizations nn.parameter optim optim.lr_scheduler optim.swa_utils utils utils.data utils.checkpoint
+    utils.hooks utils.dlpack utils._pytree amp overrides random testing types masked multiprocessing serialization storage
+    backends cuda distributions jit sparse profiler compiler distributed fx library nested onnx export quantization ao package
+    monitor hub futures accelerator""".split()
+OUT = """# What flambeau has of PyTorch's names
+
+Made by `tools/coverage.py` from PyTorch {version}: every public name of a module, and every function that PyTorch lets
+subclasses override (`torch.overrides.get_testing_overrides`). "Refused" names exist and raise NotImplementedError with
+a sentence that says what is missing; the others in the last column raise `flambeau.MissingName`, which is an
+AttributeError (so `hasattr` says no) and a NotImplementedError (so the message says why).
+
+| module | names | there | refused | missing |
+| --- | --- | --- | --- | --- |
+{rows}
+
+Functions that can be overridden: {overridable}; there: {present}; refused: {refused}; missing: {missing}.
+{missing_list}
+
+## Left out, and why
+- **Sparse layouts beyond what `flambeau.sparse` lists, quantized, nested and named tensors**: other kinds of tensors, with
+  kernels of their own. Their dtypes (`qint8`, `bits8`, `int4`, ...) and `complex32` can be named but no tensor has them.
+- **TorchScript, `torch.fx`, `torch.export`, `torch.onnx`, `torch.package`**: they describe programs for other runtimes.
+  `torch.jit.script` and `trace` give back what they get.
+- **`torch.distributed`, `torch.distributions`, `torch.ao`, `torch.library`, `torch.monitor`**: not written.
+- **Vendor kernels** (`cudnn_*`, `miopen_*`, `mkldnn_*`, `fbgemm_*`): there is no such library behind flambeau.
+- **Lazy conjugation and negation**: `conj()` computes at once, so `is_conj()` and `is_neg()` are False.
+
+## What differs
+- `torch.vmap` calls the function once per example and stacks the results: right, and as slow as the loop. An empty batch
+  is an error, and `randomness="error"` is noticed after the first example.
+- `torch.func.jvp`, `jacfwd` and `linearize` go through two backward passes; they nest like the rest.
+- Results of `linalg` functions are laid out row by row where PyTorch's LAPACK calls leave them column by column
+  (`stride()` differs, values do not).
+- The indices of equal elements from an unstable `sort`, `topk`, `kthvalue` are in order of position; PyTorch's are in
+  whatever order its algorithm leaves them.
+- `as_strided_scatter`: the gradient of `input` is zero where `src` was written. PyTorch 2.13 returns the opposite part.
+- `torch.equal` and the others compare by value; there is no difference between a tensor and its copy.
+"""
+
+
+def find(root: object, path: str) -> object:
+    at, name = root, root.__name__
+    for part in path.split("."):
+        if part:
+            name = f"{name}.{part}"
+            at = getattr(at, part, None) or importlib.import_module(name)
+    return at
+
+
+def counted(value: object, name: str, module: str) -> bool:
+    """Whether a name is part of PyTorch's surface and not an import of the module's own."""
+    home = getattr(value, "__module__", None) or ""
+    if isinstance(value, types.ModuleType):
+        return module == "." and value.__name__.startswith("torch.")
+    if home.split(".")[0] in ("typing", "collections", "functools", "abc", "enum", "builtins", "contextlib", "warnings",
+                              "dataclasses", "weakref", "pathlib", "math", "copy", "typing_extensions", "logging", "itertools"):
+        return not inspect.isclass(value) or module == "Tensor"
+    if name in ("TYPE_CHECKING", "USE_GLOBAL_DEPS", "USE_RTLD_GLOBAL_WITH_LIBTORCH"):
+        return False
+    if home in ("torch._C", "torch") and inspect.isclass(value) and module in (".", "autograd", "autograd.profiler"):
+        return hasattr(flambeau, name) or name.endswith("Storage")
+    return not (isinstance(value, str) and module != ".")
+
+
+def is_refused(value: object) -> bool:
+    return (getattr(value, "__doc__", None) or "").startswith("Not available")
+
+
+def survey(module: str) -> tuple[int, list[str], list[str]]:
+    theirs = find(torch, "" if module == "." else module)
+    listed = getattr(theirs, "__all__", None) if module != "." else None  # torch's own list lacks many documented functions
+    names = sorted(set(listed or [n for n in dir(theirs) if counted(getattr(theirs, n, None), n, module)]))
+    names = [n for n in names if not n.startswith("_")]
+    try:
+        ours = find(flambeau, "" if module == "." else module)
+    except (ImportError, AttributeError):
+        return len(names), [], names
+    missing, refused = [], []
+    for n in names:
+        try:
+            if is_refused(getattr(ours, n)):
+                refused.append(n)
+        except (AttributeError, NotImplementedError):
+            missing.append(n)
+    return len(names), refused, missing
+
+
+def overridable() -> tuple[int, int, list[str]]:
+    """(functions, refused, names that are missing) of what torch.overrides lists."""
+    spaces = {"": (torch, flambeau), "Tensor.": (torch.Tensor, flambeau.Tensor),
+              "linalg.": (torch.linalg, flambeau.linalg), "fft.": (torch.fft, flambeau.fft),
+              "special.": (torch.special, flambeau.special), "nn.functional.": (torch.nn.functional, flambeau.nn.functional)}
+    where: dict[object, list[tuple[str, str]]] = {}
+    for prefix, (theirs, _) in spaces.items():
+        for n in dir(theirs):
+            value = getattr(theirs, n, None)
+            if callable(value) and getattr(value, "__hash__", None):
+                where.setdefault(value, []).append((prefix, n))
+    total, refused, missing = 0, 0, []
+    for function in torch.overrides.get_testing_overrides():
+        for prefix, n in where.get(function, []):
+            total += 1
+            value = getattr(spaces[prefix][1], n, None)
+            if value is None:
+                missing.append(prefix + n)
+            refused += is_refused(value)
+    return total, refused, missing
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--missing", action="store_true")
+    show = parser.parse_args().missing
+    warnings.simplefilter("ignore")
+    rows = []
+    for module in MODULES:
+        count, refused, missing = survey(module)
+        if show:
+            print(f"{module}: {count} names, refused {len(refused)}, missing {len(missing)}: {' '.join(missing)}")
+        label = "torch" if module == "." else module
+        listed = ", ".join(missing[:12]) + (f", and {len(missing) - 12} more" if len(missing) > 12 else "")
+        rows.append(f"| {label} | {count} | {count - len(refused) - len(missing)} | {len(refused)} | "
+                    f"{len(missing)}{': ' if missing else ''}{listed} |")
+    total, refused, missing = overridable()
+    if show:
+        print(f"overridable: {total}, refused {refused}, missing {len(missing)}: {' '.join(missing)}")
+        return
+    text = OUT.format(version=torch.__version__.split("+")[0], rows="\n".join(rows), overridable=total,
+                      present=total - refused - len(missing), refused=refused, missing=len(missing),
+                      missing_list="Missing: " + ", ".join(f"`{n}`" for n in missing) + "." if missing else "")
+    pathlib.Path(__file__).parents[1].joinpath("docs", "coverage.md").write_text(text)
+    print(f"docs/coverage.md: {len(rows)} modules, {total} overridable functions, {len(missing)} of them missing")
+
+
+if __name__ == "__main__":
+    main()
