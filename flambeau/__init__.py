@@ -80,7 +80,7 @@ _HOMES = {
     "overrides": "DisableTorchFunction DisableTorchFunctionSubclass",
     "ops.loss_functions": "binary_cross_entropy_with_logits cosine_embedding_loss cosine_similarity hinge_embedding_loss "
                           "kl_div margin_ranking_loss norm_except_dim pairwise_distance pdist poisson_nll_loss "
-                          "segment_reduce triplet_margin_loss",
+                          "segment_reduce _segment_reduce triplet_margin_loss",
     "amp": "autocast GradScaler",
     "amp.autocast_mode": "is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype "
                          "is_autocast_cpu_enabled set_autocast_cpu_enabled get_autocast_cpu_dtype "

@@ -14,8 +14,8 @@ from typing import Any
 import flambeau as _f
 
 from . import dtypes as _dtypes
-from .ops.vector_norms import vector_norm as _vector_norm
 from .ops.scans import softmin as _softmin
+from .ops.vector_norms import vector_norm as _vector_norm
 from .shapes import wrap_dim
 from .tensor import Tensor
 
@@ -234,12 +234,12 @@ def normalize(input: Tensor, ord: float, dim: int, *, eps: float = 1e-12, mask: 
 
 def cumsum(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """Running sums of the elements whose mask is True."""
-    return _f.cumsum(_filled(input, mask, 0), dim, dtype=_sum_dtype(input, dtype))
+    return _f.cumsum(_filled(input, mask, 0), dim, dtype=dtype or input.dtype)
 
 
 def cumprod(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """Running products of the elements whose mask is True."""
-    return _f.cumprod(_filled(input, mask, 1), dim, dtype=_sum_dtype(input, dtype))
+    return _f.cumprod(_filled(input, mask, 1), dim, dtype=dtype or input.dtype)
 
 
 def logaddexp(input: Tensor, other: Tensor, *, dtype: Any = None, input_mask: Tensor | None = None,

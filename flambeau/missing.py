@@ -53,7 +53,11 @@ FUNCTIONS = {
     "TorchScript is not implemented": "import_ir_module import_ir_module_from_buffer parse_ir parse_schema "
                                       "parse_type_comment merge_type_from_type_comment unify_type_list",
     "it is an internal function of PyTorch's": "slice_inverse native_norm _rowwise_prune _native_batch_norm_legit "
-                                               "_fused_rms_norm",
+                                               "_fused_rms_norm _batch_norm_with_update _chunk_cat _unsafe_masked_index "
+                                               "_unsafe_masked_index_put_accumulate _upsample_bilinear2d_aa",
+    "products of 8-bit and 4-bit matrices are not implemented": "_scaled_mm _scaled_mm_v2 _scaled_grouped_mm "
+                                                                "_scaled_grouped_mm_v2 _grouped_mm _weight_int8pack_mm "
+                                                                "_weight_int4pack_mm",
     "memory-mapped tensors are not implemented": "from_file",
     "programs with symbolic sizes are not implemented": "sym_constrain_range sym_constrain_range_for_size sym_fresh_size",
 }

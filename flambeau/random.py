@@ -199,7 +199,8 @@ def _factory(name: str, kernel: Callable, word: str) -> Callable:
     def quick(*size, **options):
         """Plain sizes and no options: without a look at what was not given."""
         if not options and state.mode < 2 and size and len(size) < 5 and all(
-                [n.__class__ is int and 0 < n < 1 << 20 for n in size]) and numel(size) < 1 << 28:
+                [n.__class__ is int and 0 < n < 1 << 20 for n in size]) and numel(size) < 1 << 28 and (
+                    place(None) is registry.cpu):
             with default_generator._lock:
                 return wrap(kernel(default_generator._engine, size, _dtypes.get_default_dtype().native))
         return general(*size, **options)

@@ -53,6 +53,11 @@ torch.nonzero(torch.tensor([[1, 0], [0, 2]]), as_tuple=True)
 ~torch.tensor([1.])
 -torch.tensor([True])
 torch.tensor([True, True]).sum_to_size(1)
+torch.tensor(True).sum_to_size(())
+torch.ones(2, 3, dtype=torch.int32).sum_to_size(3)
+torch.unravel_index(torch.tensor([1, 2], dtype=torch.uint8), (2, 2))
+torch.zeros(2, dtype=torch.uint8).index_add(0, torch.tensor([0]), torch.tensor([3], dtype=torch.uint8), alpha=-1)
+torch.masked.cumsum(torch.tensor([1, 2], dtype=torch.uint8), 0)
 torch.clamp_max(2, torch.ones(1))
 torch.polar(torch.ones(1), 2)
 torch.unbind_copy(torch.tensor(1))
@@ -164,3 +169,31 @@ def test_argument_names(space):
             if lacking:
                 wrong.append(f"{name}.{schema.overload_name}: {', '.join(lacking)}")
     assert wrong == []
+
+
+@pytest.mark.parametrize("function", ["tanh", "sigmoid", "special.i1", "special.i1e"])
+def test_second_derivatives(function):
+    """Complex numbers, and the origin, where a formula divides by zero."""
+    def second(package):
+        values = [0.0, 0.5] if "special" in function else [0.5 + 0.25j, -1j]
+        x = package.tensor(values, dtype=package.float64 if "special" in function else package.complex128, requires_grad=True)
+        made = x
+        for part in function.split("."):
+            package = getattr(package, part)
+        made = package(x)
+        first, = torch_of(x).autograd.grad(made.sum() if not made.is_complex() else made.abs().sum(), x, create_graph=True)
+        return torch_of(x).autograd.grad(first.real.sum() if first.is_complex() else first.sum(), x)[0].tolist()
+
+    assert second(flambeau) == pytest.approx(second(torch))
+
+
+def torch_of(x):
+    return torch if isinstance(x, torch.Tensor) else flambeau
+
+
+def test_operations_by_their_internal_names():
+    x = flambeau.ones(2)
+    assert flambeau.ops.aten.add.Tensor(x, x).tolist() == [2, 2]
+    assert flambeau.ops.aten.linalg_inv(flambeau.eye(2)).tolist() == [[1, 0], [0, 1]]
+    with pytest.raises(NotImplementedError, match="no_such_operation"):
+        flambeau.ops.aten.no_such_operation(x)

@@ -31,7 +31,7 @@ OUT = """# What flambeau has of PyTorch's names
 
 Made by `tools/coverage.py` from PyTorch {version}: every public name of a module, and every function that PyTorch lets
 subclasses override (`torch.overrides.get_testing_overrides`). "Refused" names exist and raise NotImplementedError with
-a sentence that says what is missing; the others in the last column raise `flambeau.MissingName`, which is an
+a sentence that says what is missing. A missing name of the top level raises `flambeau.MissingName`, which is an
 AttributeError (so `hasattr` says no) and a NotImplementedError (so the message says why).
 
 | module | names | there | refused | missing |
@@ -46,7 +46,7 @@ Functions that can be overridden: {overridable}; there: {present}; refused: {ref
   kernels of their own. Their dtypes (`qint8`, `bits8`, `int4`, ...) and `complex32` can be named but no tensor has them.
 - **TorchScript, `torch.fx`, `torch.export`, `torch.onnx`, `torch.package`**: they describe programs for other runtimes.
   `torch.jit.script` and `trace` give back what they get.
-- **`torch.distributed`, `torch.distributions`, `torch.ao`, `torch.library`, `torch.monitor`**: not written.
+- **`torch.distributed`, `torch.ao`, `torch.library`, `torch.monitor`**: not written.
 - **Vendor kernels** (`cudnn_*`, `miopen_*`, `mkldnn_*`, `fbgemm_*`): there is no such library behind flambeau.
 - **Lazy conjugation and negation**: `conj()` computes at once, so `is_conj()` and `is_neg()` are False.
 
@@ -59,7 +59,9 @@ Functions that can be overridden: {overridable}; there: {present}; refused: {ref
 - The indices of equal elements from an unstable `sort`, `topk`, `kthvalue` are in order of position; PyTorch's are in
   whatever order its algorithm leaves them.
 - `as_strided_scatter`: the gradient of `input` is zero where `src` was written. PyTorch 2.13 returns the opposite part.
-- `torch.equal` and the others compare by value; there is no difference between a tensor and its copy.
+- Tensors have at most 64 dimensions (NumPy's limit).
+
+`tools/pytorch_tests.py` runs one of PyTorch's own test files on flambeau.
 """
 
 

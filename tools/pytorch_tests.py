@@ -22,7 +22,8 @@ import types
 from typing import Any
 from unittest.mock import MagicMock
 
-FROM_PYTORCH = ("torch.testing._internal", "torch.testing._comparison", "torch.testing._utils", "torch.utils._import_utils")
+FROM_PYTORCH = ("torch.testing._internal", "torch.testing._comparison", "torch.testing._utils", "torch.utils._import_utils",
+                "torch._vendor")
 VERBOSE = "--verbose-stubs" in sys.argv
 
 
@@ -43,6 +44,10 @@ class Stub(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         said(f"{self.__name__}.{name}")
+        if self.__name__.startswith(("torch._refs", "torch._prims")):
+            made = MagicMock(name=name)
+            setattr(self, name, made)
+            return made
         made = type(name, (), {"__new__": lambda cls, *a, **k: False, "is_dsl_available": staticmethod(lambda *a: False)})
         setattr(self, name, made)
         return made
@@ -80,12 +85,13 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def install() -> None:
     """Makes `import torch` give flambeau."""
-    sys.meta_path.insert(0, Finder(site_packages()))
+    finder = Finder(site_packages())
     import flambeau._C as compiled
     import flambeau._utils as utils
     import flambeau.cpu as cpu
     import flambeau.testing
     import flambeau.utils
+    sys.meta_path.insert(0, finder)  # before flambeau.compat's, which knows no stubs
     known = compiled.__getattr__
 
     def ask(name: str) -> Any:
@@ -114,6 +120,9 @@ def install() -> None:
             setattr(dynamo, name, MagicMock())
     flambeau.utils._mode_utils = types.SimpleNamespace(no_dispatch=contextlib.nullcontext)
     compiled._DisableFuncTorch = contextlib.nullcontext
+    flambeau.torch = flambeau
+    flambeau.cuda.jiterator = MagicMock()
+    flambeau.backends.python_native = MagicMock(available_dsls=[])
     flambeau.testing._utils = importlib.import_module("torch.testing._utils")
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import Tensor, cat as _join, stack as _pile
+from .. import Tensor
+from .. import cat as _join
+from .. import stack as _pile
 from ..linalg import cholesky_ex, eigvalsh
 
 __all__ = ["Constraint", "boolean", "cat", "corr_cholesky", "dependent", "dependent_property", "greater_than",

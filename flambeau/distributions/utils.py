@@ -6,8 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .. import (Tensor, broadcast_tensors, finfo, get_default_dtype, is_tensor, normal, ones, tensor, tril_indices,
-                zeros)
+from .. import Tensor, broadcast_tensors, finfo, get_default_dtype, is_tensor, normal, ones, tensor, tril_indices, zeros
 from ..autograd.modes import enable_grad
 from ..nn import functional as F
 from ..types import _Number

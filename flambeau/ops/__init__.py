@@ -34,3 +34,10 @@ from . import (  # noqa: F401  # noqa: E402, F401  (stand in front of others: af
     view_forms,
     views,
 )
+
+
+def __getattr__(name: str):
+    if name == "aten":  # PyTorch's internal names; imported when asked for
+        import importlib
+        return importlib.import_module(".aten", __name__)
+    raise AttributeError(f"module 'flambeau.ops' has no attribute '{name}'")

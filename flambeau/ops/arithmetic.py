@@ -9,7 +9,7 @@ from typing import Any
 from .. import dtypes as _dtypes
 from ..autograd.state import state
 from ..tensor import Tensor
-from .elementwise import Pointwise, binary, promoted, untracked
+from .elementwise import Pointwise, binary, plain_number, promoted, untracked
 from .pointwise import abs_, conj, masked, neg, nothing, where_row
 from .table import export, make_inplace, public
 

@@ -7,7 +7,7 @@ from typing import Any
 from .. import dtypes as _dtypes
 from ..tensor import Tensor
 from .arithmetic import _right, refuse
-from .elementwise import Pointwise, binary, compare
+from .elementwise import Pointwise, binary, compare, plain_number
 from .pointwise import bitwise_not, masked, nothing, where_row
 from .table import public
 

@@ -121,6 +121,24 @@ _extreme(slow.max_, slow._max_all, kernels.max_all, slow._max_dim, return_types.
 _extreme(slow.min_, slow._min_all, kernels.min_all, slow._min_dim, return_types.min)
 
 
+def _along_dim(general: Any, r: Any) -> None:
+    """amax and amin over one dimension."""
+    @in_front(general)
+    def extreme(*args, **kwargs):
+        mode = state.mode
+        if mode < 2 and len(args) == 2 and not kwargs and plain(args[0]) and args[1].__class__ is int:
+            input, dim = args
+            n = input._array.ndim
+            if -n <= dim < n:
+                dims = (dim % n,)
+                return r.single(mode, input, (dims, False), registry.cpu.asarray(r.cpu(input._array, dims)))
+        return general(*args, **kwargs)
+
+
+_along_dim(slow.amax, slow._amax)
+_along_dim(slow.amin, slow._amin)
+
+
 def _arg_extreme(general: Any, pick: Any) -> None:
     @in_front(general)
     def arg_extreme(*args, **kwargs):

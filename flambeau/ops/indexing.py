@@ -612,7 +612,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     if any(n < 0 for n in sizes):
         raise ValueError(f"'shape' cannot have negative values, but got {tuple(sizes)}")
     out: list[Tensor] = []
-    step = 1
+    step, indices = 1, indices.long()
     for n in reversed(sizes):
         out.append((indices // step if step != 1 else indices) % n)
         step *= n

@@ -122,3 +122,6 @@ def _segment(piece: Tensor, reduce: str, initial: Any, empty: float) -> Tensor:
         return piece.prod(0) if initial is None else piece.prod(0) * initial
     total = piece.sum(0) if initial is None else piece.sum(0) + initial
     return total / piece.shape[0] if reduce == "mean" else total
+
+
+_segment_reduce = segment_reduce

@@ -14,8 +14,9 @@ def _refuse(name: str) -> Any:
                               "not known")
 
 
-_gamma_slope = Row("_standard_gamma_grad", "self output", kernel="standard_gamma_grad", node="StandardGammaGradBackward0", backward={
-    "self": lambda grad: _refuse("_standard_gamma_grad"), "output": lambda grad: _refuse("_standard_gamma_grad")})
+_gamma_slope = Row(
+    "_standard_gamma_grad", "self output", kernel="standard_gamma_grad", node="StandardGammaGradBackward0", backward={
+        "self": lambda grad: _refuse("_standard_gamma_grad"), "output": lambda grad: _refuse("_standard_gamma_grad")})
 _dirichlet_slope = Row("_dirichlet_grad", "x alpha total", kernel="dirichlet_grad", node="NotImplemented", backward={
     "x": lambda grad: _refuse("_dirichlet_grad"), "alpha": lambda grad: _refuse("_dirichlet_grad"),
     "total": lambda grad: _refuse("_dirichlet_grad")})

@@ -186,6 +186,8 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     _slices_match("index_add_", input, dim, index, source)
     if isinstance(alpha, Tensor):
         alpha = alpha.item()
+    if isinstance(alpha, int) and input._array.dtype.kind == "u":
+        alpha %= 1 << 8 * input._array.itemsize  # numbers wrap around, as the sums do
     return _index_add, dim, index, source, alpha
 
 

@@ -296,7 +296,7 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     """The sum over whatever dimensions broadcasting from `size` to self would have added."""
     shape = shape_of(size)
-    if self._array.dtype.kind == "b" and self._array.shape != shape:
+    if self._array.dtype.kind in "biu" and (self._array.shape != shape or not shape):
         self = self.long()
     return sum_to(self, shape)
 

@@ -349,7 +349,7 @@ def shift_right(x, y):
 
 @kernel
 def clamp(x, low, high):
-    if (low is None or low.ndim == 0) and (high is None or high.ndim == 0):
+    if not getattr(low, "ndim", 0) and not getattr(high, "ndim", 0):  # numbers, or arrays of no dimension
         if x.size < _BLOCK and x.ndim and low is not None is not high:
             out = np.maximum(x, low)
             return np.minimum(out, high, out=out)

@@ -1,0 +1,66 @@
+"""The F distribution of Fisher and Snedecor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import Size, Tensor, finfo, nan
+from ..types import _Number
+from . import constraints
+from .distribution import Distribution
+from .gamma import Gamma
+from .utils import broadcast_all
+
+__all__ = ["FisherSnedecor"]
+
+
+class FisherSnedecor(Distribution):
+    """The ratio of two chi-squared numbers, each divided by its degrees of freedom `df1` and `df2`."""
+
+    arg_constraints = {"df1": constraints.positive, "df2": constraints.positive}
+    support = constraints.positive
+    has_rsample = True
+
+    def __init__(self, df1: Any, df2: Any, validate_args: bool | None = None):
+        self.df1, self.df2 = broadcast_all(df1, df2)
+        self._gamma1 = Gamma(self.df1 * 0.5, self.df1)
+        self._gamma2 = Gamma(self.df2 * 0.5, self.df2)
+        both_numbers = isinstance(df1, _Number) and isinstance(df2, _Number)
+        super().__init__(Size() if both_numbers else self.df1.size(), validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> FisherSnedecor:
+        shape = Size(batch_shape)
+        return self._expand(FisherSnedecor, shape, _instance, "df1 df2", _gamma1=self._gamma1.expand(shape),
+                            _gamma2=self._gamma2.expand(shape))
+
+    @property
+    def mean(self) -> Tensor:
+        df2 = self.df2.masked_fill(self.df2 <= 2, nan)
+        return df2 / (df2 - 2)
+
+    @property
+    def mode(self) -> Tensor:
+        mode = (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2)
+        return mode.masked_fill(self.df1 <= 2, nan)
+
+    @property
+    def variance(self) -> Tensor:
+        df2 = self.df2.masked_fill(self.df2 <= 4, nan)
+        return 2 * df2.pow(2) * (self.df1 + df2 - 2) / (self.df1 * (df2 - 2).pow(2) * (df2 - 4))
+
+    def rsample(self, sample_shape: Any = Size()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        x1 = self._gamma1.rsample(sample_shape).view(shape)
+        x2 = self._gamma2.rsample(sample_shape).view(shape)
+        tiny = finfo(x2.dtype).tiny
+        x2.clamp_(min=tiny)
+        ratio = x1 / x2
+        ratio.clamp_(min=tiny)
+        return ratio
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        a, b, ratio = self.df1 * 0.5, self.df2 * 0.5, self.df1 / self.df2
+        normalizer = (a + b).lgamma() - a.lgamma() - b.lgamma()
+        return normalizer + a * ratio.log() + (a - 1) * value.log() - (a + b) * (ratio * value).log1p()
