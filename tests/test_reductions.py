@@ -139,7 +139,8 @@ def test_sum_saves_only_the_shape():
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.data())
 def test_sum_over_any_dims_and_strides(shape, data):
-    x = np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+    # Positive numbers: where terms cancel, two right orders of adding differ by any relative amount.
+    x = np.random.default_rng(sum(shape)).uniform(0.5, 1.5, shape).astype(np.float32)
     order = data.draw(st.permutations(range(len(shape))))
     dims = data.draw(st.lists(st.sampled_from(range(len(shape))), unique=True, min_size=1))
     keepdim = data.draw(st.booleans())

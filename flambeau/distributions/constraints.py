@@ -206,7 +206,8 @@ class _IntegerInterval(_Interval):
     is_discrete = True
 
     def check(self, value: Tensor) -> Tensor:
-        return (value % 1 == 0) & super().check(value)
+        inside = super().check(value)
+        return (value % 1 == 0) & inside if value.is_floating_point() else inside
 
 
 class _IntegerLessThan(_Bounded):

@@ -616,7 +616,10 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     for n in reversed(sizes):
         out.append((indices // step if step != 1 else indices) % n)
         step *= n
-    return tuple(reversed(out))
+    if not out:
+        return ()
+    from .shape import stack
+    return stack(out[::-1], -1).unbind(-1)  # views of one tensor, as PyTorch's are
 
 
 from . import scatter  # noqa: E402,F401  (needs `writing` and the rows above)
