@@ -331,6 +331,35 @@ def test_divergence(left):
             same(expected[2], got[2], 1e-5, f"gradient of KL({left}, {right})")
 
 
+EDGES = {
+    "Bernoulli": [0.0, 0.5, 1.0], "Poisson": [0.0, 1.0], "Geometric": [0.5, 1.0],
+}
+
+
+@pytest.mark.parametrize("name", list(EDGES))
+def test_divergence_at_the_edges(name):
+    for p in EDGES[name]:
+        for q in EDGES[name]:
+            results = [outcome(mod.distributions.kl_divergence, getattr(mod.distributions, name)(mod.tensor([p])),
+                               getattr(mod.distributions, name)(mod.tensor([q]))) for mod in MODULES]
+            same(*results, 1e-6, f"KL({name}({p}), {name}({q}))")
+
+
+@EVERY
+def test_exponential_family_formulas(case):
+    """Entropy and divergence by the natural parameters."""
+    results = []
+    for mod in MODULES:
+        d = CASES[case](Maker(mod, "float64"))
+        family = mod.distributions.ExponentialFamily
+        if isinstance(d, family):
+            results.append([outcome(family.entropy, d),
+                            outcome(mod.distributions.kl._kl_expfamily_expfamily, d, d)])
+        else:
+            results.append([])
+    same(*results, 1e-7, case)
+
+
 def test_register_kl_picks_the_nearest_classes():
     D = flambeau.distributions
 
