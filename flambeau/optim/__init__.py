@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import Any
 
 from .optimizer import Optimizer
@@ -21,3 +23,22 @@ def __getattr__(name: str) -> Any:
     value = module if _WHERE[name] is None else getattr(module, name)
     globals()[name] = value
     return value
+
+
+class _OneOptimizer(ModuleType):
+    """`optim.rmsprop`, say: PyTorch has one module for each optimizer, here several share a file."""
+
+    def __init__(self, optimizer: str):
+        super().__init__(f"{__name__}.{optimizer.lower()}", f"Where PyTorch keeps {optimizer}.")
+        self.__dict__["_optimizer"] = optimizer
+        sys.modules[self.__name__] = self
+
+    def __getattr__(self, name: str) -> Any:
+        if name in (self._optimizer, "Optimizer"):
+            return getattr(sys.modules[__name__], name)
+        raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+
+
+for _name, _file in _WHERE.items():
+    if _file not in (None, _name.lower(), "sparse_adam"):
+        globals()[_name.lower()] = _OneOptimizer(_name)

@@ -1,0 +1,12 @@
+"""`torch._inductor`: the settings that programs change before they compile. They are remembered and have no effect."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+__all__ = ["config"]
+
+config = sys.modules[f"{__name__}.config"] = ModuleType(f"{__name__}.config", "Settings of PyTorch's compiler.")
+config.__dict__.update(coordinate_descent_tuning=False, fx_graph_cache=True, max_autotune=False, debug=False,
+                       triton=SimpleNamespace(unique_kernel_names=False, cudagraphs=False), cpp=SimpleNamespace(threads=-1))
