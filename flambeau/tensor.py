@@ -72,7 +72,7 @@ class TensorType(type):
 class Tensor:
     """A multi-dimensional array of one dtype that can record what is done with it."""
 
-    __slots__ = ("_array", "_node", "_counter", "__dict__", "__weakref__")
+    __slots__ = ("__dict__", "__weakref__", "_array", "_counter", "_node")
 
     _base = None          # the tensor that this one is a view of
     _seen = 0             # version at which a view's _node was recorded
@@ -210,7 +210,7 @@ class Tensor:
     def requires_grad(self) -> bool:
         base = self._base
         if base is not None:  # a view of a tensor that requires grad does so too, even if it was made under no_grad
-            return self._node is not None or base._node is not None and self._array.dtype.num in GRAD_NUMS
+            return self._node is not None or (base._node is not None and self._array.dtype.num in GRAD_NUMS)
         return self._node is not None
 
     @requires_grad.setter

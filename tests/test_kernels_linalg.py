@@ -122,9 +122,9 @@ def test_cholesky_reads_one_triangle():
 
 
 def test_cholesky_solve_broadcast():
-    l = L.cholesky(spd((3,), 4, np.float64))
+    low = L.cholesky(spd((3,), 4, np.float64))
     for b in (rand((4, 2), np.float64), rand((2, 1, 4, 2), np.float64), rand((4, 0), np.float64)):
-        same(L.cholesky_solve(b, l), torch.cholesky_solve(t(b), t(l)), 10)
+        same(L.cholesky_solve(b, low), torch.cholesky_solve(t(b), t(low)), 10)
 
 
 # -- LU, solve, inverse, determinant -------------------------------------------
@@ -148,8 +148,8 @@ def test_lu_blocked(dtype, shape):
     a = rand((2,) + shape, dtype)
     lu, piv, info = L.lu_factor_ex(a)
     np.testing.assert_array_equal(piv, torch.linalg.lu_factor_ex(t(a))[1].numpy())
-    p, l, u = L.lu_unpack(lu, piv)
-    np.testing.assert_allclose(p @ l @ u, a, **tol(dtype, 10))
+    p, low, up = L.lu_unpack(lu, piv)
+    np.testing.assert_allclose(p @ low @ up, a, **tol(dtype, 10))
     assert not info.any()
 
 

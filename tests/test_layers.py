@@ -45,7 +45,8 @@ def test_backends_do_not_import_what_stands_above_them():
     assert not found
 
 
-@pytest.mark.parametrize("module", ["numpy.random", "numpy.fft", "concurrent.futures", "inspect", "flambeau.autograd.gradcheck"])
+@pytest.mark.parametrize("module", ["numpy.random", "numpy.fft", "concurrent.futures", "inspect",
+                                    "flambeau.autograd.gradcheck"])
 def test_import_leaves_heavy_parts_for_later(module):
     code = f"import sys, flambeau; sys.exit({module!r} in sys.modules)"
     bare = f"import sys, numpy; sys.exit({module!r} in sys.modules)"

@@ -12,10 +12,9 @@ import time
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
 
 from flambeau import printing
 

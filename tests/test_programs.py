@@ -22,6 +22,13 @@ torch.set_num_threads(1)  # tiny programs: more threads only wait for each other
 NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
 
 
+@pytest.fixture(autouse=True)
+def switches_can_be_set():
+    """PyTorch's testing package, imported by other tests of this process, freezes the torch.backends switches."""
+    with torch.backends.__allow_nonbracketed_mutation():
+        yield
+
+
 def alike(expected: str, got: str) -> bool:
     """The same words, and numbers within 1e-4 of each other or one unit of the last digit printed."""
     if NUMBER.sub("#", expected).split() != NUMBER.sub("#", got).split():

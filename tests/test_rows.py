@@ -54,7 +54,8 @@ ELSEWHERE = {
     "ctc_loss": "test_losses.py", "multi_margin_loss": "test_losses.py", "multilabel_margin_loss": "test_losses.py",
     "nll_loss_backward": "test_losses.py", "embedding": "test_embedding.py", "linear_": "test_linear.py",
     "scaled_dot_product": "test_attention.py", "sparse": "test_sparse.py", "native_": "test_norms.py",
-    "hardtanh": "test_activations.py", "pad_": "test_padding.py", "attention": "test_attention.py", "copy": "test_convert.py", "zero": "test_convert.py",
+    "hardtanh": "test_activations.py", "pad_": "test_padding.py", "attention": "test_attention.py",
+    "copy": "test_convert.py", "zero": "test_convert.py",
 }
 
 
@@ -91,7 +92,7 @@ def drawn(seed, low, high):
 def pointwise_args(row, low, high):
     args, tensors = [], 0
     for name in row.args:
-        if name in PLAIN and name not in row.backward or (row.name, name) == ("pow_base", "self"):
+        if (name in PLAIN and name not in row.backward) or (row.name, name) == ("pow_base", "self"):
             args.append(PLAIN.get(name, 1.7))
         elif name == "condition":
             args.append(drawn(tensors, -1, 1).detach() > 0)
@@ -231,7 +232,8 @@ def copied(row, args):
         else:
             out.append(a)
     leaves = [t for a in out for t in (a if isinstance(a, list) else [a]) if isinstance(t, Tensor) and t.requires_grad]
-    return out if wanted and 0 < total <= SMALL and all(t.dtype in (flambeau.float64, flambeau.complex128) for t in leaves) else None
+    doubles = all(t.dtype in (flambeau.float64, flambeau.complex128) for t in leaves)
+    return out if wanted and 0 < total <= SMALL and doubles else None
 
 
 @pytest.fixture(scope="module")

@@ -43,9 +43,9 @@ def grad_enabled() -> bool:
 class mode_bits:
     """Sets and clears bits of the mode for a `with` block."""
 
-    __slots__ = ("set", "clear", "before")
+    __slots__ = ("before", "clear", "set")
 
-    def __init__(self, set: int = 0, clear: int = 0):  # noqa: A002
+    def __init__(self, set: int = 0, clear: int = 0):
         self.set, self.clear = set, clear
 
     def __enter__(self):

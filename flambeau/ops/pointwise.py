@@ -13,7 +13,6 @@ from ..tensor import wrap
 from .elementwise import Pointwise, binary, ndarray, unary
 from .table import public
 
-
 _NUMBERS = frozenset((float, int, bool, complex))
 
 

@@ -50,13 +50,14 @@ class SparseAdam(Optimizer):
             return
         place, tables = _rows(grad, p, state["exp_avg"], state["exp_avg_sq"])
         table, average, squares = tables
+        # Rows of a coalesced gradient are unique, so each is read, changed and put back: no search for repeats.
         mean, square = average.index_select(0, place), squares.index_select(0, place)
-        mean_step = values.sub(mean).mul_(1 - beta1)
-        square_step = values.pow(2).sub_(square).mul_(1 - beta2)
-        average.index_add_(0, place, mean_step)
-        squares.index_add_(0, place, square_step)
-        root = square_step.add_(square).sqrt_().add_(group["eps"])
-        table.index_add_(0, place, mean_step.add_(mean).div_(root), alpha=-rate)
+        mean = values.sub(mean).mul_(1 - beta1).add_(mean)
+        square = values.pow(2).sub_(square).mul_(1 - beta2).add_(square)
+        average.index_copy_(0, place, mean)
+        squares.index_copy_(0, place, square)
+        change = mean.div_(square.sqrt_().add_(group["eps"]))
+        table.index_copy_(0, place, table.index_select(0, place).add_(change, alpha=-rate))
 
 
 def _rows(grad, *tensors):

@@ -1,4 +1,18 @@
 """Imports every module of kernels, which fills the table."""
 
-from . import indexing, matmul, pointwise, reductions, scans, shape, sorting, special  # noqa: F401
-from . import activations, ctc, embedding, linear, losses, padding  # noqa: F401
+from . import (  # noqa: F401  # noqa: F401
+    activations,
+    ctc,
+    embedding,
+    indexing,
+    linear,
+    losses,
+    matmul,
+    padding,
+    pointwise,
+    reductions,
+    scans,
+    shape,
+    sorting,
+    special,
+)
