@@ -1,10 +1,16 @@
 """flambeau: PyTorch's semantics and names, Python all the way down."""
 
+# ruff: noqa: E402  (the collector rests while the package is imported)
+
 from __future__ import annotations
 
+import gc as _gc
 import importlib as _importlib
 import math as _math
 from typing import Any
+
+_collecting = _gc.isenabled()
+_gc.disable()  # an import makes many objects and no garbage: looking for some takes a twentieth of its time
 
 # The order matters: operations first, then what is built on them.
 # isort: off
@@ -144,3 +150,6 @@ __all__ = ["Tensor", "Size", "is_tensor", "device", "dtype", "finfo", "iinfo", "
            "is_grad_enabled", "is_inference_mode_enabled", "broadcast_shapes", "typename", "inf", "nan", "pi", "e",
            "newaxis", *_FUNCTIONS, *_creation.__all__, *_legacy.__all__, *_random.__all__, *_interop.__all__,
            *_settings.__all__]
+
+if _collecting:
+    _gc.enable()

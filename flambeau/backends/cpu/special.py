@@ -7,7 +7,6 @@ special function kernel under the last part of its torch name.
 
 import functools
 import math
-from fractions import Fraction
 
 import numpy as np
 
@@ -305,6 +304,7 @@ psi = digamma
 @functools.cache
 def _euler_maclaurin():
     """B_2j / (2j)! for j = 1..12, from the recurrence of Bernoulli numbers."""
+    from fractions import Fraction
     numbers = [Fraction(1)]
     for m in range(1, 25):
         total = sum(math.comb(m + 1, k) * numbers[k] for k in range(m))
@@ -478,6 +478,7 @@ def _gamma_upper_series(a, x):
 def _temme_coefficients(orders=14, powers=19):
     """d[k][n] of the uniform expansion for large a (DLMF 8.12.10 to 8.12.13)."""
     count = powers + 2 * orders
+    from fractions import Fraction
     alpha = [Fraction(0), Fraction(1), Fraction(1, 3)]
     for n in range(3, count + 3):
         inner = sum(j * alpha[j] * alpha[n - j + 1] for j in range(2, n))
