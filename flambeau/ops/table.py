@@ -178,6 +178,14 @@ class Row:
 
     def record(self, args: tuple[Any, ...], results: Any) -> None:
         """Creates the node if an input wants a gradient."""
+        for a in args:  # the common case of data preparation and evaluation: nothing does
+            if isinstance(a, Tensor):
+                if a._node is not None or a._base is not None:
+                    break
+            elif a.__class__ in _SEQUENCES and a and not isinstance(a[0], int):
+                break
+        else:
+            return
         edges: list[Any] = []
         spans = None
         wanted = False
