@@ -65,10 +65,6 @@ class Size(tuple):
         return Size, (tuple(self),)
 
 
-class TensorType(type):
-    """`isinstance(Parameter(x), Tensor)` and legacy type checks work through here."""
-
-
 class Tensor:
     """A multi-dimensional array of one dtype that can record what is done with it."""
 

@@ -16,7 +16,6 @@ import weakref
 from typing import Any, NamedTuple
 
 from ..backends.dtypes import native as _native
-from .state import SAVED_HOOKS, state
 
 next_sequence = itertools.count().__next__
 FLOAT32 = _native("float32")
@@ -266,17 +265,6 @@ class Packed:
 def version_of(tensor: Any) -> int:
     counter = tensor._counter
     return 0 if counter is None else counter.value
-
-
-def save(node: Node, values: tuple[Any, ...], is_tensor) -> None:
-    """Keeps values for the backward pass: tensors with their version, SavedOutputs and plain values as they are."""
-    if state.mode & SAVED_HOOKS:
-        from .saved_tensors import pack
-        values = tuple(pack(v, node) if is_tensor(v) or v.__class__ is SavedOutput else v for v in values)
-    node.saved = values
-    versions = tuple([0 if not is_tensor(v) else version_of(v) for v in values])
-    if any(versions):
-        node.versions = versions
 
 
 def freed_error(node: Any, what: str = "") -> RuntimeError:

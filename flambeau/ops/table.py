@@ -50,7 +50,6 @@ ROWS: dict[str, Row] = {}
 FUNCTIONS: dict[str, Any] = {}  # what becomes flambeau.<name>
 NO_RECORD = _state.NO_GRAD | _state.INFERENCE
 _HELD_BY_CALLERS = 3  # references to an alias that nobody saved: the in-place method's, store's and getrefcount's own
-_SLOW_RECORD = _state.SAVED_HOOKS | _state.ANOMALY
 
 
 class Row:
@@ -58,7 +57,7 @@ class Row:
 
     def __init__(self, name: str, args: str, *, kernel: str | None = None, backward: dict[str, Callable] | None = None,
                  forward: Callable | str | None = None, node: str | None = None, view: bool = False, c: str | None = None,
-                 constant: tuple[int, ...] = (), inplace_view: bool = False,
+                 constant: tuple[int, ...] = (),
                  direct: dict[str, str | None] | None = None):
         self.name = name
         self.args = tuple(args.split())
