@@ -66,7 +66,7 @@ PRIVATE_OPS = ("unique_dim",)
 _LAZY = frozenset("""
     autograd linalg fft special nn optim utils testing overrides return_types random signal masked types serialization
     compiler amp cuda backends distributions func jit sparse version multiprocessing _C _tensor_str storage viz profiler
-    hub distributed onnx package quantization ao export fx library monitor accelerator cpu futures nested mps xpu
+    hub quasirandom distributed onnx package quantization ao export fx library monitor accelerator cpu futures nested mps xpu
     _dynamo _inductor __future__ torch_version _VF functional _tensor _utils mtia __config__""".split())
 # Where single names live, module by module.
 _HOMES = {

@@ -235,7 +235,7 @@ def scalar(name: str, argument: str, value: Any) -> Any:
     elif isinstance(value, (bool, int, float, complex)):
         return next(t for t in (bool, int, float, complex) if isinstance(value, t))(value)
     elif _cpu.is_scalar(value) and value.dtype.kind in "biufc":
-        return value.item()
+        return float(value) if value.dtype.kind == "b" else value.item()  # NumPy's truth values are floats to PyTorch
     elif hasattr(value, "__index__"):
         return value.__index__()
     raise TypeError(f"{name}(): argument '{argument}' must be Number, not {type(value).__name__}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from .amp.by_device import module_for as _amp_for
 from .backends.registry import MissingDevice
 from .legacy import LEGACY, legacy_class
+from .missing import refused_modules
 from .settings import OutOfMemoryError  # noqa: F401
 
 for _name in LEGACY:
@@ -133,6 +135,27 @@ def is_current_stream_capturing() -> bool:
 
 def is_tf32_supported() -> bool:
     return False
+
+
+class CudaError(RuntimeError):
+    """An error of the CUDA runtime."""
+
+
+def _no_nvtx(*args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError("NVTX functions not installed. Are you sure you have a CUDA build?")
+
+
+_NEEDED = "the CUDA backend is not part of this build, and this is not implemented without it"
+_inner = refused_modules(__name__, _NEEDED, {
+    "nvtx": "", "comm": "broadcast broadcast_coalesced gather reduce_add reduce_add_coalesced scatter",
+    "nccl": "all_gather all_reduce broadcast init_rank reduce reduce_scatter unique_id version",
+    "profiler": "init profile start stop",
+    "jiterator": "_create_jit_fn _create_multi_output_jit_fn"})
+for _name in ("mark", "range", "range_pop", "range_push", "range_start", "range_end"):
+    setattr(_inner["nvtx"], _name, _no_nvtx)
+_inner["nccl"].is_available = lambda tensors=(): False
+for _name in ("memory", "random", "graphs", "streams"):  # PyTorch's files: the names are all here
+    sys.modules[f"{__name__}.{_name}"] = globals()[_name] = sys.modules[__name__]
 
 
 def __getattr__(name: str) -> Any:

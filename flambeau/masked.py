@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import flambeau as _f
@@ -25,9 +27,23 @@ __all__ = ["amax", "amin", "argmax", "argmin", "cumprod", "cumsum", "log_softmax
 
 def __getattr__(name: str) -> Any:
     if name in ("MaskedTensor", "masked_tensor", "as_masked_tensor", "is_masked_tensor", "maskedtensor"):
-        raise NotImplementedError(f"flambeau.masked.{name}: the MaskedTensor class is not part of flambeau; the "
-                                  "functions of this module take a plain tensor and mask=")
+        from . import masked_tensors
+        if name == "maskedtensor":
+            return masked_tensors
+        return getattr(masked_tensors, name)
     raise AttributeError(f"module 'flambeau.masked' has no attribute '{name}'")
+
+
+class _Later(ModuleType):
+    """PyTorch's modules below this one: the class of masked tensors, imported when it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        from . import masked_tensors
+        return getattr(masked_tensors, name)
+
+
+for _name in ("maskedtensor", "maskedtensor.core", "maskedtensor.creation"):
+    sys.modules[f"{__name__}.{_name}"] = _Later(f"{__name__}.{_name}")
 
 
 # --------------------------------------------------------------------------------------------------- arguments

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 from .dtypes import dtype
@@ -71,6 +73,30 @@ def refusal(name: str, reason: str) -> Any:
 
     function.__name__, function.__doc__ = name, f"Not available: {reason}."
     return function
+
+
+def refused(space: str, reason: str, names: str) -> dict[str, Any]:
+    """Names that can be imported and derived from; calling one, or making an object, raises NotImplementedError."""
+    def one(name: str) -> type:
+        def refuse(cls: type, *args: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError(f"{space}.{name}: {reason} in flambeau")
+
+        return type(name, (), {"__new__": refuse, "__module__": f"flambeau.{space}", "__doc__": f"Not available: {reason}."})
+
+    return {name: one(name) for name in names.split()}
+
+
+def refused_modules(package: str, reason: str, table: dict[str, str]) -> dict[str, Any]:
+    """Modules below a package that can be imported and whose names refuse to be used: submodule -> names."""
+    made = {}
+    for inner, names in table.items():
+        module = made[inner] = ModuleType(f"{package}.{inner}", f"Not available: {reason}.")
+        module.__path__ = []  # modules below it are found by name alone
+        module.__dict__.update(refused(module.__name__.removeprefix("flambeau."), reason, names))
+        sys.modules[module.__name__] = module
+        parent, _, name = module.__name__.rpartition(".")
+        setattr(sys.modules[parent], name, module)
+    return made
 
 
 def missing_functions() -> dict[str, Any]:

@@ -21,6 +21,7 @@ active = False
 
 
 _for_good = False       # a subclass or a mode was seen
+_asking = 0             # blocks of `asked` that are entered
 _cast: Any = None       # amp's cast_call, while an autocast block is entered
 
 
@@ -29,11 +30,23 @@ def activate() -> None:
     active = _for_good = True
 
 
+@contextlib.contextmanager
+def asked() -> Iterator[None]:
+    """Inside, every call asks for overrides; afterwards as before (for tracers, whose stand-ins do not outlive them)."""
+    global active, _asking
+    active, _asking = True, _asking + 1
+    try:
+        yield
+    finally:
+        _asking -= 1
+        active = _for_good or _cast is not None or _asking > 0
+
+
 def autocast(cast: Any) -> None:
     """amp says that calls are to be offered to it (or, with None, no longer)."""
     global active, _cast
     _cast = cast
-    active = _for_good or cast is not None
+    active = _for_good or cast is not None or _asking > 0
 
 
 def _offer_cast(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:

@@ -16,10 +16,13 @@ from collections.abc import Generator as _Iterator
 from typing import Any
 
 from . import dtypes as _dtypes
-from .autograd.state import state
+from .autograd.state import CAPTURE, state
 from .autograd.views import check_inplace, edge_of, written
 from .backends import registry
 from .backends.cpu import random as _cpu
+from .backends.cpu import random_kernels as _kernels
+from .backends.cpu.random_kernels import fill as _fill
+from .backends.cpu.random_kernels import memory_order
 from .creation import (
     _deliver,
     _into,
@@ -55,6 +58,7 @@ class Generator:
         if self._device.type != "cpu":
             raise RuntimeError(f"Generator: flambeau has generators for the CPU only, not for '{self._device}'")
         self._engine = _cpu.Engine()
+        self._words = wrap(self._engine.words)  # as a tensor: draws are kernels that write into it
         self._lock = threading.Lock()
 
     @property
@@ -66,6 +70,11 @@ class Generator:
         seed = int(seed)
         if not -(1 << 63) <= seed < 1 << 64:
             raise ValueError(f"Overflow when unpacking long long: the seed {seed} does not fit in 64 bits")
+        if state.mode & CAPTURE:
+            fresh = _cpu.Engine()
+            fresh.seed(seed)
+            self._words.copy_(wrap(fresh.words))
+            return self
         with self._lock:
             self._engine.seed(seed)
         return self
@@ -80,12 +89,17 @@ class Generator:
         return self._engine.initial_seed
 
     def get_state(self) -> Tensor:
-        """The state as a tensor of bytes, in PyTorch's layout."""
+        """The state as a tensor of bytes, in PyTorch's layout (while a call is captured: a copy of its words)."""
+        if state.mode & CAPTURE:
+            return self._words.clone()
         return wrap(self._engine.get_state())
 
     def set_state(self, new_state: Tensor) -> Generator:
         if not isinstance(new_state, Tensor):
             raise TypeError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
+        if state.mode & CAPTURE and new_state.dtype is self._words.dtype:
+            self._words.copy_(new_state)
+            return self
         if new_state.dtype is not _dtypes.uint8:
             raise TypeError("RNG state must be a torch.ByteTensor")
         with self._lock:
@@ -156,22 +170,45 @@ def _source(name: str, generator: Any) -> Generator:
     return generator
 
 
-def _draw(array: Any, generator: Generator, kernel: Callable, *args: Any) -> Any:
-    """Fills an array; arrays without memory stay as they are."""
-    if registry.backend_of(array) is registry.cpu and array.size:
-        with generator._lock:
-            _cpu.fill(array, functools.partial(kernel, generator._engine), *args)
+def _call(generator: Generator, kernel: str, *args: Any) -> Any:
+    """A draw: one kernel of whatever backend the generator's words are on now."""
+    words = generator._words._array
+    with generator._lock:
+        return registry.backend_of(words).call(kernel, (words, *args))
+
+
+def _draw(array: Any, generator: Generator, kernel: str, *args: Any, keep: bool = False) -> Any:
+    """Draws for an array, in the order of its memory: the array itself, filled, or (unless `keep`) another one like it.
+
+    Arrays without memory stay as they are.
+    """
+    backend = registry.backend_of(array)
+    if backend is registry.cpu:
+        if array.size:
+            with generator._lock:
+                _fill(generator._engine.words, array, kernel, args)
+        return array
+    if backend.NAME != "cpu" or not array.size:
+        return array
+    shape, order, back = array.shape, *memory_order(array)
+    if order is not None:
+        args = tuple([backend.call("permute", (backend.call("expand", (a, shape)), order)) if hasattr(a, "ndim") else a
+                      for a in args])
+        shape = tuple([shape[i] for i in order])
+    made = _call(generator, kernel, shape, array.dtype, *args)
+    if order is None and not keep:
+        return made
+    backend.write(array, made if order is None else backend.call("permute", (made, back)))
     return array
 
 
-def _fresh(shape: tuple[int, ...], native: Any, device: Any, generator: Generator, kernel: Callable, *args: Any) -> Any:
+def _fresh(shape: tuple[int, ...], native: Any, device: Any, generator: Generator, kernel: str, *args: Any) -> Any:
     """A new contiguous array of draws."""
     backend = place(device)
-    if backend is not registry.cpu or 0 in shape:
+    if backend.NAME != "cpu" or 0 in shape:
         return backend.empty(shape, native)
     registry.cpu.check_bytes(numel(shape) * native.itemsize, shape)
-    with generator._lock:
-        return kernel(generator._engine, shape, native, *args)
+    return _call(generator, kernel, shape, native, *args)
 
 
 def _real(name: str, d: _dtypes.dtype, complex_ok: bool = True, error: type = NotImplementedError) -> None:
@@ -179,7 +216,17 @@ def _real(name: str, d: _dtypes.dtype, complex_ok: bool = True, error: type = No
         raise error(f'"{name}" not implemented for \'{_type_word(d)}\'')
 
 
-def _factory(name: str, kernel: Callable, word: str) -> Callable:
+def _count(size: tuple[Any, ...]) -> int:
+    """The number of elements of a plain size; 0 for any other, which takes the general way."""
+    count = 1
+    for n in size:
+        if n.__class__ is not int or not 0 < n < 1 << 20:
+            return 0
+        count *= n
+    return count if count < 1 << 28 else 0
+
+
+def _factory(name: str, kernel: str, word: str) -> Callable:
     def function(*size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
                  pin_memory=False, **named):
         shape = _sizes(name, size, _keyword(name, named))
@@ -195,14 +242,15 @@ def _factory(name: str, kernel: Callable, word: str) -> Callable:
 
     function.__name__ = name
     general = public(function, **factory)
+    draw = getattr(_kernels, name)
 
     def quick(*size, **options):
         """Plain sizes and no options: without a look at what was not given."""
-        if not options and state.mode < 2 and size and len(size) < 5 and all(
-                [n.__class__ is int and 0 < n < 1 << 20 for n in size]) and numel(size) < 1 << 28 and (
-                    place(None) is registry.cpu):
-            with default_generator._lock:
-                return wrap(kernel(default_generator._engine, size, _dtypes.get_default_dtype().native))
+        if not options and state.mode < 2 and size and len(size) < 5 and place(None) is registry.cpu:
+            count = _count(size)
+            if count:
+                with default_generator._lock:
+                    return wrap(draw(default_generator._engine.words, size, _dtypes.get_default_dtype().native, count))
         return general(*size, **options)
 
     functools.update_wrapper(quick, general)
@@ -211,33 +259,47 @@ def _factory(name: str, kernel: Callable, word: str) -> Callable:
     return quick
 
 
-rand = _factory("rand", _cpu.rand, "check_uniform_bounds")
+rand = _factory("rand", "draw_uniform", "check_uniform_bounds")
 rand.__doc__ = "Uniform numbers of [0, 1)."
-randn = _factory("randn", _cpu.randn, "normal_kernel_cpu")
+randn = _factory("randn", "draw_normal", "normal_kernel_cpu")
 randn.__doc__ = "Numbers of the standard normal distribution."
 
 
-def _normal(engine: Any, shape: Any, native: Any, mean: float = 0.0, std: float = 1.0, contiguous: bool = True) -> Any:
-    return _cpu.normal(engine, shape, native, mean, std, contiguous)
+def _plain(input: Any) -> bool:
+    """Whether it is a contiguous float32 CPU tensor that holds something."""
+    if not isinstance(input, Tensor):
+        return False
+    x = input._array
+    return type(x) is registry.CPU_ARRAY and x.dtype.char == "f" and x.flags.c_contiguous and (
+        x.size > 0 and 1 not in x.shape)
+
+
+def _few(draw: Callable, x: Any) -> Any:
+    with default_generator._lock:
+        return draw(default_generator._engine.words, x.shape, x.dtype, x.size)
 
 
 @public(method=False, out=False)
 def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
               memory_format=preserve_format) -> Tensor:
     """Uniform numbers of [0, 1) in another tensor's shape."""
+    if generator is dtype is device is layout is None and memory_format is preserve_format and _plain(input) and not pin_memory:
+        return finish(_few(_kernels.rand, input._array), requires_grad)
     array = like("rand_like", input, dtype, layout, device, memory_format, pin_memory)
     _real("check_uniform_bounds", _dtypes.BY_NUM[array.dtype.num])
-    return finish(_draw(array, _source("rand_like", generator), _cpu.uniform), requires_grad)
+    return finish(_draw(array, _source("rand_like", generator), "draw_uniform"), requires_grad)
 
 
 @public(method=False, out=False)
 def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
                memory_format=preserve_format) -> Tensor:
     """Standard normal numbers in another tensor's shape."""
+    if generator is dtype is device is layout is None and memory_format is preserve_format and _plain(input) and not pin_memory:
+        return finish(_few(_kernels.randn, input._array), requires_grad)
     array = like("randn_like", input, dtype, layout, device, memory_format, pin_memory)
     _real("normal_kernel_cpu", _dtypes.BY_NUM[array.dtype.num])
     whole = registry.backend_of(array).is_contiguous(array)
-    return finish(_draw(array, _source("randn_like", generator), _normal, 0.0, 1.0, whole), requires_grad)
+    return finish(_draw(array, _source("randn_like", generator), "draw_normal", 0.0, 1.0, whole), requires_grad)
 
 
 # ----------------------------------------------------------------------------------------------------------- integers
@@ -248,17 +310,22 @@ _C_WORDS = {"uint8": "unsigned char", "int8": "signed char", "int16": "short", "
 _DIGITS = {"float32": 24, "float64": 53, "float16": 11, "bfloat16": 8}
 
 
+@functools.cache
+def _limits(d: _dtypes.dtype) -> tuple[Any, Any]:
+    """The least and the largest number of a dtype."""
+    if d is _dtypes.bool_:
+        return 0, 1
+    info = _dtypes.finfo(d) if d.is_floating_point or d.is_complex else _dtypes.iinfo(d)
+    return info.min, info.max
+
+
 def _check_range(low: int, high: int | None, d: _dtypes.dtype) -> None:
     """PyTorch's bounds of integer draws: the ends must be numbers of the dtype, exact ones for the floating types."""
     if d.is_complex:
         raise RuntimeError("check_random_bounds handles only integral, floating-point and boolean types")
     if high is not None and low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if d is _dtypes.bool_:
-        least, most = 0, 1
-    else:
-        info = _dtypes.finfo(d) if d.is_floating_point else _dtypes.iinfo(d)
-        least, most = int(info.min), int(info.max)
+    least, most = map(int, _limits(d))
     for name, value in (("from", low), ("to - 1", most if high is None else high - 1)):
         if not least <= value <= most:
             raise RuntimeError(f"{name} is out of bounds for {_C_WORDS.get(d.name, d.name)}")
@@ -304,9 +371,27 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
         d = _into("randint", out, d, device)
         device = out.device
     d = d or _dtypes.int64
-    _check_range(first, last, d)
-    return _deliver("randint", _fresh(shape, d.native, device, source, _cpu.random_int, first, last), out,
+    if d is not _dtypes.int64 or not -_I62 < first < last < _I62:
+        _check_range(first, last, d)
+    return _deliver("randint", _fresh(shape, d.native, device, source, "draw_int", first, last), out,
                     requires_grad)
+
+
+def _quick_randint(*args, **options):
+    """Plain numbers and sizes and no options, as `rand` and `randn` have it."""
+    if not options and state.mode < 2 and 1 < len(args) < 4 and args[-1].__class__ is tuple and place(None) is registry.cpu:
+        low, high = (0, args[0]) if len(args) == 2 else args[:2]
+        if low.__class__ is high.__class__ is int and -_I62 < low < high < _I62 and _count(args[-1]):
+            with default_generator._lock:
+                return wrap(_kernels.draw_int(default_generator._engine.words, args[-1], _dtypes.int64.native, low, high))
+    return _general_randint(*args, **options)
+
+
+_I62 = 1 << 62
+_general_randint = randint
+functools.update_wrapper(_quick_randint, randint)
+FRONTS[randint] = randint = _quick_randint
+export("randint", randint, method=False)
 
 
 @public(method=False, out=False)
@@ -316,7 +401,7 @@ def randint_like(input, *args, low=None, high=None, generator=None, dtype=None, 
     first, last, _ = _randint_bounds("randint_like", args, low, high, ())
     array = like("randint_like", input, dtype, layout, device, memory_format, pin_memory)
     _check_range(first, last, _dtypes.BY_NUM[array.dtype.num])
-    return finish(_draw(array, _source("randint_like", generator), _cpu.random_int, first, last), requires_grad)
+    return finish(_draw(array, _source("randint_like", generator), "draw_int", first, last), requires_grad)
 
 
 @public(**factory)
@@ -335,15 +420,13 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     d = d or _dtypes.int64
     if d is _dtypes.bool_ or d.is_complex:
         raise NotImplementedError(f'"randperm" not implemented for \'{_type_word(d)}\'')
-    if count and count > (1 << _DIGITS[d.name] if d.name in _DIGITS else _dtypes.iinfo(d).max):
+    if count and count > (1 << _DIGITS[d.name] if d.name in _DIGITS else _limits(d)[1]):
         raise RuntimeError(f"value cannot be converted to type {d.name}_t without overflow: n={count}")
     backend = place(device)
-    if backend is not registry.cpu:
+    if backend.NAME != "cpu":
         return _deliver("randperm", backend.empty((count,), d.native), out, requires_grad)
     registry.cpu.check_bytes(count * 8, (count,))
-    with source._lock:
-        array = _cpu.randperm(source._engine, count, d.native)
-    return _deliver("randperm", array, out, requires_grad)
+    return _deliver("randperm", _call(source, "draw_permutation", count, d.native), out, requires_grad)
 
 
 # ------------------------------------------------------------------------------------------- distributions, in place
@@ -365,16 +448,15 @@ _HISTORIES = {name: _history(node) for name, node in {
     "bernoulli_tensor": "BernoulliBackward1"}.items()}
 
 
-def _refill(self: Tensor, name: str, generator: Any, kernel: Callable, *args: Any) -> Tensor:
+def _refill(self: Tensor, name: str, generator: Any, kernel: str, *args: Any) -> Tensor:
     """Overwrites a tensor with draws; the arguments are already checked."""
     check_inplace(self)
     check_writable(self)
     source = _source(name.rstrip("_"), generator)
-    from .autograd.state import state
     if edge_of(self) is not None and not state.mode & NO_RECORD:
         fresh = _draw(registry.backend_of(self._array).like(self._array, self._array.dtype), source, kernel, *args)
         return store(self, _HISTORIES[name](alias_of(self), fresh))
-    _draw(self._array, source, kernel, *args)
+    _draw(self._array, source, kernel, *args, keep=True)
     written(self)
     return self
 
@@ -397,7 +479,7 @@ def uniform_(self, from_=0, to=1, *, generator=None, **named) -> Tensor:
         raise TypeError(f"uniform_() got an unexpected keyword argument '{next(iter(named))}'")
     d = self.dtype
     _real("check_uniform_bounds", d)
-    most = _dtypes.finfo(d).max
+    _, most = _limits(d)
     for word, value in (("from", low), ("to", high)):
         if not -most <= value <= most:
             raise RuntimeError(f"{word} is out of bounds for {_C_WORDS.get(d.name, d.name)}")
@@ -407,7 +489,7 @@ def uniform_(self, from_=0, to=1, *, generator=None, **named) -> Tensor:
         raise RuntimeError(f"uniform_ expects to-from <= std::numeric_limits<{_C_WORDS.get(d.name, d.name)}>::max(), "
                            "but found "
                            f"to={high:g} and from={low:g} which result in to-from to exceed the limit")
-    return _refill(self, "uniform_", generator, _cpu.uniform, low, high)
+    return _refill(self, "uniform_", generator, "draw_uniform", low, high)
 
 
 def _check_std(std: float) -> None:
@@ -422,7 +504,7 @@ def normal_(self, mean=0, std=1, *, generator=None) -> Tensor:
     _check_std(width)
     _real("normal_kernel_cpu", self.dtype)
     whole = registry.backend_of(self._array).is_contiguous(self._array)
-    return _refill(self, "normal_", generator, _normal, centre, width, whole)
+    return _refill(self, "normal_", generator, "draw_normal", centre, width, whole)
 
 
 _ALL = object()  # stands for an argument that was not given, where None means "up to the largest number"
@@ -443,10 +525,10 @@ def random_(self, from_=None, to=_ALL, *, generator=None, **named) -> Tensor:
     if to is _ALL and not low:
         if self.dtype.is_complex:
             raise NotImplementedError(f'"random_kernel_cpu" not implemented for \'{_type_word(self.dtype)}\'')
-        return _refill(self, "random_", generator, _cpu.random_full)
+        return _refill(self, "random_", generator, "draw_full")
     first, last = _side("random_", "from", low), None if to is None or to is _ALL else _side("random_", "to", to)
     _check_range(first, last, self.dtype)
-    return _refill(self, which, generator, _cpu.random_int, first, last)
+    return _refill(self, which, generator, "draw_int", first, last)
 
 
 def _continuous(name: str, d: _dtypes.dtype) -> None:
@@ -463,7 +545,7 @@ def exponential_(self, lambd=1, *, generator=None) -> Tensor:
     _continuous("Exponential", self.dtype)
     if not rate > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={rate:g}")
-    return _refill(self, "exponential_", generator, _cpu.exponential, rate)
+    return _refill(self, "exponential_", generator, "draw_exponential", rate)
 
 
 @public(**method, name="geometric_")
@@ -474,7 +556,7 @@ def geometric_(self, p, *, generator=None) -> Tensor:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={chance:g}")
     if self.dtype.is_complex or self.dtype is _dtypes.bool_:
         raise NotImplementedError(f'"geometric_cpu" not implemented for \'{_type_word(self.dtype)}\'')
-    return _refill(self, "geometric_", generator, _cpu.geometric, chance)
+    return _refill(self, "geometric_", generator, "draw_geometric", chance)
 
 
 @public(**method, name="cauchy_")
@@ -484,7 +566,7 @@ def cauchy_(self, median=0, sigma=1, *, generator=None) -> Tensor:
     _continuous("Cauchy", self.dtype)
     if not width > 0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={width:g}")
-    return _refill(self, "cauchy_", generator, _cpu.cauchy, centre, width)
+    return _refill(self, "cauchy_", generator, "draw_cauchy", centre, width)
 
 
 @public(**method, name="log_normal_")
@@ -494,7 +576,7 @@ def log_normal_(self, mean=1, std=2, *, generator=None) -> Tensor:
     if not width > 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={width:g}")
     _real("log_normal_cpu", self.dtype, complex_ok=False)
-    return _refill(self, "log_normal_", generator, _cpu.log_normal, centre, width)
+    return _refill(self, "log_normal_", generator, "draw_log_normal", centre, width)
 
 
 def _check_chance(p: float) -> None:
@@ -502,9 +584,9 @@ def _check_chance(p: float) -> None:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
 
 
-def _chances(p: Tensor, shape: tuple[int, ...]) -> Any:
+def _chances(p: Tensor) -> Any:
     _real("bernoulli_tensor_cpu_p_", p.dtype, complex_ok=False)
-    return _cpu.spread(p._array, shape)
+    return p._array
 
 
 @public(**method, name="bernoulli_")
@@ -513,14 +595,10 @@ def bernoulli_(self, p=0.5, *, generator=None) -> Tensor:
     if self.dtype.is_complex:
         raise NotImplementedError(f'"bernoulli_scalar_cpu_" not implemented for \'{_type_word(self.dtype)}\'')
     if isinstance(p, Tensor):
-        return _refill(self, "bernoulli_tensor", generator, _bernoulli, _chances(p, self._array.shape))
+        return _refill(self, "bernoulli_tensor", generator, "draw_bernoulli", _chances(p))
     chance = _number("bernoulli_", "p", p)
     _check_chance(chance)
-    return _refill(self, "bernoulli_", generator, _bernoulli, chance)
-
-
-def _bernoulli(engine: Any, shape: Any, native: Any, p: Any) -> Any:
-    return _cpu.bernoulli(engine, shape, native, p)
+    return _refill(self, "bernoulli_", generator, "draw_bernoulli", chance)
 
 
 # ---------------------------------------------------------------------------------------- distributions as functions
@@ -554,10 +632,10 @@ def bernoulli(input, p=None, *, generator=None) -> Tensor:
     if p is not None:
         chance = _number("bernoulli", "p", p)
         _check_chance(chance)
-        made = _draw(registry.backend_of(x).like(x, x.dtype), source, _bernoulli, chance)
+        made = _draw(registry.backend_of(x).like(x, x.dtype), source, "draw_bernoulli", chance)
     else:
-        chances = _chances(input, x.shape)
-        made = _draw(registry.backend_of(x).empty(x.shape, x.dtype), source, _bernoulli, chances)
+        chances = _chances(input)
+        made = _draw(registry.backend_of(x).empty(x.shape, x.dtype), source, "draw_bernoulli", chances)
     return _bernoulli_row(input, made)
 
 
@@ -578,7 +656,7 @@ def normal(mean=0.0, std=1.0, size=None, *, generator=None, dtype=None, layout=N
         d = element_type(dtype, "normal") or _dtypes.get_default_dtype()
         _real("normal_kernel_cpu", d)
         shape = read_size("normal", tuple(size) if isinstance(size, (tuple, list)) else (size,))
-        return finish(_fresh(shape, d.native, device, source, _normal, centre, width), requires_grad)
+        return finish(_fresh(shape, d.native, device, source, "draw_normal", centre, width), requires_grad)
     return _normal_of(mean, std, source, tensors)
 
 
@@ -600,8 +678,7 @@ def _normal_of(mean: Any, std: Any, source: Generator, tensors: list[Tensor]) ->
     first = tensors[0]
     native = first._array.dtype
     values = [v._array if isinstance(v, Tensor) else float(v) for v in (mean, std)]
-    made = registry.backend_of(first._array).empty(shape, native)
-    _draw(made, source, _normal, *values)
+    made = _draw(registry.backend_of(first._array).empty(shape, native), source, "draw_normal", *values)
     which = "both" if len(tensors) == 2 else "mean" if isinstance(mean, Tensor) else "std"
     return _normal_rows[which](mean, std, made)
 
@@ -610,15 +687,14 @@ def _normal_of(mean: Any, std: Any, source: Generator, tensors: list[Tensor]) ->
 def poisson(input, generator=None) -> Tensor:
     """Counts of the Poisson distribution with the rates in `input`."""
     _real("poisson_cpu", input.dtype, complex_ok=False)
-    return _poisson_row(input, _sampled(input, _source("poisson", generator), _cpu.poisson))
+    return _poisson_row(input, _sampled(input, _source("poisson", generator), "draw_poisson"))
 
 
-def _sampled(input: Tensor, source: Generator, kernel: Callable, *args: Any) -> Any:
+def _sampled(input: Tensor, source: Generator, kernel: str, *args: Any) -> Any:
     x = input._array
-    if registry.backend_of(x) is not registry.cpu:
+    if registry.backend_of(x).NAME != "cpu":
         return registry.backend_of(x).empty(x.shape, x.dtype)
-    with source._lock:
-        return kernel(source._engine, x, *args)
+    return _call(source, kernel, x, *args)
 
 
 @public(method=False)
@@ -627,7 +703,7 @@ def binomial(count, prob, generator=None) -> Tensor:
     if count.dtype is not prob.dtype:
         raise RuntimeError(f"Found dtype {_type_word(prob.dtype)} but expected {_type_word(count.dtype)}")
     _real("binomial_cpu", count.dtype, complex_ok=False)
-    return _not_differentiable(count, prob, _sampled(count, _source("binomial", generator), _cpu.binomial, prob._array))
+    return _not_differentiable(count, prob, _sampled(count, _source("binomial", generator), "draw_binomial", prob._array))
 
 
 @public
@@ -645,28 +721,27 @@ def multinomial(input, num_samples, replacement=False, *, generator=None) -> Ten
         raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
     backend = registry.backend_of(x)
     shape = (*x.shape[:-1], count)
-    if backend is not registry.cpu or 0 in shape:
+    if backend.NAME != "cpu" or 0 in shape:
         return wrap(backend.empty(shape, _dtypes.int64.native))
-    problem = _cpu.multinomial_problem(x)
-    if problem:
-        raise RuntimeError(problem)
-    source = _source("multinomial", generator)
-    with source._lock:
-        return wrap(_cpu.multinomial(source._engine, x, count, replacement))
+    if backend is registry.cpu:
+        problem = _cpu.multinomial_problem(x)
+        if problem:
+            raise RuntimeError(problem)
+    return wrap(_call(_source("multinomial", generator), "draw_multinomial", x, count, replacement))
 
 
 def _standard_gamma(self, generator=None) -> Tensor:
     """Samples of the gamma distributions of shape `self` and rate 1, differentiable in `self`."""
     from .ops.sampling import standard_gamma
     _real("_standard_gamma_cpu", self.dtype, complex_ok=False)
-    return standard_gamma(self, wrap(_sampled(self, _source("_standard_gamma", generator), _cpu.standard_gamma)))
+    return standard_gamma(self, wrap(_sampled(self, _source("_standard_gamma", generator), "draw_gamma")))
 
 
 def _sample_dirichlet(self, generator=None) -> Tensor:
     """Samples of the Dirichlet distributions with concentrations along the last dimension, differentiable in them."""
     from .ops.sampling import sample_dirichlet
     _real("dirichlet", self.dtype, complex_ok=False)
-    return sample_dirichlet(self, wrap(_sampled(self, _source("_sample_dirichlet", generator), _cpu.dirichlet)))
+    return sample_dirichlet(self, wrap(_sampled(self, _source("_sample_dirichlet", generator), "draw_dirichlet")))
 
 
 def _standard_gamma_grad(self, output) -> Tensor:
@@ -677,14 +752,6 @@ def _standard_gamma_grad(self, output) -> Tensor:
 def _dirichlet_grad(x, alpha, total) -> Tensor:
     from .ops.sampling import dirichlet_grad
     return dirichlet_grad(x, alpha, total)
-
-
-def dropout_mask(input: Tensor, p: float, generator: Any = None) -> Tensor:
-    """True where dropout keeps an element, drawn as `nn.functional.dropout` does."""
-    source = _source("dropout", generator)
-    x = input._array
-    made = registry.backend_of(x).empty(x.shape, _dtypes.bool_.native)
-    return wrap(_draw(made, source, lambda engine, shape, native: _cpu.dropout_mask(engine, shape, p)))
 
 
 __all__ += ["_standard_gamma", "_sample_dirichlet", "_standard_gamma_grad", "_dirichlet_grad"]

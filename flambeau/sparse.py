@@ -7,6 +7,7 @@ table `HANDLERS`, which they reach through `__torch_function__`. An operation th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -96,8 +97,12 @@ class SparseTensor(Tensor):
         if values._array.shape[0] < 2:
             return make(indices, values, self.shape, True)
         flat = _flat_places(indices, self.shape)
-        places, where = flat.unique(return_inverse=True)
-        total = values.new_zeros((places._array.shape[0], *values._array.shape[1:])).index_add(0, where, values)
+        if values.requires_grad:
+            places, where = flat.unique(return_inverse=True)
+            total = values.new_zeros((places._array.shape[0], *values._array.shape[1:])).index_add(0, where, values)
+        else:
+            from .ops.embedding import coalesced_rows
+            places, total = coalesced_rows(flat, values, math.prod(self.shape[:self.sparse_dim()]))
         return make(_spread_places(places, tuple(self.shape[:self.sparse_dim()])), total, self.shape, True)
 
     def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:

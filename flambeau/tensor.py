@@ -14,7 +14,7 @@ from . import dtypes as _dtypes
 from .autograd import state as _state
 from .autograd.node import AccumulateGrad, Edge, VersionCounter
 from .autograd.state import state
-from .autograd.views import check_creation, edge_of
+from .autograd.views import check_creation, history_of
 from .backends import registry
 from .dtypes import BY_NUM, GRAD_NUMS
 
@@ -173,7 +173,7 @@ class Tensor:
 
     @property
     def is_cpu(self) -> bool:
-        return type(self._array) is ndarray
+        return type(self._array) is ndarray or self.device.type == "cpu"
 
     @property
     def is_cuda(self) -> bool:
@@ -215,7 +215,7 @@ class Tensor:
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Says whether operations on this leaf are recorded; only floating and complex tensors can be."""
-        node = edge_of(self)
+        node = history_of(self)
         if node is not None and node.__class__ is not AccumulateGrad:
             if not requires_grad:
                 raise RuntimeError("you can only change requires_grad flags of leaf variables. If you want to use a "
@@ -235,12 +235,12 @@ class Tensor:
 
     @property
     def is_leaf(self) -> bool:
-        node = edge_of(self)
+        node = history_of(self)
         return node is None or node.__class__ is AccumulateGrad
 
     @property
     def grad_fn(self) -> Any:
-        node = edge_of(self)
+        node = history_of(self)
         if node is None or node.__class__ is AccumulateGrad:
             return None
         node = node.node if node.__class__ is Edge else node
@@ -253,6 +253,8 @@ class Tensor:
 
     @property
     def grad(self) -> Tensor | None:
+        if state.mode & _state.CAPTURE:
+            _captured_grad(self, "grad_seen")
         if self._grad is None and self._node is not None and not self.is_leaf and not self._retains:
             import warnings
             warnings.warn("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute "
@@ -277,11 +279,13 @@ class Tensor:
             if value._array.shape != self._array.shape:
                 raise RuntimeError(f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size "
                                    f"'{list(self.shape)}'. Please ensure that the gradient and the tensor are the same size")
+        if state.mode & _state.CAPTURE:
+            _captured_grad(self, "grad_cleared")
         self._grad = value
 
     @grad.deleter
     def grad(self) -> None:
-        self._grad = None
+        self.grad = None
 
     @property
     def retains_grad(self) -> bool:
@@ -350,10 +354,31 @@ def wrap(array: Any) -> Tensor:
     tensor._array = array
     tensor._node = None
     tensor._counter = None
+    if state.mode & _UNUSUAL:
+        _wrap_unusual(tensor, array)
+    return tensor
+
+
+_UNUSUAL = _state.INFERENCE | _state.CAPTURE
+
+
+def _wrap_unusual(tensor: Tensor, array: Any) -> None:
     if state.mode & _state.INFERENCE:
         tensor._inference = True
         tensor._counter = VersionCounter()  # keeps it off the fast path, which does not ask whether it may be saved
-    return tensor
+    if state.mode & _state.CAPTURE and type(array) is ndarray:
+        from .compiler.capture import active
+        recorder = active()
+        if recorder is not None:
+            tensor._array = recorder.adopt(array)
+
+
+def _captured_grad(tensor: Tensor, what: str) -> None:
+    """Tells a capture that a gradient is looked at or dropped."""
+    from .compiler.capture import active
+    recorder = active()
+    if recorder is not None:
+        getattr(recorder, what)(tensor)
 
 
 def wrap_as(cls: type, array: Any) -> Tensor:

@@ -39,11 +39,8 @@ MODES = {
 }
 
 
-# torch treats a view that was made without recording as a leaf of its own once recording is on again; here its results
-# are constants. And torch counts versions of copies of inference tensors differently.
-KNOWN = {(maker, operation, "normal") for maker in ("no_grad_view", "inference_view")
-         for operation in ("add", "view", "view_of_view", "clone")} | {
-    ("inference", operation, mode) for operation in ("detach", "clone") for mode in ("normal", "no_grad")}
+# torch counts versions of copies of inference tensors differently.
+KNOWN = {("inference", operation, mode) for operation in ("detach", "clone") for mode in ("normal", "no_grad")}
 
 
 def flags(t):

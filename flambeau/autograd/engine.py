@@ -15,8 +15,9 @@ from typing import Any
 from ..backends.cpu.table import KERNELS
 from ..backends.registry import CPU_ARRAY
 from ..tensor import Tensor
+from ..tensor import _captured_grad as captured_grad
 from .node import AccumulateGrad, Edge, Node
-from .state import ANOMALY, NO_GRAD, state
+from .state import ANOMALY, CAPTURE, NO_GRAD, state
 
 _new = object.__new__
 _plus = KERNELS["add"]
@@ -87,6 +88,9 @@ def run(roots: list[tuple[Node, int, Any]], task: Task) -> dict[tuple[Node, int]
     """Sends the roots' gradients through the graph; returns the captured ones by (node, output)."""
     waiting = task.reached = _count(roots, task)
     before = state.mode
+    if before & CAPTURE:
+        from ..compiler.capture import backward_starts
+        backward_starts(waiting, task.keep_graph)
     stack = _tasks.__dict__.setdefault("stack", [])
     if len(stack) >= _DEEPEST:
         return _run_in_new_thread(roots, task)
@@ -389,6 +393,8 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
             tensor = node.variable
     if tensor is None:
         return
+    if state.mode & CAPTURE:
+        captured_grad(tensor, "grad_touched")
     old = tensor._grad
     if grad.is_sparse or (old is not None and old.is_sparse):
         tensor._grad = grad.detach() if old is None else old + grad

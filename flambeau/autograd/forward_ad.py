@@ -10,7 +10,7 @@ from ..dtypes import GRAD_NUMS
 from ..tensor import Tensor, wrap
 from .forward_mode import set_tangent, tangent_of
 from .state import FORWARD_AD, state
-from .views import edge_of, mark_view
+from .views import history_of, mark_view
 
 _current_level = -1
 _ids = itertools.count(1)
@@ -92,7 +92,7 @@ def _alias(tensor: Tensor) -> Tensor:
             state.mode = before
     other = wrap(tensor._array)
     mark_view(other, tensor)
-    other._node = edge_of(tensor)
+    other._node = history_of(tensor)
     return other
 
 

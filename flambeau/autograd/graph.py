@@ -15,7 +15,7 @@ from .function import BackwardCFunction
 from .hooks import RemovableHandle
 from .node import Edge, GradientEdge, VersionCounter, behind, bump, face
 from .state import SAVED_HOOKS, state
-from .views import edge_of
+from .views import history_of
 
 
 class Node(abc.ABC):
@@ -49,7 +49,7 @@ Node.register(BackwardCFunction)
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     """The edge at which this tensor's gradient arrives."""
-    edge = edge_of(tensor)
+    edge = history_of(tensor)
     if edge is None:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
     node, nr = (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
@@ -247,7 +247,7 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., None],
 
 
 def _end(tensor: Tensor) -> Any:
-    edge = edge_of(tensor)
+    edge = history_of(tensor)
     if edge is None:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
     return weakref.ref(edge.node if edge.__class__ is Edge else edge)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..tensor import Tensor
 from .node import AccumulateGrad, Edge, HookTable, Node
-from .views import edge_of
+from .views import history_of
 
 
 class RemovableHandle:
@@ -57,7 +57,7 @@ class RemovableHandle:
 
 def _end_of(tensor: Tensor) -> tuple[Node, int] | None:
     """Where the tensor's gradient arrives: (node, output number)."""
-    edge = edge_of(tensor)
+    edge = history_of(tensor)
     if edge is None:
         return None
     return (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)

@@ -12,7 +12,7 @@ from ..dtypes import BY_NUM
 from ..tensor import Tensor
 from .engine import Task, run
 from .node import AccumulateGrad, Edge, GradientEdge, Node, behind
-from .views import edge_of
+from .views import history_of
 
 
 def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
@@ -155,7 +155,7 @@ def _input_edge(t: Any) -> tuple[Node, int]:
         return behind(t.node), t.output_nr
     if not isinstance(t, Tensor):
         raise RuntimeError(f"all inputs have to be Tensors or GradientEdges, but got {type(t).__name__}")
-    edge = edge_of(t)
+    edge = history_of(t)
     if edge is None:
         raise RuntimeError("One of the differentiated Tensors does not require grad")
     return (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
@@ -175,7 +175,7 @@ def _root(out: Any, g: Any, i: int) -> tuple[Node, int, Tensor]:
         return _root_of_edge(behind(out.node), out.output_nr, g)
     if not isinstance(out, Tensor):
         raise AssertionError(f"Expected output to be a torch.Tensor, got {type(out).__name__}")
-    edge = edge_of(out)
+    edge = history_of(out)
     if edge is None:
         raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
     if g is None:

@@ -18,6 +18,7 @@ NO_GRAD_VIEW = "no_grad"
 MULTI_OUTPUT = "multi"
 CUSTOM_FUNCTION = "custom"
 INFERENCE_VIEW = "inference"
+_UNRECORDED = (NO_GRAD_VIEW, INFERENCE_VIEW)
 
 
 def mark_view(view: Any, base: Any, creation: str | None = None) -> Any:
@@ -44,12 +45,36 @@ def mark_view(view: Any, base: Any, creation: str | None = None) -> Any:
     return view
 
 
-def edge_of(tensor: Any) -> Node | Edge | None:
-    """Where the tensor's gradient goes; brings the history of a view up to date first."""
+def history_of(tensor: Any) -> Node | Edge | None:
+    """What made the tensor; brings the history of a view up to date first."""
     base = tensor._base
     if base is not None and tensor._counter.value != tensor._seen:
         refresh(tensor)
     return tensor._node
+
+
+def edge_of(tensor: Any) -> Node | Edge | None:
+    """Where the gradient of a tensor goes that an operation is recorded of: `history_of`, or a dead end."""
+    base = tensor._base
+    if base is not None:
+        if tensor._counter.value != tensor._seen:
+            refresh(tensor)
+        if tensor._node is None and base._node is not None and tensor._creation in _UNRECORDED:
+            return DeadEnd(tensor)
+    return tensor._node
+
+
+class DeadEnd(Node):
+    """Where a gradient ends that came to a view made without recording, of a tensor that requires grad.
+
+    Such a view requires grad and has no history: PyTorch records what is made of it, and its gradient goes nowhere.
+    """
+
+    def __init__(self, view: Any):
+        self.shape, self.dtype = view._array.shape, view._array.dtype
+
+    def apply(self, grads: Any) -> Any:
+        return ()
 
 
 def refresh(view: Any) -> None:
@@ -85,7 +110,7 @@ def check_inplace(tensor: Any, name: str = "") -> None:
         before_write(tensor)
     if mode & _state.NO_GRAD:
         return
-    node = edge_of(tensor)
+    node = history_of(tensor)
     base = tensor._base
     if base is not None and (node is not None or base._node is not None):
         check_creation(tensor)

@@ -28,8 +28,12 @@ def _has_any_global_hook() -> bool:
     return bool(calls)
 
 
+changes = [0]  # counts changes of any module's attributes, parameters, buffers, submodules and hooks (compiler/guards.py asks)
+
+
 def add_hook(table: Any, hook: Callable, flags: list[Any] | None = None, prepend: bool = False) -> RemovableHandle:
     """Registers a hook; its id also goes into the tables `flags`, and leaves all of them with the handle's remove()."""
+    changes[0] += 1
     handle = RemovableHandle(table, extra_dict=flags or None)
     table[handle.id] = hook
     for flag in flags or ():
@@ -98,6 +102,7 @@ def register_module_full_backward_pre_hook(hook: Callable) -> RemovableHandle:
 # ------------------------------------------------------------------------------------------- registration, in Module
 def register(kind: str, owner: Any, name: str, value: Any) -> Any:
     """Runs the global registration hooks over a buffer, module or parameter that is about to be registered."""
+    changes[0] += 1
     tables = {"buffer": _global_buffer_registration_hooks, "module": _global_module_registration_hooks,
               "parameter": _global_parameter_registration_hooks}
     for hook in tables[kind].values():

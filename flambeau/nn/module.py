@@ -37,6 +37,7 @@ __all__ = ["Module", "register_module_forward_pre_hook", "register_module_forwar
            "register_module_buffer_registration_hook", "register_module_module_registration_hook",
            "register_module_parameter_registration_hook"]
 _global_calls = _hooks.calls
+_changes = _hooks.changes
 
 
 def _addindent(text: str, spaces: int) -> str:
@@ -188,6 +189,7 @@ class Module(Conversion, StateDict):
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __setattr__(self, name: str, value: Any) -> None:
+        _changes[0] += 1
         own = self.__dict__
         parameters, modules, buffers = own.get("_parameters"), own.get("_modules"), own.get("_buffers")
         if isinstance(value, Parameter):
@@ -249,6 +251,7 @@ class Module(Conversion, StateDict):
         self._non_persistent_buffers_set.discard(name)
 
     def __delattr__(self, name: str) -> None:
+        _changes[0] += 1
         own = self.__dict__
         for table in ("_parameters", "_buffers", "_modules"):
             if name in own.get(table, ()):
@@ -421,10 +424,9 @@ class Module(Conversion, StateDict):
             warnings.warn("Calling .zero_grad() from a module created with nn.DataParallel() has no effect. The "
                           "parameters are copied (in a differentiable manner) from the original module.", stacklevel=2)
         for p in self.parameters():
-            if p.grad is not None:
-                if set_to_none:
-                    p.grad = None
-                    continue
+            if set_to_none:
+                p.grad = None
+            elif p.grad is not None:
                 if p.grad.grad_fn is not None:
                     p.grad.detach_()
                 else:

@@ -40,4 +40,8 @@ def __getattr__(name: str):
     if name == "aten":  # PyTorch's internal names; imported when asked for
         import importlib
         return importlib.import_module(".aten", __name__)
+    if not name.startswith("__"):
+        from ..library import NAMESPACES  # operations that users defined
+        if name in NAMESPACES:
+            return NAMESPACES[name]
     raise AttributeError(f"module 'flambeau.ops' has no attribute '{name}'")

@@ -16,6 +16,7 @@ from ..backends import registry
 from ..parameter import Parameter
 from ..shapes import wrap_dim
 from ..tensor import Tensor, wrap
+from .comparison import _bounded
 from .elementwise import Pointwise, number, promoted
 from .pointwise import conj, masked, sigmoid, threshold_backward, where_row
 from .table import FUNCTIONS, Row, make_inplace, public
@@ -31,9 +32,9 @@ def quiet() -> bool:
     return state.mode & (NO_GRAD | FORWARD_AD) == NO_GRAD
 
 
-def derivative(name: str, numbers: str = "") -> Callable:
+def derivative(name: str, c: Any, numbers: str = "") -> Callable:
     """The fused derivative `name`(grad, self, *numbers); never recorded."""
-    r = Pointwise(name, f"grad self {numbers}", kind="same", plain=numbers, takes="f")
+    r = Pointwise(name, f"grad self {numbers}", kind="same", plain=numbers, takes="f", c=c)
     kernel = r.cpu
 
     def call(grad: Tensor, self: Tensor, *values: Any) -> Tensor:
@@ -45,7 +46,7 @@ def derivative(name: str, numbers: str = "") -> Callable:
     return call
 
 
-def activation(name: str, numbers: str, backward: Callable, *, c: str, node: str | None = None, takes: str = "f",
+def activation(name: str, numbers: str, backward: Callable, *, c: Any, node: str | None = None, takes: str = "f",
                **options: Any) -> Callable:
     """A pointwise function of one tensor and numbers: plain float tensors go straight to the kernel."""
     r = Pointwise(name, f"self {numbers}", kind="same", plain=numbers, takes=takes, c=c, node=node,
@@ -85,14 +86,29 @@ def activation(name: str, numbers: str, backward: Callable, *, c: str, node: str
 
 
 # ----------------------------------------------------------------------------------------------------- derivatives
-_leaky_grad = derivative("leaky_relu_backward", "slope")
-_hardtanh_grad = derivative("hardtanh_backward", "low high")
-_elu_grad = derivative("elu_backward", "alpha scale input_scale")
-_gelu_grad = derivative("gelu_backward", "approximate")
-_silu_grad = derivative("silu_backward")
-_mish_grad = derivative("mish_backward")
-_softplus_grad = derivative("softplus_backward", "beta threshold")
-_log_sigmoid_grad = derivative("log_sigmoid_backward")
+_INNER = "tanh(a * (0.7978845608028654 + 0.035677408136300125 * (a * a)))"
+
+
+def _gelu_value(self: Any = None, approximate: str = "none") -> str:
+    return "a * ndtr(a)" if approximate == "none" else f"0.5 * a + 0.5 * a * {_INNER}"
+
+
+def _gelu_slope(grad: Any = None, self: Any = None, approximate: str = "none") -> str:
+    if approximate == "none":
+        return "a * (ndtr(b) + b * (exp(b * b * -0.5) * 0.3989422804014327))"
+    inner = _INNER.replace("a *", "b *").replace("* a", "* b")
+    return (f"a * 0.5 * (1 + {inner} + b * (0.7978845608028654 + 0.10703222440890037 * (b * b)) * "
+            f"(1 - square({inner})))")
+
+
+_leaky_grad = derivative("leaky_relu_backward", "b > 0 ? a : a * c", "slope")
+_hardtanh_grad = derivative("hardtanh_backward", "b <= c || b >= d ? 0 : a", "low high")
+_elu_grad = derivative("elu_backward", "b <= 0 ? a * (exp(b * e) * (c * d * e)) : a * d", "alpha scale input_scale")
+_gelu_grad = derivative("gelu_backward", _gelu_slope, "approximate")
+_silu_grad = derivative("silu_backward", "a * (sigmoid(b) * (1 + b * (1 - sigmoid(b))))")
+_mish_grad = derivative("mish_backward", "a * (tanh_softplus(b) + b * sigmoid(b) * (1 - square(tanh_softplus(b))))")
+_softplus_grad = derivative("softplus_backward", "b * c > d ? a : a * sigmoid(b * c)", "beta threshold")
+_log_sigmoid_grad = derivative("log_sigmoid_backward", "a * sigmoid(-b)")
 
 
 def _elu_self(grad: Any, self: Any, alpha: float, scale: float, input_scale: float) -> Any:
@@ -163,26 +179,27 @@ def _shrink_self(grad: Any, self: Any, lambd: float) -> Any:
 # fmt: off
 # --------------------------------------------------------------------------------------------------------- the rows
 threshold_row = activation("threshold", "threshold value", lambda grad, self, threshold: threshold_backward(
-    grad, self, threshold), c="a <= b ? c : a", takes="if")
+    grad, self, threshold), c="a <= b ? c : a", takes="if", c_kinds="fi")
 hardshrink_row = activation("hardshrink", "lambd", _shrink_self, c="a >= -b && a <= b ? 0 : a")
-softshrink_row = activation("softshrink", "lambd", _shrink_self, c="a > b ? a - b : a < -b ? a + b : 0")
-elu_row = activation("elu", "alpha scale input_scale", _elu_self, c="a <= 0 ? expm1(a * d) * b * c : a * c")
+softshrink_row = activation("softshrink", "lambd", _shrink_self, c="a - atmost(atleast(a, -b), b)")
+elu_row = activation("elu", "alpha scale input_scale", _elu_self, c="a <= 0 ? expm1(a * d) * (b * c) : a * c")
 celu_row = activation("celu", "alpha", lambda grad, self, alpha: _elu_self(grad, self, alpha, 1.0, 1.0 / alpha),
                       c="a <= 0 ? expm1(a / b) * b : a")
 leaky_relu_ = activation("leaky_relu", "negative_slope", _leaky_self, c="a > 0 ? a : a * b")
 _mean_slope = activation("rrelu_eval", "negative_slope", _leaky_self, kernel="leaky_relu", c="a > 0 ? a : a * b",
                          node="RreluWithNoiseBackward0")
-hardtanh_ = activation("hardtanh", "min_val max_val", _hardtanh_self, kernel="clamp", c="a < b ? b : a > c ? c : a",
+hardtanh_ = activation("hardtanh", "min_val max_val", _hardtanh_self, kernel="clamp", c=_bounded, c_kinds="fi",
                        takes="if")
-gelu_ = activation("gelu", "approximate", _gelu_self, c="0.5 * a * (1 + erf(a * 0.7071067811865476))")
+gelu_ = activation("gelu", "approximate", _gelu_self, c=_gelu_value)
 silu_ = activation("silu", "", _silu_self, c="a / (1 + exp(-a))", takes="fc")
-mish_ = activation("mish", "", _mish_self, c="a * tanh(log1p(exp(a)))")
-softplus_ = activation("softplus", "beta threshold", _softplus_self, c="a * b > c ? a : log1p(exp(a * b)) / b")
-log_sigmoid_ = activation("log_sigmoid", "", _log_sigmoid_self, c="fmin(a, 0) - log1p(exp(-fabs(a)))",
+mish_ = activation("mish", "", _mish_self, c="a * tanh_softplus(a)")
+softplus_ = activation("softplus", "beta threshold", _softplus_self,
+                       c="a * b > c ? a : (atleast(a * b, 0) + log1p(exp(-fabs(a * b)))) / b")
+log_sigmoid_ = activation("log_sigmoid", "", _log_sigmoid_self, c="atmost(a, 0) - log1p(exp(-fabs(a)))",
                           node="LogSigmoidBackward0")
-hardswish_ = activation("hardswish", "", _hardswish_self, c="a * fmin(fmax(a + 3, 0), 6) / 6")
+hardswish_ = activation("hardswish", "", _hardswish_self, c="a * atmost(atleast(a + 3, 0), 6) / 6")
 hardsigmoid_ = activation("hardsigmoid", "", lambda grad, self: masked(grad * (1 / 6), (self > -3) & (self < 3)),
-                          c="fmin(fmax(a + 3, 0), 6) / 6")
+                          c="atmost(atleast(a + 3, 0), 6) / 6")
 _prelu = Pointwise("prelu", "self weight", kind="same", takes="f", c="a > 0 ? a : b * a", node="PreluKernelBackward0",
                    backward=dict(self=lambda grad, self, weight: where_row(self > 0, grad, weight * grad),
                                  weight=lambda grad, self: where_row(self > 0, 0, self * grad)))

@@ -7,11 +7,13 @@ import math
 from typing import Any
 
 from .. import dtypes as _dtypes
+from ..autograd.node import bump
 from ..autograd.state import state
+from ..native.pointwise import run
 from ..tensor import Tensor
 from .elementwise import Pointwise, binary, plain_number, promoted, untracked
 from .pointwise import abs_, conj, masked, neg, nothing, where_row
-from .table import export, make_inplace, public
+from .table import LARGE, check_overlap, export, make_inplace, ndarray, public
 
 _NOT_BOOL = "bBhHiIlLqQefdFDE"
 _FLOATS = "efdFDE"
@@ -36,27 +38,27 @@ def refuse(name: str):
 
 # fmt: off
 mul = binary("mul", "a * b", (lambda grad, other: grad * conj(other), lambda grad, self: grad * conj(self)),
-             aliases=("multiply",), numbers="both", direct=("mul", "mul"))
-_add = binary("add", "a + b", (lambda grad: grad, lambda grad: grad), numbers="both", direct=("", ""))
+             aliases=("multiply",), numbers="both", direct=("mul", "mul"), c_kinds="fib")
+_add = binary("add", "a + b", (lambda grad: grad, lambda grad: grad), numbers="both", direct=("", ""), c_kinds="fib")
 _sub = binary("sub", "a - b", (lambda grad: grad, lambda grad: -grad), takes="ifc", fast=_NOT_BOOL,
-              check=_no_bools, numbers="both", direct=("", "neg"))
+              check=_no_bools, numbers="both", direct=("", "neg"), c_kinds="fi")
 _rsub = binary("rsub", "b - a", (lambda grad: -grad, lambda grad: grad), takes="ifc", fast=_NOT_BOOL,
-               check=_no_bools, node="RsubBackward1", inplace=False, method=False)
+               check=_no_bools, node="RsubBackward1", inplace=False, method=False, c_kinds="fi")
 _div = binary("div", "a / b", (lambda grad, other: grad / conj(other),
                                lambda grad, self, other: -grad * conj(self / other / other)), kind="float",
               fast=_FLOATS, numbers="both")
-_remainder = binary("remainder", "a - floor(a / b) * b", (
+_remainder = binary("remainder", "remainder(a, b)", (
     lambda grad: grad, lambda grad, self, other: -grad * _div_mode(self, other, "floor")), fast="fd", takes="if",
     node="RemainderBackward1", numbers="both")
 _fmod = binary("fmod", "fmod(a, b)", (
     lambda grad: grad, lambda grad, self, other: -grad * _div_mode(self, other, "trunc")), fast="fd", takes="if",
     node="FmodBackward1")
-floor_divide = binary("floor_divide", "floor(a / b)", (refuse("floor_divide"), refuse("floor_divide")), fast="fd",
+floor_divide = binary("floor_divide", "floor_divide(a, b)", (refuse("floor_divide"), refuse("floor_divide")), fast="fd",
                       takes="if", node="NotImplemented", numbers="both")
-_add_scaled = Pointwise("add_scaled", "self other alpha", kind="same", plain="alpha", c="a + b * c",
+_add_scaled = Pointwise("add_scaled", "self other alpha", kind="same", plain="alpha", c="a + b * c", c_kinds="fi",
                         node="AddBackward0",
                         backward=dict(self=lambda grad: grad, other=lambda grad, alpha: grad * conj(alpha)))
-_sub_scaled = Pointwise("sub_scaled", "self other alpha", kind="same", plain="alpha", c="a - b * c",
+_sub_scaled = Pointwise("sub_scaled", "self other alpha", kind="same", plain="alpha", c="a - b * c", c_kinds="fi",
                         node="SubBackward0", check=_no_bools,
                         backward=dict(self=lambda grad: grad, other=lambda grad, alpha: -grad * conj(alpha)))
 _remainder_scalar = Pointwise("remainder_scalar", "self other", kind="same", kernel="remainder", takes="if",
@@ -64,7 +66,7 @@ _remainder_scalar = Pointwise("remainder_scalar", "self other", kind="same", ker
 _fmod_scalar = Pointwise("fmod_scalar", "self other", kind="same", kernel="fmod", takes="if", node="FmodBackward0",
                          backward=dict(self=lambda grad: grad))
 _floor_mode = Pointwise("div_floor", "self other rounding_mode", kind="same", kernel="div_floor", takes="bif",
-                        plain="rounding_mode", c="floor(a / b)", node="DivBackward2",
+                        plain="rounding_mode", c="floor_divide(a, b)", node="DivBackward2",
                         backward=dict(self=nothing, other=nothing))
 _trunc_mode = Pointwise("div_trunc", "self other rounding_mode", kind="same", kernel="div_trunc", takes="bif",
                         plain="rounding_mode", c="trunc(a / b)", node="DivBackward2",
@@ -88,7 +90,7 @@ def _number(alpha: Any, name: str) -> Any:
         if alpha.requires_grad or alpha.ndim:
             raise TypeError(f"{name}(): argument 'alpha' must be a Number, not Tensor")
         return alpha.item()
-    return alpha
+    return plain_number(alpha)
 
 
 @public(out=False, aliases=())
@@ -125,6 +127,7 @@ def _finish(name: str, result: Any, out: Any) -> Any:
 def _scaled_inplace(name: str, plain: Any, whole: Any) -> Any:
     """x.add_(y, alpha=...): the inner loop of most optimizers, so that without recording it is two kernel calls."""
     recorded = make_inplace(name, whole)
+    scaled = f"{name}_scaled"
 
     def inplace(self, other, *more, alpha=1):
         if alpha.__class__ is int and alpha == 1 and not more:
@@ -132,6 +135,12 @@ def _scaled_inplace(name: str, plain: Any, whole: Any) -> Any:
         mode = state.mode
         if mode < 2 and not more and alpha.__class__ in (int, float) and isinstance(other, Tensor) and (
                 other._array.dtype.char in "fd") and (mode or (untracked(self) and untracked(other))):
+            x, y = self._array, other._array
+            if x.size >= LARGE and x.shape == y.shape and x.dtype is y.dtype and not self._inference and not other.is_sparse:
+                check_overlap(x, (y,))
+                if type(x) is type(y) is ndarray and x.flags.c_contiguous and run(scaled, x, y, alpha, out=x) is not None:
+                    bump(self)
+                    return self
             return plain.inplace(self, mul.call(other, alpha))
         return recorded(self, other, *more, alpha=alpha)
 
@@ -235,11 +244,21 @@ def _pow_of_number(grad: Any, self: Any, exponent: Any, result: Any) -> Any:
     return grad * conj(result * log)
 
 
-_pow_scalar = binary("pow_scalar", "pow(a, b)", (_pow_number, None), args="self exponent", kernel="pow",
+_POWERS = {2: "a * a", 3: "a * a * a", 0.5: "sqrt(a)", -0.5: "1 / sqrt(a)", -1: "1 / a", -2: "1 / (a * a)"}
+
+
+def _power(base: Any = None, exponent: Any = None) -> str:
+    """Small constant exponents are products and roots, as in the kernel."""
+    if getattr(exponent, "ndim", 0):
+        return "pow(a, b)"
+    return _POWERS.get(exponent.item() if hasattr(exponent, "item") else exponent, "pow(a, b)")
+
+
+_pow_scalar = binary("pow_scalar", _power, (_pow_number, None), args="self exponent", kernel="pow",
                      node="PowBackward0", fast="fd", toplevel=False, method=False, inplace=False)
-_pow_tensor = binary("pow", "pow(a, b)", (_pow_self, _pow_exponent), args="self exponent", node="PowBackward1",
+_pow_tensor = binary("pow", _power, (_pow_self, _pow_exponent), args="self exponent", node="PowBackward1",
                      fast="fdFD")
-_pow_base = Pointwise("pow_base", "self exponent", kind="same", kernel="pow", c="pow(a, b)", node="PowBackward2",
+_pow_base = Pointwise("pow_base", "self exponent", kind="same", kernel="pow", c=_power, node="PowBackward2",
                       backward=dict(exponent=_pow_of_number))
 
 
@@ -271,6 +290,12 @@ def float_power(input: Any, exponent: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------- other functions of two
+def _finite(self: Any = None, nan: Any = None, posinf: Any = None, neginf: Any = None) -> str:
+    low, high, none = ["abcd"[i + 1] if value is not None else other for i, value, other in (
+        (2, neginf, "-largest()"), (1, posinf, "largest()"), (0, nan, "0"))]
+    return f"a != a ? {none} : a == INFINITY ? {high} : a == -INFINITY ? {low} : a"
+
+
 def _atan2_part(grad: Any, self: Any, other: Any) -> Any:
     square = self * self + other * other
     return masked(grad / square, square != 0)
@@ -284,11 +309,11 @@ atan2 = binary("atan2", "atan2(a, b)", (lambda grad, other, self: _atan2_part(gr
 hypot = binary("hypot", "hypot(a, b)", (lambda grad, self, result: grad * (self / result),
                                         lambda grad, other, result: grad * (other / result)), fast="fd", takes="f",
                numbers="none", fast_scalar="")
-logaddexp = binary("logaddexp", "fmax(a, b) + log1p(exp(-fabs(a - b)))", (
+logaddexp = binary("logaddexp", "a == b ? a + M_LN2 : max(a, b) + log1p(exp(-fabs(a - b)))", (
     lambda grad, other, self: grad / (1 + conj((other - self).exp())),
     lambda grad, other, self: grad / (1 + conj((self - other).exp()))), fast="fd", fast_scalar="", inplace=False,
     takes="fc", numbers="none")
-logaddexp2 = binary("logaddexp2", "fmax(a, b) + log2(1 + exp2(-fabs(a - b)))", (
+logaddexp2 = binary("logaddexp2", "a == b ? a + 1 : max(a, b) + log1p(exp2(-fabs(a - b))) * M_LOG2E", (
     lambda grad, other, self: grad / (1 + (other - self).exp2()),
     lambda grad, other, self: grad / (1 + (self - other).exp2())), fast="fd", fast_scalar="", inplace=False, takes="f",
     numbers="none")
@@ -301,7 +326,7 @@ ldexp = binary("ldexp", "a * exp2(b)", (lambda grad, other: grad * conj(_two_to(
 _frexp = Pointwise("frexp", "self", kind="same", takes="f", constant=(1,), backward=dict(
     self=lambda grad, result1: grad / _two_to(result1)))
 _nan_to_num = Pointwise("nan_to_num", "self nan posinf neginf", kind="same", plain="nan posinf neginf", halves=True,
-                        backward=dict(
+                        c=_finite, backward=dict(
     self=lambda grad, self: masked(grad, self.isfinite())))
 # fmt: on
 
@@ -325,7 +350,7 @@ def nan_to_num(input: Any, nan: float | None = None, posinf: float | None = None
 
 # ------------------------------------------------------------------------------------------- three and more tensors
 # fmt: off
-_addcmul = Pointwise("addcmul", "self tensor1 tensor2 value", kind="same", plain="value", c="a + d * b * c",
+_addcmul = Pointwise("addcmul", "self tensor1 tensor2 value", kind="same", plain="value", c="a + d * b * c", c_kinds="fi",
     backward=dict(
     self=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * conj(tensor2 * value),
@@ -335,11 +360,12 @@ _addcdiv = Pointwise("addcdiv", "self tensor1 tensor2 value", kind="same", plain
     self=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * conj(value / tensor2),
     tensor2=lambda grad, tensor1, tensor2, value: -grad * conj(value * tensor1 / (tensor2 * tensor2))))
-_lerp_scalar = Pointwise("lerp_scalar", "self end weight", kernel="lerp", kind="same", c="a + c * (b - a)", takes="fc",
+_LERP = "fabs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1 - c)"
+_lerp_scalar = Pointwise("lerp_scalar", "self end weight", kernel="lerp", kind="same", c=_LERP, takes="fc",
     node="LerpBackward0", plain="weight", backward=dict(
     self=lambda grad, weight: grad * (1 - conj(weight)),
     end=lambda grad, weight: grad * conj(weight)))
-_lerp = Pointwise("lerp", "self end weight", kind="same", c="a + c * (b - a)", takes="fc", node="LerpBackward1",
+_lerp = Pointwise("lerp", "self end weight", kind="same", c=_LERP, takes="fc", node="LerpBackward1",
     backward=dict(
     self=lambda grad, weight: grad * conj(1 - weight),
     end=lambda grad, weight: grad * conj(weight),

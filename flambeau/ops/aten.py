@@ -40,6 +40,9 @@ class Packet:
         """The names of the overloads: flambeau has one."""
         return ["default"]
 
+    def __str__(self) -> str:
+        return f"aten.{self.__name__}" + (f".{self._overload}" if self._overload else "")
+
     def __repr__(self) -> str:
         if self._overload:
             return f"<OpOverload(op='aten.{self.__name__}', overload='{self._overload}')>"

@@ -31,31 +31,34 @@ ge = compare("ge", "a >= b", fast=_ORDERED, complex_ok=False, aliases=("greater_
 logical_and = compare("logical_and", "a && b", numbers="none", fast_scalar="")
 logical_or = compare("logical_or", "a || b", numbers="none", fast_scalar="")
 logical_xor = compare("logical_xor", "!a != !b", numbers="none", fast_scalar="")
-bitwise_and = binary("bitwise_and", "a & b", takes="bi", fast=_INTEGERS, fast_scalar="", numbers="both")
-bitwise_or = binary("bitwise_or", "a | b", takes="bi", fast=_INTEGERS, fast_scalar="", numbers="both")
-bitwise_xor = binary("bitwise_xor", "a ^ b", takes="bi", fast=_INTEGERS, fast_scalar="", numbers="both")
-shift_left = binary("bitwise_left_shift", "a << b", kernel="shift_left", takes="i", fast="", fast_scalar="",
-    numbers="both")
-shift_right = binary("bitwise_right_shift", "a >> b", kernel="shift_right", takes="i", fast="", fast_scalar="",
+bitwise_and = binary("bitwise_and", "a & b", takes="bi", c_kinds="ib", fast=_INTEGERS, fast_scalar="", numbers="both")
+bitwise_or = binary("bitwise_or", "a | b", takes="bi", c_kinds="ib", fast=_INTEGERS, fast_scalar="", numbers="both")
+bitwise_xor = binary("bitwise_xor", "a ^ b", takes="bi", c_kinds="ib", fast=_INTEGERS, fast_scalar="", numbers="both")
+shift_left = binary("bitwise_left_shift",
+    "b < 0 || b >= 8 * (T)sizeof(T) ? 0 : (T)(a << b)", kernel="shift_left", takes="i", c_kinds="i", fast="",
+    fast_scalar="", numbers="both")
+shift_right = binary("bitwise_right_shift",
+    "a >> (b < 0 || b >= 8 * (T)sizeof(T) ? 8 * (T)sizeof(T) - 1 : b)", kernel="shift_right", takes="i",
+    c_kinds="i", fast="", fast_scalar="",
     numbers="both")
 gcd = binary("gcd", takes="i", fast="bBhHiIlLqQ", fast_scalar="", numbers="none")
 lcm = binary("lcm", takes="i", fast="bBhHiIlLqQ", fast_scalar="", numbers="none")
 
 # Ties share the gradient.
-maximum = binary("maximum", "a != a || a > b ? a : b", (
+maximum = binary("maximum", "max(a, b)", (
     lambda grad, other, self: masked(where_row(self == other, grad / 2, grad), (self < other).logical_not()),
     lambda grad, other, self: masked(where_row(self == other, grad / 2, grad), (self > other).logical_not())),
-    fast=_ORDERED, fast_scalar="", takes="bif", numbers="none", inplace=False)
-minimum = binary("minimum", "a != a || a < b ? a : b", (
+    fast=_ORDERED, fast_scalar="", takes="bif", c_kinds="fib", numbers="none", inplace=False)
+minimum = binary("minimum", "min(a, b)", (
     lambda grad, other, self: masked(where_row(self == other, grad / 2, grad), (self > other).logical_not()),
     lambda grad, other, self: masked(where_row(self == other, grad / 2, grad), (self < other).logical_not())),
-    fast=_ORDERED, fast_scalar="", takes="bif", numbers="none", inplace=False)
+    fast=_ORDERED, fast_scalar="", takes="bif", c_kinds="fib", numbers="none", inplace=False)
 fmax = binary("fmax", "fmax(a, b)", (lambda grad, other, self: masked(grad, (self >= other) | other.isnan()),
                                      lambda grad, other, self: masked(grad, ~((self >= other) | other.isnan()))),
-              fast=_ORDERED, fast_scalar="", takes="bif", numbers="none", inplace=False)
+              fast=_ORDERED, fast_scalar="", takes="bif", c_kinds="fib", numbers="none", inplace=False)
 fmin = binary("fmin", "fmin(a, b)", (lambda grad, other, self: masked(grad, (self <= other) | other.isnan()),
                                      lambda grad, other, self: masked(grad, ~((self <= other) | other.isnan()))),
-              fast=_ORDERED, fast_scalar="", takes="bif", numbers="none", inplace=False)
+              fast=_ORDERED, fast_scalar="", takes="bif", c_kinds="fib", numbers="none", inplace=False)
 heaviside = binary("heaviside", "a == 0 ? b : a > 0", (refuse("heaviside"), refuse("heaviside")), check=_one_dtype,
                    takes="bif", fast="fd", fast_scalar="", node="NotImplemented", numbers="none")
 nextafter = binary("nextafter", "nextafter(a, b)", (
@@ -125,10 +128,14 @@ def _clamp_max(grad: Any, self: Any, min: Any, max: Any) -> Any:
     return masked(grad, self > max if min is None else (self > max) | (max < min))
 
 
-_clamp = Pointwise("clamp", "self min max", kind="same", takes="bif", c="fmin(fmax(a, b), c)", halves=True,
-                   backward=dict(self=_clamp_self, min=_clamp_min, max=_clamp_max))
+def _bounded(self: Any = None, min: Any = 0, max: Any = 0) -> str:
+    return "min(a, c)" if min is None else "max(a, b)" if max is None else "min(max(a, b), c)"
+
+
+_clamp = Pointwise("clamp", "self min max", kind="same", takes="bif", c=_bounded, halves=True,
+                   c_kinds="fi", backward=dict(self=_clamp_self, min=_clamp_min, max=_clamp_max))
 _clamp_numbers = Pointwise("clamp_numbers", "self min max", kind="same", kernel="clamp", takes="bif", halves=True,
-                           c="fmin(fmax(a, b), c)", node="ClampBackward1", backward=dict(self=_clamp_self))
+                           c=_bounded, c_kinds="fi", node="ClampBackward1", backward=dict(self=_clamp_self))
 
 
 def _one_sided(name: str, kernel: str, c: str, inside: Any, tensor: bool) -> Pointwise:
@@ -137,7 +144,7 @@ def _one_sided(name: str, kernel: str, c: str, inside: Any, tensor: bool) -> Poi
     formulas = {"self": inside}
     if tensor:
         formulas[bound] = _OUTSIDE[bound]
-    return Pointwise(name + "_tensor" * tensor, f"self {bound}", kind="same", kernel=kernel, c=c, takes="bif",
+    return Pointwise(name + "_tensor" * tensor, f"self {bound}", kind="same", kernel=kernel, c=c, takes="bif", c_kinds="fib",
                      halves=True, node=f"Clamp{bound.title()}Backward{int(tensor)}", backward=formulas)
 
 
@@ -158,10 +165,10 @@ def _at_max(grad: Any, self: Any, max: Any) -> Any:
 
 
 _OUTSIDE = {"min": _at_min, "max": _at_max}
-_clamp_min_row = _one_sided("clamp_min", "maximum", "fmax(a, b)", _above_min, False)
-_clamp_max_row = _one_sided("clamp_max", "minimum", "fmin(a, b)", _below_max, False)
-_clamp_min_tensor = _one_sided("clamp_min", "maximum", "fmax(a, b)", _above_min, True)
-_clamp_max_tensor = _one_sided("clamp_max", "minimum", "fmin(a, b)", _below_max, True)
+_clamp_min_row = _one_sided("clamp_min", "maximum", "max(a, b)", _above_min, False)
+_clamp_max_row = _one_sided("clamp_max", "minimum", "min(a, b)", _below_max, False)
+_clamp_min_tensor = _one_sided("clamp_min", "maximum", "max(a, b)", _above_min, True)
+_clamp_max_tensor = _one_sided("clamp_max", "minimum", "min(a, b)", _below_max, True)
 
 
 @public(inplace=True, aliases=("clip",))
@@ -198,7 +205,8 @@ def clamp_max(input: Any, max: Any) -> Any:
 
 
 # --------------------------------------------------------------------------------------------- closeness, equality
-_isclose = Pointwise("isclose", "self other rtol atol equal_nan", kind="bool", plain="rtol atol equal_nan")
+_isclose = Pointwise("isclose", "self other rtol atol equal_nan", kind="bool", plain="rtol atol equal_nan",
+                     c="a == b || (e && a != a && b != b) || (isfinite(a - b) && fabs(a - b) <= d + fabs(c * b))")
 
 
 def _two_tensors(name: str, input: Any, other: Any) -> None:

@@ -18,6 +18,7 @@ from ..tensor import Tensor, wrap
 from .table import NO_RECORD, Row, alias_of, check_overlap, check_writable, public, row
 
 ndarray = registry.CPU_ARRAY
+_FEW = 1 << 15
 
 # fmt: off
 _clone = row("clone", "self format", backward={"self": lambda grad: grad}, forward="linear")
@@ -236,7 +237,15 @@ def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, b
 
 
 def _cast(name: str, dtype: Any) -> None:
+    native = dtype.native
+    quick = native.char in "fdl"
+
     def method(self: Tensor, memory_format: Any = None) -> Tensor:
+        x = self._array
+        if quick and type(x) is ndarray and x.dtype.kind in "biu" and 1 < x.size < _FEW and memory_format is None and (
+                state.mode < 2 and x.flags.c_contiguous and 1 not in x.shape and native is not x.dtype) and (
+                    self.__class__ is Tensor):
+            return wrap(x.astype(native))  # small pictures and labels: no history to look for
         return convert(self, dtype, None, False, memory_format)
 
     method.__doc__ = f"The tensor as {dtype.name}."

@@ -11,23 +11,33 @@ from typing import Any
 
 from ..autograd.state import state
 from ..backends import registry
-from ..backends.cpu.dropout import scaled_mask
+from ..backends.cpu.table import KERNELS
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
-from .arithmetic import mul
-from .table import FUNCTIONS, make_inplace, public
+from . import arithmetic as _arithmetic  # noqa: F401  (enters mul)
+from .table import FUNCTIONS, ROWS, make_inplace, public
 
 ndarray = registry.CPU_ARRAY
 _ALPHA = 1.7580993408473766  # -SELU's limit for large negative numbers, alpha * scale
-_generator: Any = None
+_mul = ROWS["mul"]
+_random: Any = None
 
 
-def _default_generator() -> Any:
-    global _generator
-    if _generator is None:
+def _module() -> Any:
+    """flambeau.random, which cannot be imported before this file."""
+    global _random
+    if _random is None:
         from .. import random
-        _generator = random
-    return _generator.default_generator
+        _random = random
+    return _random
+
+
+def default_generator() -> Any:
+    return _module().default_generator
+
+
+def draw(generator: Any, kernel: str, *args: Any) -> Any:
+    return _module()._call(generator, kernel, *args)
 
 
 def check_probability(p: float) -> None:
@@ -52,6 +62,9 @@ def _drop(input: Tensor, p: float, train: bool, features: bool, alpha: bool) -> 
         return input
     if p == 1:
         return input * input.detach().new_zeros(())
+    x = input._array
+    if not (alpha or features) and x.dtype.char in "fd" and x.flags.c_contiguous and registry.backend_of(x).NAME == "cpu":
+        return input * wrap(draw(default_generator(), "draw_noise", x.shape, x.dtype, float(p)))
     noise = _noise(input, p, features)
     if not alpha:
         return input * noise.div_(1 - p)
@@ -61,17 +74,20 @@ def _drop(input: Tensor, p: float, train: bool, features: bool, alpha: bool) -> 
 
 
 def dropout_fast(input: Tensor, p: float) -> Tensor | None:
-    """Dropout in training of a plain contiguous float tensor, in one pass over the mask; None for any other."""
+    """Dropout in training of a plain contiguous float tensor, the product in one pass with the draw; None for any other."""
     mode = state.mode
     kind = input.__class__
     x = input._array
     if mode > 1 or not (kind is Tensor or kind is Parameter) or x.dtype.char not in "fd" or type(x) is not ndarray or (
             not x.flags.c_contiguous or not 0 < p < 1 or not x.size):
         return None
-    source = _default_generator()
+    source = default_generator()
     with source._lock:
-        noise = scaled_mask(source._engine, x.shape, x.dtype, p)
-    return mul(input, wrap(noise))
+        made, noise = KERNELS["draw_dropout"](source._engine.words, x, p)
+    result = wrap(made)
+    if mode == 0:
+        _mul.record((input, wrap(noise)), result)
+    return result
 
 
 @public(method=False, out=False)

@@ -19,6 +19,7 @@ from ..backends import registry
 from ..backends.cpu.parallel import large
 from ..backends.cpu.table import KERNELS
 from ..dtypes import BY_NUM, HALF_NUMS
+from ..native.pointwise import enter
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
 from .table import LARGE, Row, _constants, alias_of, check_overlap, constant, export, make_inplace, store, write_out
@@ -39,17 +40,21 @@ class Pointwise(Row):
     check: called with the arguments, raises for those PyTorch refuses.
     numbers: which of two arguments may be Python numbers ("second", "both" or "none").
     plain: arguments that take no part in promotion and reach the kernel as they are (conditions, switches, counts).
+    c: what it computes in C (native/pointwise.py): the letters a, b, c... are the kernel's arguments in order, numbers too;
+    a function of the kernel's arguments where the text depends on them. c_kinds: dtypes for which that is right, as `takes`.
     """
 
     def __init__(self, name: str, args: str, *, kind: str = "float", halves: bool = False, complex_ok: bool = True,
                  takes: str = "bifc", plain: str = "", check: Callable | None = None, numbers: str = "second",
-                 **options):
+                 c_kinds: str = "f", **options):
         super().__init__(name, args, **options)
         self.kind, self.halves, self.check = kind, halves, check
         self.only_tensors = {"both": (), "second": (0,), "none": (0, 1)}[numbers]
         self.takes = takes if complex_ok else takes.replace("c", "")
         self.plain = frozenset(self.args.index(p) for p in plain.split())
         registry.POINTWISE.add(self.kernel)
+        if self.c is not None:
+            enter(self.kernel, len(self.args), self.c, c_kinds, self.plain, kind == "bool")
 
     def __call__(self, *args: Any) -> Any:
         tensors = [a for a in args if isinstance(a, Tensor)]
@@ -243,8 +248,10 @@ def or_not_implemented(op: Callable, r: Row, args: tuple[Any, ...], out: Any) ->
 def as_number(value: Any) -> Any:
     """NumPy scalars and the like as the Python number they stand for; None for anything else."""
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
-        value = value.item()
-        return value if value.__class__ in _NUMBERS else None
+        found = value.item()
+        if found.__class__ is bool and value.__class__.__name__.startswith("bool"):
+            return float(found)  # PyTorch takes NumPy's truth values for floats
+        return found if found.__class__ in _NUMBERS else None
     return None
 
 
@@ -260,7 +267,7 @@ def _argument(name: str) -> str:
 def _dress(op: Callable, name: str, r: Row) -> None:
     op.__name__ = op.__qualname__ = name
     op.__doc__ = f"{name}({', '.join(map(_argument, r.args))}, *, out=None): element by element" + (
-        f", {r.c} in C." if r.c else ".")
+        f", {r.c} in C." if isinstance(r.c, str) else ".")
 
 
 def _export_inplace(name: str, op: Callable, r: Row, kernel: Callable | None, aliases: tuple[str, ...]) -> None:
@@ -272,7 +279,10 @@ def _export_inplace(name: str, op: Callable, r: Row, kernel: Callable | None, al
                 mode or untracked(self)):
             x = self._array
             if type(x) is ndarray and x.dtype.char in "fd" and x.flags.c_contiguous and not self._inference:
-                x[...] = kernel(x)
+                if x.size >= LARGE:
+                    large(kernel, x, out=x)
+                else:
+                    x[...] = kernel(x)
                 bump(self)
                 return self
         return slow(self)
@@ -490,7 +500,7 @@ def _inplace_broadcast(target: tuple[int, ...], other: tuple[int, ...]) -> Runti
 
 def compare(name: str, c: str, **options: Any) -> Callable:
     """A comparison: bool result, no derivative."""
-    return binary(name, c=c, kind="bool", **options)
+    return binary(name, c=c, kind="bool", c_kinds="fib", **options)
 
 
 __all__ = ["Pointwise", "unary", "binary", "compare", "promoted", "number", "broadcast_error", "general", "wrap",

@@ -42,6 +42,7 @@ def _again(grad, indices, padding_idx, scale_grad_by_freq, count):
     return picked
 
 
+coalesced_rows = Row("coalesced_rows", "places values limit")
 _rows = Row("embedding_rows", "grad indices count padding_idx scale_grad_by_freq")
 _dense = Row("embedding_dense_backward", "grad indices count padding_idx scale_grad_by_freq", backward=dict(
     grad=lambda grad, indices, padding_idx, scale_grad_by_freq, count: _again(
@@ -106,6 +107,23 @@ def _renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) 
 _shrink = Row("embedding_renorm", "weight indices max_norm norm_type")
 renorm_ = public(_renorm, name="embedding_renorm_", method=False, out=False)
 FUNCTIONS["embedding_renorm_"] = renorm_
+
+
+def adam_rows(table: Tensor, average: Tensor, squares: Tensor, places: Tensor, values: Tensor, *rates: Any) -> bool:
+    """Adam's step for the rows at some places; False when the tensors are not plain enough for the kernel."""
+    arrays = [t._array for t in (table, average, squares, places, values)]
+    kind = arrays[0].dtype
+    if kind.char not in "fd" or any([type(a) is not ndarray for a in arrays]):
+        return False
+    if any([a.dtype is not kind or not a.flags.c_contiguous for a in (*arrays[:3], arrays[4])]):
+        return False
+    _adam_rows.cpu(*arrays, *rates)
+    for t in (table, average, squares):
+        written(t)
+    return True
+
+
+_adam_rows = Row("sparse_adam", "table average squares places values rate beta1 beta2 eps maximize")
 
 
 # ------------------------------------------------------------------------------------------------------------- bags

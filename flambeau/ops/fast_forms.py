@@ -31,7 +31,7 @@ from .table import LARGE, _nothing_to_free, constant, export
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
-_clamp_kernel, _concatenate = KERNELS["clamp"], KERNELS["concatenate"]
+_clamp_kernel, _concatenate, _flip_kernel = KERNELS["clamp"], KERNELS["concatenate"], KERNELS["flip"]
 
 
 def plain(input: Any) -> bool:
@@ -133,6 +133,18 @@ def _along_dim(general: Any, r: Any) -> None:
                 dims = (dim % n,)
                 return r.single(mode, input, (dims, False), registry.cpu.asarray(r.cpu(input._array, dims)))
         return general(*args, **kwargs)
+
+
+@in_front(shape.flip)
+def flip(*args, **kwargs):
+    mode = state.mode
+    if mode < 2 and len(args) == 2 and not kwargs and args[1].__class__ is int and plain(args[0]):
+        input, dim = args
+        n = input._array.ndim
+        if -n <= dim < n:
+            dims = (dim % n,)
+            return shape._flip.single(mode, input, (dims,), _flip_kernel(input._array, dims))
+    return shape.flip(*args, **kwargs)
 
 
 _along_dim(slow.amax, slow._amax)

@@ -1,5 +1,8 @@
-"""Optimizer updates of many tensors in one kernel call. Each returns False when the tensors are not plain enough for it
-(mixed dtypes, complex, half precision, other devices), and then the optimizer does it one tensor at a time."""
+"""Optimizer updates and clipping of many tensors in one kernel call. Each returns False when the tensors are not plain enough
+for it (mixed dtypes, complex, half precision), and then the caller does it one tensor at a time.
+
+Hyper-parameters go to the kernels as they are: in a captured program they are values that the program reads at each run.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,29 @@ from typing import Any
 
 from ..autograd.node import start_counter, user_frame
 from ..backends import registry
-from ..backends.cpu import optim as kernels
+from ..backends.cpu import optim as _kernels  # noqa: F401  (enters the kernels into the table)
+from ..backends.cpu.table import KERNELS
 from ..tensor import Tensor, wrap
 
 ndarray = registry.CPU_ARRAY
 
 
-def _plain(*groups: list[Tensor]) -> bool:
-    """Whether all are contiguous float32 or all float64 CPU arrays."""
-    native = groups[0][0]._array.dtype
-    if native.char not in "fd":
-        return False
-    for tensors in groups:
-        for t in tensors:
-            a = t._array
-            if type(a) is not ndarray or a.dtype is not native or not a.flags.c_contiguous:
+def _call(kernel: str, lists: tuple[list[Any], ...], numbers: tuple[Any, ...]) -> Any:
+    """Runs a kernel over lists of arrays; False if it does not serve them. CPU kernels look at the arrays themselves."""
+    first = lists[0][0]
+    if type(first) is ndarray:
+        return KERNELS[kernel](*lists, *numbers)
+    dtype = first.dtype
+    arrays = []
+    for k, some in enumerate(lists):
+        for a in some:
+            if not a.flags.c_contiguous or (a.dtype is not dtype and (k < 2 or a.ndim)):  # counts have a dtype of their own
                 return False
-    return not any([t.is_sparse for t in groups[1]])  # gradients
+            arrays.append(a)
+    backend = registry.common(arrays)
+    if dtype.char not in "fd" or backend.NAME == "meta":
+        return False
+    return backend.call(kernel, (*lists, *numbers))
 
 
 def _written(*groups: list[Tensor]) -> None:
@@ -43,33 +52,30 @@ def _arrays(tensors: list[Tensor]) -> list[Any]:
     return [t._array for t in tensors]
 
 
-def sgd(params, grads, buffers: list[Any], lr, momentum, dampening, weight_decay, nesterov, maximize) -> bool:
-    known = [b for b in buffers if b is not None]
-    if not _plain(params, grads, known):
+def update(kernel: str, params: list[Tensor], grads: list[Tensor], parts: tuple[list[Tensor], ...],
+           counts: tuple[list[Tensor], ...], numbers: tuple[Any, ...]) -> bool:
+    """One step of an optimizer's kernel; `parts` are the state that has the parameters' shapes, `counts` the zero-dim one."""
+    lists = ([p._array for p in params], [g._array for g in grads], *map(_arrays, parts), *map(_arrays, counts))
+    if _call(kernel, lists, numbers) is False:
         return False
-    made = kernels.sgd(_arrays(params), _arrays(grads), [None if b is None else b._array for b in buffers], lr, momentum,
-                       dampening, weight_decay, nesterov, maximize)
-    if momentum:
-        for i, array in enumerate(made):
-            if buffers[i] is None:
-                buffers[i] = wrap(array)
-    _written(params, known)
+    _written(params, *parts)
     return True
 
 
-def adam(params, grads, states, *, lr, beta1, beta2, eps, weight_decay, decoupled, amsgrad, maximize) -> bool:
-    averages = [s["exp_avg"] for s in states]
-    squares = [s["exp_avg_sq"] for s in states]
-    largest = [s["max_exp_avg_sq"] for s in states] if amsgrad else []
-    if not _plain(params, grads, averages, squares, largest):
+def total_norm(tensors: list[Tensor], order: Any) -> Tensor | None:
+    """The norm of all tensors as one vector, zero-dim; None where there is no kernel for it."""
+    if not all([t._plain for t in tensors]):
+        return None
+    made = _call("fused_norm", (_arrays(tensors),), (order,))
+    return None if made is False else wrap(made)
+
+
+def clip(tensors: list[Tensor], norm: Tensor, max_norm: Any) -> bool:
+    """Scales the tensors in place, whose norm is `norm`, so that it becomes max_norm if it is more."""
+    if not all([t._plain for t in tensors]) or not norm._plain:
         return False
-    steps = []
-    for s in states:
-        step = s["step"]
-        if step._array.ndim:
-            return False
-        steps.append(step._array)
-    kernels.adam(_arrays(params), _arrays(grads), _arrays(averages), _arrays(squares), _arrays(largest), steps, lr, beta1,
-                 beta2, eps, weight_decay, decoupled, maximize)
-    _written(params, averages, squares, largest)
+    arrays = _arrays(tensors)
+    if type(arrays[0]) is not type(norm._array) or _call("fused_clip", (arrays,), (norm._array, max_norm)) is False:
+        return False
+    _written(tensors)
     return True

@@ -34,6 +34,8 @@ _BASIC = frozenset((int, slice, type(None), type(Ellipsis)))
 # ---------------------------------------------------------------------------------------------------------------- rows
 def index_backward(grad: Tensor, shape: Any, indices: Any) -> Tensor:
     """The gradient put back where the index took from; a mask takes every element at most once."""
+    if len(indices) == 1 and indices[0] is not None and indices[0].dtype is _dtypes.int64:
+        return added_rows(grad, indices[0], shape)
     once = all(i is None or i.dtype is _dtypes.bool_ for i in indices)
     return write_row(grad.new_zeros(shape), index_put_row, (list(indices), grad, not once))
 
@@ -42,6 +44,8 @@ def _without(grad: Tensor, indices: Any, accumulate: bool) -> Tensor:
     return grad if accumulate else index_put_row(grad, list(indices), grad.new_zeros(()), False)
 
 
+added_rows = Row("added_rows", "source index shape", backward={
+    "source": lambda grad, index: index_row(grad, [index])}, forward="linear")
 index_row = Row("index", "self indices", backward={
     "self": lambda grad, self_shape, indices: index_backward(grad, self_shape, indices)}, forward="linear")
 index_put_row = Row("index_put", "self indices values accumulate", backward={

@@ -13,7 +13,7 @@ from ..parameter import Parameter
 from ..tensor import Tensor, wrap
 from .activations import quiet
 from .matmul import addmm, matmul
-from .table import ROWS, Row, freed_error, public, unpack
+from .table import ROWS, Row, freed_error, public, unpack, write_out
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -76,8 +76,10 @@ _ADDMM = _classes[True, True]
 _compute = _kernels.linear
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
     """input @ weight.T + bias. Plain float tensors go straight to BLAS, and recording writes six fields."""
+    if out is not None:
+        return _into(out, input, weight, bias)
     mode = state.mode
     kind, kind_of = input.__class__, weight.__class__
     if mode < 2 and (kind is Tensor or kind is Parameter) and (kind_of is Parameter or kind_of is Tensor):
@@ -114,6 +116,14 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
                         n.dtype = native
             return t
     return _general(input, weight, bias)
+
+
+def _into(out: Tensor, *args: Any) -> Tensor:
+    if _overrides.active:
+        done, value = _overrides.dispatch(linear, args, {"out": out})
+        if done:
+            return value
+    return write_out("linear", out, linear(*args), args, {})
 
 
 def _general(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

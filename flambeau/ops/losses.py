@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import dtypes as _dtypes
+from ..autograd.modes import no_grad
 from ..autograd.node import FLOAT32, SavedOutput, next_sequence
-from ..autograd.state import state
+from ..autograd.state import CAPTURE, NO_GRAD, state
 from ..backends import registry
 from ..backends.cpu.table import KERNELS
 from ..parameter import Parameter
@@ -145,15 +146,18 @@ nll2d_row = Row("nll_loss2d", "self target weight reduction ignore_index", kerne
 
 
 # ---------------------------------------------------------------------------------------------------- cross entropy
-_cross_entropy, _cross_entropy_grad = KERNELS["cross_entropy"], KERNELS["cross_entropy_backward"]
+def _run(name: str, *args: Any) -> Any:
+    """A kernel's result, from the CPU's table or (while a program is captured) from where such arrays belong."""
+    if type(args[0]) is ndarray:
+        return KERNELS[name](*args)
+    return registry.backend_of(args[0]).call(name, args)
 
 
 class NllLossBackward0(RowNode):
     """cross_entropy of (N, C) logits in one node: log_softmax and nll_loss, whose two derivatives fuse into one.
 
     To a user it looks like PyTorch's two nodes; and where the backward pass is recorded, it works like them.
-    saved: log-probabilities, target, which targets count (or None), what the sum was divided by, the reduction,
-    ignore_index
+    saved: exp(x - maximum), one over their sums, target, what the sum was divided by, the reduction, ignore_index
     """
 
     row = nll_row
@@ -161,14 +165,19 @@ class NllLossBackward0(RowNode):
     def apply(self, grad: Tensor) -> Any:
         if self.saved is None:
             raise freed_error(self)
-        log_probs, target, counts, total, reduction, ignore_index = [unpack(self, i) for i in range(6)]
+        powers, inverse, target, total, reduction, ignore_index = [unpack(self, i) for i in range(6)]
         if quiet():
-            return (wrap(_cross_entropy_grad(grad._array, log_probs._array, target._array, counts, total)),)
-        output = wrap(log_probs._array)
+            return (wrap(_run("cross_entropy_backward", grad._array, powers._array, inverse._array, target._array, total._array,
+                              ignore_index)),)
+        output = self._log_probs()
         output._node = self._log_softmax_node(output)
-        inner = _nll_grad(grad, tuple(output.shape), target, None, reduction, ignore_index,
-                          output.detach().new_tensor(total))
+        inner = _nll_grad(grad, tuple(output.shape), target, None, reduction, ignore_index, total.detach())
         return (_log_softmax_grad(inner, output, 1),)
+
+    def _log_probs(self) -> Tensor:
+        """As log_softmax would have saved them (where they are too small for the powers, their exp is 0 anyway)."""
+        with no_grad():
+            return (self.saved[0] * self.saved[1].unsqueeze(1)).log()
 
     def _log_softmax_node(self, output: Tensor) -> Any:
         node = _log_softmax.node()
@@ -180,11 +189,11 @@ class NllLossBackward0(RowNode):
 
     @property
     def next_functions(self) -> Any:
-        output = self.saved[0] if self.saved else wrap(registry.cpu.zeros((0, 0), FLOAT32))
+        output = self._log_probs() if self.saved else wrap(registry.cpu.zeros((0, 0), FLOAT32))
         return ((self._log_softmax_node(output), 0),)
 
     def _slot_number(self, slot: str, asked: str) -> int:
-        names = ("log_probs", "target", "counts", "total", "reduction", "ignore_index")
+        names = ("powers", "inverse", "target", "total", "reduction", "ignore_index")
         if slot not in names:
             raise AttributeError(f"'NllLossBackward0' object has no attribute '{asked}'")
         return names.index(slot)
@@ -195,29 +204,26 @@ def fused_cross_entropy(input: Tensor, target: Tensor, reduction: int, ignore_in
     mode = state.mode
     kind = input.__class__
     x = input._array
-    if mode > 1 or not (kind is Tensor or kind is Parameter) or x.ndim != 2 or x.dtype.char not in "fd":
+    if mode & ~CAPTURE > 1 or not (kind is Tensor or kind is Parameter) or x.ndim != 2 or x.dtype.char not in "fd":
         return None
     if target.__class__ is not Tensor:
         return None
     y = target._array
-    if y.ndim != 1 or y.dtype.char != "l" or type(x) is not ndarray or type(y) is not ndarray or len(y) != len(x):
+    if y.ndim != 1 or y.dtype.char != "l" or type(x) is not type(y) or y.shape[0] != x.shape[0] or not x.size:
         return None
-    if not x.size:
+    if type(x) is not ndarray and not mode & CAPTURE:
         return None
-    made, log_probs, counts, total = _cross_entropy(x, y, reduction, ignore_index)
-    t = _new(Tensor)
-    t._array = made
-    t._node = t._counter = None
-    if mode == 0:
-        edge = input._node if input._counter is None else _edge(input)
-        if edge is not None:
-            t._node = n = _new(NllLossBackward0)
-            n.next = (edge,)
-            n.sequence = next_sequence()
-            n.shape, n.dtype = made.shape, made.dtype
-            n.saved = (wrap(log_probs), target, counts, total, reduction, ignore_index)
-            if target._counter is not None and target._counter.value:
-                n.versions = (0, target._counter.value, 0, 0, 0, 0)
+    edge = None if mode & NO_GRAD else input._node if input._counter is None else _edge(input)
+    made, powers, inverse, total = _run("cross_entropy", x, y, reduction, ignore_index, edge is not None)
+    t = wrap(made)
+    if edge is not None:
+        t._node = n = _new(NllLossBackward0)
+        n.next = (edge,)
+        n.sequence = next_sequence()
+        n.shape, n.dtype = made.shape, made.dtype
+        n.saved = (wrap(powers), wrap(inverse), target, wrap(total), reduction, ignore_index)
+        if target._counter is not None and target._counter.value:
+            n.versions = (0, 0, target._counter.value, 0, 0, 0)
     return t
 
 

@@ -20,7 +20,7 @@ from .table import FUNCTIONS, ROWS, Row, alias_of, export, public, store, write_
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _small_product = KERNELS["matmul_2d"]
-_SMALL = 1 << 16
+_SMALL = 1 << 18  # multiplications below which NumPy's product, called at once, is fastest
 _CHARS = "fd"
 
 
@@ -201,7 +201,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
                     raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{inner} and "
                                        f"{inner2}x{cols})")
                 t = _new(Tensor)
-                t._array = made = _small_product(x, y) if rows * cols < _SMALL else _mm.cpu(x, y)
+                t._array = made = _small_product(x, y) if rows * cols * inner < _SMALL else _mm.cpu(x, y)
                 t._counter = t._node = None
                 if mode == 0:
                     ours, theirs = input._counter, other._counter

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import dtypes as _dtypes
 from ..autograd.node import freed_error
-from ..autograd.state import grad_enabled
+from ..autograd.state import CAPTURE, grad_enabled, state
 from ..backends.cpu import normalization as _kernels  # noqa: F401  (enters the kernels into the table)
 from ..tensor import Tensor
 from .table import FUNCTIONS, _type_word, public, row, unpack
@@ -19,11 +19,12 @@ from .table import FUNCTIONS, _type_word, public, row, unpack
 Grads = "tuple[Tensor | None, Tensor | None, Tensor | None]"
 _batch_grad = row("batch_norm_grad", "grad_output input weight mean invstd training needs")
 _layer_grad = row("layer_norm_grad", "grad_output input dims mean rstd weight needs")
+_rms_grad = row("rms_norm_grad", "grad_output input dims rstd weight needs")
 _group_grad = row("group_norm_grad", "grad_output input group mean rstd weight needs")
 
 
-def _together(made: Any, joint: Any, targets: tuple[int, int, int]) -> Any:
-    """Lets a row's node compute its three gradients in one go. Formulas stay for forward mode."""
+def _together(made: Any, joint: Any, targets: tuple[int, ...]) -> Any:
+    """Lets a row's node compute its gradients in one go. Formulas stay for forward mode."""
 
     def apply(self: Any, grads: Any) -> Any:
         if self.saved is None:
@@ -246,6 +247,11 @@ def native_layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | Non
 
 
 def _checked_shape(name: str, input: Any, normalized_shape: Any, weight: Any, bias: Any) -> tuple[int, ...]:
+    if normalized_shape.__class__ is tuple and normalized_shape and isinstance(input, Tensor) and input._array.shape[
+            -len(normalized_shape):] == normalized_shape and (
+            weight is None or weight._array.shape == normalized_shape) and (
+            bias is None or bias._array.shape == normalized_shape):
+        return normalized_shape  # the usual case in one look
     if not isinstance(input, Tensor):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     if isinstance(normalized_shape, int):
@@ -269,7 +275,33 @@ def _checked_shape(name: str, input: Any, normalized_shape: Any, weight: Any, bi
 def layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
                eps: float = 1e-5, cudnn_enable: bool = True) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over the last dimensions of each sample."""
-    return native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
+    shape = _checked_shape("layer_norm", input, normalized_shape, weight, bias)
+    if input._array.dtype.char not in "fd":
+        return native_layer_norm(input, shape, weight, bias, eps)[0]
+    return _layer_norm(input, shape, weight, bias, float(eps))[0]
+
+
+def _rms_grads(grad, needs, input, dims, weight, eps, result1):
+    if grad_enabled():
+        over, lead = tuple(range(-dims, 0)), tuple(range(input.ndim - dims))
+        rstd = ((input * input).mean(over, keepdim=True) + eps).rsqrt()
+        normal, weighted = input * rstd, grad if weight is None else grad * weight
+        dw = (grad * normal).sum(lead) if lead else grad * normal
+        return rstd * (weighted - normal * (weighted * normal).mean(over, keepdim=True)), dw
+    return _kernel_grads(lambda n: _call(_rms_grad, grad, input, dims, result1, weight, n), needs)
+
+
+def _rms_formula(index: int) -> Any:
+    def formula(grad, input, dims, weight, eps, result1):
+        return _rms_grads(grad, _only(index)[:2], input, dims, weight, eps, result1)[index]
+
+    return formula
+
+
+_rms_norm = _together(
+    row("fused_rms_norm", "input dims weight eps", kernel="rms_norm", constant=(1,), node="MulBackward0",
+        backward=dict(input=_rms_formula(0), weight=_rms_formula(1))),
+    _rms_grads, (0, 2))
 
 
 @public(method=False, out=False)
@@ -280,6 +312,9 @@ def rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None,
     x = input.to(_dtypes.float32) if half else input
     if eps is None:
         eps = _dtypes.finfo(x.dtype.to_real() if x.is_complex() else x.dtype).eps
+    if state.mode & ~CAPTURE < 2 and x._array.dtype.char in "fd" and x.numel() and (
+            weight is None or weight._array.dtype is x._array.dtype) and not half:
+        return _rms_norm(x, len(shape), weight, float(eps))[0]
     dims = tuple(range(-len(shape), 0))
     made = x * (x.pow(2).mean(dims, keepdim=True) + eps).rsqrt()
     if half:

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from ..autograd.state import state
+from ..native.pointwise import enter
 from ..tensor import wrap
 from .elementwise import Pointwise, binary, ndarray, unary
 from .table import public
@@ -33,23 +34,24 @@ LN2, LN10 = math.log(2.0), math.log(10.0)
 
 # fmt: off
 # ---------------------------------------------------------------------------------------- signs and roundings
-neg = unary("neg", "-a", lambda grad: -grad, kind="same", takes="ifc", aliases=("negative",))
+neg = unary("neg", "-a", lambda grad: -grad, kind="same", takes="ifc", aliases=("negative",), c_kinds="fi")
 abs_ = unary("abs", "fabs(a)", lambda grad, self: grad * self.sgn(), kind="same", takes="ifc",
-             aliases=("absolute",))
-sign = unary("sign", "(a > 0) - (a < 0)", nothing, kind="same", complex_ok=False)
+             aliases=("absolute",), c_kinds="fi")
+sign = unary("sign", "(a > 0) - (a < 0)", nothing, kind="same", complex_ok=False, c_kinds="fi")
 floor = unary("floor", "floor(a)", nothing, kind="same", takes="if")
 ceil = unary("ceil", "ceil(a)", nothing, kind="same", takes="if")
 trunc = unary("trunc", "trunc(a)", nothing, kind="same", takes="if", aliases=("fix",))
 frac = unary("frac", "a - trunc(a)", lambda grad: grad, kind="same", takes="f")
 _round = unary("round", "rint(a)", nothing, kind="same", kernel="rint", takes="if")
-signbit = unary("signbit", "signbit(a)", kind="bool", complex_ok=False, inplace=False)
+signbit = unary("signbit", "signbit(a)", kind="bool", complex_ok=False, inplace=False, c_kinds="fi")
 
 deg2rad = unary("deg2rad", "a * 0.017453292519943295", lambda grad: grad.deg2rad(), takes="bif",
                 node="Deg2RadBackward0")
 rad2deg = unary("rad2deg", "a * 57.29577951308232", lambda grad: grad.rad2deg(), takes="bif", node="Rad2DegBackward0")
 
 # ------------------------------------------------------------------------------------------ powers and logarithms
-square = unary("square", "a * a", lambda grad, self: grad * (2 * conj(self)), kind="same", node="PowBackward0")
+square = unary("square", "a * a", lambda grad, self: grad * (2 * conj(self)), kind="same", node="PowBackward0",
+               c_kinds="fi")
 sqrt = unary("sqrt", "sqrt(a)", lambda grad, result: grad / (2 * conj(result)))
 rsqrt = unary("rsqrt", "1 / sqrt(a)", lambda grad, result: -0.5 * grad * conj(result ** 3))
 reciprocal = unary("reciprocal", "1 / a", lambda grad, result: -grad * conj(result * result))
@@ -60,7 +62,7 @@ log = unary("log", "log(a)", lambda grad, self: grad / conj(self), direct="div")
 log2 = unary("log2", "log2(a)", lambda grad, self: grad / (conj(self) * LN2))
 log10 = unary("log10", "log10(a)", lambda grad, self: grad / (conj(self) * LN10))
 log1p = unary("log1p", "log1p(a)", lambda grad, self: grad / conj(self + 1))
-sigmoid = unary("sigmoid", "1 / (1 + exp(-a))", lambda grad, result: sigmoid_backward(grad, result),
+sigmoid = unary("sigmoid", "sigmoid(a)", lambda grad, result: sigmoid_backward(grad, result),
                 direct="sigmoid_backward")
 
 # -------------------------------------------------------------------------------------- trigonometric, hyperbolic
@@ -79,15 +81,17 @@ acosh = unary("acosh", "acosh(a)", lambda grad, self: grad * conj((self + 1).rsq
 atanh = unary("atanh", "atanh(a)", lambda grad, self: grad / conj(1 - self * self), aliases=("arctanh",))
 
 # ------------------------------------------------------------------------------------------------- what a value is
-isnan = unary("isnan", "isnan(a)", kind="bool", inplace=False)
-isinf = unary("isinf", "isinf(a)", kind="bool", inplace=False)
-isfinite = unary("isfinite", "isfinite(a)", kind="bool", inplace=False)
-logical_not = unary("logical_not", "!a", kind="bool")
-bitwise_not = unary("bitwise_not", "~a", kind="same", takes="bi", fast="?bBhHiIlLqQ")
+isnan = unary("isnan", "isnan(a)", kind="bool", inplace=False, c_kinds="fib")
+isinf = unary("isinf", "isinf(a)", kind="bool", inplace=False, c_kinds="fib")
+isfinite = unary("isfinite", "isfinite(a)", kind="bool", inplace=False, c_kinds="fib")
+logical_not = unary("logical_not", "!a", kind="bool", c_kinds="fib")
+bitwise_not = unary("bitwise_not", "~a", kind="same", takes="bi", fast="?bBhHiIlLqQ", c_kinds="ib")
 
 # --------------------------------------------------------------------------------------------------- activations
-relu = unary("relu", "a > 0 ? a : 0", lambda grad, result: _relu_grad(grad, result), kind="same", takes="if",
-             direct="relu_backward")
+relu = unary("relu", "a <= 0 ? 0 : a", lambda grad, result: _relu_grad(grad, result), kind="same", takes="if",
+             direct="relu_backward", c_kinds="fi")
+enter("relu_backward", 2, "b <= 0 ? 0 : a")
+enter("sgn", 1, "(a > 0) - (a < 0)")
 # fmt: on
 # Derivatives that deserve a kernel of their own: one pass instead of three.
 tanh_backward = binary("tanh_backward", "a * (1 - b * b)", (
@@ -99,10 +103,11 @@ sigmoid_backward = binary("sigmoid_backward", "a * (1 - b) * b", (
     lambda grad, grad_output, output: conj(grad) * grad_output * conj(1 - 2 * output)),
     args="grad_output output", fast="fd", fast_scalar="", toplevel=False, method=False, inplace=False)
 threshold_backward = Pointwise("threshold_backward", "grad self threshold", kind="same", plain="threshold",
-                               c="b <= c ? 0 : a", backward=dict(
+                               c="b <= c ? 0 : a", c_kinds="fi", backward=dict(
                                    grad=lambda grad, self, threshold: threshold_backward(grad, self, threshold),
                                    self=nothing))
 where_row = Pointwise("where", "condition self other", kind="same", plain="condition", c="a ? b : c", halves=True,
+                      c_kinds="fib",
                       backward=dict(self=lambda grad, condition: where_row(condition, grad, 0),
                                     other=lambda grad, condition: where_row(condition, 0, grad)))
 
@@ -114,12 +119,17 @@ def _relu_grad(grad: Any, result: Any) -> Any:
     return threshold_backward(grad, result, 0)
 
 
+def _rounded(self: Any = None, decimals: int = 0) -> str:
+    scale = 10.0 ** abs(decimals)
+    return f"rint(a * {scale!r}) / {scale!r}" if decimals > 0 else f"rint(a / {scale!r}) * {scale!r}"
+
+
 def masked(grad: Any, keep: Any) -> Any:
     """grad where `keep` holds and zero elsewhere (a product would turn inf into nan)."""
     return where_row(keep, grad, 0)
 
 
-round_decimals = Pointwise("round_decimals", "self decimals", kind="same", plain="decimals", takes="f",
+round_decimals = Pointwise("round_decimals", "self decimals", kind="same", plain="decimals", takes="f", c=_rounded,
                            node="RoundBackward1", backward=dict(self=nothing))
 
 

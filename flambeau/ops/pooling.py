@@ -276,22 +276,36 @@ def _adaptive_size(function: str, x: Any, dims: int, output_size: Any) -> tuple[
     if not isinstance(x, Tensor):
         raise TypeError(f"{function}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}")
     wanted = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * dims
-    if x.ndim not in (dims + 1, dims + 2):
-        error = ValueError if x.ndim < dims + 1 and None in wanted else RuntimeError
-        raise error(f"{function}: Expected {dims + 1}D or {dims + 2}D tensor, but got {list(x.shape)}")
+    if None in wanted:
+        _check_kept(function, x, dims, wanted)
+    average = "avg" in function
+    whole = average and dims > 1 and all([n == 1 for n in wanted])  # a plain mean, which takes any tensor
+    if not whole and x.ndim not in (dims + 1, dims + 2):
+        raise RuntimeError(f"{function}: Expected {dims + 1}D or {dims + 2}D tensor, but got {list(x.shape)}")
     if len(wanted) == 1 and dims > 1 and len(output_size) == 1:
         wanted = tuple(wanted) * dims
     if len(wanted) != dims:
         raise RuntimeError(f"{function}: output_size must be {dims} numbers, got {tuple(wanted)}")
-    size = tuple([n if w is None else w.__index__() for w, n in zip(wanted, x.shape[x.ndim - dims:])])
+    size = tuple(wanted) if whole else tuple(
+        [n if w is None else w.__index__() for w, n in zip(wanted, x.shape[x.ndim - dims:])])
     if min(size) < 0:
         raise RuntimeError(f"{function}: elements of output_size must be greater than or equal to 0 but received "
                            f"{size}")
-    if 0 in x.shape[x.ndim - dims - 1:] and (x.ndim == dims + 1 or 0 in x.shape[1:]):
+    if not whole and 0 in x.shape[-dims if average and dims < 3 else 1:]:
         raise RuntimeError(f"{function}: Expected input to have non-zero size for non-batch dimensions, but input has "
-                           "sizes "
-                           f"{list(x.shape)}")
+                           f"sizes {list(x.shape)}")
     return size
+
+
+def _check_kept(function: str, x: Tensor, dims: int, wanted: Any) -> None:
+    """None in an output_size keeps the input's size there: is there one to keep?"""
+    if dims == 1:
+        raise TypeError(f"{function}(): argument 'output_size' (position 2) must be tuple of ints, but found element of "
+                        "type NoneType at pos 0")
+    if x.ndim <= len(wanted):
+        raise ValueError(f"Input dimension should be at least {len(wanted) + 1}")
+    if len(wanted) != dims:
+        raise RuntimeError(f"{function}: output_size must be {dims}")
 
 
 def _adaptive_avg(dims: int, x: Any, output_size: Any) -> Tensor:

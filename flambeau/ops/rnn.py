@@ -12,13 +12,10 @@ from typing import Any
 from ..autograd.state import AUTOCAST, FORWARD_AD, state
 from ..backends import registry
 from ..backends.cpu import rnn as _kernels  # noqa: F401  (enters the kernels into the table)
-from ..backends.cpu.table import KERNELS
 from ..tensor import Tensor, wrap
 from .joint import Joint
 from .matmul import linear
 from .table import FUNCTIONS, public
-
-ndarray = registry.CPU_ARRAY
 
 
 # --------------------------------------------------------------------------------------------------- in small operations
@@ -76,7 +73,8 @@ def _rnn_steps(x, h0, w_ih, w_hh, b_ih, b_hh, sizes, reverse, relu):
 # ----------------------------------------------------------------------------------------------------------- the rows
 def _run(kernel: str, *args: Any) -> list[Tensor | None]:
     """A backward kernel, whose arguments and results may be missing."""
-    made = KERNELS[kernel](*[a._array if isinstance(a, Tensor) else a for a in args])
+    arrays = tuple([a._array if isinstance(a, Tensor) else a for a in args])
+    made = registry.common([a._array for a in args if isinstance(a, Tensor)]).call(kernel, arrays)
     return [None if m is None else wrap(m) for m in made]
 
 
@@ -113,7 +111,7 @@ _rnn_layer = Joint(
 def _plain(*tensors: Any) -> bool:
     """Whether the fused rows can run: real numbers in main memory, and nobody wants forward-mode derivatives."""
     return not state.mode & FORWARD_AD and all(
-        [t is None or (type(t._array) is ndarray and t.dtype.is_floating_point) for t in tensors])
+        [t is None or (registry.backend_of(t._array).NAME == "cpu" and t.dtype.is_floating_point) for t in tensors])
 
 
 class _Kind:

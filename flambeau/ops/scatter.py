@@ -7,7 +7,7 @@ from typing import Any
 from .. import dtypes as _dtypes
 from ..shapes import broadcast_shapes, wrap_dim
 from ..tensor import Tensor
-from .indexing import number_for
+from .indexing import added_rows, number_for
 from .table import Row, _type_word, public
 from .writing import axis_too, writing
 
@@ -29,7 +29,9 @@ _index_fill_tensor = Row("index_fill_tensor", "self dim index value", kernel="in
     "self": lambda grad, dim, index: grad.index_fill(dim, index, 0),
     "value": lambda grad, dim, index: grad.index_select(dim, index.unique()).sum()})
 _gather = Row("gather", "self dim index", forward="linear", backward={
-    "self": lambda grad, self_shape, dim, index: grad.new_zeros(self_shape).scatter_add_(dim, index, grad)})
+    "self": lambda grad, self_shape, dim, index: _scatter_added(grad, dim, index, self_shape)})
+_scatter_added = Row("scatter_added", "source dim index shape", forward="linear", backward={
+    "source": lambda grad, dim, index: _gather(grad, dim, index)})
 _scatter_src = Row("scatter_src", "self dim index src", kernel="scatter", node="ScatterBackward0", backward={
     "self": lambda grad, dim, index: grad.scatter(dim, index, 0),
     "src": lambda grad, dim, index: grad.gather(dim, index)})
@@ -56,6 +58,8 @@ _index_reduce = Row("index_reduce", "self dim index source reduce include_self",
 def _add_back(grad: Tensor, shape: Any, dim: int, index: Tensor) -> Tensor:
     if not shape:
         return grad.reshape(())
+    if dim == 0:
+        return added_rows(grad, index, shape)
     return grad.new_zeros(shape).index_add_(dim, index, grad)
 
 

@@ -72,6 +72,11 @@ def _of_x(name: str, function: Any) -> Any:
     return of_x
 
 
+def _log_odds(self: Any = None, eps: Any = None) -> str:
+    x = "a" if eps is None else "min(max(a, b), 1 - b)"
+    return f"log({x} / (1 - {x}))"
+
+
 # fmt: off
 # ----------------------------------------------------------------------------------------- the error function
 erf = _known("erf", unary("erf", "erf(a)", lambda grad, self: grad * (2 / SQRT_PI) * (-self * self).exp(), takes="bif"))
@@ -108,9 +113,9 @@ _xlog1py = Pointwise("special_xlog1py", "self other", kernel="xlog1py", c="b != 
     node="SpecialXlog1PyBackward0", complex_ok=False, backward=dict(
     self=lambda grad, self, other: masked(grad * other.log1p(), ~((self == 0) & (other <= -1))),
     other=lambda grad, self, other: grad * self / (other + 1)))
-_hidden("entr", "a > 0 ? -a * log(a) : a == 0 ? 0 : -INFINITY", lambda grad, self: grad * -(self.log() + 1))
+_hidden("entr", "a > 0 ? -a * log(a) : a == 0 ? 0 : a < 0 ? -INFINITY : a", lambda grad, self: grad * -(self.log() + 1))
 sinc = _known("sinc", unary("sinc", "a == 0 ? 1 : sin(M_PI * a) / (M_PI * a)", _sinc_self))
-_logit = Pointwise("logit", "self eps", plain="eps", complex_ok=False, c="log(a / (1 - a))", backward=dict(
+_logit = Pointwise("logit", "self eps", plain="eps", complex_ok=False, c=_log_odds, backward=dict(
     self=lambda grad, self, eps: _logit_self(grad, self, eps)))
 
 # ----------------------------------------------------------------------------------------- Bessel and Airy functions
@@ -119,10 +124,10 @@ _hidden("i0e", None, lambda grad, self, result: grad * (SPECIAL["i1e"](self) - s
         node="SpecialI0EBackward0")
 _hidden("i1", None, _i1_self)
 _hidden("i1e", None, _i1e_self, node="SpecialI1EBackward0")
-_hidden("bessel_j0", "j0(a)")
-_hidden("bessel_j1", "j1(a)")
-_hidden("bessel_y0", "y0(a)")
-_hidden("bessel_y1", "y1(a)")
+_hidden("bessel_j0")
+_hidden("bessel_j1")
+_hidden("bessel_y0")
+_hidden("bessel_y1")
 # fmt: on
 for _name in ("modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1",
               "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "spherical_bessel_j0", "airy_ai"):

@@ -7,6 +7,7 @@ from typing import Any
 from ..creation import zeros_like
 from ..ops import fused
 from ..ops.comparison import maximum
+from ._steps import step_number
 from .optimizer import Optimizer, check_lr, check_range, counter, number, real_views, refuse_sparse
 
 
@@ -41,11 +42,13 @@ class Adam(Optimizer):
     def update(self, group, params, grads, states) -> None:
         refuse_sparse(grads, type(self).__name__, ", please consider SparseAdam instead")
         beta1, beta2 = map(number, group["betas"])
-        plain = not group["differentiable"] and fused.adam(
-            params, grads, states, lr=number(group["lr"]), beta1=beta1, beta2=beta2, eps=group["eps"],
-            weight_decay=group["weight_decay"], decoupled=group["decoupled_weight_decay"], amsgrad=group["amsgrad"],
-            maximize=group["maximize"])
-        if plain:
+        if not group["differentiable"] and fused.update(
+                "fused_adam", params, grads,
+                ([s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
+                 [s["max_exp_avg_sq"] for s in states] if group["amsgrad"] else []),
+                ([s["step"] for s in states],),
+                (number(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"], group["decoupled_weight_decay"],
+                 group["maximize"])):
             return
         for state in states:
             state["step"] += 1
@@ -55,7 +58,7 @@ class Adam(Optimizer):
 
     def _one(self, group, p, grad, state, beta1, beta2) -> None:
         lr, decay = number(group["lr"]), group["weight_decay"]
-        step = state["step"].item()
+        step = step_number(state["step"])
         grad = -grad if group["maximize"] else grad
         if decay:
             if group["decoupled_weight_decay"]:

@@ -8,6 +8,7 @@ from typing import Any
 from ..creation import zeros_like
 from ..dtypes import bfloat16, finfo
 from ..ops.matmul import addmm
+from ._steps import step_number
 from .optimizer import Optimizer, check, check_lr, check_range, counter, number, refuse_sparse
 
 
@@ -42,7 +43,7 @@ class Adafactor(Optimizer):
 
     def _one(self, group, p, grad, state) -> None:
         state["step"] += 1
-        step, lr = state["step"].item(), number(group["lr"])
+        step, lr = step_number(state["step"]), number(group["lr"])
         eps1, eps2 = group["eps"]
         eps1 = finfo(p.dtype).eps if eps1 is None else eps1
         weight = step ** group["beta2_decay"]

@@ -15,8 +15,11 @@ from itertools import chain
 from typing import Any
 
 from ..autograd.hooks import RemovableHandle
-from ..autograd.modes import enable_grad, no_grad, set_grad_enabled
+from ..autograd.modes import enable_grad, no_grad
+from ..autograd.state import CAPTURE, NO_GRAD
+from ..autograd.state import state as mode_state
 from ..tensor import Tensor
+from ..tensor import _captured_grad as captured_grad
 
 
 class _Required:
@@ -80,22 +83,26 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         # With differentiable=True the update itself is recorded, so that one can differentiate through training.
-        with set_grad_enabled(bool(self.defaults.get("differentiable"))):
+        before = mode_state.mode
+        mode_state.mode = before & ~NO_GRAD if self.defaults.get("differentiable") else before | NO_GRAD
+        try:
             self._step()
+        finally:
+            mode_state.mode = mode_state.mode & ~NO_GRAD | before & NO_GRAD
         return loss
 
     def _step(self) -> None:
         for group in self.param_groups:
-            parameters = [p for p in group["params"] if p.grad is not None]
+            parameters = with_gradient(group)
             if not parameters:
                 continue
-            states = []
-            for p in parameters:
-                state = self.state[p]
-                if not state:
-                    self.prepare(group, p, state)
-                states.append(state)
-            self.update(group, parameters, [p.grad for p in parameters], states)
+            all_states = self.state
+            states = [all_states[p] for p in parameters]
+            if not all(states):
+                for p, state in zip(parameters, states):
+                    if not state:
+                        self.prepare(group, p, state)
+            self.update(group, parameters, [p._grad for p in parameters], states)
 
     def prepare(self, group: dict[str, Any], p: Tensor, state: dict[str, Any]) -> None:
         """Fills the state of a parameter that is updated for the first time."""
@@ -105,8 +112,11 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients, or fills them with zeros."""
+        capturing = mode_state.mode & CAPTURE
         for group in self.param_groups:
             for p in group["params"]:
+                if capturing:
+                    captured_grad(p, "grad_cleared" if set_to_none else "grad_seen")
                 if p._grad is not None:
                     if set_to_none:
                         p._grad = None
@@ -268,7 +278,11 @@ def _with_hooks(step: Callable) -> Callable:
                         raise RuntimeError(f"{type(self).__name__}.step must return None or a tuple of (new_args, "
                                            f"new_kwargs), but got {replaced}.")
                     args, kwargs = replaced
-        result = step(self, *args, **kwargs)
+        if mode_state.mode & CAPTURE:
+            from ..compiler.optimizers import captured_step
+            result = captured_step(self, step, args, kwargs)
+        else:
+            result = step(self, *args, **kwargs)
         if _global_post_hooks or self._optimizer_step_post_hooks:
             for hook in chain(list(self._optimizer_step_post_hooks.values()), _global_post_hooks.values()):
                 hook(self, args, kwargs)
@@ -312,6 +326,13 @@ def check_lr(lr: Any) -> None:
     check_range("learning rate", lr)
 
 
+def with_gradient(group: dict[str, Any]) -> list[Tensor]:
+    """The parameters of a group that have a gradient. A capture notes that it was asked for."""
+    if mode_state.mode & CAPTURE:
+        return [p for p in group["params"] if p.grad is not None]
+    return [p for p in group["params"] if p._grad is not None]
+
+
 def number(value: Any) -> Any:
     """A hyper-parameter as a Python number (they may be one-element tensors)."""
     return value.item() if isinstance(value, Tensor) else value
@@ -341,5 +362,5 @@ def real_views(params: list[Tensor], grads: list[Tensor], states: list[dict[str,
 
 
 def refuse_sparse(grads: list[Tensor], who: str, advice: str = "") -> None:
-    if any(g.is_sparse for g in grads):
+    if True in [g.is_sparse for g in grads]:
         raise RuntimeError(f"{who} does not support sparse gradients{advice}")

@@ -5,17 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from ..creation import full_like, ones_like, tensor, zeros_like
+from ..ops import fused
 from ..ops.comparison import maximum
+from ._steps import step_number
 from .optimizer import Optimizer, check, check_lr, check_range, counter, number, real_views, refuse_sparse
 
 
 class _OneByOne(Optimizer):
-    """A rule that updates one parameter at a time with `one(group, p, grad, state)`."""
+    """A rule that updates one parameter at a time with `one(group, p, grad, state)`, where no kernel takes them together."""
 
     shaped: tuple[str, ...] = ()  # the parts of the state that have the parameter's shape
+    counts: tuple[str, ...] = ("step",)  # its zero-dim parts, as the kernel takes them
+    kernel = ""                   # the kernel that updates a whole group: it takes lists of all these, then numbers(group)
+
+    def numbers(self, group) -> tuple[Any, ...]:
+        raise NotImplementedError
 
     def update(self, group, params, grads, states) -> None:
         refuse_sparse(grads, type(self).__name__)
+        if self.kernel and not group["differentiable"]:
+            used = states[0]
+            parts = tuple([[s[name] for s in states] if name in used else [] for name in self.shaped])
+            counts = tuple([[s[name] for s in states] for name in self.counts])
+            if fused.update(self.kernel, params, grads, parts, counts, self.numbers(group)):
+                return
         for state in states:
             state["step"] += 1
         for p, grad, state, original in zip(*real_views(params, grads, states, self.shaped), states):
@@ -35,7 +48,7 @@ def _decayed(group, p, grad):
 class RMSprop(_OneByOne):
     """Divides the gradient by the root of a running mean of its squares."""
 
-    shaped = ("square_avg", "momentum_buffer", "grad_avg")
+    shaped, kernel = ("square_avg", "momentum_buffer", "grad_avg"), "fused_rmsprop"
 
     def __init__(self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
                  momentum: float = 0, centered: bool = False, capturable: bool = False, foreach: bool | None = None,
@@ -56,6 +69,10 @@ class RMSprop(_OneByOne):
             state["momentum_buffer"] = zeros_like(p)
         if group["centered"]:
             state["grad_avg"] = zeros_like(p)
+
+    def numbers(self, group) -> tuple[Any, ...]:
+        return (number(group["lr"]), group["alpha"], group["eps"], group["weight_decay"], group["momentum"],
+                group["maximize"])
 
     def one(self, group, p, grad, state) -> None:
         alpha, lr = group["alpha"], number(group["lr"])
@@ -80,7 +97,7 @@ class RMSprop(_OneByOne):
 class Adagrad(_OneByOne):
     """Divides the gradient by the root of the sum of all its squares so far."""
 
-    shaped = ("sum",)
+    shaped, kernel = ("sum",), "fused_adagrad"
 
     def __init__(self, params: Any, lr: Any = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
                  initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
@@ -116,7 +133,7 @@ class Adagrad(_OneByOne):
             super().update(group, *([list_[i] for i in dense] for list_ in (params, grads, states)))
 
     def _rate(self, group, state) -> float:
-        return number(group["lr"]) / (1 + (state["step"].item() - 1) * group["lr_decay"])
+        return number(group["lr"]) / (1 + (step_number(state["step"]) - 1) * group["lr_decay"])
 
     def _sparse(self, group, p, grad, state) -> None:
         """Only the rows that have a gradient are touched."""
@@ -131,6 +148,9 @@ class Adagrad(_OneByOne):
         root = total.index_select(0, rows).sqrt_().add_(group["eps"])
         p.index_add_(0, rows, values / root, alpha=-self._rate(group, state))
 
+    def numbers(self, group) -> tuple[Any, ...]:
+        return number(group["lr"]), group["lr_decay"], group["eps"], group["weight_decay"], group["maximize"]
+
     def one(self, group, p, grad, state) -> None:
         grad = _decayed(group, p, grad)
         total = state["sum"]
@@ -142,7 +162,7 @@ class Adagrad(_OneByOne):
 class Adadelta(_OneByOne):
     """Steps in units of past steps: the ratio of two running root-mean-squares."""
 
-    shaped = ("square_avg", "acc_delta")
+    shaped, kernel = ("square_avg", "acc_delta"), "fused_adadelta"
 
     def __init__(self, params: Any, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
                  foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False,
@@ -156,6 +176,9 @@ class Adadelta(_OneByOne):
 
     def prepare(self, group, p, state) -> None:
         state.update(step=counter(), square_avg=zeros_like(p), acc_delta=zeros_like(p))
+
+    def numbers(self, group) -> tuple[Any, ...]:
+        return number(group["lr"]), group["rho"], group["eps"], group["weight_decay"], group["maximize"]
 
     def one(self, group, p, grad, state) -> None:
         rho, eps = group["rho"], group["eps"]
@@ -172,7 +195,7 @@ class Adadelta(_OneByOne):
 class Adamax(_OneByOne):
     """Adam with the largest recent gradient instead of the mean square."""
 
-    shaped = ("exp_avg", "exp_inf")
+    shaped, kernel = ("exp_avg", "exp_inf"), "fused_adamax"
 
     def __init__(self, params: Any, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
@@ -185,6 +208,9 @@ class Adamax(_OneByOne):
     def prepare(self, group, p, state) -> None:
         state.update(step=counter(), exp_avg=zeros_like(p), exp_inf=zeros_like(p))
 
+    def numbers(self, group) -> tuple[Any, ...]:
+        return number(group["lr"]), *group["betas"], group["eps"], group["weight_decay"], group["maximize"]
+
     def one(self, group, p, grad, state) -> None:
         beta1, beta2 = group["betas"]
         grad = _decayed(group, p, grad)
@@ -192,7 +218,7 @@ class Adamax(_OneByOne):
         average.lerp_(grad, 1 - beta1)
         largest.copy_(maximum(largest * beta2, grad.abs() + group["eps"]))
         divisor = largest.clone() if group["differentiable"] else largest
-        p.addcdiv_(average, divisor, value=-number(group["lr"]) / (1 - beta1 ** state["step"].item()))
+        p.addcdiv_(average, divisor, value=-number(group["lr"]) / (1 - beta1 ** step_number(state["step"])))
 
 
 def _check_betas(betas, eps, weight_decay) -> None:
@@ -213,7 +239,7 @@ def _decay(group, p, grad):
 class NAdam(_OneByOne):
     """Adam with Nesterov's look-ahead on the mean."""
 
-    shaped = ("exp_avg", "exp_avg_sq")
+    shaped, counts, kernel = ("exp_avg", "exp_avg_sq"), ("step", "mu_product"), "fused_nadam"
 
     def __init__(self, params: Any, lr: Any = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
@@ -230,14 +256,18 @@ class NAdam(_OneByOne):
     def prepare(self, group, p, state) -> None:
         state.update(step=counter(), mu_product=counter() + 1, exp_avg=zeros_like(p), exp_avg_sq=zeros_like(p))
 
+    def numbers(self, group) -> tuple[Any, ...]:
+        return (number(group["lr"]), *group["betas"], group["eps"], group["weight_decay"], group["momentum_decay"],
+                group["decoupled_weight_decay"], group["maximize"])
+
     def one(self, group, p, grad, state) -> None:
         beta1, beta2 = group["betas"]
-        lr, step = number(group["lr"]), state["step"].item()
+        lr, step = number(group["lr"]), step_number(state["step"])
         grad = _decay(group, p, grad)
         mu = beta1 * (1 - 0.5 * 0.96 ** (step * group["momentum_decay"]))
         mu_next = beta1 * (1 - 0.5 * 0.96 ** ((step + 1) * group["momentum_decay"]))
         state["mu_product"].mul_(mu)
-        product = state["mu_product"].item()
+        product = step_number(state["mu_product"])
         average, squares = state["exp_avg"], state["exp_avg_sq"]
         average.lerp_(grad, 1 - beta1)
         squares.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
@@ -249,7 +279,7 @@ class NAdam(_OneByOne):
 class RAdam(_OneByOne):
     """Adam that waits with the division until the mean of squares can be trusted."""
 
-    shaped = ("exp_avg", "exp_avg_sq")
+    shaped, kernel = ("exp_avg", "exp_avg_sq"), "fused_radam"
 
     def __init__(self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
@@ -263,9 +293,13 @@ class RAdam(_OneByOne):
     def prepare(self, group, p, state) -> None:
         state.update(step=counter(), exp_avg=zeros_like(p), exp_avg_sq=zeros_like(p))
 
+    def numbers(self, group) -> tuple[Any, ...]:
+        return (number(group["lr"]), *group["betas"], group["eps"], group["weight_decay"], group["decoupled_weight_decay"],
+                group["maximize"])
+
     def one(self, group, p, grad, state) -> None:
         beta1, beta2 = group["betas"]
-        lr, step = number(group["lr"]), state["step"].item()
+        lr, step = number(group["lr"]), step_number(state["step"])
         grad = _decay(group, p, grad)
         average, squares = state["exp_avg"], state["exp_avg_sq"]
         average.lerp_(grad, 1 - beta1)
@@ -329,10 +363,10 @@ class ASGD(_OneByOne):
 
     def one(self, group, p, grad, state) -> None:
         grad = _decayed(group, p, grad)
-        eta, step, lr = state["eta"].item(), state["step"].item(), number(group["lr"])
+        eta, step, lr = step_number(state["eta"]), step_number(state["step"]), number(group["lr"])
         p.mul_(1 - group["lambd"] * eta)
         p.add_(grad, alpha=-eta)
-        mean, mu = state["ax"], state["mu"].item()
+        mean, mu = state["ax"], step_number(state["mu"])
         if mu == 1:
             mean.copy_(p)
         else:

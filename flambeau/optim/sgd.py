@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..creation import zeros_like
 from ..ops import fused
 from ..tensor import Tensor
-from .optimizer import Optimizer, check_lr, check_range, number
+from .optimizer import Optimizer, check_lr, check_range, number, with_gradient
 
 
 class SGD(Optimizer):
@@ -26,7 +27,7 @@ class SGD(Optimizer):
 
     def _step(self) -> None:
         for group in self.param_groups:
-            params = [p for p in group["params"] if p._grad is not None]
+            params = with_gradient(group)
             if params:
                 self.update(group, params, [p._grad for p in params], [self.state[p] for p in params])
 
@@ -41,18 +42,37 @@ class SGD(Optimizer):
             self._update(group, params, grads, states)
 
     def _update(self, group, params, grads, states) -> None:
-        momentum, lr = group["momentum"], group["lr"]
-        buffers = [state.get("momentum_buffer") for state in states] if momentum else [None] * len(params)
-        if not group["differentiable"] and fused.sgd(
-                params, grads, buffers, number(lr), momentum, group["dampening"], number(group["weight_decay"]),
-                group["nesterov"], group["maximize"]):
-            pass
-        else:
-            for i, (p, grad) in enumerate(zip(params, grads)):
-                buffers[i] = self._one(group, p, grad, buffers[i])
-        if momentum:
-            for state, buffer in zip(states, buffers):
-                state["momentum_buffer"] = buffer
+        momentum = group["momentum"]
+        if not momentum:
+            if not self._fused(group, params, grads, [], False):
+                for p, grad in zip(params, grads):
+                    self._one(group, p, grad, None)
+            return
+        new = [state.get("momentum_buffer") is None for state in states]
+        if True not in new or False not in new:
+            self._with_momentum(group, params, grads, states, new[0])
+            return
+        for first in (True, False):
+            some = [i for i, n in enumerate(new) if n is first]
+            self._with_momentum(group, *([values[i] for i in some] for values in (params, grads, states)), first)
+
+    def _with_momentum(self, group, params, grads, states, first: bool) -> None:
+        """Parameters that all have a momentum buffer, or that all are seen for the first time: it becomes the gradient."""
+        if not grads[0].is_sparse:
+            buffers = [zeros_like(g) for g in grads] if first else [state["momentum_buffer"] for state in states]
+            if self._fused(group, params, grads, buffers, first):
+                if first:
+                    for state, buffer in zip(states, buffers):
+                        state["momentum_buffer"] = buffer
+                return
+        for p, grad, state in zip(params, grads, states):
+            state["momentum_buffer"] = self._one(group, p, grad, state.get("momentum_buffer"))
+
+    def _fused(self, group, params, grads, buffers, first: bool) -> bool:
+        return not group["differentiable"] and not grads[0].is_sparse and fused.update(
+            "fused_sgd", params, grads, (buffers,), (),
+            (number(group["lr"]), group["momentum"], group["dampening"], number(group["weight_decay"]), group["nesterov"],
+             group["maximize"], first))
 
     def _one(self, group, p, grad, buffer):
         lr, momentum, decay = group["lr"], group["momentum"], group["weight_decay"]

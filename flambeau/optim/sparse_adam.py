@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..creation import zeros_like
+from ..ops.embedding import adam_rows
 from .optimizer import Optimizer, check, check_lr, check_range, number
 
 
@@ -44,6 +45,10 @@ class SparseAdam(Optimizer):
             self._one(p, grad, state, beta1, beta2, rate, group)
 
     def _one(self, p, grad, state, beta1, beta2, rate, group) -> None:
+        if grad.sparse_dim() == 1 and grad._nnz() and adam_rows(
+                p, state["exp_avg"], state["exp_avg_sq"], grad._indices()[0], grad._values(), rate, beta1, beta2, group["eps"],
+                group["maximize"]):
+            return
         grad = grad.coalesce()
         values = -grad.values() if group["maximize"] else grad.values()
         if not values.numel():

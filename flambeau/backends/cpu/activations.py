@@ -15,7 +15,7 @@ import numpy as np
 from numpy import ndarray
 
 from . import memory
-from .parallel import SPLIT, split
+from .parallel import SPLIT, native, split
 from .pointwise import stepwise as _stepwise
 from .special import erf
 from .table import kernel
@@ -68,6 +68,7 @@ def kept(values: ndarray, mask: ndarray, out: ndarray) -> None:
 
 # ------------------------------------------------------------------------------------------------------------ relu
 @kernel
+@native
 def threshold_backward(grad: ndarray, x: ndarray, limit: Any) -> ndarray:
     if grad.dtype.kind != "f" or x.dtype.kind != "f" or grad.ndim == 0:
         return np.where(x <= limit, grad.dtype.type(0), grad)
@@ -80,6 +81,7 @@ def _threshold_grad(grad: ndarray, x: ndarray, out: ndarray, limit: Any) -> None
 
 
 @kernel
+@native
 def hardtanh_backward(grad: ndarray, x: ndarray, low: float, high: float) -> ndarray:
     return paired(_hardtanh_grad, grad, x, low, high)
 
@@ -91,6 +93,7 @@ def _hardtanh_grad(grad: ndarray, x: ndarray, out: ndarray, low: float, high: fl
 
 
 @kernel
+@native
 def leaky_relu(x: ndarray, slope: float) -> ndarray:
     return stepwise(_leaky_relu, x, slope)
 
@@ -103,19 +106,23 @@ def _leaky_relu(x: ndarray, out: ndarray, slope: float) -> None:
 
 
 @kernel
+@native
 def leaky_relu_backward(grad: ndarray, x: ndarray, slope: float) -> ndarray:
     return paired(_leaky_relu_grad, grad, x, slope)
 
 
 def _leaky_relu_grad(grad: ndarray, x: ndarray, out: ndarray, slope: float) -> None:
-    kept(grad, x > 0, out)
-    rest = grad - out
+    positive = x > 0
+    kept(grad, positive, out)
+    rest = np.empty_like(out)
+    kept(grad, np.logical_not(positive, out=positive), rest)
     np.multiply(rest, slope, out=rest)
     np.add(out, rest, out=out)
 
 
 # ------------------------------------------------------------------------------------------------------------- elu
 @kernel
+@native
 def elu(x: ndarray, alpha: float, scale: float, input_scale: float) -> ndarray:
     return stepwise(_elu, x, alpha, scale, input_scale)
 
@@ -133,11 +140,13 @@ def _elu(x: ndarray, out: ndarray, alpha: float, scale: float, input_scale: floa
 
 
 @kernel
+@native
 def celu(x: ndarray, alpha: float) -> ndarray:
     return elu(x, alpha, 1.0, 1.0 / alpha)
 
 
 @kernel
+@native
 def elu_backward(grad: ndarray, x: ndarray, alpha: float, scale: float, input_scale: float) -> ndarray:
     return paired(_elu_grad, grad, x, alpha, scale, input_scale)
 
@@ -173,6 +182,7 @@ def _erf_of_half(x: ndarray, out: ndarray, square: ndarray) -> None:
 
 
 @kernel
+@native
 def gelu(x: ndarray, approximate: str) -> ndarray:
     return stepwise(_gelu_tanh if approximate == "tanh" else _gelu, x)
 
@@ -203,6 +213,7 @@ def _gelu_tanh(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
+@native
 def gelu_backward(grad: ndarray, x: ndarray, approximate: str) -> ndarray:
     return paired(_gelu_tanh_grad if approximate == "tanh" else _gelu_grad, grad, x)
 
@@ -246,6 +257,7 @@ def _sigmoid(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
+@native
 def silu(x: ndarray) -> ndarray:
     return stepwise(_silu, x)
 
@@ -258,6 +270,7 @@ def _silu(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
+@native
 def silu_backward(grad: ndarray, x: ndarray) -> ndarray:
     return paired(_silu_grad, grad, x)
 
@@ -281,6 +294,7 @@ def _log1p_exp(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
+@native
 def softplus(x: ndarray, beta: float, threshold: float) -> ndarray:
     return stepwise(_softplus, x, beta, threshold)
 
@@ -296,6 +310,7 @@ def _softplus(x: ndarray, out: ndarray, beta: float, threshold: float) -> None:
 
 
 @kernel
+@native
 def softplus_backward(grad: ndarray, x: ndarray, beta: float, threshold: float) -> ndarray:
     return paired(_softplus_grad, grad, x, beta, threshold)
 
@@ -310,6 +325,7 @@ def _softplus_grad(grad: ndarray, x: ndarray, out: ndarray, beta: float, thresho
 
 
 @kernel
+@native
 def log_sigmoid(x: ndarray) -> ndarray:
     return stepwise(_log_sigmoid, x)
 
@@ -323,6 +339,7 @@ def _log_sigmoid(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
+@native
 def log_sigmoid_backward(grad: ndarray, x: ndarray) -> ndarray:
     return paired(_log_sigmoid_grad, grad, x)
 
@@ -333,6 +350,7 @@ def _log_sigmoid_grad(grad: ndarray, x: ndarray, out: ndarray) -> None:
 
 
 @kernel
+@native
 def mish(x: ndarray) -> ndarray:
     return stepwise(_mish, x)
 
@@ -344,6 +362,7 @@ def _mish(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
+@native
 def mish_backward(grad: ndarray, x: ndarray) -> ndarray:
     return paired(_mish_grad, grad, x)
 
@@ -361,6 +380,7 @@ def _mish_grad(grad: ndarray, x: ndarray, out: ndarray) -> None:
 
 # --------------------------------------------------------------------------------------------------- the hard ones
 @kernel
+@native
 def hardswish(x: ndarray) -> ndarray:
     return stepwise(_hardswish, x)
 
@@ -374,6 +394,7 @@ def _hardswish(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
+@native
 def hardsigmoid(x: ndarray) -> ndarray:
     return stepwise(_hardsigmoid, x)
 
@@ -386,6 +407,7 @@ def _hardsigmoid(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
+@native
 def softshrink(x: ndarray, lambd: float) -> ndarray:
     return stepwise(_softshrink, x, lambd)
 

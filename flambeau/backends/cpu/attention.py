@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ...native import Library, library, pointer
 from . import memory, parallel
 from .table import KERNELS, kernel
 
@@ -156,6 +157,10 @@ def attention(q: ndarray, k: ndarray, v: ndarray, mask: ndarray | None, causal: 
     bias, plain = _additive(mask, scores, q.dtype)
     out = _like_query(q, v.shape[-1])
     statistic = np.empty((*q.shape[:-1], 1), q.dtype)
+    functions = library("attention") if q.size and v.size and q.dtype is k.dtype is v.dtype else None
+    if functions is not None:
+        _attention_natively(functions, q, k, v, bias, causal, scale, out, statistic)
+        return out if out.dtype == native else out.astype(native), statistic, np.empty((0, 0, 0, 0), q.dtype)
     q4, k4, v4, out4, stat4 = (_as_four(x) for x in (q, k, v, out, statistic))
     batch, heads = q4.shape[:2]
     keep = keep and batch * heads * rows * columns <= KEPT
@@ -187,6 +192,38 @@ def attention(q: ndarray, k: ndarray, v: ndarray, mask: ndarray | None, causal: 
     return out if out.dtype == native else out.astype(native), statistic, kept
 
 
+@functools.lru_cache(maxsize=64)
+def _geometry(itemsize: int, causal: bool, q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...],
+              mask: tuple[int, ...] | None, *strides: tuple[int, ...]) -> tuple[ndarray, ndarray]:
+    """Sizes and strides (in elements) as the native functions take them: q, k and v are shapes, the rest strides in bytes."""
+    steps = [s // itemsize for one in strides for s in one[:3]]
+    steps += [0] * 4 if mask is None else [s // itemsize for s in mask]
+    return np.array([*q[:3], k[2], q[3], v[3], causal], np.int64), np.array(steps, np.int64)
+
+
+def _attention_natively(functions: Library, q: ndarray, k: ndarray, v: ndarray, bias: ndarray | None, causal: bool,
+                        scale: float, out: ndarray, statistic: ndarray) -> None:
+    """Fills out, and statistic with the log-sum-exp of each row."""
+    q, k, v, out = _as_four(q), _as_four(k), _as_four(v), _as_four(out)
+    sizes, strides = _geometry(q.itemsize, causal, q.shape, k.shape, v.shape, None if bias is None else bias.strides, q.strides,
+                               k.strides, v.strides, out.strides)
+    (functions.fl_attention_f32 if q.dtype.char == "f" else functions.fl_attention_f64)(
+        pointer(q), pointer(k), pointer(v), None if bias is None else pointer(bias), pointer(out), pointer(statistic),
+        pointer(sizes), pointer(strides), scale)
+
+
+def _backward_natively(functions: Library, grad: ndarray, q: ndarray, k: ndarray, v: ndarray, bias: ndarray | None,
+                       causal: bool, scale: float, out: ndarray, statistic: ndarray) -> list[ndarray]:
+    grad, q, k, v, out = (_as_four(x) for x in (grad, q, k, v, out))
+    made = [_gradient_memory(x) for x in (q, k, v)]
+    sizes, strides = _geometry(q.itemsize, causal, q.shape, k.shape, v.shape, None if bias is None else bias.strides,
+                               *[x.strides for x in (grad, q, k, v, out, *made)])
+    (functions.fl_attention_backward_f32 if q.dtype.char == "f" else functions.fl_attention_backward_f64)(
+        pointer(grad), pointer(q), pointer(k), pointer(v), None if bias is None else pointer(bias), pointer(out),
+        pointer(statistic), *[pointer(x) for x in made], pointer(sizes), pointer(strides), scale)
+    return made
+
+
 @kernel
 def attention_backward(grad: ndarray, q: ndarray, k: ndarray, v: ndarray, mask: ndarray | None, causal: bool,
                        scale: float, out: ndarray, statistic: ndarray, kept: ndarray) -> tuple[ndarray, ndarray, ndarray]:
@@ -196,6 +233,11 @@ def attention_backward(grad: ndarray, q: ndarray, k: ndarray, v: ndarray, mask: 
     rows, columns = q.shape[-2], k.shape[-2]
     keep = kept.shape[-1] == columns and kept.size > 0
     bias = None if keep else _additive(mask, (*q.shape[:-1], columns), q.dtype)[0]
+    functions = library("attention") if not keep and q.size and v.size and q.dtype is k.dtype is v.dtype is grad.dtype else None
+    if functions is not None:
+        made = _backward_natively(functions, grad, q, k, v, bias, causal, scale, out, statistic)
+        made = [x.reshape(y.shape) for x, y in zip(made, (q, k, v))]
+        return tuple([x if x.dtype == native else x.astype(native) for x in made])
     tri = _causal(rows, columns, q.dtype) if causal and not keep else None
     g4, q4, k4, v4, o4, s4 = (_as_four(x) for x in (grad, q, k, v, out, statistic))
     dq, dk, dv = (_gradient_memory(x) for x in (q4, k4, v4))

@@ -1,4 +1,5 @@
-"""Convolution by matrix products: the windows are copied into a matrix that stays in the cache, and BLAS does the rest.
+"""Convolution: native in one and two dimensions (native/conv.c), else by matrix products: the windows are copied into a matrix
+that stays in the cache, and BLAS does the rest.
 
 Three kernels, each the derivative of the others: `conv_forward` (input, weight), `conv_input` (what the input's
 gradient is, and what a transposed convolution computes) and `conv_weight` (the weight's gradient). Weights are
@@ -8,12 +9,16 @@ kernel is one multiplication and one addition over the whole input.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from ... import native as _native
+from ...native import pointer
 from . import blas, memory
 from .table import kernel
 from .windows import Windows, out_size
@@ -68,6 +73,45 @@ def _bias(bias: ndarray | None, dims: int) -> ndarray | None:
     return None if bias is None else _wide(bias).reshape(-1, *(1,) * dims)
 
 
+# ------------------------------------------------------------------------------------------------ the native kernels
+def geometry(image: Ints, weight: Ints, out: Ints, stride: Ints, padding: Ints, dilation: Ints,
+             groups: int) -> tuple[int, ...] | None:
+    """The numbers that the native kernels want, one-dimensional images being one row high; None where they do not serve.
+
+    image: (batch, channels, *size); out: the size of the result.
+    """
+    dims = len(out)
+    kernel = weight[2:]
+    if dims not in (1, 2) or 0 in image or 0 in weight or min(out) < 1 or math.prod(stride) > 16:
+        return None
+    reach = [(o + d * (k - 1)) * s for o, d, k, s in zip(out, dilation, kernel, stride)]
+    if max(image[1], weight[0]) * math.prod([r + n + 2 * p for r, n, p in zip(reach, image[2:], padding)]) >= 1 << 30:
+        return None  # places are counted in 32 bits
+    flat = dims == 1
+    pairs = [(fill, *values) if flat else values for fill, values in (
+        (1, image[2:]), (1, out), (1, kernel), (1, stride), (0, padding), (1, dilation))]
+    size, out, kernel, stride, padding, dilation = pairs
+    return (*image[:2], *size, weight[0], *out, *kernel, *stride, *padding, *dilation, groups)
+
+
+@functools.lru_cache(maxsize=1024)
+def _geometry(*args: Any) -> Any:
+    found = geometry(*args)
+    return None if found is None else (ctypes.c_long * len(found))(*found)
+
+
+def _served(dtype: np.dtype, *args: Any) -> tuple[str, Any, int] | None:
+    """(suffix, library, address of the geometry) when a native kernel can do it."""
+    if dtype.char not in "fd" or (lib := _native.library("conv")) is None:
+        return None
+    numbers = _geometry(*args)
+    return None if numbers is None else ("f32" if dtype.char == "f" else "f64", lib, ctypes.addressof(numbers))
+
+
+def _address(x: ndarray | None) -> int | None:
+    return None if x is None else pointer(x)
+
+
 # ------------------------------------------------------------------------------------------------------ forward
 @kernel
 def conv_forward(x: ndarray, w: ndarray, bias: ndarray | None, stride: Ints, padding: Ints, dilation: Ints,
@@ -75,6 +119,14 @@ def conv_forward(x: ndarray, w: ndarray, bias: ndarray | None, stride: Ints, pad
     """The convolution of x (batch, channels, *size)."""
     native = x.dtype
     x, w = _ready(x), _ready(w)
+    size = out_size(x.shape[2:], w.shape[2:], stride, padding, dilation)
+    served = _served(x.dtype, x.shape, w.shape, size, stride, padding, dilation, groups)
+    if served is not None:
+        suffix, lib, numbers = served
+        out = memory.empty((len(x), len(w), *size), x.dtype)
+        ready = None if bias is None else _ready(bias)
+        getattr(lib, "fl_conv_forward_" + suffix)(numbers, pointer(x), pointer(w), _address(ready), pointer(out))
+        return _narrow(out, native)
     win = Windows(x.shape[2:], w.shape[2:], stride, padding, dilation, wide=_pays(w, groups))
     out = memory.empty((len(x), len(w), *win.out), x.dtype)
     if not out.size:
@@ -218,6 +270,13 @@ def conv_input(g: ndarray, w: ndarray, bias: ndarray | None, size: Ints, stride:
     native = g.dtype
     g, w = _ready(g), _ready(w)
     channels = w.shape[1] * groups
+    served = _served(g.dtype, (len(g), channels, *size), w.shape, g.shape[2:], stride, padding, dilation, groups)
+    if served is not None:
+        suffix, lib, numbers = served
+        out = memory.empty((len(g), channels, *size), g.dtype)
+        ready = None if bias is None else _ready(bias)
+        getattr(lib, "fl_conv_input_" + suffix)(numbers, pointer(g), pointer(w), _address(ready), pointer(out))
+        return _narrow(out, native)
     if groups == 1 and len(w) <= _FLIP * channels and set(stride) == {1} and bias is None:
         margin = tuple([d * (k - 1) - p for d, k, p in zip(dilation, w.shape[2:], padding)])
         natural = out_size(g.shape[2:], w.shape[2:], stride, margin, dilation)
@@ -352,10 +411,16 @@ def conv_weight(g: ndarray, x: ndarray, size: Ints, stride: Ints, padding: Ints,
     g, x = _ready(g), _ready(x)
     n, channels = x.shape[:2]
     each, inner = g.shape[1] // groups, channels // groups * math.prod(size)
-    win = Windows(x.shape[2:], size, stride, padding, dilation, g.shape[2:], wide=inner * groups > g.shape[1])
     shape = (g.shape[1], channels // groups, *size)
+    served = _served(g.dtype, x.shape, shape, g.shape[2:], stride, padding, dilation, groups)
+    if served is not None:
+        suffix, lib, numbers = served
+        made = memory.empty(shape, g.dtype)
+        getattr(lib, "fl_conv_weight_" + suffix)(numbers, pointer(g), pointer(x), pointer(made), None)
+        return _narrow(made, native)
     if not g.size or not x.size:
         return np.zeros(shape, native)
+    win = Windows(x.shape[2:], size, stride, padding, dilation, g.shape[2:], wide=inner * groups > g.shape[1])
     if groups == channels == g.shape[1] and groups > 1:
         return _narrow(_weight_depthwise(g, x, win).reshape(shape), native)
     sums: list[tuple[int, Any]] = []  # (groups, inner, each): this way round the product is up to twice as fast

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ...native import library, pointer
 from . import memory
 from .reductions import wide
-from .rows import in_range, index_add_rows
+from .rows import in_range, index_add_rows, plain_positions, quick_add, quick_take
 from .table import kernel
 
 _FEW = 1 << 16  # rows times indices up to which a product with ones and zeros is faster than adding row by row
@@ -18,12 +19,15 @@ _MESSAGE = "index out of range in self"
 
 def taken(weight: ndarray, indices: ndarray) -> ndarray:
     """weight[indices], with PyTorch's error for an index that is not there."""
+    shape = indices.shape + weight.shape[1:]
+    if indices.size and weight.size:
+        out = memory.empty(shape, weight.dtype)
+        if quick_take(weight, 0, indices, out, False):
+            return out
     if indices.size and not in_range(indices, weight.shape[0]):
         raise IndexError(_MESSAGE)
-    shape = indices.shape + weight.shape[1:]
     if not indices.size or not weight.size:
         return np.empty(shape, weight.dtype)
-    out = memory.empty(shape, weight.dtype)
     # "clip" lets NumPy write straight into `out`; the range was checked above.
     return np.take(weight, indices, axis=0, out=out, mode="clip")
 
@@ -55,6 +59,10 @@ def embedding_rows(grad: ndarray, indices: ndarray, count: int, padding_idx: int
 @kernel
 def embedding_dense_backward(grad: ndarray, indices: ndarray, count: int, padding_idx: int,
                              scale_grad_by_freq: bool) -> ndarray:
+    if not scale_grad_by_freq and grad.dtype.char in "fd" and grad.size:
+        out = memory.empty((count, grad.shape[-1]), grad.dtype)
+        if quick_add(out, indices, grad, True, padding_idx):
+            return out
     flat, rows = embedding_rows(grad, indices, count, padding_idx, scale_grad_by_freq)
     if 0 < count * flat.size <= _FEW and rows.dtype.char in "fd":
         chosen = np.zeros((count, flat.size), rows.dtype)
@@ -80,6 +88,57 @@ def embedding_renorm(weight: ndarray, indices: ndarray, max_norm: float, norm_ty
     over = norms > max_norm
     weight[rows[over]] = (values[over] * (max_norm / (norms[over] + 1e-7))[:, None]).astype(weight.dtype)
     return weight
+
+
+# ------------------------------------------------------------------------------------------------- sparse gradients
+def _sorted(places: ndarray, limit: int) -> Any:
+    """(native functions, order, starts, distinct places) of positions below limit; None without native code."""
+    functions = library("index")
+    n = places.size
+    if functions is None or not 0 < n < 1 << 31:
+        return None
+    places = plain_positions(places)
+    order, starts, found = np.empty(n, np.int32), np.empty(n + 1, np.int32), np.empty(n, np.int64)
+    count = functions.fl_sort_positions(pointer(places), n, limit, pointer(order), pointer(starts), pointer(found))
+    return None if count < 0 else (functions, order, starts, found[:count])
+
+
+@kernel
+def coalesced_rows(places: ndarray, values: ndarray, limit: int) -> tuple[ndarray, ndarray]:
+    """(the distinct places in order, the sum of the values at each); places are below limit."""
+    found = _sorted(places, limit) if values.dtype.char in "fd" else None
+    if found is not None:
+        functions, order, starts, distinct = found
+        values = np.ascontiguousarray(values)
+        out = memory.empty((distinct.size, *values.shape[1:]), values.dtype)
+        add_up = functions.fl_sum_rows_f32 if values.dtype.char == "f" else functions.fl_sum_rows_f64
+        add_up(pointer(values), pointer(order), pointer(starts), pointer(out), distinct.size, values.size // places.size)
+        return distinct.copy(), out
+    distinct, where = np.unique(places, return_inverse=True)
+    out = np.zeros((distinct.size, *values.shape[1:]), values.dtype)
+    index_add_rows(out.reshape(distinct.size, -1), where, values.reshape(places.size, -1))
+    return distinct, out
+
+
+@kernel
+def sparse_adam(table: ndarray, average: ndarray, squares: ndarray, places: ndarray, values: ndarray, rate: float,
+                beta1: float, beta2: float, eps: float, maximize: bool) -> None:
+    """Adam's step, in place, for the rows that have a gradient. All arrays are contiguous and of one dtype."""
+    found = _sorted(places, len(table)) if values.dtype.char in "fd" else None
+    if found is not None:
+        functions, order, starts, distinct = found
+        values = np.ascontiguousarray(values)
+        step = functions.fl_sparse_adam_f32 if values.dtype.char == "f" else functions.fl_sparse_adam_f64
+        step(pointer(table), pointer(average), pointer(squares), pointer(values), pointer(order), pointer(starts),
+             pointer(distinct), distinct.size, values.size // places.size, rate, 1 - beta1, 1 - beta2, eps, maximize)
+        return
+    rows, grads = coalesced_rows(places, values, len(table))
+    grads = np.negative(grads) if maximize else grads
+    mean, square = average[rows], squares[rows]
+    mean += (grads - mean) * (1 - beta1)
+    square += (grads * grads - square) * (1 - beta2)
+    average[rows], squares[rows] = mean, square
+    table[rows] -= rate * (mean / (np.sqrt(square) + eps))
 
 
 # -------------------------------------------------------------------------------------------------------------- bags
@@ -166,6 +225,11 @@ def embedding_bag_backward(grad: ndarray, indices: ndarray, bags: ndarray, sizes
 
 @kernel
 def one_hot(indices: ndarray, classes: int) -> ndarray:
+    functions = library("index")
+    if functions is not None and indices.size:
+        indices, out = plain_positions(indices), memory.empty((*indices.shape, classes), np.dtype(np.int64))
+        if not functions.fl_one_hot(pointer(indices), pointer(out), indices.size, classes):
+            return out
     out = np.zeros((*indices.shape, classes), np.int64)
     np.put_along_axis(out, indices.astype(np.int64)[..., None], 1, axis=-1)
     return out

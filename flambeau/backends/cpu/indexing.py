@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ...native import library, pointer
 from . import memory, scatter
-from .rows import index_add_rows, picked_rows, wrapped
+from .rows import index_add_rows, picked_rows, quick_add, quick_put, quick_take, wrapped
 from .table import KERNELS, add, kernel
 
 _INT64 = np.dtype(np.int64)
+_MANY = 1 << 10  # elements from which native code fills faster
+_FEW = 64  # positions below which NumPy is as fast as native code
 
 
 def copy(x: ndarray) -> ndarray:
@@ -103,6 +106,11 @@ def index(x: ndarray, indices: Any) -> ndarray:
 
 def taken(x: ndarray, dim: int, positions: ndarray) -> ndarray:
     """x[:, ..., positions] at one dimension; negative positions count from the end."""
+    if positions.size >= _FEW:
+        shape = x.shape[:dim] + positions.shape + x.shape[dim + 1:]
+        out = memory.empty(shape, x.dtype)
+        if not out.size or quick_take(x, dim, positions, out, True):
+            return out
     if positions.size < 1 << 10:  # NumPy's own check is cheaper than the two passes of `wrapped`
         try:
             return np.asarray(x.take(positions, dim))
@@ -137,6 +145,10 @@ def index_put_into(x: ndarray, indices: Any, values: ndarray, accumulate: bool) 
     arrays = expanded(x.shape, indices)
     if accumulate:
         _accumulate(x, arrays, values)
+        return
+    given = [d for d, a in enumerate(arrays) if a is not None]
+    if len(given) == 1 and values.shape == x.shape[:given[0]] + arrays[given[0]].shape + x.shape[given[0] + 1:] \
+            and quick_put(x, given[0], arrays[given[0]], values, True):
         return
     shape = _result_shape(x.shape, arrays)
     if not _fits(values.shape, shape):
@@ -211,12 +223,19 @@ def index_select(x: ndarray, dim: int, positions: ndarray) -> ndarray:
     if x.ndim == 0:
         picked_rows(positions, 1, "index out of range in self")
         return x.copy()
+    if positions.size >= _FEW and x.size:
+        out = memory.empty((*x.shape[:dim], positions.size, *x.shape[dim + 1:]), x.dtype)
+        if quick_take(x, dim, positions, out, False):
+            return out
     return taken(x, dim, picked_rows(positions, x.shape[dim], "index out of range in self"))
 
 
 @on_copy
 def index_add_into(x: ndarray, dim: int, positions: ndarray, source: ndarray, alpha: Any) -> None:
     positions = positions.reshape(-1)
+    if dim == 0 and x.ndim and alpha == 1 and positions.size and x.size and not np.may_share_memory(source, x) \
+            and quick_add(x, positions, source):
+        return
     if x.ndim > 1 and positions.size:
         scatter.check_range(positions, x.shape[dim], dim)
     picked_rows(positions, x.shape[dim] if x.ndim else 1, "index out of range in self")
@@ -229,6 +248,19 @@ def index_add_into(x: ndarray, dim: int, positions: ndarray, source: ndarray, al
     target, restore = as_rows(x, dim)
     index_add_rows(target, positions, as_rows(source, dim)[0].reshape(positions.size, target.shape[1]))
     restore()
+
+
+@kernel
+def added_rows(source: ndarray, positions: ndarray, shape: tuple[int, ...]) -> ndarray:
+    """Zeros of a shape with source's slices added at positions of the first dimension, which may be negative."""
+    out = memory.empty(tuple(shape), source.dtype)
+    if source.size and source.dtype.char in "fd" and quick_add(out, positions, source, True):
+        return out
+    out.fill(0)
+    positions = wrapped(positions.reshape(-1), shape[0], 0)
+    if out.size:
+        index_add_rows(out.reshape(shape[0], -1), positions, source.reshape(positions.size, out.size // shape[0]))
+    return out
 
 
 def as_rows(x: ndarray, dim: int) -> tuple[ndarray, Callable[[], None]]:
@@ -257,6 +289,8 @@ def index_copy_into(x: ndarray, dim: int, positions: ndarray, source: ndarray) -
         if positions.size:
             x[...] = source.reshape(-1)[-1]
         return
+    if source.ndim == x.ndim and positions.size and quick_put(x, dim, positions, source, False):
+        return
     np.moveaxis(x, dim, 0)[positions] = np.moveaxis(source, dim, 0) if source.ndim else source
 
 
@@ -274,6 +308,10 @@ def index_fill_into(x: ndarray, dim: int, positions: ndarray, value: Any) -> Non
 @kernel
 def take(x: ndarray, positions: ndarray) -> ndarray:
     flat = x.reshape(-1)
+    if positions.size >= _FEW and x.size:
+        out = memory.empty(positions.shape, x.dtype)
+        if quick_take(flat, 0, positions, out, True):
+            return out
     return taken(flat, 0, _flat_positions(positions, x.size))
 
 
@@ -299,9 +337,36 @@ def put_into(x: ndarray, positions: ndarray, source: ndarray, accumulate: bool) 
         x[...] = flat.reshape(x.shape)
 
 
-@on_copy
 def masked_fill_into(x: ndarray, mask: ndarray, value: Any) -> None:
-    np.copyto(x, value, where=mask, casting="unsafe")
+    if not _quick_fill(x, mask, value, x):
+        np.copyto(x, value, where=mask, casting="unsafe")
+
+
+def masked_fill(x: ndarray, mask: ndarray, value: Any) -> ndarray:
+    out = memory.empty(x.shape, x.dtype)
+    if not _quick_fill(x, mask, value, out):
+        np.copyto(out, x)
+        np.copyto(out, value, where=mask, casting="unsafe")
+    return out
+
+
+def _quick_fill(x: ndarray, mask: ndarray, value: Any, out: ndarray) -> bool:
+    """out = value where mask, else x; by native code, if the mask has x's shape or that of its last dimensions."""
+    functions = library("index") if x.size >= _MANY and x.itemsize <= 8 else None
+    if functions is None or not x.flags.c_contiguous or not mask.flags.c_contiguous or not mask.size:
+        return False
+    shape = mask.shape
+    while shape and shape[0] == 1:
+        shape = shape[1:]
+    if x.shape[x.ndim - len(shape):] != shape:
+        return False
+    held = np.asarray(value).astype(x.dtype)
+    fill = getattr(functions, f"fl_masked_fill_{8 * x.itemsize}")
+    fill(pointer(x), pointer(mask), pointer(out), x.size // mask.size, mask.size, pointer(held))
+    return True
+
+
+add(masked_fill=masked_fill, masked_fill_into=masked_fill_into)
 
 
 @kernel

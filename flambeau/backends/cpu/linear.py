@@ -1,4 +1,4 @@
-"""x @ w.T + b and its gradients, by BLAS into pooled memory."""
+"""x @ w.T + b and its gradients, into pooled memory: native where that pays (gemm.py), else by BLAS."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from . import memory
+from . import gemm, memory
 from .reductions import sum_
 from .table import kernel
 
@@ -16,6 +16,9 @@ _dot, _add, _matmul = np.dot, np.add, np.matmul
 
 
 def _product(a: ndarray, b: ndarray) -> ndarray:
+    made = gemm.mm(a, b) if a.size * b.shape[1] >= gemm.WORTH else None
+    if made is not None:
+        return made
     if a.shape[0] * b.shape[1] < _POOLED:
         return _dot(a, b)
     return _matmul(a, b, out=memory.empty((a.shape[0], b.shape[1]), a.dtype))
@@ -27,6 +30,10 @@ def linear(b: ndarray | None, x: ndarray, w: ndarray) -> ndarray:
         wide = [None if a is None else a.astype(np.float32) for a in (b, x, w)] if x.dtype.kind in "fV" else (b, x, w)
         made = np.matmul(wide[1], wide[2].T)
         return (made if b is None else made + wide[0]).astype(x.dtype)
+    if x.size * w.shape[0] >= gemm.WORTH:
+        made = gemm.linear(x if x.ndim == 2 else x.reshape(-1, x.shape[-1]), w, b)
+        if made is not None:
+            return made if x.ndim == 2 else made.reshape(*x.shape[:-1], w.shape[0])
     if x.ndim == 2:
         made = _product(x, w.T)
     else:

@@ -38,14 +38,27 @@ def seed_numpy(base_seed: int, worker_id: int) -> None:
 def stacked(arrays: list[ndarray]) -> ndarray | None:
     """Arrays of one shape and type along a new first dimension (in a worker: in shared memory); None for others."""
     first = arrays[0]
-    if type(first) is not ndarray or not first.ndim:
-        return None
     shape, dtype = first.shape, first.dtype
-    if not all([type(a) is ndarray and a.shape == shape and a.dtype is dtype for a in arrays]):
+    if not shape or set(map(type, arrays)) != _PLAIN:
+        return None
+    if len([a for a in arrays if a.shape == shape and a.dtype is dtype]) != len(arrays):
         return None
     out = _room((len(arrays), *shape), dtype, first.nbytes * len(arrays))
     np.concatenate(arrays, out=out.reshape(len(arrays) * shape[0], *shape[1:]))
     return out
+
+
+_PLAIN = {ndarray}
+
+
+def integers(values: Any) -> ndarray | None:
+    """Python's integers in an array; None for others, and where one is too large."""
+    if set(map(type, values)) == {int}:
+        try:
+            return np.array(values, np.int64)
+        except OverflowError:
+            pass
+    return None
 
 
 def _room(shape: tuple[int, ...], dtype: np.dtype, nbytes: int) -> ndarray:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ...native import Library, library, pointer
 from . import memory
 from .activations import _log1p_exp, _sigmoid
 from .parallel import split
@@ -19,7 +20,6 @@ from .reductions import mean as _mean
 from .reductions import sum_ as _sum
 from .reductions import wide
 from .rows import in_range
-from .scans import log_softmax
 from .table import KERNELS, kernel
 
 _SHARED = 1 << 18   # elements from which the cores share a derivative
@@ -34,6 +34,11 @@ def _range(n: int) -> ndarray:
         if len(_ranges) < 64 and n <= 1 << 16:
             _ranges[n] = found
     return found
+
+
+def _dense(x: ndarray) -> ndarray:
+    """x, or a copy of it, without holes (np.ascontiguousarray would give a zero-dim array a dimension)."""
+    return x if x.flags.c_contiguous else np.ascontiguousarray(x)
 
 
 def reduced(values: ndarray, reduction: int, native: np.dtype) -> ndarray:
@@ -204,6 +209,10 @@ def _in_three(x: ndarray, target: ndarray) -> tuple[ndarray, ndarray]:
 @kernel
 def nll_loss(x: ndarray, target: ndarray, weight: ndarray | None, reduction: int,
              ignore_index: int) -> tuple[ndarray, ndarray]:
+    if x.dtype.char in "fd" and x.size and target.dtype.char == "l" and (weight is None or weight.dtype is x.dtype):
+        native = library("crossentropy")
+        if native is not None:
+            return _nll_natively(native, x, target, weight, reduction, ignore_index)
     a, t = _in_three(wide(x), target)
     count, classes, places = a.shape
     counts = _counted(t, classes, ignore_index)
@@ -224,9 +233,45 @@ def nll_loss(x: ndarray, target: ndarray, weight: ndarray | None, reduction: int
     return np.asarray(made).astype(x.dtype), np.asarray(total).astype(x.dtype)
 
 
+def _places(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """(N, C, L) as sizes."""
+    return (1, shape[0], 1) if len(shape) == 1 else (shape[0], shape[1], math.prod(shape[2:]))
+
+
+def _nll_natively(native: Library, x: ndarray, target: ndarray, weight: ndarray | None, reduction: int,
+                  ignore_index: int) -> tuple[ndarray, ndarray]:
+    kind = x.dtype
+    x, target = _dense(x), _dense(target)
+    weight = None if weight is None else _dense(weight)
+    made, total = np.empty(() if reduction else target.shape, kind), np.empty((), kind)
+    bad = (native.fl_nll_loss_f32 if kind.char == "f" else native.fl_nll_loss_f64)(
+        pointer(x), pointer(target), None if weight is None else pointer(weight), pointer(made), pointer(made), pointer(total),
+        *_places(x.shape), ignore_index, reduction)
+    if bad >= 0:
+        raise IndexError(f"Target {int(target.reshape(-1)[bad])} is out of bounds.")
+    return made, total
+
+
+def _nll_backward_natively(native: Library, grad: ndarray, shape: tuple[int, ...], target: ndarray, weight: ndarray | None,
+                           reduction: int, ignore_index: int, total: ndarray) -> ndarray:
+    kind = grad.dtype
+    out = memory.empty(tuple(shape), kind)
+    grad, target = _dense(grad), _dense(target)
+    weight = None if weight is None else _dense(weight)
+    (native.fl_nll_loss_backward_f32 if kind.char == "f" else native.fl_nll_loss_backward_f64)(
+        pointer(grad), pointer(target), None if weight is None else pointer(weight), pointer(total), pointer(out),
+        *_places(tuple(shape)), ignore_index, reduction)
+    return out
+
+
 @kernel
 def nll_loss_backward(grad: ndarray, shape: tuple[int, ...], target: ndarray, weight: ndarray | None, reduction: int,
                       ignore_index: int, total: ndarray) -> ndarray:
+    if grad.dtype.char in "fd" and target.dtype.char == "l" and target.size and total.dtype is grad.dtype and (
+            weight is None or weight.dtype is grad.dtype):
+        native = library("crossentropy")
+        if native is not None:
+            return _nll_backward_natively(native, grad, shape, target, weight, reduction, ignore_index, total)
     g = wide(grad)
     out = memory.empty(tuple(shape), g.dtype)
     out.fill(0)
@@ -246,53 +291,74 @@ def nll_loss_backward(grad: ndarray, shape: tuple[int, ...], target: ndarray, we
 
 
 @kernel
-def cross_entropy(x: ndarray, target: ndarray, reduction: int,
-                  ignore_index: int) -> tuple[ndarray, ndarray, Any, float]:
-    """Of logits (N, C) and classes (N): the loss, the log-probabilities, which targets count, and how many."""
-    log_probs = log_softmax(x, 1)
+def cross_entropy(x: ndarray, target: ndarray, reduction: int, ignore_index: int,
+                  keep: bool) -> tuple[ndarray, ndarray, ndarray, ndarray]:
+    """Of logits (N, C) and classes (N): the loss; what the derivative takes: exp(x - maximum) (empty without keep), one over
+    their sums (0 where the target does not count); and what the sum of losses was divided by."""
+    native = library("crossentropy")
+    if native is not None:
+        return _cross_entropy_natively(native, x, target, reduction, ignore_index, keep)
+    kind = x.dtype
     count, classes = x.shape
     counts = _counted(target, classes, ignore_index)
-    if counts is None:
-        values, total = log_probs[_range(count), target], count
-    else:
-        values = np.where(counts, log_probs[_range(count), np.where(counts, target, 0)], x.dtype.type(0))
-        total = int(np.count_nonzero(counts))
-    if reduction == 0:
-        return np.negative(values, out=values), log_probs, counts, 1.0
-    made = np.add.reduce(values) if count < 1 << 12 else _sum(values, None, False, None)
-    return np.asarray(-made / x.dtype.type(total) if reduction == 1 else -made), log_probs, counts, (
-        float(total) if reduction == 1 else 1.0)
+    top = x.max(axis=1, keepdims=True)
+    powers = np.subtract(x, top, out=memory.empty(x.shape, kind))
+    np.exp(powers, out=powers)
+    sums = powers.sum(axis=1)
+    chosen = target if counts is None else np.where(counts, target, 0)
+    values = np.log(sums) + (top[:, 0] - x[_range(count), chosen])
+    inverse = 1 / sums
+    if counts is not None:
+        values, inverse = (np.where(counts, v, kind.type(0)) for v in (values, inverse))
+    total = kind.type(1 if reduction != 1 else count if counts is None else np.count_nonzero(counts))
+    if reduction:
+        made = np.add.reduce(values) if count < 1 << 12 else _sum(values, None, False, None)
+        values = np.asarray(np.divide(made, total), kind)
+    return values, powers if keep else np.empty((0, 0), kind), inverse, np.asarray(total)
+
+
+def _cross_entropy_natively(native: Library, x: ndarray, target: ndarray, reduction: int, ignore_index: int,
+                            keep: bool) -> tuple[ndarray, ndarray, ndarray, ndarray]:
+    kind = x.dtype
+    count, classes = x.shape
+    x, target = _dense(x), _dense(target)
+    powers = memory.empty((count, classes) if keep else (0, 0), kind)
+    inverse, values, total = np.empty(count, kind), np.empty(count, kind), np.empty((), kind)
+    made = np.empty((), kind) if reduction else values
+    bad = (native.fl_cross_entropy_f32 if kind.char == "f" else native.fl_cross_entropy_f64)(
+        pointer(x), pointer(target), pointer(powers) if keep else None, pointer(inverse), pointer(values), pointer(made),
+        pointer(total), count, classes, ignore_index, reduction)
+    if bad >= 0:
+        raise IndexError(f"Target {int(target[bad])} is out of bounds.")
+    return made, powers, inverse, total
 
 
 @kernel
-def cross_entropy_backward(grad: ndarray, log_probs: ndarray, target: ndarray, counts: Any, total: float) -> ndarray:
+def cross_entropy_backward(grad: ndarray, powers: ndarray, inverse: ndarray, target: ndarray, total: ndarray,
+                           ignore_index: int) -> ndarray:
     """(softmax - one hot) * grad / total, zero for targets that do not count."""
-    count, classes = log_probs.shape
-    out = memory.empty(log_probs.shape, log_probs.dtype)
-    factor = grad / log_probs.dtype.type(total) if total != 1.0 else grad
-    if factor.ndim:
-        factor = factor[:, None]
-    chosen = target
-    if counts is not None:
-        factor = np.where(counts[:, None], factor, log_probs.dtype.type(0))
-        chosen = np.where(counts, target, 0)
+    count, classes = powers.shape
+    kind = powers.dtype
+    out = memory.empty(powers.shape, kind)
+    native = library("crossentropy")
+    if native is not None and grad.dtype is kind:
+        grad, target = _dense(grad), _dense(target)
+        (native.fl_cross_entropy_backward_f32 if kind.char == "f" else native.fl_cross_entropy_backward_f64)(
+            pointer(grad), pointer(powers), pointer(inverse), pointer(target), pointer(total), pointer(out), count, classes,
+            ignore_index, grad.ndim)
+        return out
+    counts = target != ignore_index
+    factor = np.where(counts, grad / total, kind.type(0)).astype(kind, copy=False)
+    scale, chosen = factor * inverse, np.where(counts, target, 0)
 
     def work(start: int, stop: int) -> None:
-        piece = out[start:stop]
-        np.exp(log_probs[start:stop], out=piece)
-        piece[_range(stop - start), chosen[start:stop]] -= 1
-        np.multiply(piece, factor[start:stop] if factor.ndim else factor, out=piece)
+        piece = np.multiply(powers[start:stop], scale[start:stop, None], out=out[start:stop])
+        piece[_range(stop - start), chosen[start:stop]] -= factor[start:stop]
 
     if out.size < _SHARED:
         work(0, count)
     else:
-        step = max(1, (1 << 14) // max(classes, 1))
-
-        def share(start: int, stop: int) -> None:
-            for i in range(start, stop, step):
-                work(i, min(i + step, stop))
-
-        split(count, share)
+        split(count, work)
     return out
 
 

@@ -1,4 +1,5 @@
-"""Products of matrices and vectors, by NumPy's BLAS; the kernels of linalg.py and fft.py, imported when first used.
+"""Products of matrices and vectors: native where that pays (gemm.py), else by NumPy's BLAS. Kernels of linalg.py and fft.py,
+imported when first used.
 
 Half precision multiplies in float32 and rounds once. Integers go through float64's BLAS where that is exact (NumPy's
 own integer product has no BLAS and is some thirty times slower).
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from . import memory, parallel
+from . import gemm, memory, parallel
 from .table import KERNELS, kernel
 
 _BLAS = "fdFD"
@@ -50,6 +51,9 @@ def _fits(a: ndarray, b: ndarray) -> bool:
 def mm(a: ndarray, b: ndarray) -> ndarray:
     if a.dtype.char not in _BLAS:
         return product(a, b)
+    made = gemm.mm(a, b) if a.size * b.shape[1] >= gemm.WORTH else None
+    if made is not None:
+        return made
     shape = (a.shape[0], b.shape[1])
     if shape[0] * shape[1] < _POOLED:
         return np.dot(a, b)
@@ -60,6 +64,9 @@ def mm(a: ndarray, b: ndarray) -> ndarray:
 def bmm(a: ndarray, b: ndarray) -> ndarray:
     if a.dtype.char not in _BLAS:
         return product(a, b)
+    made = gemm.bmm(a, b) if a.size * b.shape[2] >= gemm.WORTH else None
+    if made is not None:
+        return made
     shape = (a.shape[0], a.shape[1], b.shape[2])
     each = shape[1] * shape[2] * a.shape[2]
     if shape[0] * shape[1] * shape[2] < _POOLED and each * shape[0] < _SHARED_WORK:
@@ -105,6 +112,14 @@ def _scaled_sum(self: ndarray, made: ndarray, beta: Any, alpha: Any, native: np.
 
 @kernel
 def addmm(self: ndarray, mat1: ndarray, mat2: ndarray, beta: Any, alpha: Any) -> ndarray:
+    if self.dtype is mat1.dtype and mat1.dtype.char in "fd" and mat1.shape[0] * mat1.shape[1] * mat2.shape[1] >= gemm.WORTH:
+        made = gemm.linear(mat1, mat2.T, self) if beta == 1 == alpha and self.ndim == 1 else None
+        if made is None and beta != 0:
+            out = memory.empty((mat1.shape[0], mat2.shape[1]), mat1.dtype)
+            out[...] = self
+            made = gemm.mm(mat1, mat2, alpha, beta, out)
+        if made is not None:
+            return made
     return _scaled_sum(_wide(self), mm(_wide(mat1), _wide(mat2)), beta, alpha, mat1.dtype)
 
 
@@ -115,6 +130,12 @@ def addmv(self: ndarray, mat: ndarray, vec: ndarray, beta: Any, alpha: Any) -> n
 
 @kernel
 def baddbmm(self: ndarray, batch1: ndarray, batch2: ndarray, beta: Any, alpha: Any) -> ndarray:
+    if self.dtype is batch1.dtype and beta != 0 and batch1.size * batch2.shape[2] >= gemm.WORTH and batch1.dtype.char in "fd":
+        out = memory.empty((*batch1.shape[:2], batch2.shape[2]), batch1.dtype)
+        out[...] = self
+        made = gemm.bmm(batch1, batch2, alpha, beta, out)
+        if made is not None:
+            return made
     return _scaled_sum(_wide(self), bmm(_wide(batch1), _wide(batch2)), beta, alpha, batch1.dtype)
 
 

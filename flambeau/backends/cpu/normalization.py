@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ...native import library, pointer
 from . import memory, parallel
 from .reductions import add_up
 from .table import kernel
@@ -92,21 +93,59 @@ def batch_norm(x: ndarray, weight: ndarray | None, bias: ndarray | None, running
                                                                                                   ndarray]:
     """(result, mean, 1 / deviation) per channel; in training the running statistics are brought up to date."""
     native, shape = x.dtype, x.shape
+    quick = _quick(x, weight, bias, running_mean, running_var)
+    if quick is not None:
+        x, channels = _plain(x), shape[1]
+        out = memory.empty(shape, native)
+        mean, inverse = np.empty(channels if training else 0, native), np.empty(channels if training else 0, native)
+        _typed(quick, "fl_batch_norm", x)(
+            pointer(x), pointer(out), _at(weight), _at(bias), _at(running_mean), _at(running_var), pointer(mean),
+            pointer(inverse), shape[0], channels, x.size // (shape[0] * channels), training, momentum, eps)
+        return out, mean, inverse
     wide = _channels(_wide(x))
     kind = wide.dtype
     if training:
         mean, var = _mean_and_variance(wide)
         _update(running_mean, running_var, mean, var, momentum, wide.shape[0] * wide.shape[2])
         inverse = (1 / np.sqrt(var + kind.type(eps))).astype(kind)
-        saved = (mean, inverse)
+        saved = (_kept(mean, x, weight), _kept(inverse, x, weight))
     else:
         mean = _like(running_mean, kind)
         inverse = (1 / np.sqrt(_like(running_var, kind) + kind.type(eps))).astype(kind)
-        saved = (np.empty(0, kind), np.empty(0, kind))
+        saved = (_kept(np.empty(0, kind), x, weight), _kept(np.empty(0, kind), x, weight))
     scale = inverse if weight is None else inverse * _like(weight, kind)
     shift = -mean * scale if bias is None else _like(bias, kind) - mean * scale
     out = _scaled(wide, scale[:, None], shift[:, None]).reshape(shape)
     return (out if out.dtype == native else out.astype(native), *saved)
+
+
+def _kept(statistic: ndarray, x: ndarray, weight: ndarray | None) -> ndarray:
+    """A statistic as PyTorch hands it out: for half precision in the dtype of the parameters, or of the input."""
+    wanted = x.dtype if weight is None else weight.dtype
+    return statistic.astype(wanted) if x.dtype != statistic.dtype and wanted != statistic.dtype else statistic
+
+
+def _quick(x: ndarray, *others: ndarray | None) -> Any:
+    """The native functions if all arrays are float32 or float64 and the small ones plain; None otherwise."""
+    kind = x.dtype
+    if kind.char not in "fd" or not x.size:
+        return None
+    for a in others:
+        if a is not None and (a.dtype is not kind or not a.flags.c_contiguous or not a.flags.writeable):
+            return None
+    return library("batchnorm")
+
+
+def _typed(functions: Any, name: str, x: ndarray) -> Any:
+    return getattr(functions, name + ("_f32" if x.dtype.char == "f" else "_f64"))
+
+
+def _at(x: ndarray | None) -> int | None:
+    return None if x is None else pointer(x)
+
+
+def _plain(x: ndarray) -> ndarray:
+    return x if x.flags.c_contiguous else np.ascontiguousarray(x)
 
 
 def _update(running_mean: Any, running_var: Any, mean: ndarray, var: ndarray, momentum: float, count: int) -> None:
@@ -121,6 +160,15 @@ def batch_norm_grad(g: ndarray, x: ndarray, weight: ndarray | None, mean: ndarra
                     needs: tuple[bool, bool, bool]) -> tuple[Any, Any, Any]:
     """Gradients of input, weight and bias (None where not needed)."""
     native, shape = g.dtype, x.shape
+    quick = _quick(x, weight, mean, inverse) if native is x.dtype else None
+    if quick is not None:
+        x, g = _plain(x), _plain(g)
+        dx = memory.empty(shape, native) if needs[0] else None
+        dw, db = [np.empty(shape[1], native) if need else None for need in needs[1:]]
+        _typed(quick, "fl_batch_norm_grad", x)(
+            pointer(g), pointer(x), _at(weight), pointer(mean), pointer(inverse), _at(dx), _at(dw), _at(db),
+            shape[0], shape[1], x.size // (shape[0] * shape[1]), training)
+        return dx, dw, db
     x, g = _channels(_wide(x)), _channels(_wide(g))
     kind = x.dtype
     mean, inverse = _like(mean, kind), _like(inverse, kind)
@@ -174,6 +222,15 @@ def layer_norm(x: ndarray, dims: int, weight: ndarray | None, bias: ndarray | No
     """(result, mean, 1 / deviation) over the last `dims` dimensions."""
     native, shape = x.dtype, x.shape
     lead = shape[:len(shape) - dims]
+    quick = _quick_rows(x, weight, bias)
+    if quick is not None:
+        x = _plain(x)
+        out = memory.empty(shape, native)
+        saved = (*lead, *(1,) * dims)
+        mean, inverse = np.empty(saved, native), np.empty(saved, native)
+        _typed(quick, "fl_layer_norm", x)(pointer(x), _at(weight), _at(bias), pointer(out), pointer(mean), pointer(inverse),
+                                          mean.size, x.size // mean.size, eps)
+        return out, mean, inverse
     length = math.prod(shape[len(shape) - dims:])
     x = np.ascontiguousarray(_wide(x)).reshape(math.prod(lead), length)
     kind = x.dtype
@@ -213,6 +270,10 @@ def layer_norm_grad(g: ndarray, x: ndarray, dims: int, mean: ndarray, inverse: n
     """Gradients of input, weight and bias (None where not needed)."""
     native, shape = x.dtype, x.shape
     inner = shape[len(shape) - dims:]
+    if g.dtype is native and mean.dtype is native:
+        quick = _quick_rows(x, weight)
+        if quick is not None:
+            return _rows_backward(quick, g, x, inner, mean, inverse, weight, needs)
     length = math.prod(inner)
     x = np.ascontiguousarray(_wide(x)).reshape(-1, length) if x.size else _wide(x).reshape(0, length)
     kind = x.dtype
@@ -250,12 +311,78 @@ def layer_norm_grad(g: ndarray, x: ndarray, dims: int, mean: ndarray, inverse: n
     return dx, dw if needs[1] else None, db if needs[2] else None
 
 
+def _quick_rows(x: ndarray, *others: ndarray | None) -> Any:
+    """The native functions for rows, if all arrays are float32 or float64 and the small ones plain; None otherwise."""
+    kind = x.dtype
+    if kind.char not in "fd" or not x.size:
+        return None
+    for a in others:
+        if a is not None and (a.dtype is not kind or not a.flags.c_contiguous):
+            return None
+    return library("layernorm")
+
+
+def _rows_backward(quick: Any, g: ndarray, x: ndarray, inner: tuple[int, ...], mean: ndarray | None, inverse: ndarray,
+                   weight: ndarray | None, needs: tuple[bool, ...]) -> tuple[Any, Any, Any]:
+    """Gradients of input, weight and bias; without a mean, of RMS norm."""
+    x, g, kind = _plain(x), _plain(g), x.dtype
+    dx = memory.empty(x.shape, kind) if needs[0] else None
+    dw = np.empty(inner, kind) if needs[1] else None
+    db = np.empty(inner, kind) if needs[2] else None
+    run = _typed(quick, "fl_layer_norm_backward", x)
+    run(pointer(g), pointer(x), _at(mean), pointer(inverse), _at(weight), _at(dx), _at(dw), _at(db), inverse.size,
+        x.size // inverse.size)
+    return dx, dw, db
+
+
+@kernel
+def rms_norm(x: ndarray, dims: int, weight: ndarray | None, eps: float) -> tuple[ndarray, ndarray]:
+    """(x * inverse * weight, inverse), inverse = 1 / sqrt(mean(x * x) + eps) over the last `dims` dimensions."""
+    saved = (*x.shape[:x.ndim - dims], *(1,) * dims)
+    quick = _quick_rows(x, weight)
+    if quick is not None:
+        x = _plain(x)
+        out, inverse = memory.empty(x.shape, x.dtype), np.empty(saved, x.dtype)
+        _typed(quick, "fl_layer_norm", x)(pointer(x), _at(weight), None, pointer(out), None, pointer(inverse), inverse.size,
+                                          x.size // inverse.size, eps)
+        return out, inverse
+    axes = tuple(range(x.ndim - dims, x.ndim))
+    inverse = 1 / np.sqrt(np.mean(x * x, axes, keepdims=True) + x.dtype.type(eps))
+    out = x * inverse
+    return out if weight is None else np.multiply(out, weight, out=out), inverse
+
+
+@kernel
+def rms_norm_grad(g: ndarray, x: ndarray, dims: int, inverse: ndarray, weight: ndarray | None,
+                  needs: tuple[bool, bool]) -> tuple[Any, Any]:
+    """Gradients of input and weight (None where not needed)."""
+    inner = x.shape[x.ndim - dims:]
+    quick = _quick_rows(x, weight) if g.dtype is x.dtype else None
+    if quick is not None:
+        return _rows_backward(quick, g, x, inner, None, inverse, weight, (*needs, False))[:2]
+    axes, lead = tuple(range(x.ndim - dims, x.ndim)), tuple(range(x.ndim - dims))
+    normal = x * inverse
+    dw = np.sum(g * normal, lead) if needs[1] else None
+    if not needs[0]:
+        return None, dw
+    weighted = g if weight is None else g * weight
+    return (weighted - normal * np.mean(weighted * normal, axes, keepdims=True)) * inverse, dw
+
+
 # ------------------------------------------------------------------------------------------------------ group norm
 @kernel
 def group_norm(x: ndarray, groups: int, weight: ndarray | None, bias: ndarray | None, eps: float) -> Any:
     """(result, mean, 1 / deviation) over groups of channels; the statistics are (batch, groups)."""
     native, shape = x.dtype, x.shape
-    x = _channels(_wide(x))
+    quick = _quick(x, weight, bias)
+    if quick is not None:
+        x, out, saved = _plain(x), memory.empty(shape, native), (shape[0], groups)
+        mean, inverse = np.empty(saved, native), np.empty(saved, native)
+        _typed(quick, "fl_group_norm", x)(
+            pointer(x), pointer(out), _at(weight), _at(bias), pointer(mean), pointer(inverse), shape[0], shape[1],
+            x.size // (shape[0] * shape[1]), groups, eps)
+        return out, mean, inverse
+    given, x = x, _channels(_wide(x))
     kind = x.dtype
     n, channels, length = x.shape
     rows = x.reshape(n * groups, channels // groups * length)
@@ -277,7 +404,8 @@ def group_norm(x: ndarray, groups: int, weight: ndarray | None, bias: ndarray | 
     if bias is not None:
         shift += _like(bias, kind)
     out = _scaled(x, scale[..., None], shift[..., None]).reshape(shape)
-    return out if out.dtype == native else out.astype(native), mean, inverse
+    out = out if out.dtype == native else out.astype(native)
+    return out, _kept(mean, given, weight), _kept(inverse, given, weight)
 
 
 @kernel
@@ -285,6 +413,16 @@ def group_norm_grad(g: ndarray, x: ndarray, groups: int, mean: ndarray, inverse:
                     needs: tuple[bool, bool, bool]) -> tuple[Any, Any, Any]:
     """Gradients of input, weight and bias (None where not needed)."""
     native, shape = x.dtype, x.shape
+    quick = _quick(x, weight, mean, inverse) if g.dtype is native else None
+    if quick is not None:
+        x, g = _plain(x), _plain(g)
+        dx = memory.empty(shape, native) if needs[0] else None
+        dw, db = [np.empty(shape[1], native) if need else None for need in needs[1:]]
+        sums = np.empty(2 * shape[0] * shape[1], np.float64)
+        _typed(quick, "fl_group_norm_grad", x)(
+            pointer(g), pointer(x), _at(weight), pointer(mean), pointer(inverse), _at(dx), _at(dw), _at(db), pointer(sums),
+            shape[0], shape[1], x.size // (shape[0] * shape[1]), groups)
+        return dx, dw, db
     x, g = _channels(_wide(x)), _channels(_wide(g))
     kind = x.dtype
     n, channels, length = x.shape

@@ -7,16 +7,21 @@ microseconds to wake: below `SPLIT` elements one core is faster.
 from __future__ import annotations
 
 import _thread
+import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from ...native.pointwise import run
 from . import memory
 from .errors import silence
+from .table import KERNELS
 
 SPLIT = 1 << 19
+NATIVE = 1 << 12  # elements from which a call into C, with its checks, costs less than the passes it saves
 _threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _team: list[_Worker] = []
 _team_pid = 0
@@ -111,6 +116,9 @@ def split(count: int, work) -> None:
 
 def large(kernel: Any, *args: Any, out: ndarray | None = None) -> Any:
     """kernel(*args) for large arrays; the same result as a plain call."""
+    made = run(_name(kernel), *args, out=out)
+    if made is not None:
+        return made
     if not isinstance(kernel, np.ufunc) or kernel.nout != 1:
         return kernel(*args) if out is None else np.copyto(out, kernel(*args))
     first = args[0]
@@ -133,6 +141,33 @@ def large(kernel: Any, *args: Any, out: ndarray | None = None) -> Any:
 
     split(first.size, work)
     return out
+
+
+def _name(kernel: Any) -> str:
+    """The name under which the table has a kernel."""
+    name = _names.get(kernel)
+    if name is None:
+        _names.update({function: n for n, function in KERNELS.items()})
+        name = _names.setdefault(kernel, "")
+    return name
+
+
+_names: dict[Any, str] = {}
+
+
+def native(function: Callable[..., Any]) -> Callable[..., Any]:
+    """For kernels with a C expression (native/pointwise.py) whose first argument is an array: large ones run it."""
+    name = function.__name__.rstrip("_")
+
+    @functools.wraps(function)
+    def chosen(x, *rest):
+        if x.size >= NATIVE:
+            made = run(name, x, *rest)
+            if made is not None:
+                return made
+        return function(x, *rest)
+
+    return chosen
 
 
 _dtypes: dict[Any, np.dtype] = {}

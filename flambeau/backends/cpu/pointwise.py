@@ -14,8 +14,9 @@ import ml_dtypes
 import numpy as np
 from numpy import ndarray
 
+from ...native.pointwise import run
 from . import memory
-from .parallel import SPLIT, split
+from .parallel import NATIVE, SPLIT, native, split
 from .table import KERNELS, add, kernel
 
 add(add=np.add, mul=np.multiply, div=np.true_divide, neg=np.negative, atan2=np.arctan2, hypot=np.hypot,
@@ -86,12 +87,14 @@ def check_divisor(x: Any, y: Any) -> None:
 
 # -------------------------------------------------------------------------------------------------- arithmetic
 @kernel
+@native
 def add_scaled(x, y, alpha):
     """x + alpha * y, in the dtype of x and y."""
     return np.asarray(x + y * _like(alpha, y))
 
 
 @kernel
+@native
 def sub_scaled(x, y, alpha):
     return np.asarray(x - y * _like(alpha, y))
 
@@ -102,11 +105,13 @@ def _like(value: Any, x: Any) -> Any:
 
 
 @kernel
+@native
 def addcmul(x, a, b, value):
     return np.asarray(x + _like(value, x) * a * b)
 
 
 @kernel
+@native
 def addcdiv(x, a, b, value):
     return np.asarray(x + _like(value, x) * a / b)
 
@@ -168,6 +173,7 @@ def pow_(x, y, out=None):
 
 
 @kernel
+@native
 def rsqrt(x):
     return 1 / np.sqrt(x)
 
@@ -213,6 +219,7 @@ def reciprocal(x):
 
 
 @kernel
+@native
 def sign(x):
     # NumPy gives nan for nan; PyTorch compares, and so gives 0.
     if x.dtype.kind in "fV":
@@ -225,6 +232,8 @@ add(sgn=sign)
 
 @kernel
 def sigmoid(x):
+    if x.size >= NATIVE and (made := run("sigmoid", x)) is not None:
+        return made
     if x.dtype.kind == "c":
         return 1 / (1 + np.exp(-x))
     if x.size < _BLOCK and x.ndim and x.dtype in _ONE:
@@ -264,12 +273,16 @@ _ZERO, _ONE = ({np.dtype(t): np.asarray(value, t) for t in (np.float32, np.float
 
 @kernel
 def relu_backward(grad, result):
+    if grad.size >= NATIVE and (made := run("relu_backward", grad, result)) is not None:
+        return made
     zero = _ZERO[result.dtype]
     return np.where(result <= zero, zero, grad)  # nan counts as positive, as in PyTorch
 
 
 @kernel
 def tanh_backward(grad, output, out=None):
+    if grad.size >= NATIVE and (made := run("tanh_backward", grad, output)) is not None:
+        return made
     slope = np.multiply(output, output, out=...)
     np.subtract(_ONE.get(slope.dtype, 1), slope, out=slope)
     return np.multiply(grad, _conjugate(slope), out=slope if slope.shape == grad.shape else ...)
@@ -277,6 +290,8 @@ def tanh_backward(grad, output, out=None):
 
 @kernel
 def sigmoid_backward(grad, output, out=None):
+    if grad.size >= NATIVE and (made := run("sigmoid_backward", grad, output)) is not None:
+        return made
     slope = np.subtract(_ONE.get(output.dtype, 1), output, out=...)
     np.multiply(slope, output, out=slope)
     return np.multiply(grad, _conjugate(slope), out=slope if slope.shape == grad.shape else ...)
@@ -287,6 +302,7 @@ def _conjugate(x):
 
 
 @kernel
+@native
 def round_decimals(x, decimals):
     scale = x.dtype.type(10.0 ** abs(decimals))
     return np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale
@@ -310,6 +326,7 @@ def frexp(x):
 
 
 @kernel
+@native
 def nan_to_num(x, nan, posinf, neginf):
     if x.dtype.kind == "c":
         out = np.empty_like(x)
@@ -327,6 +344,7 @@ def nan_to_num(x, nan, posinf, neginf):
 
 
 @kernel
+@native
 def lerp(start, end, weight):
     """From both ends towards the middle, so that weight 1 gives `end` exactly."""
     near = np.abs(weight) < 0.5
@@ -348,6 +366,7 @@ def shift_right(x, y):
 
 
 @kernel
+@native
 def clamp(x, low, high):
     if not getattr(low, "ndim", 0) and not getattr(high, "ndim", 0):  # numbers, or arrays of no dimension
         if x.size < _BLOCK and x.ndim and low is not None is not high:
@@ -370,6 +389,7 @@ def _clamp(x, out, low, high):
 
 
 @kernel
+@native
 def where(condition, x, y):
     if condition.size >= _BLOCK and _by_bits(condition, x, y):
         return _where_bits(condition, x, y)
@@ -412,6 +432,7 @@ def _where_bits(condition, x, y):
 
 
 @kernel
+@native
 def isclose(x, y, rtol, atol, equal_nan):
     close = x == y
     if equal_nan:
@@ -429,6 +450,8 @@ def isclose(x, y, rtol, atol, equal_nan):
 # -------------------------------------------------------------------------------------------------- activations
 @kernel
 def relu(x):
+    if x.size >= NATIVE and (made := run("relu", x)) is not None:
+        return made
     if x.size < _BLOCK:
         return np.maximum(x, _ZERO.get(x.dtype, 0))
     return stepwise(_relu, x)
@@ -444,35 +467,19 @@ _ZEROS = {np.dtype(t): np.zeros(_BLOCK, t) for t in (np.float32, np.float64)}
 
 
 @kernel
+@native
 def threshold(x, limit, value):
     return np.where(x <= limit, np.asarray(value).astype(x.dtype), x)
 
 
 @kernel
-def threshold_backward(grad, x, limit):
-    if grad.size >= _BLOCK and grad.dtype.char in "fd" and type(x) is ndarray and x.shape == grad.shape:
-        below = x <= np.asarray(limit, x.dtype)
-        return where(below, np.zeros((), grad.dtype), grad)
-    return np.where(x <= limit, grad.dtype.type(0), grad)
-
-
-@kernel
+@native
 def hardshrink(x, lambd):
     return np.where((x >= -lambd) & (x <= lambd), x.dtype.type(0), x)
 
 
 @kernel
-def elu(x, alpha, scale, input_scale):
-    kind = x.dtype.type
-    return np.where(x <= 0, np.expm1(x * kind(input_scale)) * kind(alpha * scale), x * kind(scale))
-
-
-@kernel
-def celu(x, alpha):
-    return elu(x, alpha, 1.0, 1.0 / alpha)
-
-
-@kernel
+@native
 def prelu(x, weight):
     return np.where(x > 0, x, weight * x)
 

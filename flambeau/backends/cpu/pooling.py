@@ -1,4 +1,5 @@
-"""Pooling over strided views: one pass per tap of the window, a few channels at a time so that the data stays in cache.
+"""Pooling: by native code (native/pool.c), or over strided views: one pass per tap of the window, a few channels at a time
+so that the data stays in cache.
 
 All kernels take arrays (..., *size): the last len(kernel) dimensions are pooled, the ones before are just many.
 Maximum pooling notes per window which tap won (`which`, a small unsigned integer), from which both the gradient and
@@ -8,11 +9,13 @@ PyTorch's flat indices follow.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from ...native import library, pointer
 from . import memory, parallel
 from .resample import along
 from .table import kernel
@@ -20,6 +23,7 @@ from .windows import Windows
 
 CHUNK = 1 << 18   # bytes of input at a time
 _SHARED = 1 << 18  # elements from which both cores work
+TAPS = 1 << 12    # of a window, which native code keeps a table of
 
 Ints = "tuple[int, ...]"
 
@@ -32,6 +36,38 @@ def _lowest(dtype: np.dtype) -> Any:
     if dtype.kind in "iu":
         return np.iinfo(dtype).min
     return -np.inf
+
+
+# --------------------------------------------------------------------------------------------------------- native code
+def _native(x: ndarray, kernel: Ints = ()) -> Any:
+    """The native functions if they can work on this array; None otherwise."""
+    if x.dtype.char in "fd" and x.size and math.prod(kernel) <= TAPS and len(kernel) < 4:
+        return library("pool")
+    return None
+
+
+def _typed(functions: Any, name: str, x: ndarray) -> Any:
+    return getattr(functions, name + ("_f32" if x.dtype.char == "f" else "_f64"))
+
+
+@lru_cache(1024)
+def geometry(size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, out: Ints) -> ndarray:
+    """What native/pool.c wants to know: each filled up to three dimensions."""
+    more = 3 - len(size)
+    blanks = (1, 1, 1, 0, 1, 1)
+    return np.array([n for given, blank in zip((size, kernel, stride, padding, dilation, out), blanks)
+                     for n in (*(blank,) * more, *given)], np.int64)
+
+
+def varying(size: Ints, out: Ints) -> ndarray:
+    """The geometry of adaptive pooling, whose windows follow from the sizes."""
+    ones = (1,) * len(size)
+    return geometry(size, ones, ones, ones, ones, out)
+
+
+def _small(kernel: Ints) -> np.dtype:
+    """The dtype that numbers the taps of a window."""
+    return np.dtype(np.uint8 if math.prod(kernel) <= 256 else np.int32)
 
 
 class Pool:
@@ -69,6 +105,16 @@ class Pool:
         return x[(..., *[slice(t * d, t * d + s * (o - 1) + 1, s)
                          for t, d, s, o in zip(tap, win.dilation, win.stride, win.out)])]
 
+    def first_taps(self) -> Any:
+        """Per window the first tap that is not padding: it wins where all elements are -inf."""
+        first: Any = 0
+        win = self.win
+        for d, p in enumerate(self.padding):
+            start = np.arange(win.out[d]) * win.stride[d] - p
+            tap = -(np.minimum(start, 0) // win.dilation[d])
+            first = np.add.outer(first * win.kernel[d], tap) if d else tap
+        return first
+
     def rows(self, total: int, work: Any) -> None:
         """work(start, stop) over pieces of the rows, on both cores where it pays."""
         each = math.prod(self.size)
@@ -105,12 +151,20 @@ def max_pool_values(x: ndarray, kernel: Ints, stride: Ints, padding: Ints, dilat
 
 def _max_pool(x, kernel, stride, padding, dilation, out_size, noted: bool) -> Any:
     native, dims = x.dtype, len(kernel)
-    pool = Pool(x.shape[x.ndim - dims:], kernel, stride, padding, dilation, out_size)
-    shape = (*x.shape[:x.ndim - dims], *out_size)
+    size, lead = x.shape[x.ndim - dims:], x.shape[:x.ndim - dims]
+    shape = (*lead, *out_size)
+    quick = _native(x, kernel)
+    if quick is not None:
+        x, small = np.ascontiguousarray(x), _small(kernel)
+        out, which = memory.empty(shape, native), memory.empty(shape, small) if noted else None
+        _typed(quick, "fl_max_pool", x)(
+            pointer(x), pointer(out), pointer(which) if noted else None, small.itemsize > 1,
+            pointer(geometry(size, kernel, stride, padding, dilation, out_size)), math.prod(lead))
+        return out, which
+    pool = Pool(size, kernel, stride, padding, dilation, out_size)
     flat = _flat(_wide(x), dims)
     out = memory.empty((len(flat), 1, *out_size), flat.dtype)
-    small = np.dtype(np.uint8 if len(pool.taps) <= 256 else np.int32)
-    which = memory.empty(out.shape, small) if noted else None
+    which = memory.empty(out.shape, _small(kernel)) if noted else None
 
     def work(start: int, stop: int) -> None:
         part = pool.pad(flat[start:stop], pool.buffer(stop - start, flat.dtype, _lowest(flat.dtype)))
@@ -133,7 +187,7 @@ def _largest(pool: Pool, part: ndarray, out: ndarray, which: ndarray | None, nan
         if i == 0:
             np.copyto(out, seen)
             if which is not None:
-                which.fill(0)
+                which[...] = pool.first_taps()
             continue
         if which is not None:
             np.greater(seen, out, out=mask)
@@ -152,6 +206,14 @@ def _largest(pool: Pool, part: ndarray, out: ndarray, which: ndarray | None, nan
 def max_pool_indices(which: ndarray, size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> ndarray:
     """PyTorch's indices: the winner's flat position in the input's last dimensions."""
     dims = len(kernel)
+    quick = library("pool") if which.size and math.prod(kernel) <= TAPS else None
+    if quick is not None:
+        which, made = np.ascontiguousarray(which), memory.empty(which.shape, np.dtype(np.int64))
+        out = which.shape[which.ndim - dims:]
+        quick.fl_max_pool_indices(pointer(which), which.itemsize > 1, pointer(made),
+                                  pointer(geometry(size, kernel, stride, padding, dilation, out)),
+                                  which.size // math.prod(out))
+        return made
     taps = np.unravel_index(which.astype(np.int64), kernel)
     flat: Any = 0
     for d in range(dims):
@@ -167,7 +229,16 @@ def max_pool_scatter(g: ndarray, which: ndarray, size: Ints, kernel: Ints, strid
                      dilation: Ints) -> ndarray:
     """The gradient of the input: each window's goes to the tap that won."""
     native, dims = g.dtype, len(kernel)
-    pool = Pool(size, kernel, stride, padding, dilation, which.shape[which.ndim - dims:])
+    out_size = which.shape[which.ndim - dims:]
+    quick = _native(g, kernel)
+    if quick is not None:
+        g, which = np.ascontiguousarray(g), np.ascontiguousarray(which)
+        dx = memory.empty((*g.shape[:g.ndim - dims], *size), native)
+        _typed(quick, "fl_max_pool_scatter", g)(
+            pointer(g), pointer(which), which.itemsize > 1, pointer(dx),
+            pointer(geometry(size, kernel, stride, padding, dilation, out_size)), g.size // math.prod(out_size))
+        return dx
+    pool = Pool(size, kernel, stride, padding, dilation, out_size)
     flat, numbers = _flat(_wide(g), dims), _flat(which, dims)
     out = memory.empty((len(flat), 1, *size), flat.dtype)
 
@@ -227,7 +298,14 @@ def _divisor(pool: Pool, size: Ints, kernel: Ints, stride: Ints, padding: Ints, 
 def avg_pool(x: ndarray, kernel: Ints, stride: Ints, padding: Ints, out_size: Ints, include_pad: bool,
              override: int | None) -> ndarray:
     native, dims = x.dtype, len(kernel)
-    size = x.shape[x.ndim - dims:]
+    size, lead = x.shape[x.ndim - dims:], x.shape[:x.ndim - dims]
+    quick = _native(x)
+    if quick is not None and (override is None or override > 0):
+        x, out = np.ascontiguousarray(x), memory.empty((*lead, *out_size), native)
+        _typed(quick, "fl_avg_pool", x)(
+            pointer(x), pointer(out), pointer(geometry(size, kernel, stride, padding, (1,) * dims, out_size)),
+            math.prod(lead), include_pad, override or 0)
+        return out
     pool = Pool(size, kernel, stride, padding, (1,) * dims, out_size)
     flat = _flat(_wide(x), dims)
     divisor = _divisor(pool, size, kernel, stride, padding, include_pad, override, flat.dtype)
@@ -259,7 +337,15 @@ def _divide(total: ndarray, divisor: Any) -> None:
 def avg_pool_grad(g: ndarray, size: Ints, kernel: Ints, stride: Ints, padding: Ints, include_pad: bool,
                   override: int | None) -> ndarray:
     native, dims = g.dtype, len(kernel)
-    pool = Pool(size, kernel, stride, padding, (1,) * dims, g.shape[g.ndim - dims:])
+    out_size = g.shape[g.ndim - dims:]
+    quick = _native(g)
+    if quick is not None and (override is None or override > 0):
+        g, dx = np.ascontiguousarray(g), memory.empty((*g.shape[:g.ndim - dims], *size), native)
+        _typed(quick, "fl_avg_pool_grad", g)(
+            pointer(g), pointer(dx), pointer(geometry(size, kernel, stride, padding, (1,) * dims, out_size)),
+            g.size // math.prod(out_size), include_pad, override or 0)
+        return dx
+    pool = Pool(size, kernel, stride, padding, (1,) * dims, out_size)
     flat = _flat(_wide(g), dims)
     divisor = _divisor(pool, size, kernel, stride, padding, include_pad, override, flat.dtype)
     out = memory.empty((len(flat), 1, *size), flat.dtype)
@@ -300,6 +386,12 @@ def _averaging(n: int, out: int, dtype: np.dtype) -> ndarray:
 def adaptive_avg_pool(x: ndarray, out_size: Ints) -> ndarray:
     """The mean over windows that cover the input evenly."""
     native, dims = x.dtype, len(out_size)
+    quick = _native(x)
+    if quick is not None and math.prod(out_size):
+        size, lead = x.shape[x.ndim - dims:], x.shape[:x.ndim - dims]
+        x, out = np.ascontiguousarray(x), memory.empty((*lead, *out_size), native)
+        _typed(quick, "fl_adaptive_avg", x)(pointer(x), pointer(out), pointer(varying(size, out_size)), math.prod(lead))
+        return out
     x = _wide(x)
     made = along(x, [_averaging(n, o, x.dtype) for n, o in zip(x.shape[x.ndim - dims:], out_size)])
     return made.astype(native, copy=False)
@@ -308,6 +400,13 @@ def adaptive_avg_pool(x: ndarray, out_size: Ints) -> ndarray:
 @kernel
 def adaptive_avg_pool_grad(g: ndarray, size: Ints) -> ndarray:
     native, dims = g.dtype, len(size)
+    out_size = g.shape[g.ndim - dims:]
+    quick = _native(g)
+    if quick is not None:
+        g, dx = np.ascontiguousarray(g), memory.empty((*g.shape[:g.ndim - dims], *size), native)
+        _typed(quick, "fl_adaptive_avg_grad", g)(pointer(g), pointer(dx), pointer(varying(size, out_size)),
+                                                 g.size // math.prod(out_size))
+        return dx
     g = _wide(g)
     made = along(g, [_averaging(n, o, g.dtype).T for n, o in zip(size, g.shape[g.ndim - dims:])])
     return made.astype(native, copy=False)
@@ -318,6 +417,11 @@ def _winners(x: ndarray, places: ndarray) -> tuple[ndarray, ndarray]:
     rows = np.arange(len(x)).reshape(-1, 1, 1)
     seen = x[rows, places]
     best = seen.argmax(-1)[..., None]
+    if x.dtype.kind == "f":
+        bad = np.isnan(seen)
+        if bad.any():  # the last nan wins, as in PyTorch
+            last = bad.shape[-1] - 1 - bad[..., ::-1].argmax(-1)[..., None]
+            best = np.where(bad.any(-1, keepdims=True), last, best)
     at = np.take_along_axis(np.broadcast_to(places, seen.shape), best, -1)[..., 0]
     return np.take_along_axis(seen, best, -1)[..., 0], at
 
@@ -335,6 +439,13 @@ def _places(tables: list[ndarray], size: Ints) -> ndarray:
 def adaptive_max_pool(x: ndarray, out_size: Ints) -> tuple[ndarray, ndarray]:
     dims = len(out_size)
     size, shape = x.shape[x.ndim - dims:], (*x.shape[:x.ndim - dims], *out_size)
+    quick = _native(x)
+    if quick is not None and math.prod(out_size):
+        x = np.ascontiguousarray(x)
+        out, at = memory.empty(shape, x.dtype), memory.empty(shape, np.dtype(np.int64))
+        _typed(quick, "fl_adaptive_max", x)(pointer(x), pointer(out), pointer(at), pointer(varying(size, out_size)),
+                                            x.size // math.prod(size))
+        return out, at
     tables = []
     for n, o in zip(size, out_size):
         start, end = _bounds(n, o)

@@ -282,8 +282,8 @@ def _blocks_f64(engine, mean, std, out):
 def _scalar_normals(engine, n):
     """``n`` standard normals in float64 by the scalar method, cached value first."""
     if n < 32:
-        draw = _Doubles(engine).normal
-        return np.array([draw() for _ in range(n)], np.float64)
+        with _Doubles(engine) as uni:
+            return np.array([uni.normal() for _ in range(n)], np.float64)
     out = np.empty(n, np.float64)
     start = 0
     if engine.next_normal is not None:
@@ -666,23 +666,7 @@ def _running_share(row):
     return cum.astype(np.float64)
 
 
-# -- accept/reject samplers -----------------------------------------------------------------------
-
-
-def fill(x, draw, *args, **options):
-    """Writes draws into an array in the order of its memory: the slowest dimension first, whatever its number."""
-    if x.flags.c_contiguous or x.ndim < 2:
-        x[...] = draw(x.shape, x.dtype, *args, **options)
-        return
-    order = sorted(range(x.ndim), key=lambda i: -x.strides[i])
-    y = x.transpose(order)
-    args = tuple(a.transpose(order) if isinstance(a, np.ndarray) else a for a in args)
-    y[...] = draw(y.shape, x.dtype, *args, **options)
-
-
-def spread(x, shape):
-    """x broadcast to a shape."""
-    return np.broadcast_to(x, shape)
+# -- checks ---------------------------------------------------------------------------------------
 
 
 def multinomial_problem(weights):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import threading
 
 import numpy as np
+
+from ...native import library, pointer
 
 _WORDS = 624
 _STATE_BYTES = 5056
@@ -36,86 +40,92 @@ _STATE_LAYOUT = np.dtype(
 )
 
 
+# Where the fields of a generator's 632 words are (native/random.c writes them too).
+SIZE = 632
+AT = 624          # how many words of the block are used up
+FRESH = 625       # 1: seeded, and nothing drawn yet; 2: and word 0 is all there is of the key
+HAS_NORMAL = 626  # the second half of the last pair of normals waits in NORMAL
+HAS_SINGLE = 627
+NORMAL = 314      # as float64
+SINGLE = 630      # as float32
+_local = threading.local()
+
+
 class Engine:
     """Mersenne twister with PyTorch's seeding, draw order and state bytes.
 
-    One block of 624 outputs is kept in ``_buf`` with the read position ``_pos``; NumPy's bit generator
-    always stands at the end of that same block, so its key is the state to export.
+    All that changes is in one array, `words`, which is never replaced: draws are kernels that write into it.
     """
 
-    __slots__ = ("_bits", "_buf", "_fresh", "_legacy", "_pos", "_seed", "next_float_normal", "next_normal")
+    __slots__ = ("_seed", "words")
 
     def __init__(self, seed: int = _DEFAULT_SEED):
-        self._bits = None
-        self._legacy = None
+        self.words = np.zeros(SIZE, np.uint32)
         self.seed(seed)
+
+    @classmethod
+    def over(cls, words: np.ndarray) -> Engine:
+        """An engine that draws from the words of another."""
+        self = object.__new__(cls)
+        self._seed = 0
+        self.words = words
+        return self
 
     # -- seeding ---------------------------------------------------------------------------------
 
     def seed(self, value: int) -> Engine:
         """Start the stream of ``value`` (kept modulo 2**64; only the low 32 bits feed the twister)."""
         self._seed = int(value) & 0xFFFFFFFFFFFFFFFF
-        self._buf = None
-        self._pos = _WORDS
-        self._fresh = True
-        self.next_normal = None
-        self.next_float_normal = None
-        if self._bits is not None:
-            self._legacy.seed(self._seed & 0xFFFFFFFF)
+        words = self.words
+        words[0] = self._seed & 0xFFFFFFFF
+        words[AT:HAS_SINGLE + 1] = _SEEDED
         return self
 
     @property
     def initial_seed(self) -> int:
         return self._seed
 
-    def _bitgen(self):
-        if self._bits is None:
-            from numpy.random import MT19937, RandomState
+    @property
+    def next_normal(self) -> float | None:
+        """The second half of the last pair of normals, while it waits."""
+        return float(self.words.view(_f64)[NORMAL]) if self.words[HAS_NORMAL] else None
 
-            self._bits = MT19937(0)
-            self._legacy = RandomState(self._bits)
-            self._legacy.seed(self._seed & 0xFFFFFFFF)
-        return self._bits
+    @next_normal.setter
+    def next_normal(self, value: float | None) -> None:
+        self.words[HAS_NORMAL] = value is not None
+        if value is not None:
+            self.words.view(_f64)[NORMAL] = value
+
+    def _settle(self) -> None:
+        """Works out the key of a new seed."""
+        if self.words[FRESH] == 2:
+            native = library("random")
+            if native is not None:
+                native.fl_mt_settle(pointer(self.words))
+            else:
+                _, legacy, memory = _numpy_twister()
+                legacy.seed(int(self.words[0]))
+                self.words[:_WORDS] = memory[:_WORDS]
+                self.words[FRESH] = 1
 
     # -- raw draws -------------------------------------------------------------------------------
 
-    def _words(self, n: int) -> np.ndarray:
-        """The next n outputs of NumPy's generator."""
-        return (self._bits or self._bitgen()).random_raw(n).astype(np.uint32)
-
-    def _refill(self):
-        buf = self._words(_WORDS)
-        buf.flags.writeable = False
-        self._buf = buf
-        self._fresh = False
-
     def draw32(self, n: int) -> np.ndarray:
-        """The next ``n`` 32-bit outputs as uint32. May be a read-only view: do not write into it."""
-        pos = self._pos
-        end = pos + n
-        if end <= _WORDS and self._buf is not None:
-            self._pos = end
-            return self._buf[pos:end]
+        """The next ``n`` 32-bit outputs as uint32."""
         out = np.empty(n, np.uint32)
-        if n == 0:
-            return out
-        done = _WORDS - pos
-        if done:
-            out[:done] = self._buf[pos:]
-        bulk = (n - done) // _WORDS * _WORDS
-        if bulk:
+        native = library("random")
+        if native is not None:
+            native.fl_mt_words(pointer(self.words), pointer(out), n)
+        elif n:
+            self._settle()
+            bits, _, memory = _numpy_twister()
+            memory[:] = self.words[:AT + 1]
             step = 64 * _WORDS
-            for i in range(0, bulk, step):
-                k = min(step, bulk - i)
-                out[done : done + k] = self._words(k)
-                done += k
-            self._fresh = False
-        if done < n:
-            self._refill()
-            self._pos = n - done
-            out[done:] = self._buf[: n - done]
-        else:
-            self._pos = _WORDS
+            for i in range(0, n, step):
+                part = out[i : i + step]
+                part[...] = bits.random_raw(part.size)
+            self.words[:AT + 1] = memory
+            self.words[FRESH] = 0
         return out
 
     def draw64(self, n: int) -> np.ndarray:
@@ -130,18 +140,21 @@ class Engine:
 
     def get_state(self) -> np.ndarray:
         """The 5056 bytes of ``torch.Generator.get_state()`` as a uint8 array."""
+        self._settle()
+        words = self.words
         out = np.zeros(_STATE_BYTES, np.uint8)
         rec = out.view(_STATE_LAYOUT)
         rec["seed"] = self._seed
         rec["seeded"] = 1
-        rec["key"] = self._bitgen().state["state"]["key"]
-        rec["next"] = 0 if self._fresh else self._pos
-        rec["left"] = 1 if self._fresh else _WORDS + 1 - self._pos
-        if self.next_normal is not None:
-            rec["normal"] = self.next_normal
+        rec["key"] = words[:_WORDS]
+        at = int(words[AT])
+        rec["next"] = 0 if words[FRESH] else at
+        rec["left"] = 1 if words[FRESH] else _WORDS + 1 - at
+        if words[HAS_NORMAL]:
+            rec["normal"] = words.view(_f64)[NORMAL]
             rec["normal_ok"] = 1
-        if self.next_float_normal is not None:
-            rec["fnormal"] = self.next_float_normal
+        if words[HAS_SINGLE]:
+            rec["fnormal"] = words.view(_f32)[SINGLE]
             rec["fnormal_ok"] = 1
         return out
 
@@ -162,18 +175,14 @@ class Engine:
         if int(rec["seeded"]) != 1 or not 0 < left <= _WORDS or nxt > _WORDS:
             raise RuntimeError("Invalid mt19937 state")
         self._seed = int(rec["seed"])
-        bits = self._bitgen()
-        key = (rec["key"] & _U32_ALL).astype(np.uint32)
-        self._fresh = left == 1 and nxt == 0
-        self._pos = _WORDS if left == 1 else nxt
-        # From position 0 NumPy hands out the block of this key without touching the key itself.
-        bits.state = {"bit_generator": "MT19937", "state": {"key": key, "pos": _WORDS if self._fresh else 0}}
-        if self._fresh:
-            self._buf = None
-        else:
-            self._refill()
-        self.next_normal = float(rec["normal"]) if rec["normal_ok"] else None
-        self.next_float_normal = float(rec["fnormal"]) if rec["fnormal_ok"] else None
+        words = self.words
+        words[:_WORDS] = rec["key"] & _U32_ALL
+        words[AT] = _WORDS if left == 1 else nxt
+        words[FRESH] = left == 1 and nxt == 0
+        words[HAS_NORMAL] = bool(rec["normal_ok"])
+        words.view(_f64)[NORMAL] = rec["normal"]
+        words[HAS_SINGLE] = bool(rec["fnormal_ok"])
+        words.view(_f32)[SINGLE] = rec["fnormal"]
         return self
 
     def clone(self) -> Engine:
@@ -185,6 +194,21 @@ class Engine:
     def __setstate__(self, state):
         self.__init__()
         self.set_state(state)
+
+
+_SEEDED = np.array([_WORDS, 2, 0, 0], np.uint32)
+
+
+def _numpy_twister():
+    """NumPy's generator of this thread, the object that seeds it, and its own memory: the key and the position."""
+    try:
+        return _local.twister
+    except AttributeError:
+        from numpy.random import MT19937, RandomState
+        bits = MT19937(0)
+        block = (ctypes.c_uint32 * (_WORDS + 1)).from_address(bits.ctypes.state_address)
+        _local.twister = bits, RandomState(bits), np.frombuffer(block, np.uint32)
+        return _local.twister
 
 
 # -- helpers --------------------------------------------------------------------------------------
@@ -221,6 +245,10 @@ def _mantissa(dtype):
 def _u24(engine, n):
     """``n`` float32 uniforms of [0, 1): the low 24 bits of one output each."""
     out = np.empty(n, np.float32)
+    native = library("random")
+    if native is not None:
+        native.fl_mt_rand_f32(pointer(engine.words), pointer(out), n)
+        return out
     for i in range(0, n, _CHUNK):
         part = out[i : i + _CHUNK]
         raw = engine.draw32(part.size) & _MASK24
@@ -231,6 +259,10 @@ def _u24(engine, n):
 def _u53(engine, n):
     """``n`` float64 uniforms of [0, 1): the low 53 bits of two outputs each."""
     out = np.empty(n, np.float64)
+    native = library("random")
+    if native is not None:
+        native.fl_mt_uniform_f64(pointer(engine.words), pointer(out), n, 0.0, 1.0)
+        return out
     for i in range(0, n, _CHUNK):
         part = out[i : i + _CHUNK]
         raw = engine.draw32(2 * part.size)
@@ -240,33 +272,49 @@ def _u53(engine, n):
 
 
 class _Doubles:
-    """float64 uniforms one at a time for the accept/reject samplers, without running ahead."""
+    """float64 uniforms one at a time for the accept/reject samplers: a `with` block that takes words from the engine by the
+    block, and at its end gives back those it did not use."""
 
-    __slots__ = ("_engine",)
+    __slots__ = ("_at", "_engine", "_normal", "_words")
 
     def __init__(self, engine):
         self._engine = engine
 
-    def __call__(self):
+    def __enter__(self) -> _Doubles:
+        self._words, self._at = [], 0
+        self._normal = self._engine.next_normal
+        return self
+
+    def __exit__(self, *exc):
         engine = self._engine
-        pos = engine._pos
-        if pos <= _WORDS - 2 and engine._buf is not None:
-            hi, lo = engine._buf[pos : pos + 2].tolist()
-            engine._pos = pos + 2
-        else:
-            hi, lo = engine.draw32(2).tolist()
-        return ((hi & 0x1FFFFF) << 32 | lo) * 2.0**-53
+        engine.next_normal = self._normal
+        if self._words:
+            engine.words[AT] = _WORDS - (len(self._words) - self._at)
+
+    def _more(self):
+        left = self._words[self._at :]
+        engine = self._engine
+        while len(left) < 2:
+            left += engine.draw32(_WORDS - int(engine.words[AT]) or _WORDS).tolist()
+        self._words, self._at = left, 0
+
+    def __call__(self):
+        at = self._at
+        if at + 2 > len(self._words):
+            self._more()
+            at = 0
+        self._at = at + 2
+        return ((self._words[at] & 0x1FFFFF) << 32 | self._words[at + 1]) * 2.0**-53
 
     def normal(self):
         """One standard normal of the scalar Box-Muller method, by way of the engine's cached value."""
-        engine = self._engine
-        value = engine.next_normal
+        value = self._normal
         if value is not None:
-            engine.next_normal = None
+            self._normal = None
             return value
         theta = _TWO_PI * self()
         radius = math.sqrt(-2.0 * math.log1p(-self()))
-        engine.next_normal = radius * math.sin(theta)
+        self._normal = radius * math.sin(theta)
         return radius * math.cos(theta)
 
 

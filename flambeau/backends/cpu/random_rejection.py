@@ -15,8 +15,8 @@ def poisson(engine, rates):
     Products of uniforms below a rate of 10, Hoermann's transformed rejection from there on.
     """
     rates = np.asarray(rates)
-    uni = _Doubles(engine)
-    values = [_poisson_one(uni, lam) for lam in rates.astype(np.float64).ravel().tolist()]
+    with _Doubles(engine) as uni:
+        values = [_poisson_one(uni, lam) for lam in rates.astype(np.float64).ravel().tolist()]
     return _cast(np.array(values, np.float64), rates.dtype).reshape(rates.shape)
 
 
@@ -84,13 +84,13 @@ def binomial(engine, count, prob):
     count, prob = np.asarray(count), np.asarray(prob)
     dtype = count.dtype
     shape = np.broadcast_shapes(count.shape, prob.shape)
-    uni = _Doubles(engine)
     counts = np.broadcast_to(count, shape).astype(np.float64).ravel().tolist()
     probs = np.broadcast_to(prob, shape).astype(np.float64).ravel().tolist()
     single = dtype == _f32
     out = np.empty(len(counts), np.float64)
-    for i, (n, p) in enumerate(zip(counts, probs)):
-        out[i] = _binomial_one(uni, n, p, single)
+    with _Doubles(engine) as uni:
+        for i, (n, p) in enumerate(zip(counts, probs)):
+            out[i] = _binomial_one(uni, n, p, single)
     return _cast(out, dtype).reshape(shape)
 
 
@@ -192,9 +192,9 @@ def _tiny(dtype):
 def standard_gamma(engine, alpha):
     """``torch._standard_gamma``: an array of the shape and dtype of ``alpha``, never below the least normal."""
     alpha = np.asarray(alpha)
-    uni = _Doubles(engine)
     single = alpha.dtype != _f64
-    values = np.array([_gamma_one(uni, a, single) for a in alpha.astype(np.float64).ravel().tolist()], np.float64)
+    with _Doubles(engine) as uni:
+        values = np.array([_gamma_one(uni, a, single) for a in alpha.astype(np.float64).ravel().tolist()], np.float64)
     out = _cast(values, alpha.dtype).reshape(alpha.shape)
     return np.maximum(out, alpha.dtype.type(_tiny(alpha.dtype)))
 
@@ -203,11 +203,8 @@ def dirichlet(engine, alpha):
     """``torch._sample_dirichlet``: float64 gamma samples divided by their sum along the last axis."""
     alpha = np.asarray(alpha)
     dtype = alpha.dtype
-    uni = _Doubles(engine)
-    values = np.array([_gamma_one(uni, a, False) for a in alpha.astype(np.float64).ravel().tolist()], np.float64)
+    with _Doubles(engine) as uni:
+        values = np.array([_gamma_one(uni, a, False) for a in alpha.astype(np.float64).ravel().tolist()], np.float64)
     gamma = values.reshape(alpha.shape)
     out = _cast(gamma / np.cumsum(gamma, axis=-1)[..., -1:], dtype)
     return np.clip(out, dtype.type(_tiny(dtype)), np.nextafter(dtype.type(1), dtype.type(0)))
-
-
-# -- filling arrays that exist ---------------------------------------------------------------------

@@ -10,15 +10,21 @@ which BLAS does some 40 % faster than its transpose, and each gate is a contiguo
 pass needs is kept that way, one block after the other.
 
 The gates' sigmoid is 0.5 * tanh(x / 2) + 0.5, so all gates take one call of tanh; the halves are in the weights.
+
+That is NumPy's way. Native code (native/rnn.c) takes the rows as they come and keeps everything for the backward pass that
+way, (rows, features): two dimensions where NumPy's way keeps one, by which the backward pass knows who ran forward.
 """
 
 from __future__ import annotations
 
+import ctypes
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from ...native import library, pointer
 from . import memory
 from .table import kernel
 
@@ -102,11 +108,96 @@ def _weight_gradients(inside: ndarray, recurrent: ndarray, x: ndarray, w_ih: nda
     return dx, _matmul(inside.T, x), _matmul(recurrent.T, before()), first, second
 
 
+# ---------------------------------------------------------------------------------------------------------- native code
+_FEW_STEPS = 3  # steps for which packing the weights does not pay, unless they are small
+_SMALL = 1 << 14
+_ran: Any = None  # the library that ran forward, which must also run back
+
+
+def native_order(sizes: tuple[int, ...], reverse: bool) -> list[int] | None:
+    """(first row, count) of each step in the order of the recurrence, flat; None if the counts go up and down."""
+    if min(sizes) < 1 or list(sizes) != sorted(sizes, reverse=True):
+        return None
+    return [number for start, _, n in _order(sizes, reverse) for number in (start, n)]
+
+
+@lru_cache(256)
+def _order_array(sizes: tuple[int, ...], reverse: bool) -> ndarray | None:
+    order = native_order(sizes, reverse)
+    return None if order is None else np.array(order, np.int64)
+
+
+def _native(x: ndarray, w_hh: ndarray, sizes: tuple[int, ...], reverse: bool) -> tuple[Any, ndarray] | None:
+    """The library and the order of steps, where native code serves these and is worth it."""
+    if x.dtype.char not in "fd" or not x.size or (len(sizes) < _FEW_STEPS and w_hh.size > _SMALL):
+        return None
+    global _ran
+    if library("gemm") is None or library("rnn") is None:
+        return None
+    _ran, order = library("rnn"), _order_array(sizes, reverse)
+    return None if order is None else (_ran, order)
+
+
+def work_elements(rows: int, hidden: int, gates: int) -> int:
+    """Elements of the workspace of a native call, forward or back: packed weights, biases, gradients of gates, states."""
+    padded = (hidden + 63) // 64 * 64
+    return padded * (gates * hidden + 4) + rows * hidden * (2 * gates + 1) + 32
+
+
+def _call(lib: Any, name: str, arrays: tuple[_Maybe, ...], x: ndarray, sizes: tuple[int, ...], hidden: int, gates: int,
+          order: ndarray, *more: int) -> None:
+    """Calls a native function with a table of the arrays and a workspace."""
+    rows, features = x.shape
+    batch = max(sizes[0], sizes[-1])
+    suffix = "f32" if x.dtype.char == "f" else "f64"
+    work = memory.empty((work_elements(rows, hidden, gates),), x.dtype)
+    addresses = [None if a is None else pointer(a) for a in (*arrays, work)]
+    table = (ctypes.c_void_p * len(addresses))(*addresses)
+    getattr(lib, f"fl_{name}_{suffix}")(table, len(sizes), batch, rows, features, hidden, pointer(order), *more)
+
+
+def _dense(*arrays: _Maybe) -> list[Any]:
+    return [a if a is None else np.ascontiguousarray(a) for a in arrays]
+
+
+def _native_forward(name: str, gates: int, found: tuple[Any, ndarray], x: ndarray, h0: ndarray, c0: _Maybe, w_ih: ndarray,
+                    w_hh: ndarray, b_ih: _Maybe, b_hh: _Maybe, sizes: tuple[int, ...], *more: int) -> list[Any]:
+    """[out, h, c, gates, cells or GRU's recurrent part, tanh of the cells]; None for what the kind does not have."""
+    x, h0, c0, w_ih, w_hh, b_ih, b_hh = _dense(x, h0, c0, w_ih, w_hh, b_ih, b_hh)
+    rows, hidden, dtype = x.shape[0], h0.shape[1], x.dtype
+    made: list[Any] = [memory.empty((rows, hidden), dtype), memory.empty(h0.shape, dtype), None, None, None, None]
+    if gates > 1:
+        made[3], made[4] = memory.empty((rows, gates * hidden), dtype), memory.empty((rows, hidden), dtype)
+    if c0 is not None:
+        made[2], made[5] = memory.empty(c0.shape, dtype), memory.empty((rows, hidden), dtype)
+    _call(found[0], name, (x, h0, c0, w_ih, w_hh, b_ih, b_hh, *made), x, sizes, hidden, gates, found[1], *more)
+    return made
+
+
+def _native_backward(name: str, gates: int, grad_out: _Maybe, grad_h: _Maybe, grad_c: _Maybe, x: ndarray, h0: ndarray,
+                     c0: _Maybe, w_ih: ndarray, w_hh: ndarray, saved: tuple[_Maybe, ...], sizes: tuple[int, ...],
+                     reverse: bool, needs: Any, *more: int) -> list[Any]:
+    """Gradients of x, h0, c0, w_ih, w_hh, b_ih, b_hh; None for those that are not needed."""
+    order = _order_array(sizes, reverse)
+    given = _dense(grad_out, grad_h, grad_c, x, h0, c0, w_ih, w_hh, *saved)
+    x, w_ih, w_hh = given[3], given[6], given[7]
+    dtype = x.dtype
+    made = [memory.empty(x.shape, dtype) if needs[0] else None, memory.empty(h0.shape, dtype),
+            None if c0 is None else memory.empty(c0.shape, dtype), None, None, None, None]
+    if needs[1]:
+        made[3:] = [memory.empty(shape, dtype) for shape in (w_ih.shape, w_hh.shape, w_hh.shape[:1], w_hh.shape[:1])]
+    _call(_ran, name, (*given, *made), x, sizes, h0.shape[1], gates, order, *more)
+    return made
+
+
 # ------------------------------------------------------------------------------------------------------------ LSTM
 @kernel
 def lstm_layer(x: ndarray, h0: ndarray, c0: ndarray, w_ih: ndarray, w_hh: ndarray, b_ih: _Maybe, b_hh: _Maybe,
                w_hr: _Maybe, sizes: tuple[int, ...], reverse: bool) -> tuple[ndarray, ...]:
     """(output, last h, last c, gates, cells, tanh of the cells); the last three are for the backward pass."""
+    found = None if w_hr is not None else _native(x, w_hh, sizes, reverse)
+    if found is not None:
+        return tuple(_native_forward("lstm", 4, found, x, h0, c0, w_ih, w_hh, b_ih, b_hh, sizes))
     native = x.dtype
     x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr = _wide(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr)
     rows, hidden = x.shape[0], c0.shape[1]
@@ -144,6 +235,9 @@ def lstm_layer_backward(grad_out: _Maybe, grad_h: _Maybe, grad_c: _Maybe, x: nda
                         w_ih: ndarray, w_hh: ndarray, w_hr: _Maybe, sizes: tuple[int, ...], reverse: bool, out: ndarray,
                         gates: ndarray, cells: ndarray, tanh_cells: ndarray, needs: Any) -> tuple[Any, ...]:
     """Gradients of x, h0, c0, w_ih, w_hh, the two biases and w_hr."""
+    if gates.ndim == 2:
+        return (*_native_backward("lstm_backward", 4, grad_out, grad_h, grad_c, x, h0, c0, w_ih, w_hh,
+                                  (out, gates, cells, tanh_cells), sizes, reverse, needs), None)
     native = x.dtype
     grad_out, grad_h, grad_c, x, h0, c0, w_ih, w_hh, w_hr, out = _wide(grad_out, grad_h, grad_c, x, h0, c0, w_ih, w_hh,
                                                                       w_hr, out)
@@ -205,6 +299,10 @@ def _cells_before(c0: ndarray, blocks: list[ndarray], steps: list[tuple[int, int
 def gru_layer(x: ndarray, h0: ndarray, w_ih: ndarray, w_hh: ndarray, b_ih: _Maybe, b_hh: _Maybe, sizes: tuple[int, ...],
               reverse: bool) -> tuple[ndarray, ...]:
     """(output, last h, gates r z n, the recurrent part of n before r)."""
+    found = _native(x, w_hh, sizes, reverse)
+    if found is not None:
+        out, h, _, gates, recurrent, _ = _native_forward("gru", 3, found, x, h0, None, w_ih, w_hh, b_ih, b_hh, sizes)
+        return out, h, gates, recurrent
     native = x.dtype
     x, h0, w_ih, w_hh, b_ih, b_hh = _wide(x, h0, w_ih, w_hh, b_ih, b_hh)
     rows, hidden = x.shape[0], h0.shape[1]
@@ -245,6 +343,10 @@ def gru_layer_backward(grad_out: _Maybe, grad_h: _Maybe, x: ndarray, h0: ndarray
                        sizes: tuple[int, ...], reverse: bool, out: ndarray, gates: ndarray, recurrent: ndarray,
                        needs: Any) -> tuple[Any, ...]:
     """Gradients of x, h0, w_ih, w_hh, b_ih, b_hh."""
+    if gates.ndim == 2:
+        dx, dh, _, *rest = _native_backward("gru_backward", 3, grad_out, grad_h, None, x, h0, None, w_ih, w_hh,
+                                            (out, gates, recurrent, None), sizes, reverse, needs)
+        return dx, dh, *rest
     native = x.dtype
     grad_out, grad_h, x, h0, w_ih, w_hh, out = _wide(grad_out, grad_h, x, h0, w_ih, w_hh, out)
     rows, hidden = x.shape[0], h0.shape[1]
@@ -284,6 +386,9 @@ def gru_layer_backward(grad_out: _Maybe, grad_h: _Maybe, x: ndarray, h0: ndarray
 def rnn_layer(x: ndarray, h0: ndarray, w_ih: ndarray, w_hh: ndarray, b_ih: _Maybe, b_hh: _Maybe, sizes: tuple[int, ...],
               reverse: bool, relu: bool) -> tuple[ndarray, ndarray]:
     """(output, last h) of h = tanh(or relu)(w_ih x + b_ih + w_hh h + b_hh)."""
+    found = _native(x, w_hh, sizes, reverse)
+    if found is not None:
+        return tuple(_native_forward("rnn", 1, found, x, h0, None, w_ih, w_hh, b_ih, b_hh, sizes, relu)[:2])
     native = x.dtype
     x, h0, w_ih, w_hh, b_ih, b_hh = _wide(x, h0, w_ih, w_hh, b_ih, b_hh)
     rows, hidden = x.shape[0], h0.shape[1]
@@ -303,6 +408,10 @@ def rnn_layer(x: ndarray, h0: ndarray, w_ih: ndarray, w_hh: ndarray, b_ih: _Mayb
 def rnn_layer_backward(grad_out: _Maybe, grad_h: _Maybe, x: ndarray, h0: ndarray, w_ih: ndarray, w_hh: ndarray,
                        sizes: tuple[int, ...], reverse: bool, relu: bool, out: ndarray, needs: Any) -> tuple[Any, ...]:
     """Gradients of x, h0, w_ih, w_hh, b_ih, b_hh."""
+    if _native(x, w_hh, sizes, reverse) is not None:
+        dx, dh, _, *rest = _native_backward("rnn_backward", 1, grad_out, grad_h, None, x, h0, None, w_ih, w_hh,
+                                            (out, None, None, None), sizes, reverse, needs, relu)
+        return dx, dh, *rest
     native = x.dtype
     grad_out, grad_h, x, h0, w_ih, w_hh, out = _wide(grad_out, grad_h, x, h0, w_ih, w_hh, out)
     steps = _order(sizes, reverse)

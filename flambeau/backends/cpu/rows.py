@@ -1,11 +1,21 @@
-"""Adding rows into a matrix at given positions: the heart of the backward pass of indexing and embedding."""
+"""Rows of a matrix by position: picked, replaced and added to. The heart of indexing, embedding and their gradients.
+
+The functions `quick_...` are native (native/index.c). They answer False, having done nothing, when they cannot serve these
+arrays or when a position is out of range; the NumPy code that follows then does the work or raises the error.
+"""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from ...native import library, pointer
+
 _FLOAT32 = np.dtype(np.float32)
+_INT64 = np.dtype(np.int64)
 WIDE = 48     # columns from which whole rows are added at a time
 
 
@@ -42,13 +52,61 @@ def picked_rows(positions: ndarray, size: int, message: str) -> ndarray:
     return positions
 
 
+def plain_positions(positions: ndarray) -> ndarray:
+    return positions if positions.dtype is _INT64 and positions.flags.c_contiguous else np.ascontiguousarray(positions, _INT64)
+
+
+def _plain(x: ndarray) -> ndarray:
+    return x if x.flags.c_contiguous else np.ascontiguousarray(x)
+
+
+def _split(shape: tuple[int, ...], dim: int, itemsize: int) -> tuple[int, int]:
+    """How many slices of a dimension's positions lie in front of it, and the bytes of one slice."""
+    return math.prod(shape[:dim]), math.prod(shape[dim + 1:]) * itemsize
+
+
+def quick_take(x: ndarray, dim: int, positions: ndarray, out: ndarray, wrap: bool) -> bool:
+    """out = x[:, ..., positions] at one dimension; wrap: negative positions count from the end."""
+    functions = library("index")
+    if functions is None or not x.flags.c_contiguous:
+        return False
+    positions = plain_positions(positions)
+    outer, width = _split(x.shape, dim, x.itemsize)
+    return not functions.fl_take(pointer(x), pointer(positions), pointer(out), outer, x.shape[dim], positions.size, width, wrap)
+
+
+def quick_put(x: ndarray, dim: int, positions: ndarray, source: ndarray, wrap: bool) -> bool:
+    """x[:, ..., positions] = source of that very shape."""
+    functions = library("index")
+    if functions is None or not x.flags.c_contiguous or source.dtype != x.dtype or not x.size:
+        return False
+    positions, source = plain_positions(positions), _plain(source)
+    outer, width = _split(x.shape, dim, x.itemsize)
+    return not functions.fl_put(pointer(x), pointer(positions), pointer(source), outer, x.shape[dim], positions.size, width,
+                                wrap, False)
+
+
+def quick_add(target: ndarray, positions: ndarray, source: ndarray, zero: bool = False, skip: int = -1) -> bool:
+    """target[positions[i]] += source[i] for rows; zero: target starts as zeros; skip: a position to leave out."""
+    char = target.dtype.char
+    if char not in "fd" or source.dtype is not target.dtype or not target.flags.c_contiguous:
+        return False
+    functions: Any = library("index")
+    if functions is None:
+        return False
+    positions, source = plain_positions(positions), _plain(source)
+    add = functions.fl_add_rows_f32 if char == "f" else functions.fl_add_rows_f64
+    return not add(pointer(target), pointer(positions), pointer(source), positions.size, target.shape[0],
+                   math.prod(target.shape[1:]), zero, skip)
+
+
 def index_add_rows(target: ndarray, positions: ndarray, source: ndarray) -> None:
     """target[positions[i]] += source[i] for every i, in any order; positions are in range and may repeat.
 
     Narrow rows go through np.add.at over single elements (fast for one-dimensional arrays only). Wide rows are added in
     rounds of positions that differ from each other; few rows that come often are summed one after the other instead.
     """
-    if not positions.size or not target.size:
+    if not positions.size or not target.size or quick_add(target, positions, source):
         return
     compute = accumulation(target.dtype)
     if compute is not target.dtype:

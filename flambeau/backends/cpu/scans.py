@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy import ndarray
 
+from ...native import Library, library, pointer
 from . import memory
 from .parallel import SPLIT, split
 from .reductions import FEW, FLOAT32, FLOAT64, INT64, NARROW, TAME, narrow, ones_of, wide
@@ -216,6 +217,9 @@ def _normalised(x: ndarray, axis: int, dtype: np.dtype | None, work, alone: floa
         return np.empty(x.shape, x.dtype)
     if x.dtype.num in NARROW:
         return _half(x, axis, work is _log_softmax)
+    native = library("softmax")
+    if native is not None and x.dtype.char in "fd":
+        return _normalised_natively(native, x, axis, work is _log_softmax)
     if x.size <= _FEW:
         apart = x - np.maximum.reduce(x, axis=axis, keepdims=True)
         powers = np.exp(apart)
@@ -227,6 +231,25 @@ def _normalised(x: ndarray, axis: int, dtype: np.dtype | None, work, alone: floa
             return np.divide(powers, total, out=powers)
         return np.subtract(apart, np.log(total), out=apart)
     return _blocks(x, axis, work)
+
+
+def _extents(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
+    """How many elements come before, along and behind an axis."""
+    if axis == len(shape) - 1:
+        return math.prod(shape[:-1]), shape[-1], 1
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:])
+
+
+def _normalised_natively(native: Library, x: ndarray, axis: int, log: bool) -> ndarray:
+    if not x.flags.c_contiguous:
+        x = np.ascontiguousarray(x)
+    out = memory.empty(x.shape, x.dtype)
+    if x.dtype.char == "f":
+        function = native.fl_log_softmax_f32 if log else native.fl_softmax_f32
+    else:
+        function = native.fl_log_softmax_f64 if log else native.fl_softmax_f64
+    function(pointer(x), pointer(out), *_extents(x.shape, axis))
+    return out
 
 
 def _half(x: ndarray, axis: int, log: bool) -> ndarray:
@@ -271,4 +294,18 @@ def _derived(grad: ndarray, result: ndarray, axis: int, work) -> ndarray:
     g, r = wide(grad), wide(result)
     if not r.ndim:
         return np.zeros((), grad.dtype)
+    native = library("softmax")
+    if native is not None and r.dtype.char in "fd" and g.dtype.num == r.dtype.num:
+        return narrow(_derived_natively(native, np.broadcast_to(g, r.shape), r, axis, work is _log_softmax_grad), grad.dtype)
     return narrow(_blocks(r, axis, work, np.broadcast_to(g, r.shape)), grad.dtype)
+
+
+def _derived_natively(native: Library, grad: ndarray, result: ndarray, axis: int, log: bool) -> ndarray:
+    grad, result = np.ascontiguousarray(grad), np.ascontiguousarray(result)
+    out = memory.empty(result.shape, result.dtype)
+    if result.dtype.char == "f":
+        function = native.fl_log_softmax_backward_f32 if log else native.fl_softmax_backward_f32
+    else:
+        function = native.fl_log_softmax_backward_f64 if log else native.fl_softmax_backward_f64
+    function(pointer(grad), pointer(result), pointer(out), *_extents(result.shape, axis))
+    return out

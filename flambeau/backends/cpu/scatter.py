@@ -6,13 +6,15 @@ one-dimensional take, assignment or ufunc.at (which NumPy runs fast for one-dime
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from ...native import library, pointer
 from . import memory
-from .rows import accumulation, in_range, picked_rows
+from .rows import accumulation, in_range, picked_rows, plain_positions
 from .table import KERNELS, add, kernel
 
 _INT64 = np.dtype(np.int64)
@@ -62,9 +64,52 @@ def ufunc_at(ufunc: np.ufunc, flat: ndarray, at: ndarray, source: ndarray) -> No
     ufunc.at(flat, at, source.astype(flat.dtype) if source.dtype != flat.dtype else source)
 
 
+# ------------------------------------------------------------------------------------------------------- native code
+def split(x: tuple[int, ...], dim: int, index: tuple[int, ...]) -> tuple[int, int, int, int] | None:
+    """(outer, size, count, inner): index (outer, count, inner) into x (at least outer, size, inner). None: not so simple."""
+    if not x or len(x) != len(index) or x[dim + 1:] != index[dim + 1:] or (dim and x[1:dim] != index[1:dim]):
+        return None
+    return math.prod(index[:dim]), x[dim], index[dim], math.prod(index[dim + 1:])
+
+
+def _quick(name: str, x: ndarray, dim: int, index: ndarray, others: tuple[Any, ...], *more: Any) -> bool:
+    """A native function over x, positions and other arrays; False if it cannot work or a position is out of range."""
+    functions = library("index") if index.size and x.flags.c_contiguous else None
+    sizes = split(x.shape, dim, index.shape) if functions is not None else None
+    if sizes is None:
+        return False
+    index = plain_positions(index)
+    pointers = [None if a is None else pointer(a) for a in others]
+    return not getattr(functions, name)(pointer(x), pointer(index), *pointers, *sizes, *more)
+
+
+# `base`: x holds nothing yet and starts as a copy of that; `fresh` without a base: as zeros.
+def _quick_scatter(x: ndarray, dim: int, index: ndarray, source: Any, base: ndarray | None = None) -> bool:
+    if x.itemsize > 8:
+        return False
+    one = not (isinstance(source, ndarray) and source.ndim)
+    source = np.asarray(source).astype(x.dtype) if one else np.ascontiguousarray(source, x.dtype)
+    return _quick(f"fl_scatter_{8 * x.itemsize}", x, dim, index, (source, base), 0 if base is None else x.size,
+                  one)
+
+
+def _quick_scatter_add(x: ndarray, dim: int, index: ndarray, source: ndarray, base: ndarray | None = None,
+                       fresh: bool = False) -> bool:
+    if x.dtype.char not in "fd" or source.shape != index.shape:
+        return False
+    return _quick("fl_scatter_add_f32" if x.dtype.char == "f" else "fl_scatter_add_f64", x, dim, index,
+                  (np.ascontiguousarray(source, x.dtype), base), 0 if base is None and not fresh else x.size)
+
+
+_QUICK = {"scatter": _quick_scatter, "scatter_add": _quick_scatter_add}
+
+
+# ----------------------------------------------------------------------------------------------------------- kernels
 @kernel
 def gather(x: ndarray, dim: int, index: ndarray) -> ndarray:
     out = memory.empty(index.shape, x.dtype)
+    if x.itemsize <= 8 and _quick(f"fl_gather_{8 * x.itemsize}", x, dim, index, (out,)):
+        return out
     if index.size:
         at = positions(x.shape, dim, index)
         np.take(x.reshape(-1), at, out=out, mode="clip")
@@ -74,12 +119,16 @@ def gather(x: ndarray, dim: int, index: ndarray) -> ndarray:
 def _on_flat(into: Any) -> Any:
     """Turns work on (flat array, flat positions, ...) into the kernels `name_into` and `name`."""
     name = into.__name__.removesuffix("_flat")
+    quick = _QUICK.get(name)
 
     def name_into(x: ndarray, dim: int, index: ndarray, source: Any, *rest: Any) -> None:
-        at = positions(x.shape, dim, index).reshape(-1)
         if isinstance(source, ndarray) and source.ndim:
             source = source[tuple([slice(n) for n in index.shape])] if source.shape != index.shape else source
             source = source.copy() if np.may_share_memory(source, x) else source
+        if quick is not None and quick(x, dim, index, source):
+            return
+        at = positions(x.shape, dim, index).reshape(-1)
+        if isinstance(source, ndarray) and source.ndim:
             source = source.reshape(-1)
         elif isinstance(source, ndarray):
             source = source.reshape(-1)
@@ -90,6 +139,9 @@ def _on_flat(into: Any) -> Any:
 
     def out_of_place(x: ndarray, *args: Any) -> ndarray:
         out = memory.empty(x.shape, x.dtype)
+        if quick is not None and x.flags.c_contiguous and not (isinstance(args[2], ndarray) and args[2].ndim and
+                                                               args[2].shape != args[1].shape) and quick(out, *args, x):
+            return out
         np.copyto(out, x)
         name_into(out, *args)
         return out
@@ -114,6 +166,16 @@ def scatter_with_flat(flat: ndarray, at: ndarray, source: Any, reduce: str) -> N
     if not isinstance(source, ndarray):
         source = np.full(at.shape, source, flat.dtype)
     ufunc_at(_UFUNCS[reduce], flat, at, source)
+
+
+@kernel
+def scatter_added(source: ndarray, dim: int, index: ndarray, shape: tuple[int, ...]) -> ndarray:
+    """Zeros of a shape with source added at the positions of index along dim: the gradient of gather."""
+    out = memory.empty(tuple(shape), source.dtype)
+    if not _quick_scatter_add(out, dim, index, source, None, True):
+        out.fill(0)
+        KERNELS["scatter_add_into"](out, dim, index, source)
+    return out
 
 
 def _start(dtype: np.dtype, reduce: str) -> Any:

@@ -473,11 +473,14 @@ def roll(x, shifts, dims):
 
 @kernel
 def flip(x, dims):
-    out = memory.like(x)
     steps = [_ALL] * x.ndim
     for d in dims if x.ndim else ():
         steps[d] = _BACKWARDS
-    np.copyto(out, x[tuple(steps)])
+    turned = x[tuple(steps)]
+    if x.flags.c_contiguous and 0 < x.nbytes < memory.POOLED_BYTES and 1 not in x.shape:
+        return turned.copy()  # half the time of what follows
+    out = memory.like(x)
+    np.copyto(out, turned)
     return out
 
 

@@ -17,7 +17,8 @@ NAME = "meta"
 POINTWISE: set[str] = set()  # the registry's sets of kernels that work element by element, and of those that make views
 VIEWS: set[str] = set()
 # Kernels whose result's shape depends on values.
-_BY_VALUE = frozenset(("nonzero", "masked_select", "unique", "unique_consecutive", "bincount", "equal", "argwhere"))
+_BY_VALUE = frozenset(("nonzero", "masked_select", "unique", "unique_consecutive", "bincount", "equal", "argwhere",
+                        "coalesced_rows"))
 _device = None
 
 

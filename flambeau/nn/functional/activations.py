@@ -11,7 +11,7 @@ from ...ops import activations as _ops
 from ...ops.pointwise import relu as _relu
 from ...ops.scans import log_softmax as _log_softmax
 from ...ops.scans import softmax as _softmax
-from ...ops.table import FUNCTIONS, make_inplace, public
+from ...ops.table import FUNCTIONS, make_inplace, public, write_out
 from ...tensor import Tensor
 
 __all__ = ["relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_", "selu", "selu_", "celu", "celu_",
@@ -23,6 +23,11 @@ __all__ = ["relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_",
 def functional(function: Any) -> Any:
     """A function of this namespace alone; overrides of its arguments are asked first."""
     return public(function, method=False, toplevel=False, out=False)
+
+
+def functional_with_out(function: Any) -> Any:
+    """The same for a function that can write its result into a tensor given as `out`."""
+    return public(function, method=False, toplevel=False)
 
 
 def _inplace(name: str, function: Any) -> Any:
@@ -111,15 +116,17 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return celu_(input, alpha) if inplace else _ops.celu(input, alpha)
 
 
-def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
+def gelu(input: Tensor, *, approximate: str = "none", out: Tensor | None = None) -> Tensor:
     """x times the probability that a normal number is below x; approximate="tanh": by a formula with tanh."""
     if _overrides.active:
-        done, value = _overrides.dispatch(gelu, (input,), {"approximate": approximate})
+        given = {"approximate": approximate} if out is None else {"approximate": approximate, "out": out}
+        done, value = _overrides.dispatch(gelu, (input,), given)
         if done:
             return value
     if approximate != "none" and approximate != "tanh":
         raise RuntimeError("approximate argument must be either none or tanh.")
-    return _ops.gelu_(input, approximate)
+    made = _ops.gelu_(input, approximate)
+    return made if out is None else write_out("gelu", out, made, (input,), {})
 
 
 @functional
@@ -134,13 +141,13 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     return _mish_inplace(input) if inplace else _ops.mish_(input)
 
 
-@functional
+@functional_with_out
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold."""
     return _ops.softplus_(input, beta, threshold)
 
 
-@functional
+@functional_with_out
 def logsigmoid(input: Tensor) -> Tensor:
     """log(1 / (1 + exp(-x)))."""
     return _ops.log_sigmoid_(input)
@@ -177,7 +184,7 @@ _hardswish_inplace = _inplace("hardswish", _ops.hardswish_)
 _hardsigmoid_inplace = _inplace("hardsigmoid", _ops.hardsigmoid_)
 
 
-@functional
+@functional_with_out
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards zero by lambd; zero where |x| <= lambd."""
     if lambd < 0:

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 from ...ops.attention import scaled_dot_product_attention
-from ...ops.matmul import linear
+from ...ops.linear import linear
 from ...ops.table import FUNCTIONS, public
 from ...tensor import Tensor
 

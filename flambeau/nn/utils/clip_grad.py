@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...autograd.modes import no_grad
+from ...ops import fused
 from ...tensor import Tensor
 
 __all__ = ["clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"]
@@ -16,7 +17,7 @@ __all__ = ["clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "get_total_n
 
 def _gradients(parameters: Any) -> list[Tensor]:
     parameters = [parameters] if isinstance(parameters, Tensor) else parameters
-    return [p.grad for p in parameters if p.grad is not None]
+    return [g for p in parameters if (g := p.grad) is not None]
 
 
 @no_grad()
@@ -27,12 +28,14 @@ def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: boo
     from ...creation import tensor as make
     if not tensors:
         return make(0.0)
-    from ...linalg import vector_norm
-    from ...ops.shape import stack
     norm_type = float(norm_type)
-    device = tensors[0].device
-    norms = [vector_norm(t, norm_type) for t in tensors]
-    total = vector_norm(stack([n.to(device) for n in norms]), norm_type)
+    total = fused.total_norm(tensors, norm_type)
+    if total is None:
+        from ...linalg import vector_norm
+        from ...ops.shape import stack
+        device = tensors[0].device
+        norms = [vector_norm(t, norm_type) for t in tensors]
+        total = vector_norm(stack([n.to(device) for n in norms]), norm_type)
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise RuntimeError(f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it "
                            "cannot be clipped. To disable this error and scale the gradients by the non-finite norm "
@@ -44,7 +47,10 @@ def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: boo
 def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None) -> None:
     """Scales the gradients in place by max_norm / total_norm, unless they are small enough already."""
     grads = _gradients(parameters)
-    factor = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
+    max_norm = max_norm.item() if isinstance(max_norm, Tensor) else max_norm
+    if not grads or fused.clip(grads, total_norm, max_norm):
+        return
+    factor = (max_norm / (total_norm + 1e-6)).clamp(max=1.0)
     for g in grads:  # multiplying by 1 costs less than asking whether the factor is one
         g.mul_(factor.to(g.device))
 

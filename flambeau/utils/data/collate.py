@@ -16,6 +16,7 @@ from . import worker as _worker
 
 __all__ = ["default_collate", "default_convert", "collate", "default_collate_fn_map"]
 
+_PLAIN = {Tensor}
 default_collate_err_msg_format = (
     "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}")
 
@@ -77,7 +78,7 @@ def collate(batch: Any, *, collate_fn_map: dict[Any, Callable] | None = None) ->
     if isinstance(first, tuple) and hasattr(first, "_fields"):
         return kind(*[collate(column, collate_fn_map=collate_fn_map) for column in zip(*batch)])
     if isinstance(first, Sequence):
-        if any(len(sample) != len(first) for sample in batch):
+        if len(set(map(len, batch))) > 1:
             raise RuntimeError("each element in list of batch should be of equal size")
         columns = [collate(column, collate_fn_map=collate_fn_map) for column in zip(*batch)]
         return columns if isinstance(first, tuple) else _rebuilt_sequence(first, columns)
@@ -87,9 +88,9 @@ def collate(batch: Any, *, collate_fn_map: dict[Any, Callable] | None = None) ->
 def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
     """Tensors along a new first dimension; in a worker process straight into memory that the main process sees."""
     # no subclass, no history (spelled out: asking 64 tensors for requires_grad costs 10 us)
-    if state.mode <= NO_GRAD and all([type(t) is Tensor and t._node is None and (
-            t._base is None or t._base._node is None) for t in batch]):
-        made = _cpu.stacked([t._array for t in batch])
+    if state.mode <= NO_GRAD and set(map(type, batch)) == _PLAIN:
+        arrays = [t._array for t in batch if t._node is None and (t._base is None or t._base._node is None)]
+        made = _cpu.stacked(arrays) if len(arrays) == len(batch) else None
         if made is not None:
             return _sendable(wrap(made))
     return _sendable(stack(batch, 0))
@@ -117,7 +118,8 @@ def collate_float_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
 
 
 def collate_int_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
-    return tensor(batch)
+    made = _cpu.integers(batch)
+    return tensor(batch) if made is None else wrap(made)
 
 
 def collate_str_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:

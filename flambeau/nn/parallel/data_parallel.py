@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .module import Module
+from ..module import Module
 
-__all__ = ["DataParallel", "DistributedDataParallel", "data_parallel"]
+__all__ = ["DataParallel", "data_parallel"]
 
 
 class DataParallel(Module):
@@ -31,10 +31,3 @@ def data_parallel(module: Module, inputs: Any, device_ids: Any = None, output_de
     """module(*inputs) on the one device there is."""
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
     return DataParallel(module, device_ids, output_device, dim)(*inputs, **(module_kwargs or {}))
-
-
-class DistributedDataParallel(Module):
-    """Can be named and imported; several processes are not implemented."""
-
-    def __init__(self, module: Module, *args: Any, **kwargs: Any):
-        raise NotImplementedError("DistributedDataParallel: training with several processes is not implemented in flambeau")

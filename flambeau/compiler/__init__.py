@@ -1,20 +1,23 @@
-"""`torch.compile` and `torch.compiler`. There is no compiler yet: what is "compiled" runs as it is, and says so once."""
+"""`torch.compile` and `torch.compiler`: whole functions, training steps above all, as native programs.
+
+The way of a program: capture.py notes kernel calls -> ir.py -> passes.py -> fusion.py -> plan.py -> render.py (C) -> program.py;
+plan_call.py and joint.py call it, guards.py says when it still fits.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import warnings
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .nn.module import Module
+from ..nn.module import Module
 
 __all__ = ["OptimizedModule", "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin",
-           "disable", "is_compiling", "is_dynamo_compiling", "is_exporting", "list_backends", "reset",
+           "disable", "explain", "is_compiling", "is_dynamo_compiling", "is_exporting", "list_backends", "reset",
            "set_stance", "substitute_in_graph"]
 
-_MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-_warned = False
+_MODES = (None, "default", "exact", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 class OptimizedModule(Module):
@@ -26,7 +29,7 @@ class OptimizedModule(Module):
         self.training = model.training
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._orig_mod(*args, **kwargs)
+        return self.__dict__.get("_compiled", self._orig_mod)(*args, **kwargs)
 
     def train(self, mode: bool = True) -> OptimizedModule:
         self.training = mode
@@ -55,7 +58,13 @@ class OptimizedModule(Module):
 def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False, dynamic: bool | None = None,
             backend: str | Callable[..., Any] = "inductor", mode: str | None = None,
             options: dict[str, Any] | None = None, disable: bool = False, **kwargs: Any) -> Any:
-    """A function or module that runs as it did: flambeau has no compiler yet, and warns of it once."""
+    """A function or module whose calls run as native programs; also a decorator.
+
+    The first call with new shapes, dtypes or Python values runs the Python once and notes every kernel call, those of
+    `backward()` and `optimizer.step()` included; later calls run the noted program. What cannot be noted (branching on a
+    tensor's value, `.item()`...) makes the function run eagerly, with one warning; with fullgraph=True it raises.
+    mode="exact" keeps every bit of eager's results. `dynamic` and `backend` are accepted: programs are made per shape.
+    """
     if mode is not None and options is not None:
         raise RuntimeError("compile: give either mode or options, not both")
     if mode not in _MODES:
@@ -65,18 +74,46 @@ def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False,
                                      options=options, disable=disable)
     if not callable(model):
         raise RuntimeError(f"compile: expected a function or a module, got {type(model).__name__}")
-    if disable:
+    if disable or backend == "eager" or getattr(model, "_flambeau_disabled", False):
         return model
-    global _warned
-    if not _warned:
-        _warned = True
-        warnings.warn("flambeau.compile runs the program eagerly: the compiler is not implemented yet", stacklevel=2)
-    return OptimizedModule(model) if isinstance(model, Module) else model
+    from .function import CompiledFunction
+    compiled = CompiledFunction(model, fullgraph, mode)
+    if isinstance(model, Module):
+        made = OptimizedModule(model)
+        object.__setattr__(made, "_compiled", compiled)
+        return made
+
+    @functools.wraps(model)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return compiled(*args, **kwargs)
+
+    call._compiled = compiled
+    call._torchdynamo_orig_callable = model
+    return call
+
+
+def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What `compile` makes of fn(*args, **kwargs): what was captured, fused, guarded, and how long each part takes.
+
+    Runs fn for real, a few times. Print the result.
+    """
+    from .report import explain as made
+    return made(fn, args, kwargs)
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """Marks what is never to be compiled: nothing is, so it comes back unchanged. Also a decorator with arguments."""
-    return (lambda fn: fn) if fn is None else fn
+    """Marks what is never to be compiled: inside a captured call it ends the capture. Also a decorator with arguments."""
+    if fn is None:
+        return lambda fn: disable(fn, recursive, reason=reason)
+
+    @functools.wraps(fn)
+    def eager(*args: Any, **kwargs: Any) -> Any:
+        from .capture import give_up
+        give_up(reason or f"'{getattr(fn, '__name__', fn)}' is marked by compiler.disable")
+        return fn(*args, **kwargs)
+
+    eager._flambeau_disabled = True
+    return eager
 
 
 def allow_in_graph(fn: Any) -> Any:
@@ -93,15 +130,23 @@ def substitute_in_graph(original_fn: Any, **kwargs: Any) -> Any:
 
 
 def is_compiling() -> bool:
-    """False: code always runs as Python."""
+    """Whether a call is being captured."""
+    from ..autograd.state import CAPTURE, state
+    return bool(state.mode & CAPTURE)
+
+
+is_dynamo_compiling = is_compiling
+
+
+def is_exporting() -> bool:
+    """False: there is no export."""
     return False
 
 
-is_dynamo_compiling = is_exporting = is_compiling
-
-
 def reset() -> None:
-    """Forgets all that was compiled: nothing."""
+    """Forgets all that was compiled."""
+    from .function import reset as forget
+    forget()
 
 
 def cudagraph_mark_step_begin() -> None:
@@ -109,8 +154,8 @@ def cudagraph_mark_step_begin() -> None:
 
 
 def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:
-    """The names of the compilers there are: none."""
-    return []
+    """The names of the compilers there are."""
+    return ["inductor"]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,45 @@
+"""`torch.ao`: quantization and pruning of models. Can be imported; its names refuse to be used."""
+
+from __future__ import annotations
+
+from ..missing import refused_modules
+
+_REASON = "quantized models are not implemented"
+_LAYERS = """Linear Conv1d Conv2d Conv3d ReLU6 BatchNorm2d Embedding EmbeddingBag LSTM LSTMCell GRU GRUCell FloatFunctional
+    FXFloatFunctional QFunctional Quantize DeQuantize LeakyReLU Sigmoid Softmax Hardswish InstanceNorm2d LayerNorm GroupNorm"""
+_FUSED = """ConvReLU1d ConvReLU2d ConvReLU3d ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d ConvBnReLU3d LinearReLU
+    LinearBn1d BNReLU2d BNReLU3d"""
+_QUANTIZATION = """ABC QuantStub DeQuantStub QuantWrapper QConfig QConfigMapping FakeQuantize FakeQuantizeBase
+    FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize HistogramObserver MinMaxObserver MovingAverageMinMaxObserver
+    MovingAveragePerChannelMinMaxObserver NoopObserver ObserverBase PerChannelMinMaxObserver PlaceholderObserver
+    RecordingObserver add_quant_dequant convert convert_dynamic_jit default_dynamic_qconfig default_fake_quant
+    default_observer default_per_channel_qconfig default_qat_qconfig default_qconfig default_weight_observer
+    disable_fake_quant disable_observer enable_fake_quant enable_observer float16_dynamic_qconfig fuse_modules
+    fuse_modules_qat get_default_qat_qconfig get_default_qconfig get_default_qconfig_mapping get_default_qat_qconfig_mapping
+    get_observer_state_dict load_observer_state_dict per_channel_dynamic_qconfig prepare prepare_qat propagate_qconfig_
+    quantize quantize_dynamic quantize_dynamic_jit quantize_jit quantize_qat script_qconfig swap_module"""
+refused_modules(__name__, _REASON, {
+    "quantization": _QUANTIZATION,
+    "quantization.quantize_fx": "prepare_fx prepare_qat_fx convert_fx convert_to_reference_fx fuse_fx",
+    "quantization.observer": _QUANTIZATION,
+    "quantization.fake_quantize": _QUANTIZATION,
+    "quantization.qconfig": _QUANTIZATION,
+    "quantization.qconfig_mapping": _QUANTIZATION,
+    "quantization.quantize": _QUANTIZATION,
+    "quantization.stubs": _QUANTIZATION,
+    "quantization.fuse_modules": _QUANTIZATION,
+    "nn": "",
+    "nn.quantized": _LAYERS,
+    "nn.quantized.dynamic": _LAYERS,
+    "nn.quantized.modules": _LAYERS,
+    "nn.quantized.functional": "linear conv1d conv2d conv3d",
+    "nn.quantizable": "LSTM LSTMCell MultiheadAttention",
+    "nn.qat": "Linear Conv1d Conv2d Conv3d Embedding EmbeddingBag",
+    "nn.intrinsic": _FUSED,
+    "nn.intrinsic.qat": _FUSED,
+    "nn.intrinsic.quantized": _FUSED,
+    "pruning": "BaseSparsifier WeightNormSparsifier NearlyDiagonalSparsifier BaseScheduler LambdaSL CubicSL FakeSparsity "
+               "fqn_to_module module_to_fqn get_dynamic_sparse_quantized_mapping get_static_sparse_quantized_mapping",
+    "ns": "",
+    "ns._numeric_suite": "compare_weights compare_model_outputs compare_model_stub",
+})

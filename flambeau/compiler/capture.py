@@ -1,0 +1,510 @@
+"""Capture: a function runs once, and every kernel call is written down while it really happens.
+
+For that time the arrays of all living tensors are of the type `Traced`: the same memory, seen through a subclass of NumPy's
+array. Operations send arrays of another type to that type's backend (backends/registry.py), which here is backend.py: it runs
+the CPU kernel and notes the call. Windows onto memory (views) are recognised by their addresses, so nothing has to be noted for
+them. A NumPy function that reaches a Traced array by another way, or a look at a value, raises `Uncapturable`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import gc
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from ..autograd.node import next_sequence, user_frame
+from ..autograd.state import CAPTURE, state
+from ..backends import registry
+from ..backends.cpu.arrays import Storage as Memory
+from ..backends.cpu.arrays import strides as element_strides
+from ..backends.cpu.table import KERNELS
+from ..native import pointer
+from ..tensor import Tensor
+from .ir import CONSTANT, INPUT, SCALAR, TEMPORARY, Number, Op, Storage, Value, values_in
+from .symbolic import SymFloat, expression_of, loads
+
+_local = threading.local()
+
+
+class Uncapturable(RuntimeError):
+    """With fullgraph=True: the function does something that a program of kernel calls cannot repeat."""
+
+
+def give_up(reason: str) -> None:
+    """Ends the capture: the function does something that cannot be repeated. It goes on, without being noted."""
+    recorder = active()
+    if recorder is not None:
+        recorder.fail(reason)
+
+
+class Traced(ndarray):
+    """An array whose kernel calls are noted. See the module's text."""
+
+    plain: Any = None   # the array that this one stands for, where it is known
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        give_up(f"NumPy's {ufunc.__name__} was called on a tensor's memory")
+        if "out" in kwargs:
+            kwargs["out"] = tuple([stripped(o) for o in kwargs["out"]])
+        return getattr(ufunc, method)(*[stripped(i) for i in inputs], **kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        give_up(f"NumPy's {function.__name__} was called on a tensor's memory")
+        return function(*[stripped(a) for a in args], **{k: stripped(v) for k, v in kwargs.items()})
+
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> ndarray:
+        recorder = active()
+        if recorder is None:
+            return stripped(self).astype(dtype, *args, **kwargs)
+        if not kwargs.get("copy", True) and np.dtype(dtype) == self.dtype:
+            return self
+        return recorder.made("cast", [self], stripped(self).astype(dtype))
+
+    def copy(self, order: str = "C") -> ndarray:
+        recorder = active()
+        made = stripped(self).copy(order)
+        return made if recorder is None else recorder.made("cast", [self], made)
+
+    def fill(self, value: Any) -> None:
+        recorder = active()
+        if recorder is None:
+            stripped(self).fill(value)
+        else:
+            recorder.write("fill_into", self, value)
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> ndarray:
+        made = stripped(self).reshape(*shape, **kwargs)
+        if np.may_share_memory(made, self) or not made.size:
+            return made.view(Traced)
+        recorder = active()
+        return made if recorder is None else recorder.made("reshape_copy", [self], made)
+
+    def ravel(self, order: str = "C") -> ndarray:
+        return self.reshape(-1)
+
+    def flatten(self, order: str = "C") -> ndarray:
+        return self.copy().reshape(-1)
+
+    def __getitem__(self, key: Any) -> Any:
+        if _advanced(key):
+            give_up("a tensor was indexed outside of a kernel")
+            return stripped(self)[stripped(key)]
+        found = super().__getitem__(key)
+        if not isinstance(found, ndarray):
+            give_up("an element of a tensor was read")
+        return found
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if _advanced(key):
+            give_up("a tensor was written to outside of a kernel")
+        recorder = active()
+        if recorder is None:
+            stripped(self)[stripped(key)] = stripped(value)
+        else:
+            window = stripped(self)[key] if key.__class__ is tuple else stripped(self)[(key,)]
+            if not isinstance(window, ndarray):
+                window = stripped(self)[(*key, ...) if key.__class__ is tuple else (key, ...)]
+            recorder.write("copy_into", window, value)
+
+
+def _refuse(what: str) -> Callable[..., Any]:
+    def method(self: Traced, *args: Any, **kwargs: Any) -> Any:
+        give_up("a tensor's value was read")
+        return getattr(stripped(self), what)(*args, **kwargs)
+    return method
+
+
+for _name in ("item", "tolist", "tobytes", "__bool__", "__float__", "__int__", "__index__", "__complex__"):
+    setattr(Traced, _name, _refuse(_name))
+
+
+def _advanced(key: Any) -> bool:
+    keys = key if key.__class__ is tuple else (key,)
+    return any(isinstance(k, (list, ndarray)) for k in keys)
+
+
+def stripped(value: Any) -> Any:
+    """A Traced array as the plain array over the same memory; a SymFloat as its number."""
+    kind = value.__class__
+    if kind is Traced:
+        return value.plain if value.plain is not None else value.view(ndarray)
+    if kind is SymFloat:
+        return float(value)
+    if kind is list or kind is tuple:
+        return kind([stripped(v) for v in value])
+    return value
+
+
+def active() -> Recorder | None:
+    """The capture that is going on in this thread."""
+    return getattr(_local, "recorder", None)
+
+
+class Recorder:
+    """What one capture has seen so far."""
+
+    def __init__(self, strict: bool = False) -> None:
+        self.ops: list[Op] = []
+        self.storages: list[Storage] = []
+        self._starts: list[int] = []              # addresses of the storages that have bytes, sorted
+        self._by_start: list[Storage] = []
+        self.used: set[int] = set()               # storages that an operation refers to
+        self.numbers: list[Any] = []              # how a call reads its n-th number: (container, key, index)
+        self.number_guards: list[tuple[Any, bool]] = []
+        self.transient: str | None = None         # why this run is not like the following ones
+        self.tensors: dict[int, Any] = {}         # address of an owner of memory -> the living tensor over it
+        self.cleared: dict[int, Any] = {}         # leaves whose gradient was dropped before it was looked at
+        self.grad_found: dict[int, Any] = {}      # leaves whose gradient was looked at first
+        self.leaves: dict[int, Any] = {}          # leaves whose gradient may have changed
+        self.optimizers: list[Any] = []
+        self.modules: dict[int, Any] = {}
+        self.failed: tuple[str, Any] | None = None  # why the capture was given up, and the user's line
+        self.strict = strict
+        self.joint: Any = None                    # the backward pass of the results, where they are still part of a graph
+        self.reached: set[Any] = set()            # nodes of backward passes that freed their graph
+
+    def fail(self, reason: str) -> None:
+        frame = user_frame()
+        where = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+        self.failed = reason, where
+        _local.recorder = None
+        if self.strict:
+            raise Uncapturable(f"compile(fullgraph=True): {reason}" + (f" ({where[0]}, line {where[1]})" if where else ""))
+
+    # ------------------------------------------------------------------------------------------------- memory
+    def _enter(self, storage: Storage) -> Storage:
+        self.storages.append(storage)
+        if storage.nbytes:
+            at = bisect.bisect_right(self._starts, storage.start)
+            self._starts.insert(at, storage.start)
+            self._by_start.insert(at, storage)
+        return storage
+
+    def new_storage(self, kind: str, array: ndarray) -> Storage:
+        memory = Memory(array)
+        start, nbytes = memory.address, memory.nbytes
+        at = pointer(array) or 0
+        if not start <= at <= start + nbytes:
+            start, nbytes = at, array.nbytes
+        return self._enter(Storage(len(self.storages), kind, start, nbytes, (array, memory.owner)))
+
+    def known(self, array: ndarray) -> Storage | None:
+        address = pointer(array) or 0
+        at = bisect.bisect_right(self._starts, address) - 1
+        if at >= 0:
+            storage = self._by_start[at]
+            if address < storage.start + storage.nbytes:
+                return storage
+        return None
+
+    def value(self, array: ndarray, kind: str | None = None) -> Value:
+        """The window that an array is; unknown memory is an input if a living tensor is over it, else a constant."""
+        storage = self.known(array) if array.size else None
+        if storage is None:
+            if kind is None:
+                kind = INPUT if array.__class__ is Traced and array.size else CONSTANT
+            storage = self.new_storage(kind, array)
+            if kind is INPUT:
+                storage.source = self.tensors.get(storage.start)
+                if storage.source is None:
+                    self.fail("a tensor's memory belongs to no tensor that was there before")
+        return Value(storage, (pointer(array) or 0) - storage.start if array.size else 0, array.shape, element_strides(array),
+                     array.dtype)
+
+    def adopt(self, array: ndarray) -> ndarray:
+        """A plain array that just became a tensor: a constant, unless its memory is known."""
+        if array.size and self.known(array) is None:
+            self.new_storage(CONSTANT, array)
+        return traced(array)
+
+    # -------------------------------------------------------------------------------------------------- calls
+    def arguments(self, args: Any) -> list[Any]:
+        made = []
+        for a in args:
+            if isinstance(a, ndarray):
+                made.append(self.value(a))
+            elif a.__class__ is SymFloat:
+                made.append(Number(a.expression))
+            elif a.__class__ in (list, tuple):
+                made.append(a.__class__(self.arguments(a)))
+            else:
+                made.append(a)
+        return made
+
+    def call(self, name: str, args: tuple[Any, ...]) -> Any:
+        """Runs a kernel and notes it."""
+        values = self.arguments(args)
+        if self.failed is not None:
+            return KERNELS[name](*[stripped(a) for a in args])
+        written = changed_by(name, values)
+        foldable = self._folds(values, written, args)
+        if not foldable:
+            self._before_writing(written)
+        if _CHECKED:
+            made = _checked(name, [stripped(a) for a in args], [v.key for v in written], self)
+        else:
+            made = KERNELS[name](*[stripped(a) for a in args])
+        if made is False:  # the kernel does not serve these arrays; the caller knows another way
+            return False
+        if made is None or made is True:
+            if not foldable:
+                self._note(name, values, [], written)
+            return made
+        return self._result(name, values, made, written, foldable)
+
+    def made(self, name: str, args: list[Any], made: ndarray) -> ndarray:
+        """Notes a kernel-like step whose result is already there."""
+        values = self.arguments(args)
+        return self._result(name, values, made, [], self._folds(values, [], args))
+
+    def write(self, name: str, target: ndarray, value: Any) -> None:
+        """Notes and does target[...] = value."""
+        if value.__class__ is SymFloat:
+            value = scalar(value, target.dtype)
+        elif not isinstance(value, ndarray):
+            value = np.asarray(value, target.dtype)
+        values = self.arguments([target, value])
+        foldable = self._folds(values, values[:1], (target, value))
+        if not foldable:
+            self._before_writing(values[:1])
+        registry.cpu.write(stripped(target), stripped(value))
+        if not foldable:
+            self._note("copy_into", values, [], values[:1])
+
+    def _folds(self, values: list[Any], written: list[Value], args: Any) -> bool:
+        """Whether a call computes a constant: nothing but constants goes in, and no earlier operation is disturbed."""
+        if any(v.storage.id in self.used for v in written):
+            return False
+        return not _has_number(values) and all(v.storage.kind is CONSTANT for v in values_in(values))
+
+    def _before_writing(self, written: list[Value]) -> None:
+        for v in written:
+            storage = v.storage
+            if storage.kind is CONSTANT:  # from here on it changes at every call
+                storage.kind = TEMPORARY
+                storage.init = _bytes(storage)
+
+    def _result(self, name: str, values: list[Any], made: Any, written: list[Value], foldable: bool) -> Any:
+        several = made.__class__ in (tuple, list)
+        results = [None if m is None else m if isinstance(m, ndarray) else np.asarray(m) for m in (made if several else (made,))]
+        outs, fresh = [], False
+        for r in results:
+            if r is None:
+                continue
+            storage = self.known(r) if r.size else None
+            if storage is None:
+                storage = self.new_storage(CONSTANT if foldable else TEMPORARY, r)
+                fresh = True
+            elif any(o.storage is storage for o in outs):
+                pass  # a second window onto what this call made
+            elif storage.kind is not CONSTANT or not foldable:
+                pass  # a view of an argument
+            outs.append(Value(storage, (pointer(r) or 0) - storage.start if r.size else 0, r.shape, element_strides(r), r.dtype))
+        if not foldable and (fresh or written):
+            self._note(name, values, [o for o in outs if not _is_view(o, values)], written)
+        back = [None if r is None else traced(r) for r in results]
+        return made.__class__(back) if several else back[0]
+
+    def _note(self, name: str, values: list[Any], outs: list[Value], written: list[Value]) -> None:
+        frame = user_frame()
+        where = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+        op = Op(name, values, outs, written, where)
+        self.ops.append(op)
+        for v in (*op.reads, *op.writes):
+            self.used.add(v.storage.id)
+
+    # ------------------------------------------------------------------------------------------------ numbers
+    def number(self, container: Any, key: Any, index: int | None, value: float) -> SymFloat:
+        """A number that each call reads from container[key] (or its index-th item)."""
+        for n, (c, k, i) in enumerate(self.numbers):
+            if c is container and k == key and i == index:
+                return SymFloat(value, ("input", n))
+        self.numbers.append((container, key, index))
+        return SymFloat(value, ("input", len(self.numbers) - 1))
+
+    def guard_number(self, expression: Any, outcome: bool) -> None:
+        if next(loads(expression), None) is not None:
+            self.fail("the program branches on a number that is computed inside it")
+        elif (expression, outcome) not in self.number_guards:
+            self.number_guards.append((expression, outcome))
+
+    # ------------------------------------------------------------------------------------- living tensors
+    def begin(self, private: Any = ()) -> None:
+        """Turns the arrays of all living tensors into Traced ones. private: arguments, which get memory of their own where
+        other tensors share theirs: at the next call they may lie elsewhere."""
+        self.swapped: list[Any] = []
+        self.copied: list[Any] = []
+        shared: dict[int, int] = {}
+        for tensor in living():
+            array = getattr(tensor, "_array", None)
+            if array.__class__ is ndarray and not tensor.is_sparse:
+                self.swapped.append((tensor, array))
+                if array.size:
+                    start = Memory(array).address
+                    shared[start] = shared.get(start, 0) + 1
+                    old = self.tensors.get(start)
+                    if old is None or _rank(tensor) > _rank(old):
+                        self.tensors[start] = tensor
+        for tensor in private:
+            array = tensor._array
+            if array.__class__ is ndarray and array.size and shared.get(Memory(array).address, 0) > 1:
+                copy = _copy_in_place(array)
+                self.copied.append((tensor, array, copy))
+                self.tensors[Memory(copy).address] = tensor
+                tensor._array = copy
+        self.swapped = [(tensor, array, _swap(tensor)) for tensor, array in self.swapped]
+        _local.recorder = self
+        self.first_sequence = next_sequence()
+        self.mode = state.mode
+        state.mode |= CAPTURE
+
+    def end(self) -> None:
+        """Everything is as it was; `born` are the new tensors, `replaced` those that have other memory now."""
+        state.mode = self.mode
+        _local.recorder = None
+        copies = {id(tensor): (array, copy) for tensor, array, copy in self.copied}
+        self.replaced = []
+        for tensor, array, new in self.swapped:
+            if tensor._array is new:
+                if id(tensor) in copies:
+                    array, copy = copies[id(tensor)]
+                    storage = self.known(copy)
+                    if storage is not None and any(w.storage is storage for op in self.ops for w in op.writes) or self.failed:
+                        array[...] = copy
+                tensor._array = array
+            else:
+                self.replaced.append(tensor)
+        self.swapped = []
+        self.born = []
+        for tensor in living():
+            if getattr(tensor, "_array", None).__class__ is Traced:
+                self.born.append(tensor)
+                tensor._array = stripped(tensor._array)
+
+    # -------------------------------------------------------------------------------------------- gradients
+    def grad_seen(self, leaf: Any) -> None:
+        """A leaf's gradient is looked at: whether it was there at the start matters, unless it was dropped since."""
+        if id(leaf) not in self.cleared and id(leaf) not in self.grad_found:
+            self.grad_found[id(leaf)] = leaf, leaf._grad
+
+    def grad_touched(self, leaf: Any) -> None:
+        self.grad_seen(leaf)
+        self.leaves[id(leaf)] = leaf
+
+    def grad_cleared(self, leaf: Any) -> None:
+        if id(leaf) not in self.grad_found:
+            self.cleared[id(leaf)] = leaf
+        self.leaves[id(leaf)] = leaf
+
+
+def _swap(tensor: Any) -> Traced:
+    tensor._array = made = traced(tensor._array)
+    return made
+
+
+def _copy_in_place(array: ndarray) -> ndarray:
+    """A copy with the very same strides."""
+    span = sum((n - 1) * s for n, s in zip(array.shape, array.strides)) + array.itemsize
+    copy = ndarray(array.shape, array.dtype, np.empty(span, np.uint8), 0, array.strides)
+    copy[...] = array
+    return copy
+
+
+_WRITES = {"batch_norm": (3, 4)}  # running statistics
+
+
+def changed_by(kernel: str, values: list[Any]) -> list[Value]:
+    """The arguments that a kernel writes. Only draws (the generator's words), updates of optimizers (all lists but the
+    gradients), clipping and the kernels in _WRITES do; all others make new arrays (FLAMBEAU_DEBUG=writes checks that)."""
+    if kernel in _WRITES:
+        return list(values_in([values[i] for i in _WRITES[kernel] if i < len(values)]))
+    if kernel.startswith("draw_") or kernel == "fused_clip":
+        return list(values_in(values[:1]))
+    if kernel.startswith("fused_") and kernel != "fused_norm":
+        return list(values_in([v for i, v in enumerate(values) if v.__class__ is list and i != 1]))
+    return []
+
+
+_CHECKED = "writes" in os.environ.get("FLAMBEAU_DEBUG", "").split(",")
+
+
+def _checked(name: str, args: list[Any], written: list[Any], recorder: Recorder) -> Any:
+    """Runs a kernel and makes sure that it writes no argument it does not say it writes."""
+    flat = [a for x in args for a in (x if x.__class__ in (list, tuple) else (x,)) if isinstance(a, ndarray)]
+    before = [a.tobytes() for a in flat]
+    made = KERNELS[name](*args)
+    for a, then in zip(flat, before):
+        if a.tobytes() != then and recorder.value(a).key not in written:
+            raise AssertionError(f"kernel {name} writes an argument of shape {a.shape} that changed_by() does not name")
+    return made
+
+
+def _is_view(out: Value, values: list[Any]) -> bool:
+    return any(v.storage is out.storage for v in values_in(values))
+
+
+def _has_number(values: Any) -> bool:
+    return any(v.__class__ is Number or (v.__class__ is Value and v.storage.kind is SCALAR) or
+               (v.__class__ in (list, tuple) and _has_number(v)) for v in values)
+
+
+def _bytes(storage: Storage) -> bytes:
+    import ctypes
+    return ctypes.string_at(storage.start, storage.nbytes)
+
+
+def _rank(tensor: Any) -> int:
+    """Of several tensors over one memory, which one stands for it at later calls: parameters first, views last."""
+    return (4 if tensor.__class__ is not Tensor else 0) + (2 if tensor._base is None else 0) + (1 if tensor._node is not None
+                                                                                              else 0)
+
+
+def living() -> list[Any]:
+    """All tensors that exist."""
+    return [o for o in gc.get_objects() if issubclass(type(o), Tensor)]
+
+
+def traced(array: ndarray) -> Traced:
+    if array.__class__ is Traced:
+        return array
+    made = array.view(Traced)
+    made.plain = array
+    return made
+
+
+def scalar(number: SymFloat, dtype: np.dtype) -> ndarray:
+    """A run-time number as a zero-dim array for kernels."""
+    recorder = active()
+    array = np.asarray(float(number), dtype)
+    if recorder is None:
+        return array
+    storage = recorder.new_storage(SCALAR, array)
+    storage.expression = expression_of(number)
+    return traced(array)
+
+
+def backward_starts(nodes: Any, keep_graph: bool) -> None:
+    """A backward pass is about to run through these nodes."""
+    recorder = active()
+    if recorder is None:
+        return
+    if not recorder.joint and any(not n.is_leaf_node and n.sequence < recorder.first_sequence for n in nodes):
+        recorder.fail("a backward pass goes through operations that were recorded outside of the compiled function")
+    elif not keep_graph:
+        recorder.reached.update(nodes)
+
+
+def loaded(tensor: Any) -> Any:
+    """The number in a zero-dim tensor; a captured program reads it at each run, where it is used."""
+    recorder = active()
+    if recorder is None:
+        return tensor.item()
+    value = recorder.value(tensor._array)
+    number = stripped(tensor._array).item()
+    return number if value.storage.kind is CONSTANT else SymFloat(number, ("load", value))

@@ -1,0 +1,226 @@
+"""`CompiledFunction`: finds the plan that fits a call, or captures a new one."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ..autograd.node import AccumulateGrad, Edge
+from ..autograd.state import NO_GRAD, state
+from ..native import toolchain
+from ..autograd.views import edge_of
+from ..tensor import Tensor
+from . import backend  # noqa: F401  (enters the backend of traced arrays)
+from .capture import Recorder, active
+from .guards import Watch, watching
+from .ir import CONSTANT
+from .joint import Joint, JointPlan
+from .plan_call import Output, Plan
+from .trees import flatten
+
+_SIMPLE = (int, float, complex, bool, str, bytes, type(None))
+_ATTEMPTS = 3   # captures of one signature before it is left to eager
+_MOST = 64      # programs of one function
+_functions: Any = weakref.WeakSet()
+_capturing = threading.Lock()
+
+
+class CompiledFunction:
+    """A function whose calls run as native programs."""
+
+    def __init__(self, function: Callable[..., Any], fullgraph: bool, mode: str | None, timed: bool = False):
+        self.timed = timed
+        self.function, self.fullgraph, self.exact = function, fullgraph, mode == "exact"
+        self.plans: dict[Any, list[Any]] = {}
+        self.attempts: dict[Any, int] = {}
+        self.warned = False
+        self.reasons: list[str] = []
+        self.held: list[Any] = []  # arguments that plans know by identity: their addresses must not be used again
+        self.name = getattr(function, "__name__", type(function).__name__)
+        _functions.add(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        mode = state.mode
+        if mode & ~NO_GRAD:  # inside another capture, or in a mode that watches every operation
+            return self.function(*args, **kwargs)
+        leaves: list[Any] = []
+        for a in args:
+            if a.__class__ is Tensor:
+                leaves.append(a)
+            else:
+                shape = [flatten(x, leaves) for x in args] if leaves.clear() is None else None
+                break
+        else:
+            shape = len(args)
+        if kwargs:
+            shape = shape, flatten(kwargs, leaves)
+        key = signature(leaves, mode, shape)
+        for plan in self.plans.get(key, ()):
+            if plan.holds():
+                return plan.run(leaves)
+        return self._new(key, leaves, args, kwargs)
+
+    # ------------------------------------------------------------------------------------------------- capturing
+    def _new(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
+        if self.attempts.get(key, 0) >= _ATTEMPTS or sum(map(len, self.plans.values())) >= _MOST:
+            return self.function(*args, **kwargs)
+        if toolchain.compiler() is None:
+            toolchain.hint()
+            return self.function(*args, **kwargs)
+        with _capturing:
+            return self.capture(key, leaves, args, kwargs)
+
+    def capture(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
+        """Runs the function once under capture and, if that went well, keeps a plan for the next calls."""
+        start = time.perf_counter()
+        self.held += [a for a in leaves if not isinstance(a, (Tensor, *_SIMPLE))]
+        recorder, watch = Recorder(self.fullgraph), Watch(self.function)
+        tensors = [a for a in leaves if isinstance(a, Tensor)]
+        if any(t.__class__ is not Tensor and not t._plain for t in tensors) or any(t.is_sparse for t in tensors):
+            self.attempts[key] = _ATTEMPTS
+            return self.function(*args, **kwargs)
+        recorder.begin(tensors)
+        try:
+            with watching(watch):
+                result = self.function(*args, **kwargs)
+            if active() is not None:
+                self._capture_backward(recorder, leaves, result)
+        except BaseException:
+            self.attempts[key] = self.attempts.get(key, 0) + 1
+            raise
+        finally:
+            recorder.end()
+        seconds = {"capture": time.perf_counter() - start}
+        reason = self._finish(recorder, watch, key, leaves, result, seconds)
+        if reason is not None:
+            self._explain(reason, key, recorder)
+        return result
+
+    def _capture_backward(self, recorder: Recorder, leaves: list[Any], result: Any) -> None:
+        """Captures the backward pass of results that are still part of a graph."""
+        found: list[Any] = []
+        flatten(result, found)
+        given = {id(a) for a in leaves}
+        live = []
+        for r in found:
+            if isinstance(r, Tensor) and id(r) not in given:
+                edge = edge_of(r)
+                node = edge.node if edge.__class__ is Edge else edge
+                if node is not None and node.__class__ is not AccumulateGrad and node not in recorder.reached and (
+                        node.sequence > recorder.first_sequence) and all(r is not x for x in live):
+                    live.append(r)
+        if live:
+            Joint(recorder, live, leaves)
+
+    def _finish(self, recorder: Recorder, watch: Watch, key: Any, leaves: list[Any], result: Any,
+                seconds: dict[str, float]) -> str | None:
+        """Makes the plan; returns why there is none."""
+        if recorder.failed is not None:
+            reason, where = recorder.failed
+            self.attempts[key] = _ATTEMPTS
+            return reason + (f" ({where[0]}, line {where[1]})" if where else "")
+        if recorder.transient is not None:
+            return recorder.transient
+        guards = watch.guards()
+        changed = guards.broken()
+        if changed is not None:
+            return f"{changed} was changed by the call"
+        outputs, shape = self._outputs(recorder, leaves, result)
+        if isinstance(outputs, str):
+            return outputs
+        if recorder.replaced:
+            return "a tensor was given other memory"
+        if recorder.joint is None and (escaped := self._escaped(recorder, result)):
+            return escaped
+        kind = Plan if recorder.joint is None else JointPlan
+        try:
+            plan = kind(recorder, guards, leaves, result, outputs, shape, self.exact, "step", self.timed)
+        except (toolchain.BuildError, OSError) as error:
+            self.attempts[key] = _ATTEMPTS
+            return f"the program could not be built: {error}"
+        if recorder.joint is not None:  # the first results are given the new history too: it takes the place of eager's graph
+            found: list[Any] = []
+            flatten(result, found)
+            plan.adopt(recorder, found, leaves)
+            if escaped := self._escaped(recorder, result):
+                return escaped
+        seconds["plan"], seconds["build"] = plan.program.seconds_planning, plan.program.seconds_building
+        plan.seconds = seconds
+        self.plans.setdefault(key, []).append(plan)
+        return None
+
+    def _outputs(self, recorder: Recorder, leaves: list[Any], result: Any) -> tuple[Any, Any]:
+        found: list[Any] = []
+        shape = flatten(result, found)
+        by_id = {id(a): i for i, a in enumerate(leaves) if isinstance(a, Tensor)}
+        born = {id(t) for t in recorder.born}
+        outputs: list[Any] = []
+        for r in found:
+            if not isinstance(r, Tensor):
+                outputs.append(("value", r))
+            elif id(r) in by_id:
+                outputs.append(("arg", by_id[id(r)]))
+            elif id(r) not in born:
+                outputs.append(("value", r))
+            else:
+                value = recorder.value(r._array, CONSTANT)
+                edge = r._node
+                node = edge.node if edge.__class__ is Edge else edge
+                graph = None
+                if recorder.joint is not None:
+                    graph = next((i for i, t in enumerate(recorder.joint.results) if t is r), None)
+                if graph is None and node is not None and node not in recorder.reached and not node.is_leaf_node:
+                    return "a result is part of a graph that began outside", None
+                outputs.append(Output(value, None if graph is not None else node, graph))
+        return outputs, shape
+
+    def _escaped(self, recorder: Recorder, result: Any) -> str | None:
+        """Tensors made inside that something outside still holds: later calls could not put them there."""
+        leaves: list[Any] = []
+        flatten(result, leaves)
+        allowed = {id(t) for t in leaves} | {id(leaf._grad) for leaf in recorder.leaves.values()}
+        references = [weakref.ref(t) for t in recorder.born if id(t) not in allowed]
+        recorder.born = []
+        if any(r() is not None for r in references):
+            import gc
+            gc.collect()
+        left = [t for r in references if (t := r()) is not None]
+        if left:
+            return f"a tensor of shape {list(left[0].shape)} that the call made is kept outside of it"
+        return None
+
+    def _explain(self, reason: str, key: Any, recorder: Recorder) -> None:
+        self.reasons.append(reason)
+        self.attempts[key] = self.attempts.get(key, 0) + 1
+        if self.attempts[key] < _ATTEMPTS:
+            return  # the next call may be capturable
+        if not self.warned:
+            self.warned = True
+            warnings.warn(f"flambeau.compile: '{self.name}' runs eagerly: {reason}", RuntimeWarning, stacklevel=5)
+
+
+def signature(leaves: list[Any], mode: int, shape: Any) -> Any:
+    """What of the arguments a program depends on."""
+    parts: list[Any] = [mode, shape if shape.__class__ is int else repr(shape)]
+    for a in leaves:
+        if isinstance(a, Tensor):
+            array = a._array
+            parts.append((a.__class__, array.shape, array.strides, array.dtype.num, a._node is not None, a._node.__class__
+                          if a._node is not None else None))
+        elif isinstance(a, _SIMPLE):
+            parts.append((a.__class__, a))
+        else:
+            parts.append(id(a))
+    return tuple(parts)
+
+
+def reset() -> None:
+    """Forgets every program of every compiled function."""
+    for function in list(_functions):
+        function.plans.clear()
+        function.attempts.clear()
+        function.warned = False

@@ -1,0 +1,171 @@
+"""What a captured program is made of.
+
+A `Storage` is a piece of memory: one that was there before (a parameter, an argument), a constant, or a temporary that the
+program makes. A `Value` is a strided window onto a storage, as a tensor is. An `Op` is one kernel call: what it read, what it
+returned, what it wrote in place, and the user's line. Views need no operations: they are windows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+C_TYPES = {"f": "float", "d": "double", "?": "unsigned char", "b": "signed char", "B": "unsigned char", "h": "short",
+           "H": "unsigned short", "i": "int", "I": "unsigned int", "l": "long", "L": "unsigned long", "q": "long",
+           "Q": "unsigned long"}
+SUFFIXES = {"f": "f32", "d": "f64"}
+INPUT, CONSTANT, TEMPORARY, SCALAR = "input", "constant", "temporary", "scalar"
+
+
+class Storage:
+    """A piece of memory. `start` is its address during capture; `hold` keeps that memory alive until the program is built."""
+
+    __slots__ = ("expression", "hold", "id", "init", "kind", "nbytes", "slot", "source", "start")
+
+    def __init__(self, id: int, kind: str, start: int, nbytes: int, hold: Any):
+        self.id, self.kind, self.start, self.nbytes, self.hold = id, kind, start, nbytes, hold
+        self.init: bytes | None = None   # what a temporary holds before the program's first write
+        self.source: Any = None          # where an input comes from at each call (runtime.py)
+        self.expression: Any = None      # of a run-time number
+        self.slot = f"s{id}"             # C name of its address
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.id}: {self.nbytes} bytes>"
+
+
+class Value:
+    """A window onto a storage: byte offset, shape, strides in elements, dtype."""
+
+    __slots__ = ("dtype", "offset", "shape", "storage", "strides")
+
+    def __init__(self, storage: Storage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype):
+        self.storage, self.offset, self.shape, self.strides, self.dtype = storage, offset, shape, strides, dtype
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def contiguous(self) -> bool:
+        step = 1
+        for n, s in zip(reversed(self.shape), reversed(self.strides)):
+            if n != 1:
+                if s != step:
+                    return False
+                step *= n
+        return True
+
+    @property
+    def dense(self) -> bool:
+        """Whether it covers its memory without holes, in some order of dimensions."""
+        step = 1
+        for s, n in sorted((s, n) for n, s in zip(self.shape, self.strides) if n != 1):
+            if s != step:
+                return False
+            step *= n
+        return True
+
+    @property
+    def whole(self) -> bool:
+        """Whether it covers the whole storage."""
+        return self.dense and self.nbytes == self.storage.nbytes
+
+    @property
+    def suffix(self) -> str:
+        return SUFFIXES[self.dtype.char]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return self.storage.id, self.offset, self.shape, self.strides, self.dtype.char
+
+    def over(self, storage: Storage) -> Value:
+        """The same window onto another storage."""
+        return Value(storage, self.offset, self.shape, self.strides, self.dtype)
+
+    def array(self, memory: ndarray) -> ndarray:
+        """The window onto the given bytes of its storage."""
+        return ndarray(self.shape, self.dtype, memory, self.offset, [s * self.dtype.itemsize for s in self.strides])
+
+    def __str__(self) -> str:
+        at = f" + {self.offset}" if self.offset else ""
+        return f"(({C_TYPES[self.dtype.char]} *)({self.storage.slot}{at}))"
+
+    def __repr__(self) -> str:
+        return f"{self.storage.kind[0]}{self.storage.id}[{self.offset}]{list(self.shape)}{self.dtype.char}"
+
+
+class Number:
+    """A run-time number: an expression over the numbers a call reads (learning rates...), see symbolic.py."""
+
+    __slots__ = ("expression",)
+
+    def __init__(self, expression: Any):
+        self.expression = expression
+
+
+class Op:
+    """One kernel call."""
+
+    __slots__ = ("args", "kernel", "outs", "reads", "scratches", "where", "writes")
+
+    def __init__(self, kernel: str, args: list[Any], outs: list[Value], writes: list[Value], where: Any):
+        self.kernel, self.args, self.outs, self.where = kernel, args, outs, where
+        self.writes = [*outs, *writes]     # all that it changes
+        self.reads = list(values_in(args))  # all that it looks at (what it writes in place included)
+        self.scratches: list[int] = []     # bytes of scratch memory asked for while lowering
+
+    def number(self, value: Any) -> str:
+        """A C double expression for a plain or run-time number."""
+        if isinstance(value, Number):
+            from .symbolic import to_c
+            return to_c(value.expression)
+        if isinstance(value, Value):
+            if value.storage.kind == SCALAR:
+                from .symbolic import to_c
+                return to_c(value.storage.expression)
+            return f"((double)*{value})"
+        return literal(float(value))
+
+    def scratch(self, nbytes: int) -> str:
+        """A C `char *` of memory that is free to use during this operation."""
+        before = sum(self.scratches)
+        self.scratches.append((int(nbytes) + 63) // 64 * 64)
+        return f"(scratch + {before})"
+
+    def __repr__(self) -> str:
+        return f"{self.outs} = {self.kernel}({', '.join(map(repr, self.args))})"
+
+
+def values_in(args: Any):
+    for a in args:
+        if a.__class__ is Value:
+            yield a
+        elif a.__class__ in (list, tuple):
+            yield from values_in(a)
+
+
+def replaced(args: Any, change: Any) -> Any:
+    """args with every Value put through `change`."""
+    return [change(a) if a.__class__ is Value else type(a)(replaced(a, change)) if a.__class__ in (list, tuple) else a
+            for a in args]
+
+
+def literal(value: Any) -> str:
+    """A Python or NumPy number in C, exact."""
+    if isinstance(value, (bool, np.bool_)):
+        return "1" if value else "0"
+    if isinstance(value, (int, np.integer)):
+        return f"({int(value)}L)" if abs(int(value)) < 1 << 63 else f"{int(value)}UL"
+    value = float(value)
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "(-INFINITY)"
+    return f"({value!r})" if value == int(value) and abs(value) < 1e15 else f"({value.hex()})"

@@ -1,0 +1,197 @@
+"""Functions whose result is still part of the autograd graph: a forward program and a backward program.
+
+After the function has run under capture, the backward pass of its results is captured too, with gradients that each call brings
+anew. What the backward operations read of the forward ones is kept by the call in memory of its own. The results get one node,
+`CompiledFunctionBackward`, whose inputs are the leaves (parameters) and the arguments that require a gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from ..autograd.engine import Task, run
+from ..autograd.node import AccumulateGrad, Edge, Node, freed_error, next_sequence
+from ..autograd.state import NO_GRAD, state
+from ..autograd.views import edge_of
+from ..backends.cpu import memory
+from ..native import pointer
+from ..tensor import Tensor
+from .capture import Recorder, traced
+from .ir import INPUT, TEMPORARY, Storage, Value
+from .passes import reads_of
+from .plan_call import BYTES, Output, Plan, Sources
+from .program import Program, array_at
+
+_new = object.__new__
+
+
+class Joint:
+    """The captured backward pass of a call's results."""
+
+    def __init__(self, recorder: Recorder, results: list[Any], args: list[Any]):
+        self.boundary = len(recorder.ops)
+        self.results = results
+        self.given: list[Value] = []
+        roots = []
+        for r in results:
+            gradient = np.ones(r._array.shape, r._array.dtype)
+            storage = recorder.new_storage(TEMPORARY, gradient)
+            recorder.used.add(storage.id)
+            self.given.append(Value(storage, 0, gradient.shape, tuple(s // gradient.itemsize for s in gradient.strides),
+                                    gradient.dtype))
+            t = _new(Tensor)
+            t._array, t._node, t._counter = traced(gradient), None, None
+            edge = edge_of(r)
+            roots.append((edge.node, edge.nr, t) if edge.__class__ is Edge else (edge, 0, t))
+        self.targets = _targets(roots, args)
+        inputs = [(node, nr) for node, nr, _ in self.targets]
+        recorder.joint = self
+        found = run(roots, Task(True, False, inputs, False))
+        self.grads: list[Value | None] = []
+        for node, nr, _ in self.targets:
+            grad = found.get((node, nr))
+            self.grads.append(None if grad is None else recorder.value(grad._array))
+
+
+def _targets(roots: list[Any], args: list[Any]) -> list[tuple[Node, int, Any]]:
+    """(node, output, where it comes from): leaves in the graph, and arguments that are part of an outer graph."""
+    found: list[tuple[Node, int, Any]] = []
+    borders: dict[Any, int] = {}
+    for i, a in enumerate(args):
+        edge = edge_of(a) if isinstance(a, Tensor) else None
+        if edge is not None:
+            node, nr = (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
+            if (node, nr) not in borders:
+                borders[node, nr] = i
+                found.append((node, nr, i))
+    border_nodes = {node for node, _ in borders}
+    seen, stack = set(), [node for node, _, _ in roots]
+    while stack:
+        node = stack.pop()
+        if node in seen or node in border_nodes:
+            continue
+        seen.add(node)
+        if node.__class__ is AccumulateGrad:
+            found.append((node, 0, node._variable()))
+        stack.extend(e.node if e.__class__ is Edge else e for e in node.next if e is not None)
+    return found
+
+
+class CompiledFunctionBackward(Node):
+    """The backward pass of one call of a compiled function."""
+
+    plan: JointPlan
+
+    def __init__(self, plan: JointPlan, leaves: list[Any], raws: dict[int, Any], outputs: list[Any]):
+        self.plan, self.saved = plan, (leaves, raws)
+        self.sequence = next_sequence()
+        self.next = tuple([edge_of(leaves[source] if source.__class__ is int else source) for _, _, source in plan.targets])
+        self.outputs = [(a.shape, a.dtype) for a in outputs]
+        self.marks = plan.marks(leaves)
+
+    def apply(self, grads: Any) -> Any:
+        if self.saved is None:
+            raise freed_error(self)
+        if not state.mode & NO_GRAD:
+            raise RuntimeError("flambeau.compile: the backward pass of a compiled function is itself not recorded; run the "
+                               "function eagerly for second derivatives (create_graph=True)")
+        leaves, raws = self.saved
+        if self.plan.marks(leaves) != self.marks:
+            raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
+                               "operation since a compiled function read it")
+        return self.plan.run_backward(grads, leaves, raws)
+
+
+class JointPlan(Plan):
+    """A plan with a second program for the backward pass."""
+
+    def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, name: str) -> None:
+        joint = recorder.joint
+        ahead, back = recorder.ops[:joint.boundary], recorder.ops[joint.boundary:]
+        self.targets, self.grad_values, self.grad_inputs = joint.targets, joint.grads, joint.given
+        made_ahead = {w.storage.id for op in ahead for w in op.writes}
+        grads = {v.storage.id: v.storage for v in joint.grads if v is not None}
+        own = {v.storage.id for v in joint.given}
+        saved: dict[int, Storage] = {}
+        for op in back:
+            for v in (*reads_of(op), *op.writes):
+                if v.storage.kind is TEMPORARY and v.storage.id in made_ahead:
+                    saved[v.storage.id] = v.storage
+        for i, s in grads.items():
+            if i in made_ahead and s.kind is TEMPORARY:
+                saved[i] = s
+        self.saved = [s for i, s in saved.items() if i not in own]
+        fresh = {s.id: s for s in (*self.fresh, *self.saved)}
+        self.fresh = list(fresh.values())
+        self.program = Program(ahead, [*self.fresh, *[v.storage for _, v, _ in self.grads]], [], len(self.numbers), exact, name,
+                               self.timed)
+        new = [s for i, s in grads.items() if s.kind is TEMPORARY and i not in saved and i not in own]
+        self.new_grads = new
+        self.behind = Program(back, new, [*self.saved, *[v.storage for v in joint.given]], len(self.numbers), exact, name,
+                               self.timed)
+        self.behind_sources = Sources(self.behind, recorder, leaves)
+
+    def marks(self, leaves: list[Any]) -> list[int]:
+        """Versions of everything that the backward program will read."""
+        tensors = [t for t, _, _ in self.behind_sources.held] + [leaves[i] for i, _, _ in self.behind_sources.from_args]
+        return [0 if t._counter is None else t._counter.value for t in tensors]
+
+    def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any]) -> None:
+        outputs = [None] * len(self.grad_inputs)
+        for out, t in zip(self.results, made):
+            if out.__class__ is Output and out.graph is not None:
+                outputs[out.graph] = t
+        node = CompiledFunctionBackward(self, leaves, raws, [t._array for t in outputs])
+        for nr, t in enumerate(outputs):
+            t._node = Edge(node, nr)
+
+    def adopt(self, recorder: Recorder, results: list[Any], leaves: list[Any]) -> None:
+        """Lets the results of the captured call itself continue in the backward program, on the memory of that call."""
+        whole = [Value(s, 0, (s.nbytes,), (1,), BYTES) for s in self.saved]
+        raws = {v.storage.id: array_at(v.storage.start, v) for v in whole}
+        raws["held"] = [s.hold for s in self.saved]
+        recorder.joint = None
+        self._attach(results, leaves, raws)
+
+    def run_backward(self, grads: list[Any], leaves: list[Any], raws: dict[int, Any]) -> list[Any]:
+        program, table = self.behind, self.behind.table
+        with program.lock:
+            self.behind_sources.fill(leaves)
+            for n, value in enumerate(self._read_numbers()):
+                program.numbers[n] = value
+            held = []
+            for value, grad in zip(self.grad_inputs, grads):
+                array = np.zeros(value.shape, value.dtype) if grad is None else grad._array
+                if not array.flags.c_contiguous:
+                    array = np.ascontiguousarray(array)
+                held.append(array)
+                table[program.place[value.storage.id]] = pointer(array)
+            for s in self.saved:
+                table[program.place[s.id]] = pointer(raws[s.id])
+            new = {}
+            for s in self.new_grads:
+                new[s.id] = raw = memory.empty((s.nbytes,), BYTES)
+                table[program.place[s.id]] = pointer(raw)
+            program.run()
+        return [None if v is None else self._gradient(v, new, raws, held, leaves) for v in self.grad_values]
+
+    def _gradient(self, v: Value, new: Any, raws: Any, held: list[ndarray], leaves: list[Any]) -> Tensor:
+        raw = new.get(v.storage.id)
+        if raw is not None:
+            array = v.array(raw)
+        elif v.storage.id in raws:
+            array = v.array(raws[v.storage.id]).copy()
+        else:
+            array = next((v.array(h.reshape(-1).view(np.uint8)) for g, h in zip(self.grad_inputs, held)
+                          if g.storage is v.storage), None)
+            if array is None:
+                array = self.behind._array(v).copy()
+        t = _new(Tensor)
+        t._array, t._node, t._counter = array, None, None
+        return t
+
+
+__all__ = ["INPUT", "Joint", "JointPlan"]

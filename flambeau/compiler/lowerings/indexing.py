@@ -1,0 +1,151 @@
+"""Rows and elements by position: native/index.c. A position out of range ends the program with status 1, an IndexError."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...backends.cpu.scatter import split
+from ..ir import Value
+from . import lower
+
+
+def _checked(call: str) -> str:
+    return f"if ({call}) {{ status = 1; goto failed; }}"
+
+
+def _positions(v: Any) -> bool:
+    return isinstance(v, Value) and v.dtype.char in "lq" and v.contiguous
+
+
+def _plain(*values: Any) -> bool:
+    """Whether all are contiguous arrays with elements, of one dtype."""
+    return all([isinstance(v, Value) and v.contiguous and v.size and v.dtype == values[0].dtype for v in values])
+
+
+def _take(x: Value, dim: int, at: Value, out: Value, wrap: bool) -> str | None:
+    if not _positions(at) or not _plain(x, out):
+        return None
+    outer, width = math.prod(x.shape[:dim]), math.prod(x.shape[dim + 1:]) * x.dtype.itemsize
+    return _checked(f"fl_take({x}, {at}, {out}, {outer}, {x.shape[dim]}, {at.size}, {width}, {int(wrap)})")
+
+
+def _copied(x: Value, out: Value) -> str:
+    """The start of an operation that changes some elements of x: out holds them all."""
+    return f"memcpy({out}, {x}, {x.nbytes});"
+
+
+@lower("embedding")
+def embedding(op: Any) -> str | None:
+    return _take(op.args[0], 0, op.args[1], op.outs[0], False)
+
+
+@lower("index_select")
+def index_select(op: Any) -> str | None:
+    x, dim, at = op.args
+    return _take(x, dim, at, op.outs[0], False) if x.shape else None
+
+
+@lower("index")
+def index(op: Any) -> str | None:
+    x, indices = op.args
+    given = [d for d, i in enumerate(indices) if i is not None]
+    return _take(x, given[0], indices[given[0]], op.outs[0], True) if len(given) == 1 else None
+
+
+@lower("take")
+def take(op: Any) -> str | None:
+    x, at = op.args
+    out = op.outs[0]
+    if not _positions(at) or not _plain(x, out):
+        return None
+    return _checked(f"fl_take({x}, {at}, {out}, 1, {x.size}, {at.size}, {x.dtype.itemsize}, 1)")
+
+
+@lower("embedding_dense_backward")
+def embedding_dense_backward(op: Any) -> str | None:
+    grad, at, count, padding, by_frequency = op.args
+    out = op.outs[0]
+    if by_frequency or not _positions(at) or not _plain(grad, out) or grad.dtype.char not in "fd":
+        return None
+    return _checked(f"fl_add_rows_{grad.suffix}({out}, {at}, {grad}, {at.size}, {count}, {grad.shape[-1]}, 1, {padding})")
+
+
+@lower("added_rows")
+def added_rows(op: Any) -> str | None:
+    grad, at, shape = op.args
+    out = op.outs[0]
+    if not _positions(at) or not _plain(grad, out) or grad.dtype.char not in "fd":
+        return None
+    return _checked(f"fl_add_rows_{grad.suffix}({out}, {at}, {grad}, {at.size}, {shape[0]}, {math.prod(shape[1:])}, 1, -1)")
+
+
+@lower("index_add")
+def index_add(op: Any) -> str | None:
+    x, dim, at, source, alpha = op.args
+    out = op.outs[0]
+    if dim or alpha.__class__ not in (int, float) or alpha != 1 or not _positions(at) or not x.shape:
+        return None
+    if not _plain(x, source, out) or x.dtype.char not in "fd":
+        return None
+    width = math.prod(x.shape[1:])
+    call = f"fl_add_rows_{x.suffix}({out}, {at}, {source}, {at.size}, {x.shape[0]}, {width}, 0, -1)"
+    return f"{_copied(x, out)}\n{_checked(call)}"
+
+
+@lower("gather")
+def gather(op: Any) -> str | None:
+    x, dim, at = op.args
+    out = op.outs[0]
+    sizes = split(x.shape, dim, at.shape)
+    if sizes is None or not _positions(at) or not _plain(x, out) or x.dtype.itemsize > 8:
+        return None
+    return _checked(f"fl_gather_{8 * x.dtype.itemsize}({x}, {at}, {out}, {', '.join(map(str, sizes))})")
+
+
+@lower("scatter", "scatter_add")
+def scatter(op: Any) -> str | None:
+    x, dim, at, source = op.args
+    out = op.outs[0]
+    sizes = split(x.shape, dim, at.shape)
+    if sizes is None or not _positions(at) or not _plain(x, source, out) or source.shape != at.shape:
+        return None
+    given = f"{out}, {at}, {source}, {x}, {', '.join(map(str, sizes))}, {x.size}"
+    if op.kernel == "scatter_add":
+        return _checked(f"fl_scatter_add_{x.suffix}({given})") if x.dtype.char in "fd" else None
+    return _checked(f"fl_scatter_{8 * x.dtype.itemsize}({given}, 0)")
+
+
+@lower("scatter_added")
+def scatter_added(op: Any) -> str | None:
+    source, dim, at, shape = op.args
+    out = op.outs[0]
+    sizes = split(tuple(shape), dim, at.shape)
+    if sizes is None or not _positions(at) or not _plain(source, out) or source.dtype.char not in "fd":
+        return None
+    if source.shape != at.shape:
+        return None
+    given = f"{out}, {at}, {source}, 0, {', '.join(map(str, sizes))}"
+    return _checked(f"fl_scatter_add_{source.suffix}({given}, {out.size})")
+
+
+@lower("masked_fill")
+def masked_fill(op: Any) -> str | None:
+    x, mask, value = op.args
+    out, shape = op.outs[0], mask.shape
+    while shape and shape[0] == 1:
+        shape = shape[1:]
+    if x.dtype.char not in "fd" or not _plain(x, out) or not mask.contiguous or x.shape[len(x.shape) - len(shape):] != shape:
+        return None
+    kind = "float" if x.dtype.char == "f" else "double"
+    call = f"fl_masked_fill_{8 * x.dtype.itemsize}({x}, {mask}, {out}, {x.size // mask.size}, {mask.size}, &v)"
+    return f"{{ {kind} v = ({kind}){op.number(value)}; {call}; }}"
+
+
+@lower("one_hot")
+def one_hot(op: Any) -> str | None:
+    at, classes = op.args
+    out = op.outs[0]
+    if not _positions(at) or not out.contiguous or not out.size:
+        return None
+    return _checked(f"fl_one_hot({at}, {out}, {at.size}, {classes})")

@@ -1,0 +1,107 @@
+"""Matrix products as C: calls of native/gemm.c. Transposed operands are flags, never copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import lower
+
+
+def _layout(v: Any) -> tuple[int, int] | None:
+    """(whether the last two dimensions are stored transposed, elements from one stored row to the next)."""
+    (rows, columns), (down, across) = v.shape[-2:], v.strides[-2:]
+    if (across == 1 or columns == 1) and (down >= columns or rows == 1):
+        return 0, max(down, columns)
+    if (down == 1 or rows == 1) and (across >= rows or columns == 1):
+        return 1, max(across, rows)
+    return None
+
+
+def _suits(*values: Any) -> bool:
+    return all(v.dtype.char in "fd" and v.dtype == values[0].dtype and v.size for v in values)
+
+
+def _product(op: Any, a: Any, b: Any, alpha: str, beta: str, before: str = "") -> str | None:
+    """op.outs[0] = alpha * a @ b + beta * what it holds after `before`."""
+    out = op.outs[0]
+    if not _suits(a, b, out):
+        return None
+    one, two, three = _layout(a), _layout(b), _layout(out)
+    if one is None or two is None or three is None or three[0]:
+        return None
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    left, right = f"{one[0]}, {two[0]}, {m}, {n}, {k}, {alpha}", f"{beta}, {out}, {three[1]}"
+    if a.shape[:-2]:
+        strides = [v.strides[0] if v.shape[0] > 1 else 0 for v in (a, b, out)]
+        return before + (f"fl_bgemm_{a.suffix}({a.shape[0]}, {left}, {a}, {one[1]}, {strides[0]}, "
+                         f"{b}, {two[1]}, {strides[1]}, {right}, {strides[2]});")
+    return before + f"fl_gemm_{a.suffix}({left}, {a}, {one[1]}, {b}, {two[1]}, {right});"
+
+
+@lower("mm", "matmul_2d", "bmm")
+def mm(op: Any) -> str | None:
+    a, b = op.args[:2]
+    if len(a.shape) != len(b.shape) or len(a.shape) not in (2, 3):
+        return None
+    return _product(op, a, b, "1", "0")
+
+
+@lower("mv")
+def mv(op: Any) -> str | None:
+    a, v = op.args[:2]
+    out = op.outs[0]
+    found = _layout(a)
+    if not _suits(a, v, out) or found is None or not v.contiguous or not out.contiguous:
+        return None
+    m, k = a.shape
+    return f"fl_gemm_{a.suffix}({found[0]}, 0, {m}, 1, {k}, 1, {a}, {found[1]}, {v}, 1, 0, {out}, 1);"
+
+
+@lower("addmm", "baddbmm")
+def addmm(op: Any) -> str | None:
+    self, a, b, beta, alpha = op.args[:5]
+    out = op.outs[0]
+    if not _suits(self, a, b, out) or not out.contiguous or not self.contiguous:
+        return None
+    if self.shape == out.shape:
+        return _product(op, a, b, op.number(alpha), op.number(beta),
+                        f"if ({out} != {self}) memcpy({out}, {self}, {out.nbytes});\n")
+    if len(out.shape) != 2 or self.shape not in ((out.shape[1],), (1, out.shape[1])) or [beta, alpha] != [1, 1]:
+        return None
+    return _affine(a, b, self, out)
+
+
+def _affine(a: Any, b: Any, bias: Any, out: Any, turned: int = 0) -> str | None:
+    """out = a @ b (its transpose, if turned) + bias."""
+    one, two = _layout(a), _layout(b)
+    if one is None or two is None:
+        return None
+    (m, k), n = a.shape, out.shape[-1]
+    return (f"fl_linear_{a.suffix}({one[0]}, {two[0] ^ turned}, {m}, {n}, {k}, {a}, {one[1]}, {b}, {two[1]}, "
+            f"{0 if bias is None else bias}, {out}, {n});")
+
+
+class _Flat:
+    """A contiguous value of more dimensions as the matrix of its rows."""
+
+    def __init__(self, v: Any):
+        self.value, self.suffix = v, v.suffix
+        self.shape, self.strides = (v.size // v.shape[-1], v.shape[-1]), (v.shape[-1], 1)
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@lower("linear")
+def linear(op: Any) -> str | None:
+    bias, x, w = op.args[:3]
+    out = op.outs[0]
+    if not _suits(x, w, out) or not out.contiguous:
+        return None
+    if bias is not None and (bias.dtype != x.dtype or not bias.contiguous):
+        return None
+    if len(x.shape) != 2:
+        if not x.contiguous:
+            return None
+        x = _Flat(x)
+    return _affine(x, w, bias, out, 1)

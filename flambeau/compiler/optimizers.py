@@ -1,0 +1,64 @@
+"""Optimizers under capture: hyper-parameters become run-time numbers, and new state makes the run one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .capture import Recorder, active
+
+
+def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """optimizer.step() while a capture goes on."""
+    recorder = active()
+    if recorder is None:
+        return step(optimizer, *args, **kwargs)
+    if not any(optimizer is o for o, _ in recorder.optimizers):
+        recorder.optimizers.append((optimizer, snapshot(optimizer)))
+    before = {id(p): set(s) for p, s in optimizer.state.items() if isinstance(s, dict)}
+    changed = [(group, key, value) for group in optimizer.param_groups for key, value in group.items()]
+    try:
+        for group, key, value in changed:
+            symbolic = _symbolic(recorder, group, key, value)
+            if symbolic is not None:
+                group[key] = symbolic
+        return step(optimizer, *args, **kwargs)
+    finally:
+        for group, key, value in changed:
+            group[key] = value
+        if any(before.get(id(p), set()) != set(s) for p, s in optimizer.state.items() if isinstance(s, dict)):
+            recorder.transient = "the optimizer made its state in this step"
+
+
+def _symbolic(recorder: Recorder, group: dict[str, Any], key: str, value: Any) -> Any:
+    if value.__class__ is float or (value.__class__ is int and key in ("lr", "momentum", "weight_decay")):
+        return recorder.number(group, key, None, float(value))
+    if value.__class__ is tuple and value and all(v.__class__ is float for v in value):
+        return tuple([recorder.number(group, key, i, v) for i, v in enumerate(value)])
+    return None
+
+
+def snapshot(optimizer: Any) -> list[Any]:
+    """What a program takes for granted of an optimizer: its switches, its parameters, and the dictionary of its state."""
+    kept: list[Any] = [optimizer.state, len(optimizer.param_groups)]
+    for group in optimizer.param_groups:
+        for key, value in group.items():
+            if key == "params":
+                kept.append((group, key, list(value)))
+            elif value is None or value.__class__ in (bool, str) or (value.__class__ is int and key not in (
+                    "lr", "momentum", "weight_decay")):
+                kept.append((group, key, value))
+    return kept
+
+
+def unchanged(optimizer: Any, kept: list[Any]) -> bool:
+    if optimizer.state is not kept[0] or len(optimizer.param_groups) != kept[1]:
+        return False
+    for group, key, value in kept[2:]:
+        now = group.get(key)
+        if value.__class__ is list:
+            if len(now) != len(value) or any(a is not b for a, b in zip(now, value)):
+                return False
+        elif now != value:
+            return False
+    return True

@@ -1,0 +1,238 @@
+"""A built program: its native function, its memory, and the table of addresses that a call fills in."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from .. import native
+from ..backends.cpu.table import KERNELS
+from ..native import pointer, toolchain
+from .fusion import Loop, grouped
+from .ir import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value
+from .lower import lowered
+from .passes import reads_of, simplified
+from .plan import arena, lifetimes
+from .render import Renderer, signatures
+
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long)
+_memory_names: list[Any] = []
+
+
+class ProgramError(RuntimeError):
+    """The native function reported a failure."""
+
+
+class Program:
+    """Runs a list of operations natively.
+
+    given: storages whose memory the caller brings besides inputs. kept: storages whose memory the caller brings and looks at
+    afterwards. The caller fills `table` (by `place`) and calls `run`.
+    """
+
+    def __init__(self, ops: list[Op], kept: list[Storage], given: list[Storage], numbers: int, exact: bool = False,
+                 name: str = "program", timed: bool = False):
+        start = time.perf_counter()
+        self.lock = threading.Lock()
+        self.captured = len(ops)
+        kept_ids = {s.id for s in (*kept, *given)}
+        self.ops = simplified(ops, kept_ids)
+        self.groups = grouped(self.ops, _never if exact else lowered, exact)
+        self.lives = lifetimes(self.groups)
+        self._slots(kept, given)
+        registers = self._registers(kept_ids)
+        self.arena_offsets, self.arena_bytes, self.unshared_bytes = arena(self.groups, kept_ids, registers)
+        slots = {i: f"p[{n}]" for i, n in self.place.items()}
+        slots.update({i: f"p[0] + {offset}" for i, offset in self.arena_offsets.items()})
+        stored = set(self.lives) - registers
+        renderer = Renderer(self.groups, slots, stored, self._inits(kept_ids, slots), timed)
+        self.source = renderer.source()
+        self.calls = renderer.calls
+        if "c" in os.environ.get("FLAMBEAU_DEBUG", "").split(","):
+            print(self.source, file=sys.stderr)
+        self._memory(renderer.scratch, numbers)
+        self.seconds_planning = time.perf_counter() - start
+        start = time.perf_counter()
+        self._load(renderer, exact, name)
+        self.seconds_building = time.perf_counter() - start
+
+    # ------------------------------------------------------------------------------------------------- layout
+    def _slots(self, kept: list[Storage], given: list[Storage]) -> None:
+        """Numbers in the table of addresses: 0 the arena, 1 scratch memory, then everything that lives elsewhere."""
+        self.place: dict[int, int] = {}
+        self.inputs: list[Storage] = []
+        self.constants: list[Storage] = []
+        for op in self.ops:
+            for v in (*reads_of(op), *op.writes):
+                s = v.storage
+                if s.id not in self.place and s.kind in (INPUT, CONSTANT):
+                    self.place[s.id] = 2 + len(self.place)
+                    (self.inputs if s.kind is INPUT else self.constants).append(s)
+        for s in (*kept, *given):
+            if s.id not in self.place and s.kind is TEMPORARY:
+                self.place[s.id] = 2 + len(self.place)
+        self.written = {w.storage.id for op in self.ops for w in op.writes if w.storage.kind is INPUT}
+
+    def _registers(self, kept: set[int]) -> set[int]:
+        """Temporaries that live and die inside one loop: they never reach memory."""
+        where: dict[int, set[int]] = {}
+        for at, group in enumerate(self.groups):
+            for i in group.touched:
+                where.setdefault(i, set()).add(at)
+        return {i for i, (s, _, _) in self.lives.items() if i not in kept and s.init is None and len(where[i]) == 1
+                and self.groups[next(iter(where[i]))].__class__ is Loop}
+
+    def _inits(self, kept: set[int], slots: dict[int, str]) -> dict[int, list[str]]:
+        """Statements that fill a temporary with what it held before its first write, where that is not overwritten."""
+        made: dict[int, list[str]] = {}
+        self.images: list[np.ndarray] = []
+        for storage, first, _ in self.lives.values():
+            if storage.init is None or storage.id not in slots or _overwritten(storage, self.groups[first]):
+                continue
+            if any(storage.init):
+                self.images.append(np.frombuffer(storage.init, np.uint8).copy())
+                number = 2 + len(self.place)
+                self.place["image", len(self.images) - 1] = number
+                made.setdefault(first, []).append(f"memcpy({storage.slot}, p[{number}], {storage.nbytes});")
+            else:
+                made.setdefault(first, []).append(f"memset({storage.slot}, 0, {storage.nbytes});")
+        return made
+
+    def _memory(self, scratch: int, numbers: int) -> None:
+        self.arena = _aligned(self.arena_bytes)
+        self.scratch = _aligned(scratch)
+        self.table = (ctypes.c_void_p * (2 + len(self.place)))()
+        self.table[0], self.table[1] = pointer(self.arena), pointer(self.scratch)
+        for s in self.constants:
+            self.table[self.place[s.id]] = s.start
+        for i, image in enumerate(self.images):
+            self.table[self.place["image", i]] = pointer(image)
+        self.numbers = (ctypes.c_double * max(1, numbers))()
+
+    def _load(self, renderer: Renderer, exact: bool, name: str) -> None:
+        for family in sorted({signatures()[f][0] for f in renderer.functions} | {"runtime"}):
+            if native.library(family) is None:
+                raise toolchain.BuildError(f"the native '{family}' kernels could not be built")
+        extra = ("-ffp-contract=off",) if exact else ()
+        handle = toolchain.load(toolchain.build(self.source, name, extra), private=True)
+        self.function = handle.program
+        self.function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        self.function.restype = ctypes.c_long
+        self.error: BaseException | None = None
+        self.callback = _CALLBACK(self._call)  # kept: the native code refers to it
+        handle.set_call.argtypes = [_CALLBACK]
+        handle.set_call(self.callback)
+        self.times = (ctypes.c_double * len(self.groups)).in_dll(handle, "seconds") if renderer.timed else None
+        self._arguments = ctypes.addressof(self.table), ctypes.addressof(self.numbers)
+
+    # ------------------------------------------------------------------------------------------------- running
+    def run(self) -> None:
+        """One run; the caller has filled the table and the numbers, and holds `lock`."""
+        status = self.function(*self._arguments)
+        if status:
+            error, self.error = self.error, None
+            if error is not None:
+                raise error
+            if status == 1:
+                raise IndexError("index out of range in self")
+            raise ProgramError(f"the compiled program failed with status {status}")
+
+    def address(self, storage: Storage) -> int:
+        number = self.place.get(storage.id)
+        if number is not None:
+            return self.table[number]
+        return self.table[0] + self.arena_offsets[storage.id]
+
+    def _call(self, number: int) -> int:
+        """A kernel that has no native form, called from the native function."""
+        try:
+            op = self.calls[number]
+            run_kernel(op, self._array, self.numbers)
+            return 0
+        except BaseException as error:
+            self.error = error
+            return 1
+
+    def _array(self, v: Value) -> np.ndarray:
+        return array_at(self.address(v.storage) + v.offset, v)
+
+
+def run_kernel(op: Op, array: Any, numbers: Any) -> None:
+    """The NumPy kernel of an operation, on the memory of its windows."""
+    from .symbolic import evaluate
+    from .ir import Number
+
+    def value(a: Any) -> Any:
+        if a.__class__ is Value:
+            if a.storage.kind is SCALAR:
+                return np.asarray(_number(a.storage.expression, array, numbers), a.dtype)
+            return array(a)
+        if a.__class__ is Number:
+            return _number(a.expression, array, numbers)
+        if a.__class__ in (list, tuple):
+            return a.__class__([value(x) for x in a])
+        return a
+
+    args = [value(a) for a in op.args]
+    if op.kernel in ("cast", "reshape_copy"):
+        made: Any = args[0].reshape(op.outs[0].shape)
+    elif op.kernel in ("copy_into", "fill_into"):
+        from ..backends.cpu.arrays import cast_into
+        cast_into(args[0], args[1])
+        return
+    else:
+        made = KERNELS[op.kernel](*args)
+    results = [m for m in (made if made.__class__ in (tuple, list) else (made,)) if m is not None]
+    by_place = [r for r in results]
+    if len(op.outs) != len(results):  # some results were views of arguments
+        by_place = [r for r in results if not any(np.may_share_memory(r, a) for a in args if isinstance(a, np.ndarray))]
+    for out, result in zip(op.outs, by_place):
+        np.copyto(array(out), result, casting="unsafe")
+
+
+def _number(expression: Any, array: Any, numbers: Any) -> float:
+    from .symbolic import _PYTHON
+    kind = expression[0]
+    if kind == "number":
+        return expression[1]
+    if kind == "input":
+        return numbers[expression[1]]
+    if kind == "load":
+        return float(array(expression[1]))
+    return _PYTHON[kind](*[_number(e, array, numbers) for e in expression[1:]])
+
+
+def array_at(address: int, v: Value) -> np.ndarray:
+    """A NumPy array over memory at an address."""
+    if not v.size:
+        return np.empty(v.shape, v.dtype)
+    span = (sum((n - 1) * s for n, s in zip(v.shape, v.strides)) + 1) * v.dtype.itemsize
+    raw = (ctypes.c_char * span).from_address(address)
+    return np.ndarray(v.shape, v.dtype, raw, 0, [s * v.dtype.itemsize for s in v.strides])
+
+
+def _overwritten(storage: Storage, group: Any) -> bool:
+    """Whether the first operation that touches a storage writes all of it without reading it."""
+    for op in group.ops:
+        if any(v.storage is storage for v in reads_of(op) if not any(v is w for w in op.writes)):
+            return False
+        for w in op.writes:
+            if w.storage is storage:
+                return w.whole and op.kernel in ("copy_into", "fill_into") or (w.whole and w in op.outs)
+    return False
+
+
+def _aligned(nbytes: int) -> np.ndarray:
+    raw = np.empty(max(nbytes, 1) + 64, np.uint8)
+    skip = -(pointer(raw) or 0) % 64
+    return raw[skip:skip + max(nbytes, 1)]
+
+
+def _never(op: Op) -> None:
+    return None

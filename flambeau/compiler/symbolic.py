@@ -1,0 +1,112 @@
+"""Numbers that are read anew at each call of a compiled program: learning rates and other hyper-parameters.
+
+During capture an optimizer's groups hold `SymFloat`s: floats that remember how they were computed. Where one reaches a kernel,
+the program computes it from what the call reads; where one is compared or tested, the outcome becomes a guard.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from .ir import literal
+
+_PYTHON = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,
+           "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+           "neg": lambda a: -a, "abs": abs}
+
+
+class SymFloat(float):
+    """A float with its origin: ("input", n), ("load", Value), or (operator, operands...)."""
+
+    expression: Any
+
+    def __new__(cls, value: float, expression: Any):
+        made = super().__new__(cls, value)
+        made.expression = expression
+        return made
+
+    def _compare(self, sign: str, other: Any) -> bool:
+        outcome = _PYTHON[sign](float(self), float(other))
+        from .capture import active
+        recorder = active()
+        if recorder is not None:
+            recorder.guard_number((sign, self.expression, expression_of(other)), outcome)
+        return outcome
+
+    def __bool__(self) -> bool:
+        return self._compare("!=", 0.0)
+
+    __hash__ = float.__hash__
+
+    def __reduce__(self):
+        return float, (float(self),)
+
+
+def _arithmetic(sign: str, swapped: bool = False):
+    def method(self: SymFloat, other: Any) -> Any:
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        pair = (other, self) if swapped else (self, other)
+        value = _PYTHON[sign](*[float(p) for p in pair])
+        return SymFloat(value, (sign, *[expression_of(p) for p in pair]))
+    return method
+
+
+for _sign, _name in (("+", "add"), ("-", "sub"), ("*", "mul"), ("/", "truediv"), ("**", "pow")):
+    setattr(SymFloat, f"__{_name}__", _arithmetic(_sign))
+    setattr(SymFloat, f"__r{_name}__", _arithmetic(_sign, True))
+for _sign, _name in (("<", "lt"), ("<=", "le"), (">", "gt"), (">=", "ge"), ("==", "eq"), ("!=", "ne")):
+    setattr(SymFloat, f"__{_name}__", lambda self, other, sign=_sign: self._compare(sign, other))
+SymFloat.__neg__ = lambda self: SymFloat(-float(self), ("neg", self.expression))
+SymFloat.__pos__ = lambda self: self
+SymFloat.__abs__ = lambda self: SymFloat(abs(float(self)), ("abs", self.expression))
+
+
+def expression_of(value: Any) -> Any:
+    return value.expression if isinstance(value, SymFloat) else ("number", float(value))
+
+
+def evaluate(expression: Any, numbers: Any) -> Any:
+    """The value of an expression, given the numbers a call reads."""
+    kind = expression[0]
+    if kind == "number":
+        return expression[1]
+    if kind == "input":
+        return numbers[expression[1]]
+    return _PYTHON[kind](*[evaluate(e, numbers) for e in expression[1:]])
+
+
+def depends_on_memory(expression: Any) -> bool:
+    kind = expression[0]
+    if kind == "load":
+        return True
+    return kind not in ("number", "input") and any(depends_on_memory(e) for e in expression[1:])
+
+
+def loads(expression: Any):
+    """The Values whose memory an expression reads."""
+    if expression[0] == "load":
+        yield expression[1]
+    elif expression[0] not in ("number", "input"):
+        for e in expression[1:]:
+            yield from loads(e)
+
+
+def to_c(expression: Any) -> str:
+    """A C double expression; `n` is the array of the call's numbers."""
+    kind = expression[0]
+    if kind == "number":
+        return literal(expression[1])
+    if kind == "input":
+        return f"n[{expression[1]}]"
+    if kind == "load":
+        return f"((double)*{expression[1]})"
+    operands = [to_c(e) for e in expression[1:]]
+    if kind == "**":
+        return f"pow({operands[0]}, {operands[1]})"
+    if kind == "neg":
+        return f"(-{operands[0]})"
+    if kind == "abs":
+        return f"fabs({operands[0]})"
+    return f"({operands[0]} {kind} {operands[1]})"

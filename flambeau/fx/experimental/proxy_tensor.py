@@ -1,0 +1,6 @@
+"""Tracing with values, below autograd: not implemented."""
+
+from ...missing import refused
+
+globals().update(refused("fx.experimental.proxy_tensor", "tracing below autograd is not implemented",
+                         "make_fx get_isolated_graphmodule ProxyTorchDispatchMode"))

@@ -1,0 +1,112 @@
+"""Native kernels: C sources beside this file, built on first use and cached on disk (toolchain.py).
+
+`library("softmax")` gives the functions of softmax.c, or None where there is no C compiler: callers then use NumPy.
+Every exported C function starts with `fl_` and takes raw pointers, `long` sizes and doubles; Python hands pointers over with
+`pointer(array)`. Calls release the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import warnings
+from typing import Any
+
+from . import toolchain
+
+_libraries: dict[str, Any] = {}
+_lock = threading.RLock()
+_at = ctypes.c_void_p.from_address
+_DATA = object.__basicsize__  # a NumPy array's data pointer comes right after the object header
+P, L, D, F, I = ctypes.c_void_p, ctypes.c_long, ctypes.c_double, ctypes.c_float, ctypes.c_int
+
+
+def pointer(array: Any) -> int | None:
+    """The address of an array's first element (None for a null pointer). Four times as fast as `array.ctypes.data`."""
+    return _at(id(array) + _DATA).value
+
+
+class Library:
+    """The functions of one C source as attributes, with the argument types that `signatures` gives them."""
+
+    def __init__(self, handle: ctypes.CDLL, signatures: dict[str, str]):
+        kinds = {"p": P, "l": L, "d": D, "f": F, "i": I}
+        for name, letters in signatures.items():
+            function = getattr(handle, name)
+            result, _, arguments = letters.rpartition(":")
+            function.argtypes = [kinds[k] for k in arguments]
+            function.restype = kinds[result] if result else None
+            setattr(self, name, function)
+        self.handle = handle
+
+
+def library(name: str) -> Library | None:
+    """The native functions of a family, built and loaded on first use; None if that cannot be done."""
+    try:
+        return _libraries[name]
+    except KeyError:
+        return _load(name)
+
+
+class off:
+    """A `with` block in which no native kernel is used: the NumPy reference does all work."""
+
+    def __enter__(self) -> None:
+        global _libraries
+        self.before, _libraries = _libraries, _Nothing()
+
+    def __exit__(self, *exc: Any) -> None:
+        global _libraries
+        _libraries = self.before
+
+
+class _Nothing(dict):
+    def __missing__(self, name: str) -> None:
+        return None
+
+
+def _load(name: str) -> Library | None:
+    with _lock:
+        if name in _libraries:
+            return _libraries[name]
+        made = None
+        if toolchain.compiler() is None:
+            toolchain.hint()
+        else:
+            try:
+                made = _build(name)
+            except (toolchain.BuildError, OSError) as error:
+                warnings.warn(f"flambeau's native '{name}' kernels could not be built; NumPy does their work.\n{error}",
+                              RuntimeWarning, stacklevel=3)
+        _libraries[name] = made
+        return made
+
+
+def _build(name: str) -> Library:
+    """Builds `name`.c. Its exported functions carry their argument kinds in a comment before each: `//: fl_f(ppld)`."""
+    if name != "runtime":
+        library("runtime")
+    source = (toolchain.HERE / f"{name}.c").read_text()
+    signatures = {}
+    for line in source.splitlines():
+        if line.startswith("//: "):
+            what, _, rest = line[4:].partition("(")
+            result, _, function = what.strip().rpartition(" ")
+            signatures[function] = f"{result}:{rest.partition(')')[0]}"
+    made = Library(toolchain.load(toolchain.build(source, name)), signatures)
+    if name == "runtime":
+        from . import threads
+        threads.attach(made)
+    return made
+
+
+def after_fork() -> None:
+    """OpenMP's threads do not survive a fork: a child runs native code on one core."""
+    runtime = _libraries.get("runtime")
+    if runtime is not None:
+        runtime.fl_set_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=after_fork)

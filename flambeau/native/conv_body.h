@@ -1,0 +1,543 @@
+// Convolutions of one element type; included by conv.c.
+#include "gemm.h"
+
+#define ZERO(to) *(S(V) *)(to) = (S(V)){0}
+
+// ----------------------------------------------------------------------------------------------------- copies of images
+// `left` zeros, `count` elements, `right` zeros. Writes up to a vector further: whoever calls writes on from there.
+static inline void S(put_row)(T *to, long left, long count, long right, const T *from, long step, const T *end) {
+    for (long i = 0; i < left; i += LANES) ZERO(to + i);
+    to += left;
+    if (step == 1 && from + up(count, LANES) <= end)
+        for (long i = 0; i < count; i += LANES) *(S(V) *)(to + i) = *(const S(V) *)(from + i);
+    else if (step == 2)
+#pragma GCC ivdep
+        for (long i = 0; i < count; i++) to[i] = from[i * 2];
+    else
+        for (long i = 0; i < count; i++) to[i] = from[i * step];
+    to += count;
+    for (long i = 0; i < right; i += LANES) ZERO(to + i);
+}
+
+// One phase of one channel of size h x w; `end`: the end of the memory that may be read.
+static void S(put_plane)(const layout *l, long r, long s, long h, long w, const T *x, const T *end, T *to) {
+    long first = most(0, (l->pw - s + l->sw - 1) / l->sw);  // the first column that is not padding
+    long columns = w - 1 + l->pw - s < 0 ? 0 : (w - 1 + l->pw - s) / l->sw + 1;
+    first = least(first, l->pitch);
+    columns = most(first, least(columns, l->pitch));
+    for (long y = 0; y < l->rows; y++, to += l->pitch) {
+        long at = y * l->sh + r - l->ph;
+        if (at < 0 || at >= h) S(put_row)(to, l->pitch, 0, 0, x, 1, end);
+        else S(put_row)(to, first, columns - first, l->pitch - columns, x + at * w + first * l->sw + s - l->pw, l->sw, end);
+    }
+    for (long i = l->rows * l->pitch; i < l->plane; i += LANES, to += LANES) ZERO(to);
+}
+
+static void S(put_image)(const layout *l, long channels, long h, long w, const T *x, const T *end, T *to) {
+    for (long c = 0; c < channels; c++)
+        for (long p = 0; p < l->phases; p++)
+            S(put_plane)(l, l->phase[p][0], l->phase[p][1], h, w, x + c * h * w, end, to + c * l->channel + p * l->plane);
+}
+
+// ---------------------------------------------------------------------------------------------- forward and input: sweeps
+// A tile is ROWS channels by vectors of positions ("along"), or ROWS positions by vectors of channels ("across"): then it reads
+// single elements of the image and no lane is lost at the ends of rows, but the result has to be turned around.
+typedef struct {
+    long k;
+    int *table;
+    int across;
+    T *left;            // packed weights: along, k * ROWS for each ROWS channels; across, k * width for `width` channels
+    cover over;
+    long shift, first;  // what positions start from, in the source and in a plane of the result
+} S(sweep);
+
+typedef struct {
+    layout l;
+    long images, channels, h, w, groups, m;  // of the source; channels of the result per group
+    const T *source, *bias;
+    T *out;
+    long count;
+    S(sweep) sweeps[16];
+} S(job);
+
+typedef T S(VR) __attribute__((vector_size(ROWS * sizeof(T)), aligned(sizeof(T)), may_alias));
+
+static void __attribute__((noinline)) S(any_tile)(long left, int vectors, long k, const T *a, const T **b, const int *table,
+                                                  T **c, long ldc, const T *bias) {
+#define GO(r, v) S(tile)(r, v, k, a, b[0], b[1], b[2], table, 0, c[0] + at, c[1] + at, c[2] + at, ldc, bias, 0)
+    for (long rows, at = 0; left > 0; left -= rows, a += rows, at += rows * ldc, bias += bias ? rows : 0) {
+        rows = fl_power(left);
+        FL_SWITCH(GO)
+    }
+#undef GO
+}
+
+INLINE void S(tile_across)(const int vectors, long k, const T *image, const int *table, const T *w, T *c) {
+    const int rows = ROWS, more = 0;
+    const long ldc = PANEL;
+    const T *add = 0;
+    T *c0 = c, *c1 = c + LANES, *c2 = c + 2 * LANES;
+    FL_EACH(FL_ACC)
+    for (long p = 0; p < k; p++, w += vectors * LANES) {
+        const T *a = image + table[p];
+        S(V) x0 = *(const S(V) *)w, x1, x2;
+        if (vectors > 1) x1 = *(const S(V) *)(w + LANES);
+        if (vectors > 2) x2 = *(const S(V) *)(w + 2 * LANES);
+        FL_EACH(FL_STEP)
+    }
+    FL_EACH(FL_OUT)
+}
+
+static void __attribute__((noinline)) S(any_across)(int vectors, long k, const T *image, const int *table, const T *w, T *c) {
+    if (vectors == 3) S(tile_across)(3, k, image, table, w, c);
+    else if (vectors == 2) S(tile_across)(2, k, image, table, w, c);
+    else S(tile_across)(1, k, image, table, w, c);
+}
+
+// A vector's wanted lanes go to their places. Ahead of further positions whole vectors are stored: those come later.
+INLINE void S(store)(const cover *v, long vector, const T *part, T *out, T bias, int exact, const int across) {
+    for (long i = v->first[vector]; i < v->first[vector + 1]; i++) {
+        segment g = v->segments[i];
+        if (!exact && across && g.out + ROWS <= v->plane) *(S(VR) *)(out + g.out) = *(const S(VR) *)(part + g.lane) + bias;
+        else if (!exact && !across && g.out + LANES <= v->plane)
+            *(S(V) *)(out + g.out) = *(const S(V) *)(part + g.lane) + bias;
+        else
+            for (long l = 0; l < g.count; l++) out[g.out + l * v->column] = part[g.lane + l] + bias;
+    }
+}
+
+// Vectors [from, to) of all those that cover the images at `source`; `cut`: another thread goes on where this one stops.
+static void S(sweep_along)(const S(job) *job, const S(sweep) *s, const T *source, const T *left, const T *bias, T *out,
+                           long from, long to, int cut) {
+    T part[ROWS * PANEL + LANES] __attribute__((aligned(64)));
+    const cover *over = &s->over;
+    for (long q = from; q < to; q += 3) {
+        long vectors = least(3, to - q), at[3];
+        const T *b[3];
+        T *target[3], *c[3] = {part, part + LANES, part + 2 * LANES};
+        for (long v = 0; v < 3; v++) {
+            long image = least(q + v, to - 1) / over->count;
+            at[v] = least(q + v, to - 1) % over->count;
+            b[v] = source + image * job->l.image + over->start[at[v]];
+            target[v] = out + image * job->groups * job->m * over->plane;
+            if (over->full) c[v] = target[v] + over->segments[at[v]].out;
+        }
+        for (long i = 0; i < job->m; i += ROWS) {
+            long rows = least(ROWS, job->m - i);
+            if (over->full) {
+                S(any_tile)(rows, vectors, s->k, left + i * s->k, b, s->table, c, over->plane, bias ? bias + i : 0);
+                for (long v = 0; v < 3; v++) c[v] += ROWS * over->plane;
+                continue;
+            }
+            S(any_tile)(rows, vectors, s->k, left + i * s->k, b, s->table, c, PANEL, 0);
+            for (long r = 0; r < rows; r++)
+                for (long v = 0; v < vectors; v++)
+                    S(store)(over, at[v], part + r * PANEL + v * LANES, target[v] + (i + r) * over->plane,
+                             bias ? bias[i + r] : 0, !over->whole || (cut && q + v == to - 1), 0);
+        }
+    }
+}
+
+// Channels from `at` on that one tile across takes: all of them in tiles of about the same width.
+static long S(width)(long m, long at) {
+    long vectors = (m - at + LANES - 1) / LANES;
+    return (vectors > 3 ? (vectors == 4 ? 2 : 3) : vectors) * LANES;
+}
+
+static void S(sweep_across)(const S(job) *job, const S(sweep) *s, const T *source, const T *left, const T *bias, T *out,
+                            long from, long to, int cut) {
+    T part[ROWS * PANEL + LANES] __attribute__((aligned(64))), turned[PANEL * ROWS + ROWS] __attribute__((aligned(64)));
+    const cover *over = &s->over;
+    for (long q = from; q < to; q++) {
+        long image = q / over->count, at = q % over->count;
+        T *target = out + image * job->groups * job->m * over->plane;
+        int exact = !over->whole || (cut && q == to - 1);
+        for (long i = 0, width; i < job->m; i += width, target += width * over->plane) {
+            width = S(width)(job->m, i);
+            long channels = least(width, job->m - i);
+            S(any_across)(width / LANES, s->k, source + image * job->l.image + over->start[at], s->table, left + i * s->k, part);
+            if (bias)
+                for (long r = 0; r < ROWS; r++)
+                    for (long j = 0; j < channels; j++) part[r * PANEL + j] += bias[i + j];
+            if (over->full) {
+                S(pack_turned)(ROWS, channels, part, PANEL, target + over->segments[at].out, over->plane);
+                continue;
+            }
+            S(pack_turned)(ROWS, channels, part, PANEL, turned, ROWS);
+            for (long r = 0; r < channels; r++)
+                S(store)(over, at, turned + r * ROWS, target + r * over->plane, 0, exact, 1);
+        }
+    }
+}
+
+// All sweeps over some images; of each the given share of the vectors (t of n).
+static void S(sweep_images)(const S(job) *job, const T *source, T *out, long images, int t, int n) {
+    for (long i = 0; i < job->count; i++) {
+        const S(sweep) *s = &job->sweeps[i];
+        long from = 0, to = s->over.count * images, unit = s->across ? LANES : ROWS;
+        if (n > 1) fl_share(s->over.count, 3, t, n, &from, &to);
+        for (long g = 0; g < job->groups; g++)
+            (s->across ? S(sweep_across) : S(sweep_along))(
+                job, s, source + g * (job->channels / job->groups) * job->l.channel + s->shift,
+                s->left + g * up(job->m, unit) * s->k, job->bias ? job->bias + g * job->m : 0,
+                out + g * job->m * s->over.plane + s->first, from, to, n > 1);
+    }
+}
+
+static void S(run)(S(job) *job) {
+    const layout *l = &job->l;
+    long work = 0, plane = job->sweeps[0].over.plane, size = job->channels * job->h * job->w;
+    for (long i = 0; i < job->count; i++)
+        work += job->sweeps[i].k * job->sweeps[i].over.count * (job->sweeps[i].across ? ROWS : LANES);
+    int team = fl_team(work * job->m * job->groups / GRAIN * job->images);
+    int by_image = job->images >= 4 * team || job->images % team == 0;
+    const T *end = job->source + job->images * size;
+#pragma omp parallel num_threads(team)
+    {
+        int t = omp_get_thread_num(), n = omp_get_num_threads();
+        long from = 0, to = job->images, out_image = job->groups * job->m * plane;
+        if (by_image) fl_share(job->images, 1, t, n, &from, &to), t = 0, n = 1;
+        if (l->as_is) {  // tiles read up to a vector too far: not from the last image
+            long direct = least(to, job->images - 1);
+            for (long i = from; i < direct; i += n > 1 ? 1 : direct - from)
+                S(sweep_images)(job, job->source + i * size, job->out + i * out_image, n > 1 ? 1 : direct - from, t, n);
+            from = most(from, direct);
+        }
+        long block = n > 1 ? 1 : most(1, least(to - from, 65536 / most(1, l->image)));
+        T *copy = from < to ? scratch((block * l->image + 2 * LANES) * sizeof(T)) : 0;
+        for (long i = from; i < to; i += block) {
+            long images = least(block, to - i);
+            for (long j = 0; j < images; j++)
+                S(put_image)(l, job->channels, job->h, job->w, job->source + (i + j) * size, end, copy + j * l->image);
+            S(sweep_images)(job, copy, job->out + i * out_image, images, t, n);
+        }
+    }
+    for (long i = 0; i < job->count; i++) {
+        free(job->sweeps[i].table);
+        free(job->sweeps[i].left);
+        free(job->sweeps[i].over.start);
+    }
+}
+
+// Chooses tiles and vectors by what they cost: a step of k takes a cycle a vector, storing it a few more.
+static void S(plan)(S(sweep) *s, long m, long rows, long columns, long pitch, long row, long column, long plane) {
+    int whole = column == 1 && row == columns, best = 0;
+    long cost[4] = {  // along, along with full vectors, across, across with full vectors
+        cover_count(rows, columns, pitch, LANES) * m * (s->k + (whole ? 6 : 6 + LANES)),
+        rows * (up(columns, LANES) / LANES) * m * (s->k + 2),
+        cover_count(rows, columns, pitch, ROWS) * up(m, LANES) / LANES * ROWS * (s->k + (whole ? 14 : 10 + LANES)),
+        rows * (up(columns, ROWS) / ROWS) * up(m, LANES) / LANES * ROWS * (s->k + 8)};
+    for (int i = 1; i < 4; i++)
+        if (cost[i] < cost[best] && (i == 2 || (whole && columns >= (i == 1 ? LANES : ROWS)))) best = i;
+    s->across = best > 1;
+    s->over = cover_of(rows, columns, pitch, s->across ? ROWS : LANES, best & 1, row, column, plane);
+}
+
+// Memory for packed weights; where tiles run across, channels that do not exist have to be zero.
+static T *S(panels)(long groups, long m, long k, int across) {
+    long bytes = up(groups * up(m, across ? LANES : ROWS) * most(k, 1) * sizeof(T), 64);
+    T *made = aligned_alloc(64, bytes);
+    if (across && m % LANES) memset(made, 0, bytes);
+    return made;
+}
+
+// out = x convolved with w, plus a bias per channel where there is one.
+void S(fl_conv_forward)(const geometry *g, const T *x, const T *w, const T *bias, T *out) {
+    S(job) job = {windows_layout(g, 0), g->n, g->c, g->h, g->w, g->groups, g->o / g->groups, x, bias, out, 1};
+    S(sweep) *s = &job.sweeps[0];
+    s->k = g->c / g->groups * g->kh * g->kw;
+    s->table = malloc(s->k * sizeof(int));
+    windows_table(g, &job.l, s->table);
+    S(plan)(s, job.m, g->oh, g->ow, job.l.pitch, g->ow, 1, g->oh * g->ow);
+    s->left = S(panels)(g->groups, job.m, s->k, s->across);
+    for (long i = 0; i < g->groups; i++)
+        for (long j = 0, width; j < job.m; j += width) {
+            width = s->across ? S(width)(job.m, j) : ROWS;
+            S(pack_turned)(least(width, job.m - j), s->k, w + (i * job.m + j) * s->k, s->k,
+                           s->left + (i * up(job.m, s->across ? LANES : ROWS) + j) * s->k, width);
+        }
+    S(run)(&job);
+}
+
+// The taps of one phase (r, t) of the input, and the weights that belong to them.
+static void S(phase_sweep)(const geometry *g, S(job) *job, const T *w, const span *y, const span *x, long ymin, long xmin) {
+    S(sweep) *s = &job->sweeps[job->count++];
+    long each = g->o / g->groups, taps = 0, taken[g->kh * g->kw];
+    int shift[g->kh * g->kw];
+    for (long i = 0; i < g->kh; i++)
+        for (long j = 0; j < g->kw; j++)
+            if (i * g->dh % g->sh == y->r && j * g->dw % g->sw == x->r) {
+                taken[taps] = i * g->kw + j;
+                shift[taps++] = -(i * g->dh / g->sh * job->l.pitch + j * g->dw / g->sw);
+            }
+    s->k = each * taps;
+    s->table = malloc(most(1, s->k) * sizeof(int));
+    for (long o = 0; o < each; o++)
+        for (long p = 0; p < taps; p++) s->table[o * taps + p] = o * job->l.channel + shift[p];
+    S(plan)(s, job->m, y->count, x->count, job->l.pitch, g->sh * g->w, g->sw, g->h * g->w);
+    s->left = S(panels)(g->groups, job->m, s->k, s->across);
+    for (long i = 0; i < g->groups; i++)
+        for (long j = 0, width; j < job->m; j += width) {
+            width = s->across ? S(width)(job->m, j) : ROWS;
+            T *to = s->left + (i * up(job->m, s->across ? LANES : ROWS) + j) * s->k;
+            for (long o = 0; o < each; o++)
+                for (long p = 0; p < taps; p++, to += width)
+                    for (long c = 0; c < least(width, job->m - j); c++)
+                        to[c] = w[((i * each + o) * job->m + j + c) * g->kh * g->kw + taken[p]];
+        }
+    s->shift = (y->q - ymin) * job->l.pitch + x->q - xmin;
+    s->first = y->first * g->w + x->first;
+}
+
+// out = the gradient of the input from the output's, g; or the transposed convolution of g, with a bias per channel.
+void S(fl_conv_input)(const geometry *g, const T *grad, const T *w, const T *bias, T *out) {
+    S(job) job = {{.sh = 1, .sw = 1, .phases = 1}, g->n, g->o, g->oh, g->ow, g->groups, g->c / g->groups, grad, bias, out};
+    span ys[16], xs[16];
+    long ymin, ymax, xmin, xmax;
+    spans(g->h, g->kh, g->sh, g->ph, g->dh, ys, &ymin, &ymax);
+    spans(g->w, g->kw, g->sw, g->pw, g->dw, xs, &xmin, &xmax);
+    layout *l = &job.l;
+    l->ph = -ymin, l->pw = -xmin;
+    l->rows = ymax - ymin + 1, l->pitch = xmax - xmin + 1;
+    l->plane = l->channel = l->rows * l->pitch;
+    l->image = g->o * l->channel;
+    l->as_is = !ymin && !xmin && l->rows == g->oh && l->pitch == g->ow;
+    for (long i = 0; i < g->sh; i++)
+        for (long j = 0; j < g->sw; j++)
+            if (ys[i].count > 0 && xs[j].count > 0) S(phase_sweep)(g, &job, w, &ys[i], &xs[j], ymin, xmin);
+    S(run)(&job);
+}
+
+// ----------------------------------------------------------------------------------------------- the gradient of the weight
+#define CHUNK 512  // positions whose rows of the gradient stay in the first cache
+
+#define DOT(i)                                                                                                              \
+    if (rows > i) {                                                                                                         \
+        S(V) w = *(const S(V) *)(a + i * lda + p);                                                                          \
+        c##i##0 += w * x0;                                                                                                  \
+        if (vectors > 1) c##i##1 += w * x1;                                                                                 \
+        if (vectors > 2) c##i##2 += w * x2;                                                                                 \
+    }
+
+INLINE T S(total)(S(V) x) {
+    T sum = 0;
+    for (long i = 0; i < LANES; i++) sum += x[i];
+    return sum;
+}
+
+#if FL_VECTOR == 64 && defined(FL_TURN)
+// The sums of eight vectors, as a vector.
+INLINE S(V8) S(totals)(S(V) x0, S(V) x1, S(V) x2, S(V) x3, S(V) x4, S(V) x5, S(V) x6, S(V) x7) {
+#define HALVE(i) S(V8) r##i = FOLD(x##i);
+    FL_EACH(HALVE)
+#undef HALVE
+    FL_SWAP1(r0, r1, a0, a1) FL_SWAP1(r2, r3, a2, a3) FL_SWAP1(r4, r5, a4, a5) FL_SWAP1(r6, r7, a6, a7)
+    a0 += a1, a2 += a3, a4 += a5, a6 += a7;
+    FL_SWAP2(a0, a2, b0, b2) FL_SWAP2(a4, a6, b4, b6)
+    b0 += b2, b4 += b6;
+    FL_SWAP4(b0, b4, s0, s4)
+    return s0 + s4;
+}
+#define SUMS(j) *(S(V8) *)(c + j * ldc) += S(totals)(c0##j, c1##j, c2##j, c3##j, c4##j, c5##j, c6##j, c7##j);
+#else
+#define SUM(i, j) if (ROWS > i) c[j * ldc + i] += S(total)(c##i##j);
+#define SUMS(j) SUM(0, j) SUM(1, j) SUM(2, j) SUM(3, j) SUM(4, j) SUM(5, j) SUM(6, j) SUM(7, j)
+#endif
+
+// c[j * ldc + i] += the inner products of row i of a (lda apart) and of b's vectors j, over k positions of several images.
+INLINE void S(dots)(const int rows, const int vectors, long images, long k, const T *a, long lda, long next_a, const T *b0,
+                    const T *b1, const T *b2, long next_b, T *c, long ldc) {
+    FL_EACH(FL_ACC)
+    for (long n = 0; n < images; n++, a += next_a, b0 += next_b, b1 += next_b, b2 += next_b)
+        for (long p = 0; p < k; p += LANES) {
+            S(V) x0 = *(const S(V) *)(b0 + p), x1, x2;
+            if (vectors > 1) x1 = *(const S(V) *)(b1 + p);
+            if (vectors > 2) x2 = *(const S(V) *)(b2 + p);
+            FL_EACH(DOT)
+        }
+    if (rows == 1) {
+        c[0] += S(total)(c00);
+        if (vectors > 1) c[ldc] += S(total)(c01);
+        if (vectors > 2) c[2 * ldc] += S(total)(c02);
+        return;
+    }
+    SUMS(0)
+    if (vectors > 1) SUMS(1)
+    if (vectors > 2) SUMS(2)
+}
+
+static void __attribute__((noinline)) S(any_dots)(int rows, int vectors, long images, long k, const T *a, long lda, long next_a,
+                                                  const T *b0, const T *b1, const T *b2, long next_b, T *c, long ldc) {
+#define GO(r, v) S(dots)(r, v, images, k, a, lda, next_a, b0, b1, b2, next_b, c, ldc)
+    if (rows == 1) {
+        if (vectors == 3) GO(1, 3);
+        else if (vectors == 2) GO(1, 2);
+        else GO(1, 1);
+    } else if (vectors == 3) GO(ROWS, 3);
+    else if (vectors == 2) GO(ROWS, 2);
+    else GO(ROWS, 1);
+#undef GO
+}
+
+// Channels of the gradient as vectors, single elements of the image: c (rows taps by vectors) += over all positions of images.
+#define PLACE(i) const T *from##i = x + at[rows > i ? i : 0];
+#define NEXT(i) from##i += next_x;
+#define TAP(i)                                                                                                              \
+    if (rows > i) {                                                                                                         \
+        T w = from##i[p];                                                                                                   \
+        c##i##0 += w * x0;                                                                                                  \
+        if (vectors > 1) c##i##1 += w * x1;                                                                                 \
+        if (vectors > 2) c##i##2 += w * x2;                                                                                 \
+    }
+INLINE void S(taps)(const int rows, const int vectors, long images, const geometry *g, long pitch, const T *x, const int *at,
+                    long next_x, const T *b, long ldb, T *c0, long ldc) {
+    const int more = 1;
+    const T *add = 0;
+    T *c1 = c0 + LANES, *c2 = c0 + 2 * LANES;
+    FL_EACH(FL_ACC)
+    FL_EACH(PLACE)
+    for (long n = 0; n < images; n++) {
+        for (long y = 0; y < g->oh; y++)
+            for (long p = y * pitch; p < y * pitch + g->ow; p++, b += ldb) {
+                S(V) x0 = *(const S(V) *)b, x1, x2;
+                if (vectors > 1) x1 = *(const S(V) *)(b + LANES);
+                if (vectors > 2) x2 = *(const S(V) *)(b + 2 * LANES);
+                FL_EACH(TAP)
+            }
+        FL_EACH(NEXT)
+    }
+    FL_EACH(FL_OUT)
+}
+
+static void __attribute__((noinline)) S(any_taps)(long left, int vectors, long images, const geometry *g, long pitch, const T *x,
+                                                  const int *at, long next_x, const T *b, long ldb, T *c, long ldc) {
+#define GO(r, v) S(taps)(r, v, images, g, pitch, x, at, next_x, b, ldb, c, ldc)
+    for (long rows; left > 0; left -= rows, at += rows, c += rows * ldc) {
+        rows = fl_power(left);
+        FL_SWITCH(GO)
+    }
+#undef GO
+}
+
+typedef struct {
+    const geometry *g;
+    layout lg, lx;         // of gradient and image, with equal pitch
+    const int *table;
+    int across;            // the gradient is turned around: (group, image, position, channel)
+    long m, k, inner;      // channels per group, positions, taps per channel of the result
+    long each;             // m in whole panels
+} S(products);
+
+// Adds the products of some images to sums (groups, inner, each).
+static void S(add_products)(const S(products) *s, long images, const T *grad, const T *x, T *sums) {
+    long group_x = s->g->c / s->g->groups * s->lx.channel;
+    for (long q = 0; q < s->k; q += CHUNK)
+        for (long g = 0; g < s->g->groups; g++)
+            for (long i = 0; i < s->m; i += ROWS)
+                for (long p = 0; p < s->inner; p += 3) {
+                    long vectors = least(3, s->inner - p);
+                    const T *from = x + g * group_x + q;
+                    const int *at = s->table + p;
+                    S(any_dots)(s->m == 1 ? 1 : ROWS, vectors, images, least(CHUNK, s->k - q),
+                                grad + (g * s->m + i) * s->lg.channel + q, s->lg.channel, s->lg.image, from + at[0],
+                                from + at[vectors > 1], from + at[vectors > 2 ? 2 : 0], s->lx.image,
+                                sums + (g * s->inner + p) * s->each + i, s->each);
+                }
+}
+
+static void S(add_across)(const S(products) *s, long images, const T *grad, const T *x, T *sums) {
+    long group_x = s->g->c / s->g->groups * s->lx.channel, size = s->g->oh * s->g->ow;
+    for (long g = 0; g < s->g->groups; g++)
+        for (long i = 0, width; i < s->m; i += width) {
+            width = S(width)(s->m, i);
+            S(any_taps)(s->inner, width / LANES, images, s->g, s->lx.pitch, x + g * group_x, s->table, s->lx.image,
+                        grad + g * images * size * s->each + i, s->each, sums + g * s->inner * s->each + i, s->each);
+        }
+}
+
+// The sums of each channel of `images` images, for the bias.
+static void S(add_bias)(const geometry *g, long images, const T *grad, T *sums) {
+    long size = g->oh * g->ow;
+    for (long o = 0; o < images * g->o; o++, grad += size) {
+        S(V) sum = {0};
+        T rest = 0;
+        long q = 0;
+        for (; q + LANES <= size; q += LANES) sum += *(const S(V) *)(grad + q);
+        for (; q < size; q++) rest += grad[q];
+        sums[o % g->o] += S(total)(sum) + rest;
+    }
+}
+
+// Images [from, to) of the batch, added to sums; `block` at a time.
+static void S(weight_share)(const S(products) *s, const T *grad, const T *x, long from, long to, long block, T *sums, T *bias) {
+    const geometry *g = s->g;
+    long size = g->oh * g->ow, size_g = g->o * size, size_x = g->c * g->h * g->w, turned = g->groups * size * s->each;
+    T *image = scratch((block * (s->lx.image + (s->across ? turned : s->lg.image)) + ROWS * s->lg.channel + 4 * LANES) * sizeof(T));
+    T *rows = image + up(block * s->lx.image + LANES, LANES);
+    if (s->across && s->m != s->each) memset(rows, 0, block * turned * sizeof(T));
+    for (long i = from; i < to; i += block) {
+        long images = least(block, to - i);
+        for (long j = i; j < i + images; j++) {
+            if (!s->lx.as_is)
+                S(put_image)(&s->lx, g->c, g->h, g->w, x + j * size_x, x + g->n * size_x, image + (j - i) * s->lx.image);
+            if (!s->across)
+                S(put_image)(&s->lg, g->o, g->oh, g->ow, grad + j * size_g, grad + g->n * size_g, rows + (j - i) * s->lg.image);
+            for (long k = 0; s->across && k < g->groups; k++)
+                S(pack_turned)(s->m, size, grad + j * size_g + k * s->m * size, size,
+                               rows + (k * images + j - i) * size * s->each, s->each);
+        }
+        if (bias) S(add_bias)(g, images, grad + i * size_g, bias);
+        (s->across ? S(add_across) : S(add_products))(s, images, rows, s->lx.as_is ? x + i * size_x : image, sums);
+    }
+}
+
+// dw (o, c / groups, kh, kw) = the gradient of the weight from the output's and the image; db (o) the bias's, unless null.
+void S(fl_conv_weight)(const geometry *g, const T *grad, const T *x, T *dw, T *db) {
+    long m = g->o / g->groups;
+    int across = m > LANES / 2;
+    S(products) s = {g, {.sh = 1, .sw = 1, .phases = 1, .rows = g->oh}, windows_layout(g, across ? 0 : LANES)};
+    s.m = m, s.across = across, s.inner = g->c / g->groups * g->kh * g->kw;
+    s.each = m == 1 ? 1 : up(m, across ? LANES : ROWS);
+    s.lg.pitch = s.lx.pitch;
+    s.lg.plane = s.lg.channel = up(g->oh * s.lg.pitch, LANES);
+    s.lg.image = g->o * s.lg.channel;
+    s.k = up((g->oh - 1) * s.lg.pitch + g->ow, LANES);
+    int *table = malloc(s.inner * sizeof(int));
+    windows_table(g, &s.lx, table);
+    s.table = table;
+    int team = least(fl_team(g->n * g->o * s.k / GRAIN * s.inner), g->n);
+    long size = g->groups * s.inner * s.each, total = size + up(g->o, LANES);
+    long block = across ? 32768 / (g->oh * g->ow * s.each * g->groups + s.lx.image) : CHUNK / s.k;
+    T *sums = calloc(team * total, sizeof(T));
+#pragma omp parallel num_threads(team)
+    {
+        long from, to;
+        int t = omp_get_thread_num(), count = omp_get_num_threads();
+        fl_share(g->n, 1, t, count, &from, &to);
+        S(weight_share)(&s, grad, x, from, to, most(1, block), sums + t * total, db ? sums + t * total + size : 0);
+#pragma omp barrier
+        fl_share(g->o, 1, t, count, &from, &to);
+        for (long o = from; o < to; o++) {
+            const T *column = sums + o / m * s.inner * s.each + o % m;
+            for (long p = 0; p < s.inner; p++) {
+                T sum = column[p * s.each];
+                for (int i = 1; i < count; i++) sum += column[i * total + p * s.each];
+                dw[o * s.inner + p] = sum;
+            }
+            if (db) {
+                db[o] = sums[size + o];
+                for (int i = 1; i < count; i++) db[o] += sums[i * total + size + o];
+            }
+        }
+    }
+    free(sums);
+    free(table);
+}
+
+#undef ZERO
+#undef DOT
+#undef SUMS
+#undef SUM
+#undef PLACE
+#undef NEXT
+#undef TAP

@@ -1,0 +1,154 @@
+// The packing and the loops around the tiles of gemm.h, for one element type; included by gemm.c.
+#include "gemm.h"
+
+static void __attribute__((noinline)) S(any_tile)(long left, int vectors, long k, const T *a, const T *b, long step, T *c,
+                                                  long ldc, int more) {
+#define GO(r, v) S(tile)(r, v, k, a, b, b + LANES, b + 2 * LANES, (const int *)0, step, c, c + LANES, c + 2 * LANES, ldc, 0, more)
+    for (int rows; left > 0; left -= rows, a += rows, c += rows * ldc) {
+        rows = fl_power(left);
+        FL_SWITCH(GO)
+    }
+#undef GO
+}
+
+// ------------------------------------------------------------------------------------------------------------ packing
+// to[p * step + j] = from[p * ld + j], j < columns, p < k.
+static void S(pack_straight)(long columns, long k, const T *from, long ld, T *to, long step) {
+    if (columns == PANEL)
+        for (long p = 0; p < k; p++, from += ld, to += step) {
+            const S(V) *x = (const S(V) *)from;
+            S(V) *y = (S(V) *)to, x0 = x[0], x1 = x[1], x2 = x[2];
+            y[0] = x0, y[1] = x1, y[2] = x2;
+        }
+    else if (columns == ROWS)
+        for (long p = 0; p < k; p++, from += ld, to += step)
+            for (long j = 0; j < ROWS; j++) to[j] = from[j];
+    else
+        for (long p = 0; p < k; p++, from += ld, to += step) {
+            for (long j = 0; j < columns; j++) to[j] = from[j];
+            for (long j = columns; j < step; j++) to[j] = 0;
+        }
+}
+
+static void S(pack)(int turned, long count, long k, const T *from, long ld, T *to, long step) {
+    if (turned) {
+        if (count < step) memset(to, 0, k * step * sizeof(T));
+        S(pack_turned)(count, k, from, ld, to, step);
+    } else S(pack_straight)(count, k, from, ld, to, step);
+}
+
+// -------------------------------------------------------------------------------------------------------------- loops
+static void S(scale)(long m, long n, T beta, T *c, long ldc) {
+    for (long i = 0; i < m; i++)
+        if (beta == 0) memset(c + i * ldc, 0, n * sizeof(T));
+        else
+            for (long j = 0; j < n; j++) c[i * ldc + j] *= beta;
+}
+
+// One panel of columns: the tile goes to c, or through `part` where fewer than whole vectors are left.
+static inline void S(panel)(long rows, long columns, long k, const T *a, const T *b, long step, T *c, long ldc, int more) {
+    long vectors = (columns + LANES - 1) / LANES;
+    if (columns == vectors * LANES) {
+        S(any_tile)(rows, vectors, k, a, b, step, c, ldc, more);
+        return;
+    }
+    T part[ROWS * PANEL] __attribute__((aligned(64)));
+    S(any_tile)(rows, vectors, k, a, b, step, part, PANEL, 0);
+    for (long i = 0; i < rows; i++)
+        for (long j = 0; j < columns; j++) c[i * ldc + j] = part[i * PANEL + j] + (more ? c[i * ldc + j] : 0);
+}
+
+static void S(add_row)(long m, long n, T *c, long ldc, const T *bias) {
+    for (long i = 0; bias && i < m; i++, c += ldc)
+        for (long j = 0; j < n; j++) c[j] += bias[j];
+}
+
+// A block of the result by one thread; a bias per column is added while a strip of it is in the cache.
+static void S(block)(int ta, int tb, long m, long n, long k, T alpha, const T *a, long lda, const T *b, long ldb, T beta,
+                     T *c, long ldc, const T *bias) {
+    if (m <= 0 || n <= 0) return;
+    if (beta != 0 && beta != 1) S(scale)(m, n, beta, c, ldc);
+    if (k <= 0 || alpha == 0) {
+        if (beta == 0) S(scale)(m, n, 0, c, ldc);
+        S(add_row)(m, n, c, ldc, bias);
+        return;
+    }
+    long blocks = (k + DEPTH - 1) / DEPTH, depth = (k + blocks - 1) / blocks;
+    int direct = !tb && m <= FEW;
+    T *left = scratch((depth * ROWS + depth * PANEL * WIDTH) * sizeof(T)), *right = left + depth * ROWS;
+    for (long jc = 0; jc < n; jc += PANEL * WIDTH) {
+        long nc = n - jc < PANEL * WIDTH ? n - jc : PANEL * WIDTH;
+        for (long pc = 0; pc < k; pc += depth) {
+            long kc = k - pc < depth ? k - pc : depth;
+            const T *from = b + (tb ? jc * ldb + pc : pc * ldb + jc);
+            for (long j = direct ? nc / LANES * LANES / PANEL * PANEL : 0; j < nc; j += PANEL)
+                S(pack)(tb, nc - j < PANEL ? nc - j : PANEL, kc, from + (tb ? j * ldb : j), ldb, right + j * kc, PANEL);
+            for (long i = 0; i < m; i += ROWS) {
+                long rows = m - i < ROWS ? m - i : ROWS;
+                S(pack)(!ta, rows, kc, a + (ta ? pc * lda + i : i * lda + pc), lda, left, ROWS);
+                if (alpha != 1)
+                    for (long p = 0; p < kc * ROWS; p++) left[p] *= alpha;
+                for (long j = 0; j < nc; j += PANEL) {
+                    int whole = direct && j + PANEL <= nc;
+                    S(panel)(rows, nc - j < PANEL ? nc - j : PANEL, kc, left, whole ? from + j : right + j * kc,
+                             whole ? ldb : PANEL, c + i * ldc + jc + j, ldc, pc > 0 || beta != 0);
+                }
+                if (bias && pc + kc == k) S(add_row)(rows, nc, c + i * ldc + jc, ldc, bias + jc);
+            }
+        }
+    }
+}
+
+static void S(threaded)(int ta, int tb, long m, long n, long k, T alpha, const T *a, long lda, const T *b, long ldb, T beta,
+                        T *c, long ldc, const T *bias) {
+    int team = fl_team(m * n / GRAIN * k);
+    if (team == 1) {
+        S(block)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, bias);
+        return;
+    }
+    int by_columns = n >= m;  // whoever splits columns packs all of a, and the other way round
+#pragma omp parallel num_threads(team)
+    {
+        long from, to;
+        int t = omp_get_thread_num(), count = omp_get_num_threads();
+        if (by_columns) {
+            fl_share(n, LANES, t, count, &from, &to);
+            S(block)(ta, tb, m, to - from, k, alpha, a, lda, b + (tb ? from * ldb : from), ldb, beta, c + from, ldc,
+                     bias ? bias + from : 0);
+        } else {
+            fl_share(m, ROWS, t, count, &from, &to);
+            S(block)(ta, tb, to - from, n, k, alpha, a + (ta ? from : from * lda), lda, b, ldb, beta, c + from * ldc, ldc, bias);
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------- interface
+void S(fl_gemm1)(int ta, int tb, long m, long n, long k, T alpha, const T *a, long lda, const T *b, long ldb, T beta, T *c,
+                 long ldc) {
+    S(block)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, 0);
+}
+
+void S(fl_gemm)(int ta, int tb, long m, long n, long k, T alpha, const T *a, long lda, const T *b, long ldb, T beta, T *c,
+                long ldc) {
+    S(threaded)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, 0);
+}
+
+// c = a b, plus a bias per column.
+void S(fl_linear)(int ta, int tb, long m, long n, long k, const T *a, long lda, const T *b, long ldb, const T *bias, T *c,
+                  long ldc) {
+    S(threaded)(ta, tb, m, n, k, 1, a, lda, b, ldb, 0, c, ldc, bias);
+}
+
+// `count` products, sa, sb and sc elements apart.
+void S(fl_bgemm)(long count, int ta, int tb, long m, long n, long k, T alpha, const T *a, long lda, long sa, const T *b,
+                 long ldb, long sb, T beta, T *c, long ldc, long sc) {
+    int team = fl_team(m * n * k / GRAIN * count);
+    if (count < team) {
+        for (long i = 0; i < count; i++)
+            S(threaded)(ta, tb, m, n, k, alpha, a + i * sa, lda, b + i * sb, ldb, beta, c + i * sc, ldc, 0);
+        return;
+    }
+#pragma omp parallel for num_threads(team) schedule(static)
+    for (long i = 0; i < count; i++)
+        S(block)(ta, tb, m, n, k, alpha, a + i * sa, lda, b + i * sb, ldb, beta, c + i * sc, ldc, 0);
+}

@@ -1,0 +1,75 @@
+// Running sums and products of contiguous arrays seen as (outer, n, inner), along n: in double precision, rounded at the end.
+//: fl_cumulate_f32(ppllli)
+//: fl_cumulate_f64(ppllli)
+#ifndef T
+#include "runtime.h"
+#define WIDTH 256
+#define JOIN_(a, b) a##_##b
+#define JOIN(a, b) JOIN_(a, b)
+#define NAME(a) JOIN(a, S)
+#define T float
+#define S f32
+#include __FILE__
+#undef T
+#undef S
+#define T double
+#define S f64
+#include __FILE__
+#else
+
+static inline __attribute__((always_inline)) void NAME(rows)(const T *x, T *out, long count, long n, int times) {
+    long o = 0;
+    for (; o + 4 <= count; o += 4) {  // four rows at once: each step waits for the one before
+        const T *p = x + o * n;
+        T *q = out + o * n;
+        double a = times, b = times, c = times, d = times;
+        for (long i = 0; i < n; i++) {
+            q[i] = a = times ? a * p[i] : a + p[i];
+            q[n + i] = b = times ? b * p[n + i] : b + p[n + i];
+            q[2 * n + i] = c = times ? c * p[2 * n + i] : c + p[2 * n + i];
+            q[3 * n + i] = d = times ? d * p[3 * n + i] : d + p[3 * n + i];
+        }
+    }
+    for (; o < count; o++) {
+        double a = times;
+        for (long i = 0; i < n; i++) out[o * n + i] = a = times ? a * x[o * n + i] : a + x[o * n + i];
+    }
+}
+
+static inline __attribute__((always_inline)) void NAME(strip)(const T *x, T *out, long n, long width, long step, int times) {
+    double running[WIDTH];
+    for (long j = 0; j < width; j++) running[j] = times;
+    for (long i = 0; i < n; i++) {
+        const T *p = x + i * step;
+        T *q = out + i * step;
+        #pragma omp simd
+        for (long j = 0; j < width; j++) {
+            double r = times ? running[j] * p[j] : running[j] + p[j];
+            running[j] = r;
+            q[j] = (T)r;
+        }
+    }
+}
+
+// times: products instead of sums.
+void NAME(fl_cumulate)(const T *x, T *out, long outer, long n, long inner, int times) {
+    int team = fl_team(outer * n * inner);
+    if (inner == 1) {
+        #pragma omp parallel num_threads(team) if(team > 1)
+        {
+            long from, to;
+            fl_share(outer, 4, omp_get_thread_num(), omp_get_num_threads(), &from, &to);
+            if (times) NAME(rows)(x + from * n, out + from * n, to - from, n, 1);
+            else NAME(rows)(x + from * n, out + from * n, to - from, n, 0);
+        }
+        return;
+    }
+    long strips = (inner + WIDTH - 1) / WIDTH;
+    #pragma omp parallel for num_threads(team) schedule(static) if(team > 1)
+    for (long s = 0; s < outer * strips; s++) {
+        long o = s / strips, j = s % strips * WIDTH, width = inner - j < WIDTH ? inner - j : WIDTH, at = o * n * inner + j;
+        if (times) NAME(strip)(x + at, out + at, n, width, inner, 1);
+        else NAME(strip)(x + at, out + at, n, width, inner, 0);
+    }
+}
+#endif

@@ -1,0 +1,165 @@
+// softmax and log_softmax along one dimension of (outer, n, inner), and their derivatives.
+#ifndef T
+#include "rows.h"
+
+//: fl_softmax_f32(pplll)
+//: fl_softmax_f64(pplll)
+//: fl_log_softmax_f32(pplll)
+//: fl_log_softmax_f64(pplll)
+//: fl_softmax_backward_f32(ppplll)
+//: fl_softmax_backward_f64(ppplll)
+//: fl_log_softmax_backward_f32(ppplll)
+//: fl_log_softmax_backward_f64(ppplll)
+
+#define STRIP 64  // columns at a time where the dimension is not the last
+#define JOIN_(a, b) a##_##b
+#define JOIN(a, b) JOIN_(a, b)
+#define X(name) JOIN(name, SUFFIX)
+
+#define T float
+#define SUFFIX f32
+#include "softmax.c"
+#undef T
+#undef SUFFIX
+#define T double
+#define SUFFIX f64
+#include "softmax.c"
+
+#else
+
+static inline void X(some_rows)(const T *x, T *out, long rows, long n) {
+    T m[FL_SHORT];
+    for (long k = 0; k < rows; k++) m[k] = X(fl_row_max)(x + k * n, n);
+    for (long k = 0; k < rows; k++) m[k] = (T)(1 / X(fl_row_powers)(x + k * n, out + k * n, n, m[k]));
+    for (long k = 0; k < rows; k++) {
+        T *o = out + k * n;
+#pragma omp simd
+        for (long i = 0; i < n; i++) o[i] *= m[k];
+    }
+}
+
+// log(sum(exp(x))) as a number and its rest: x - high - low is then rounded once.
+static inline void X(log_total)(T m, double total, T *high, T *low) {
+    double c = (double)m + log_f64(total);
+    *high = (T)c;
+    *low = c - *high == c - *high ? (T)(c - *high) : 0;
+}
+
+static inline void X(some_log_rows)(const T *x, T *out, long rows, long n) {
+    T m[FL_SHORT], low[FL_SHORT];
+    double total[FL_SHORT];
+    for (long k = 0; k < rows; k++) m[k] = X(fl_row_max)(x + k * n, n);
+    for (long k = 0; k < rows; k++) total[k] = X(fl_row_total)(x + k * n, n, m[k]);
+#pragma omp simd
+    for (long k = 0; k < rows; k++) X(log_total)(m[k], total[k], &m[k], &low[k]);
+    for (long k = 0; k < rows; k++) {
+        const T *r = x + k * n;
+        T *o = out + k * n, high = m[k], rest = low[k];
+#pragma omp simd
+        for (long i = 0; i < n; i++) o[i] = (r[i] - high) - rest;
+    }
+}
+
+// `width` neighbouring columns of (n, inner): the same, with one maximum and one sum per column.
+static void X(strip)(const T *x, T *out, long n, long inner, long width, int logs) {
+    T m[STRIP], s[STRIP], low[STRIP];
+    for (long j = 0; j < width; j++) m[j] = -INFINITY, s[j] = 0;
+    for (long i = 0; i < n; i++)
+#pragma omp simd
+        for (long j = 0; j < width; j++) m[j] = x[i * inner + j] > m[j] ? x[i * inner + j] : m[j];
+    for (long i = 0; i < n; i++)
+#pragma omp simd
+        for (long j = 0; j < width; j++) {
+            T e = X(fl_row_exp)(x[i * inner + j] - m[j]);
+            s[j] += e;
+            out[i * inner + j] = e;
+        }
+    if (!logs) {
+        for (long j = 0; j < width; j++) s[j] = 1 / s[j];
+        for (long i = 0; i < n; i++)
+#pragma omp simd
+            for (long j = 0; j < width; j++) out[i * inner + j] *= s[j];
+        return;
+    }
+#pragma omp simd
+    for (long j = 0; j < width; j++) X(log_total)(m[j], s[j], &s[j], &low[j]);
+    for (long i = 0; i < n; i++)
+#pragma omp simd
+        for (long j = 0; j < width; j++) out[i * inner + j] = (x[i * inner + j] - s[j]) - low[j];
+}
+
+static void X(forward)(const T *x, T *out, long outer, long n, long inner, int logs) {
+    int team = fl_team(outer * n * inner * 4);
+    if (inner == 1) {
+        long step = fl_rows_at_once(n);
+#pragma omp parallel for num_threads(team)
+        for (long k = 0; k < (outer + step - 1) / step; k++) {
+            long o = k * step, rows = outer - o < step ? outer - o : step;
+            if (logs) X(some_log_rows)(x + o * n, out + o * n, rows, n);
+            else X(some_rows)(x + o * n, out + o * n, rows, n);
+        }
+        return;
+    }
+    long strips = (inner + STRIP - 1) / STRIP;
+#pragma omp parallel for num_threads(team)
+    for (long k = 0; k < outer * strips; k++) {
+        long from = k % strips * STRIP, at = k / strips * n * inner + from;
+        X(strip)(x + at, out + at, n, inner, inner - from < STRIP ? inner - from : STRIP, logs);
+    }
+}
+
+void X(fl_softmax)(const T *x, T *out, long outer, long n, long inner) { X(forward)(x, out, outer, n, inner, 0); }
+
+void X(fl_log_softmax)(const T *x, T *out, long outer, long n, long inner) { X(forward)(x, out, outer, n, inner, 1); }
+
+static void X(strip_back)(const T *g, const T *y, T *out, long n, long inner, long width, int logs) {
+    T s[STRIP];
+    for (long j = 0; j < width; j++) s[j] = 0;
+    for (long i = 0; i < n; i++)
+#pragma omp simd
+        for (long j = 0; j < width; j++) s[j] += logs ? g[i * inner + j] : g[i * inner + j] * y[i * inner + j];
+    for (long i = 0; i < n; i++) {
+        const T *gi = g + i * inner, *yi = y + i * inner;
+        T *oi = out + i * inner;
+        if (logs)
+#pragma omp simd
+            for (long j = 0; j < width; j++) oi[j] = gi[j] - X(exp)(yi[j]) * s[j];
+        else
+#pragma omp simd
+            for (long j = 0; j < width; j++) oi[j] = (gi[j] - s[j]) * yi[j];
+    }
+}
+
+static void X(back)(const T *g, const T *y, T *out, long outer, long n, long inner, int logs) {
+    int team = fl_team(outer * n * inner * (logs ? 3 : 1));
+    if (inner == 1) {
+#pragma omp parallel for num_threads(team)
+        for (long o = 0; o < outer; o++) {
+            const T *go = g + o * n, *yo = y + o * n;
+            T *to = out + o * n, s = (T)(logs ? X(fl_row_sum)(go, n) : X(fl_row_dot)(go, yo, n));
+            if (logs)
+#pragma omp simd
+                for (long i = 0; i < n; i++) to[i] = go[i] - X(exp)(yo[i]) * s;
+            else
+#pragma omp simd
+                for (long i = 0; i < n; i++) to[i] = (go[i] - s) * yo[i];
+        }
+        return;
+    }
+    long strips = (inner + STRIP - 1) / STRIP;
+#pragma omp parallel for num_threads(team)
+    for (long k = 0; k < outer * strips; k++) {
+        long from = k % strips * STRIP, at = k / strips * n * inner + from;
+        X(strip_back)(g + at, y + at, out + at, n, inner, inner - from < STRIP ? inner - from : STRIP, logs);
+    }
+}
+
+void X(fl_softmax_backward)(const T *g, const T *y, T *out, long outer, long n, long inner) {
+    X(back)(g, y, out, outer, n, inner, 0);
+}
+
+void X(fl_log_softmax_backward)(const T *g, const T *y, T *out, long outer, long n, long inner) {
+    X(back)(g, y, out, outer, n, inner, 1);
+}
+
+#endif

@@ -1,0 +1,16 @@
+"""Zero-dim state of optimizers (step counts, products) as numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autograd.state import CAPTURE, state
+from ..tensor import Tensor
+
+
+def step_number(value: Tensor) -> Any:
+    """The number in a zero-dim tensor of state. All rules ask here, so that a captured program can read it at each run."""
+    if state.mode & CAPTURE:
+        from ..compiler.capture import loaded
+        return loaded(value)
+    return value.item()
