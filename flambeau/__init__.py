@@ -73,12 +73,12 @@ _HOMES = {
     "autograd.anomaly": "is_anomaly_enabled is_anomaly_check_nan_enabled set_anomaly_enabled",
     "printing": "set_printoptions get_printoptions",
     "storage": "UntypedStorage TypedStorage FloatStorage DoubleStorage HalfStorage BFloat16Storage "
-               "LongStorage IntStorage ShortStorage CharStorage ByteStorage BoolStorage "
+               "LongStorage IntStorage ShortStorage CharStorage ByteStorage BoolStorage Storage "
                "ComplexFloatStorage ComplexDoubleStorage",
     "serialization": "save load",
     "compiler": "compile",
     "func.batching": "vmap",
-    "jit": "fork wait",
+    "jit": "fork wait ScriptFunction CompilationUnit",
     "checks": "_check _check_index _check_is_size _check_not_implemented _check_tensor_all _check_type _check_value "
               "_check_with _check_tensor_all_with _assert_async _assert_scalar _assert_tensor_metadata "
               "_functional_assert_async",

@@ -49,8 +49,8 @@ def _entries(repo_or_dir: str, source: str) -> Any:
         found = [d for d in (os.path.join(get_dir(), name), os.path.join(get_dir(), f"{name}_main"),
                              os.path.join(get_dir(), f"{name}_master")) if os.path.isdir(d)]
         if not found:
-            raise NotImplementedError(f"hub: downloading repositories is not implemented in flambeau; fetch {repo_or_dir} and give "
-                                      "its folder with source='local'")
+            raise NotImplementedError(f"hub: downloading repositories is not implemented in flambeau; fetch {repo_or_dir} and "
+                                      "give its folder with source='local'")
         folder = found[0]
     folder = os.path.expanduser(folder)
     path = os.path.join(folder, "hubconf.py")

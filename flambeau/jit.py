@@ -25,6 +25,11 @@ class Attribute(typing.NamedTuple):
 
 
 ScriptFunction = ()  # nothing is an instance of it
+CompilationUnit = refusal("jit.CompilationUnit", "TorchScript is not implemented")
+
+
+class Error(RuntimeError):
+    """An error in TorchScript: never raised."""
 
 
 class ScriptModule(Module):

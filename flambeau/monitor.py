@@ -20,6 +20,9 @@ class Aggregation(Enum):
     VALUE, MEAN, COUNT, SUM, MAX, MIN = range(6)
 
 
+VALUE, MEAN, COUNT, SUM, MAX, MIN = Aggregation
+
+
 class Event:
     """Something that happened: a name, a time and data."""
 

@@ -22,7 +22,7 @@ class SobolEngine:
         if dimension < 1:
             raise ValueError(f"Supported range of dimensionality for SobolEngine is [1, {self.MAXDIM}]")
         if dimension > self.MAXDIM:
-            raise NotImplementedError(f"SobolEngine of {dimension} dimensions is not implemented in flambeau: at most {self.MAXDIM}")
+            raise NotImplementedError(f"SobolEngine: {dimension} dimensions are not implemented, at most {self.MAXDIM} are")
         self.dimension, self.scramble, self.seed = dimension, scramble, seed
         self.sobolstate = wrap(_kernels.directions(dimension))
         if scramble:
@@ -55,8 +55,8 @@ class SobolEngine:
         """The next 2 ** m points, so that 2 ** k points are out in all."""
         total = self.num_generated + 2**m
         if total & total - 1:
-            raise ValueError(f"draw_base2: {self.num_generated} points are out, and 2**{m} more would make {total}: not a power "
-                             "of two. Use draw() instead.")
+            raise ValueError(f"draw_base2: {self.num_generated} points are out, and 2**{m} more would make {total}: not a "
+                             "power of two. Use draw() instead.")
         return self.draw(2**m, out, dtype)
 
     def fast_forward(self, n: int) -> SobolEngine:

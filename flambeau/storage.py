@@ -332,3 +332,4 @@ def _legacy_class(name: str, dtype: Any) -> type:
 
 for _type in set(_dtypes.BY_NUM.values()):
     globals()[_legacy(_type)] = _legacy_class(_legacy(_type), _type)
+Storage = globals()["FloatStorage"]  # of the default dtype, as in PyTorch

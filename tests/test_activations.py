@@ -149,3 +149,26 @@ def test_functions_are_seen_by_overrides():
         F.silu(flambeau.ones(2))
     assert F.relu in seen and F.gelu in seen and F.silu in seen
     assert reference.nn.functional.relu is not F.relu
+
+
+@pytest.mark.parametrize("name", ["gelu", "softplus", "softshrink", "logsigmoid"])
+def test_out(name):
+    for package in (flambeau, reference):
+        function, x, out = getattr(package.nn.functional, name), package.tensor([-1.0, 0.3, 2.0]), package.empty(0)
+        assert function(x, out=out) is out and out.tolist() == function(x).tolist()
+        with pytest.raises(RuntimeError):
+            function(x.requires_grad_(), out=out)
+    out = flambeau.empty(2, 3)
+    assert flambeau.nn.functional.linear(flambeau.ones(2, 4), flambeau.ones(3, 4), flambeau.ones(3), out=out) is out
+    assert out.tolist() == [[5.0] * 3] * 2
+
+
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "relu6", "hardtanh", "hardshrink", "softshrink"])
+def test_flat_second_derivatives(name):
+    """Zeros and not None, so that a parameter before it has a gradient in a gradient penalty."""
+    for package in (flambeau, reference):
+        bias = package.zeros(4, requires_grad=True)
+        x = package.linspace(-2, 2, 4).requires_grad_()
+        made = getattr(package.nn.functional, name)(x + bias)
+        first, = package.autograd.grad((made * x.detach()).sum(), x, create_graph=True)
+        assert package.autograd.grad((first ** 2).sum(), bias)[0].tolist() == [0.0] * 4

@@ -57,7 +57,7 @@ FUNCTIONS = {
     "attributes": lambda m: lambda x: x.shape[0] + x.size(1),
     "defaults": lambda m: lambda x, scale=2.0, mode=None: m.flatten(x * scale, 1),
     "slices": lambda m: lambda x: x[..., None, 1:, ::2],
-    "names that are taken": lambda m: lambda input, sum: m.sum(input) + sum,
+    "names that are taken": lambda m: lambda input, sum: m.sum(input) + sum,  # noqa: A006
 }
 
 

@@ -241,3 +241,26 @@ def test_deterministic_flags():
     finally:
         flambeau.use_deterministic_algorithms(False)
     assert flambeau.get_num_threads() >= 1
+
+
+TRUTH = """
+torch.tensor([1., 2.]) - np.bool_(True)
+np.bool_(True) - torch.tensor([1., 2.])
+torch.tensor([1, 2]) + np.bool_(True)
+torch.tensor([1, 2]) * np.bool_(True)
+torch.tensor([1, 0]) & np.bool_(True)
+torch.sub(torch.tensor([1, 0]), 1, alpha=np.bool_(True))
+torch.tensor([1, 0]).clamp(min=np.bool_(True))
+torch.where(torch.tensor([True, False]), np.bool_(True), 0)
+torch.full((2,), np.bool_(True))
+torch.arange(np.bool_(True))
+torch.arange(np.bool_(False), 3)
+torch.tensor(np.bool_(True))
+torch.zeros(2).fill_(np.bool_(True))
+"""
+
+
+@pytest.mark.parametrize("source", TRUTH.strip().splitlines())
+def test_numpy_truth_values(source):
+    """PyTorch takes NumPy's truth values for floats where a number is wanted."""
+    agree(source)

@@ -7,6 +7,7 @@ import torch
 import flambeau
 from flambeau import native
 from flambeau.backends.cpu.table import KERNELS
+from flambeau.compiler import lower, lowerings
 from flambeau.nn.utils import clip_grad_norm_, get_total_norm
 from flambeau.parameter import Parameter
 
@@ -185,9 +186,9 @@ def test_a_parameter_that_joins_later_gets_its_own_first_step(options):
 
 
 # ------------------------------------------------------------------------------------------------------------ clipping
-def gradients(dtype, odd=None, scale=1.0):
+def gradients(dtype, odd=None):
     rng = np.random.RandomState(2)
-    made = [(np.asarray(rng.standard_normal(s)) * scale).astype(dtype) for s in [(), (3,), (0,), (129, 1030), (50, 7)]]
+    made = [np.asarray(rng.standard_normal(s)).astype(dtype) for s in [(), (3,), (0,), (129, 1030), (50, 7)]]
     if odd is not None:
         made[3][5, 7] = odd
     return made
@@ -237,3 +238,50 @@ def test_clipping_counts_its_change():
     before = p.grad._version
     clip_grad_norm_([p], 0.1)
     assert p.grad._version > before
+
+
+# ------------------------------------------------------------------------------------------------------------ compiled
+def noted_lowerings(monkeypatch, *kernels):
+    """What the lowerings of these kernels answer from now on."""
+    lower._load()
+    answers = []
+    for kernel in kernels:
+        lowering = lowerings.LOWERINGS[kernel]
+        monkeypatch.setitem(lowerings.LOWERINGS, kernel, lambda op, real=lowering: answers.append(real(op)) or answers[-1])
+    return answers
+
+
+def learned(name, options, compiled):
+    """The parameters after some steps, with a learning rate that changes on the way."""
+    rng = np.random.RandomState(3)
+    params = [Parameter(flambeau.from_numpy(rng.standard_normal(s).astype(np.float32))) for s in ((3, 5), (7,))]
+    target = flambeau.from_numpy(rng.standard_normal(7).astype(np.float32))
+    optimizer = getattr(flambeau.optim, name)(params, **options)
+
+    def step():
+        optimizer.zero_grad()
+        loss = (params[0] * params[0]).sum() + ((params[1] - target) ** 2).sum()
+        loss.backward()
+        clip_grad_norm_(params, 0.5)
+        optimizer.step()
+        return loss
+
+    run = flambeau.compile(step) if compiled else step
+    for i in range(6):
+        run()
+        if i == 3:
+            optimizer.param_groups[0]["lr"] *= 0.25
+    counts = [optimizer.state[p]["step"].item() for p in params if "step" in optimizer.state[p]]
+    return [p.detach().numpy() for p in params], counts
+
+
+@pytest.mark.parametrize("name, options", RULES, ids=IDS)
+def test_compiled_steps(name, options, monkeypatch):
+    expected, counts = learned(name, options, False)
+    kernel = "fused_adam" if name == "AdamW" else f"fused_{name.lower()}"
+    answers = noted_lowerings(monkeypatch, kernel, "fused_norm", "fused_clip")
+    given, compiled_counts = learned(name, options, True)
+    assert len(answers) >= 3 and None not in answers
+    assert compiled_counts == counts
+    for a, b in zip(given, expected):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

@@ -171,3 +171,19 @@ def test_modules(build, dims):
 
 def test_repr_of_unpool():
     assert repr(flambeau.nn.MaxUnpool2d(2, 3)) == repr(torch.nn.MaxUnpool2d(2, 3))
+
+
+@pytest.mark.parametrize("kind", ["avg", "max"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("output", [1, 2, (None,)])
+def test_adaptive_shapes(kind, dims, output):
+    """Tensors of too few, too many and empty dimensions."""
+    for shape in ((), (3,), (3, 3), (3, 3, 3), (3, 3, 3, 3), (0, 3, 3), (3, 0, 3), (1,) * 6, (1, 0, 3, 3)):
+        outcomes = []
+        for mod in (flambeau, torch):
+            try:
+                pool = getattr(mod.nn.functional, f"adaptive_{kind}_pool{dims}d")
+                outcomes.append(tuple(pool(mod.ones(shape), output).shape))
+            except Exception as error:
+                outcomes.append(type(error))
+        assert outcomes[0] == outcomes[1], shape

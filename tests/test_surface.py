@@ -126,7 +126,7 @@ def test_dtypes_without_tensors():
     with pytest.raises(NotImplementedError, match="qint8"):
         flambeau.zeros(2, dtype=flambeau.qint8)
     with pytest.raises(NotImplementedError):
-        _ = flambeau.fx
+        _ = flambeau.no_such_part
     assert not hasattr(flambeau, "no_such_name")
 
 

@@ -120,3 +120,31 @@ MODULES = [
 @pytest.mark.parametrize(("build", "shape"), MODULES, ids=range(len(MODULES)))
 def test_modules(build, shape):
     same_module(build, *arrays(shape, dtype=np.float32))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+@pytest.mark.parametrize("channels", [1, 3, 6])
+def test_bytes(mode, channels):
+    """Images of bytes have weights of their own, rounded to whole numbers: the very same values."""
+    x = np.random.default_rng(0).integers(0, 256, (2, channels, 7, 9)).astype(np.uint8)
+    smooth = [{}] if mode.startswith("nearest") else [{"align_corners": a, "antialias": s} for a in (False, True)
+                                                      for s in (False, True)]
+    for options in smooth:
+        for how in ({"size": (5, 11)}, {"size": (14, 18)}, {"scale_factor": 1.05}, {"scale_factor": 0.5},
+                    {"scale_factor": 2.3}, {"size": (7, 20)}):
+            ours, theirs = (mod.nn.functional.interpolate(mod.from_numpy(x), mode=mode, **how, **options).numpy()
+                            for mod in (flambeau, torch))
+            assert np.array_equal(ours, theirs), (how, options)
+
+
+@pytest.mark.parametrize("mode, shape", [("linear", (1, 1, 8)), ("trilinear", (1, 1, 4, 4, 4))])
+def test_bytes_that_are_refused(mode, shape):
+    raises_alike(lambda mod: mod.nn.functional.interpolate(mod.zeros(shape, dtype=mod.uint8), scale_factor=2, mode=mode))
+
+
+@pytest.mark.parametrize("mode, shape, size", [("linear", (1, 1, 4096), 5120), ("bilinear", (1, 1, 4096, 2), (5120, 3)),
+                                               ("bicubic", (1, 1, 5120, 2), (4096, 3))])
+def test_large_dimensions(mode, shape, size):
+    """Too large to write the matrix down. (Sizes whose ratio float32 holds exactly: PyTorch computes places in it.)"""
+    (x,) = arrays(shape)
+    compare(lambda mod, x: mod.nn.functional.interpolate(x, size, mode=mode), x)

@@ -44,9 +44,9 @@ Functions that can be overridden: {overridable}; there: {present}; refused: {ref
 ## Left out, and why
 - **Sparse layouts beyond what `flambeau.sparse` lists, quantized, nested and named tensors**: other kinds of tensors, with
   kernels of their own. Their dtypes (`qint8`, `bits8`, `int4`, ...) and `complex32` can be named but no tensor has them.
-- **TorchScript, `torch.fx`, `torch.export`, `torch.onnx`, `torch.package`**: they describe programs for other runtimes.
-  `torch.jit.script` and `trace` give back what they get.
-- **`torch.distributed`, `torch.ao`, `torch.library`, `torch.monitor`**: not written.
+- **TorchScript, `torch.export`, `torch.onnx`, `torch.package`**: they describe programs for other runtimes.
+  `torch.jit.script` and `trace` give back what they get; `torch.fx` is there.
+- **`torch.distributed` beyond one process, `torch.ao`**: not written; a world of one process works.
 - **Vendor kernels** (`cudnn_*`, `miopen_*`, `mkldnn_*`, `fbgemm_*`): there is no such library behind flambeau.
 - **Lazy conjugation and negation**: `conj()` computes at once, so `is_conj()` and `is_neg()` are False.
 

@@ -16,6 +16,9 @@ from .node import AccumulateGrad, Edge, HookTable, Node
 from .views import history_of
 
 
+changes = [0]  # counts hooks that were taken away, and changes of modules (nn/hooks.py): compiled programs ask
+
+
 class RemovableHandle:
     """Takes a hook away: by `remove()`, or at the end of a `with` block."""
 
@@ -32,6 +35,7 @@ class RemovableHandle:
 
     def remove(self) -> None:
         """Takes the hook away; harmless when it is gone already."""
+        changes[0] += 1
         for reference in (self.hooks_dict_ref, *self.extra_dict_ref):
             table = reference()
             if table is not None:

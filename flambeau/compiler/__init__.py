@@ -28,6 +28,11 @@ class OptimizedModule(Module):
         self._orig_mod = model
         self.training = model.training
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
+            return super().__call__(*args, **kwargs)
+        return self.forward(*args, **kwargs)  # hooks for all modules run for the model inside
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.__dict__.get("_compiled", self._orig_mod)(*args, **kwargs)
 

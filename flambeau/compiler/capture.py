@@ -22,6 +22,7 @@ from ..autograd.node import next_sequence, user_frame
 from ..autograd.state import CAPTURE, state
 from ..backends import registry
 from ..backends.cpu.arrays import Storage as Memory
+from ..backends.cpu.arrays import restride
 from ..backends.cpu.arrays import strides as element_strides
 from ..backends.cpu.table import KERNELS
 from ..native import pointer
@@ -156,6 +157,8 @@ class Recorder:
         self._by_start: list[Storage] = []
         self.used: set[int] = set()               # storages that an operation refers to
         self.numbers: list[Any] = []              # how a call reads its n-th number: (container, key, index)
+        self.number_values: list[float] = []      # what was read during capture
+        self.counts: list[tuple[Any, Any]] = []   # Python numbers that go up by one at each call
         self.number_guards: list[tuple[Any, bool]] = []
         self.transient: str | None = None         # why this run is not like the following ones
         self.tensors: dict[int, Any] = {}         # address of an owner of memory -> the living tensor over it
@@ -166,6 +169,7 @@ class Recorder:
         self.modules: dict[int, Any] = {}
         self.failed: tuple[str, Any] | None = None  # why the capture was given up, and the user's line
         self.strict = strict
+        self.moved: dict[int, Value] = {}         # results that are views of an argument's private copy
         self.joint: Any = None                    # the backward pass of the results, where they are still part of a graph
         self.reached: set[Any] = set()            # nodes of backward passes that freed their graph
 
@@ -217,6 +221,17 @@ class Recorder:
         return Value(storage, (pointer(array) or 0) - storage.start if array.size else 0, array.shape, element_strides(array),
                      array.dtype)
 
+    def value_of(self, tensor: Any) -> Value:
+        """The window of a tensor after the capture: memory that nothing touched is an input if a tensor owned it, else a
+        constant."""
+        found = self.moved.get(id(tensor))
+        if found is not None:
+            return found
+        array = tensor._array
+        if array.size and self.known(array) is None and Memory(array).address in self.tensors:
+            return self.value(traced(array))
+        return self.value(array, CONSTANT)
+
     def adopt(self, array: ndarray) -> ndarray:
         """A plain array that just became a tensor: a constant, unless its memory is known."""
         if array.size and self.known(array) is None:
@@ -240,6 +255,8 @@ class Recorder:
     def call(self, name: str, args: tuple[Any, ...]) -> Any:
         """Runs a kernel and notes it."""
         values = self.arguments(args)
+        if name in _BY_VALUE or (name.startswith("index") and _has_mask(values[1:])):
+            self.fail(f"the shape of the result of '{name}' depends on values")
         if self.failed is not None:
             return KERNELS[name](*[stripped(a) for a in args])
         written = changed_by(name, values)
@@ -326,6 +343,7 @@ class Recorder:
             if c is container and k == key and i == index:
                 return SymFloat(value, ("input", n))
         self.numbers.append((container, key, index))
+        self.number_values.append(value)
         return SymFloat(value, ("input", len(self.numbers) - 1))
 
     def guard_number(self, expression: Any, outcome: bool) -> None:
@@ -366,7 +384,9 @@ class Recorder:
 
     def end(self) -> None:
         """Everything is as it was; `born` are the new tensors, `replaced` those that have other memory now."""
-        state.mode = self.mode
+        state.mode &= ~CAPTURE
+        if state.mode != self.mode and self.failed is None:
+            self.failed = "the call leaves another grad mode behind", None
         _local.recorder = None
         copies = {id(tensor): (array, copy) for tensor, array, copy in self.copied}
         self.replaced = []
@@ -385,7 +405,17 @@ class Recorder:
         for tensor in living():
             if getattr(tensor, "_array", None).__class__ is Traced:
                 self.born.append(tensor)
-                tensor._array = stripped(tensor._array)
+                tensor._array = self._original(tensor, stripped(tensor._array))
+
+    def _original(self, tensor: Any, array: ndarray) -> ndarray:
+        """A view of an argument's private copy as the view of the argument that it stands for."""
+        at = pointer(array) or 0
+        for _, original, copy in self.copied:
+            skip = at - (pointer(copy) or 0)
+            if array.size and 0 <= skip < Memory(copy).nbytes:
+                self.moved[id(tensor)] = self.value(traced(array))
+                return restride(original, array.shape, element_strides(array), skip // array.itemsize)
+        return array
 
     # -------------------------------------------------------------------------------------------- gradients
     def grad_seen(self, leaf: Any) -> None:
@@ -416,7 +446,7 @@ def _copy_in_place(array: ndarray) -> ndarray:
     return copy
 
 
-_WRITES = {"batch_norm": (3, 4)}  # running statistics
+_WRITES = {"batch_norm": (3, 4), "sparse_adam": (0, 1, 2)}  # running statistics; table and averages
 
 
 def changed_by(kernel: str, values: list[Any]) -> list[Value]:
@@ -429,6 +459,15 @@ def changed_by(kernel: str, values: list[Any]) -> list[Value]:
     if kernel.startswith("fused_") and kernel != "fused_norm":
         return list(values_in([v for i, v in enumerate(values) if v.__class__ is list and i != 1]))
     return []
+
+
+# Kernels whose result's shape depends on values.
+_BY_VALUE = frozenset(("nonzero", "masked_select", "unique", "unique_consecutive", "bincount", "argwhere", "unique_dim",
+                       "interleave", "equal", "coalesced_rows", "masked_scatter"))
+
+
+def _has_mask(values: list[Any]) -> bool:
+    return any(v.dtype.char == "?" for v in values_in(values))
 
 
 _CHECKED = "writes" in os.environ.get("FLAMBEAU_DEBUG", "").split(",")

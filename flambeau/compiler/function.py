@@ -11,6 +11,7 @@ from typing import Any
 
 from ..autograd.node import AccumulateGrad, Edge
 from ..autograd.state import NO_GRAD, state
+from ..dtypes import get_default_dtype
 from ..native import toolchain
 from ..autograd.views import edge_of
 from ..tensor import Tensor
@@ -24,6 +25,7 @@ from .trees import flatten
 
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
 _ATTEMPTS = 3   # captures of one signature before it is left to eager
+_TRANSIENTS = 20  # captures of one signature that were unlike the calls that follow
 _MOST = 64      # programs of one function
 _functions: Any = weakref.WeakSet()
 _capturing = threading.Lock()
@@ -37,6 +39,7 @@ class CompiledFunction:
         self.function, self.fullgraph, self.exact = function, fullgraph, mode == "exact"
         self.plans: dict[Any, list[Any]] = {}
         self.attempts: dict[Any, int] = {}
+        self.transients: dict[Any, int] = {}
         self.warned = False
         self.reasons: list[str] = []
         self.held: list[Any] = []  # arguments that plans know by identity: their addresses must not be used again
@@ -60,7 +63,7 @@ class CompiledFunction:
             shape = shape, flatten(kwargs, leaves)
         key = signature(leaves, mode, shape)
         for plan in self.plans.get(key, ()):
-            if plan.holds():
+            if plan.holds(leaves):
                 return plan.run(leaves)
         return self._new(key, leaves, args, kwargs)
 
@@ -124,7 +127,29 @@ class CompiledFunction:
             self.attempts[key] = _ATTEMPTS
             return reason + (f" ({where[0]}, line {where[1]})" if where else "")
         if recorder.transient is not None:
+            self.transients[key] = self.transients.get(key, 0) + 1
+            if self.transients[key] < _TRANSIENTS:
+                self.attempts[key] = self.attempts.get(key, 0) - 1  # the next call is another case
             return recorder.transient
+        drew = watch.drew()
+        if drew is not None:
+            self.attempts[key] = _ATTEMPTS
+            return drew
+        written = {w.storage.id for op in recorder.ops for w in op.writes}
+        for a in leaves:
+            if isinstance(a, Tensor) and a._node is not None and not a.is_leaf and recorder.known(a._array) is not None and (
+                    recorder.known(a._array).id in written):
+                self.attempts[key] = _ATTEMPTS
+                return "an argument that is part of a graph is changed in place"
+        for (group, name, index), value in zip(recorder.numbers, recorder.number_values):
+            if any(group is c and name == k for c, k in recorder.counts):
+                continue
+            if (group[name] if index is None else group[name][index]) != value:
+                return f"the call changed the optimizer's '{name}'"
+        born = {id(t) for t in recorder.born}
+        recorder.leaves = {i: leaf for i, leaf in recorder.leaves.items() if i not in born}  # the rest live and die inside
+        recorder.grad_found = {i: found for i, found in recorder.grad_found.items() if i not in born}
+        recorder.cleared = {}
         guards = watch.guards()
         changed = guards.broken()
         if changed is not None:
@@ -134,8 +159,14 @@ class CompiledFunction:
             return outputs
         if recorder.replaced:
             return "a tensor was given other memory"
-        if recorder.joint is None and (escaped := self._escaped(recorder, result)):
-            return escaped
+        if recorder.joint is None:
+            results: list[Any] = []
+            flatten(result, results)
+            for out, r in zip(outputs, results):
+                if out.__class__ is Output and out.node is not None:
+                    r._node = out.node  # the graph behind it is spent, and may hold on to tensors
+            if escaped := self._escaped(recorder, result):
+                return escaped
         kind = Plan if recorder.joint is None else JointPlan
         try:
             plan = kind(recorder, guards, leaves, result, outputs, shape, self.exact, "step", self.timed)
@@ -148,6 +179,9 @@ class CompiledFunction:
             plan.adopt(recorder, found, leaves)
             if escaped := self._escaped(recorder, result):
                 return escaped
+        for storage in recorder.storages:  # the memory of the captured run is not needed any more
+            if storage.kind is not CONSTANT:
+                storage.hold = None
         seconds["plan"], seconds["build"] = plan.program.seconds_planning, plan.program.seconds_building
         plan.seconds = seconds
         self.plans.setdefault(key, []).append(plan)
@@ -167,7 +201,7 @@ class CompiledFunction:
             elif id(r) not in born:
                 outputs.append(("value", r))
             else:
-                value = recorder.value(r._array, CONSTANT)
+                value = recorder.value_of(r)
                 edge = r._node
                 node = edge.node if edge.__class__ is Edge else edge
                 graph = None
@@ -182,7 +216,12 @@ class CompiledFunction:
         """Tensors made inside that something outside still holds: later calls could not put them there."""
         leaves: list[Any] = []
         flatten(result, leaves)
-        allowed = {id(t) for t in leaves} | {id(leaf._grad) for leaf in recorder.leaves.values()}
+        owned = [*leaves, *[leaf._grad for leaf in recorder.leaves.values()]]
+        for grad in owned[len(leaves):]:
+            if grad is not None and grad.is_sparse:
+                owned += [grad._held_indices, grad._held_values]
+        owned += [t._base for t in owned if isinstance(t, Tensor) and t._base is not None]
+        allowed = set(map(id, owned))
         references = [weakref.ref(t) for t in recorder.born if id(t) not in allowed]
         recorder.born = []
         if any(r() is not None for r in references):
@@ -200,19 +239,20 @@ class CompiledFunction:
             return  # the next call may be capturable
         if not self.warned:
             self.warned = True
-            warnings.warn(f"flambeau.compile: '{self.name}' runs eagerly: {reason}", RuntimeWarning, stacklevel=5)
+            warnings.warn(f"flambeau.compile: '{self.name}' runs eagerly: {reason}", RuntimeWarning, stacklevel=6)
 
 
 def signature(leaves: list[Any], mode: int, shape: Any) -> Any:
     """What of the arguments a program depends on."""
-    parts: list[Any] = [mode, shape if shape.__class__ is int else repr(shape)]
-    for a in leaves:
+    parts: list[Any] = [mode, shape if shape.__class__ is int else repr(shape), get_default_dtype()]
+    first: dict[int, int] = {}
+    for n, a in enumerate(leaves):
         if isinstance(a, Tensor):
-            array = a._array
-            parts.append((a.__class__, array.shape, array.strides, array.dtype.num, a._node is not None, a._node.__class__
-                          if a._node is not None else None))
+            array, node = a._array, a._node
+            parts.append((a.__class__, array.shape, array.strides, array.dtype.num, None if node is None else node.__class__
+                          is AccumulateGrad, first.setdefault(id(a), n)))
         elif isinstance(a, _SIMPLE):
-            parts.append((a.__class__, a))
+            parts.append((a.__class__, repr(a) if isinstance(a, (float, complex)) else a))
         else:
             parts.append(id(a))
     return tuple(parts)

@@ -1,13 +1,16 @@
-"""What a program takes for granted about Python: globals, closures, attributes of modules and other objects.
+"""What a program takes for granted about Python: globals, closures, defaults, attributes of modules and other objects.
 
-During capture a profile function sees which functions of the user's run (`Watch`). The names they read, the attributes of the
-objects they are methods of and the modules that are called are remembered with their values: numbers, strings and such by
-value, everything else by identity. Modules are compared only when some module has changed since (nn/hooks.py counts).
+During capture a profile function sees which functions of the user's run (`Watch`). The names they read are followed from globals,
+closures and arguments into the attributes of objects; what is found is remembered: numbers, strings and containers of such by
+value, everything else by identity. Modules (nn.Module) are remembered whole, and compared only when some module has changed since
+(nn/hooks.py counts).
 """
 
 from __future__ import annotations
 
+import gc
 import os
+import random
 import sys
 from functools import cache
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -15,30 +18,35 @@ from typing import Any
 
 import numpy as np
 
+from ..nn import hooks as module_hooks
 from ..nn.hooks import changes
 from ..nn.module import Module
+from ..optim import optimizer
 from ..tensor import Tensor
+from .capture import give_up
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
 _MISSING = object()
+_DEPTH = 4        # how far attributes of attributes are followed
+_LONGEST = 4096   # elements of a container that are compared one by one
 _TABLES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks",
-           "_backward_pre_hooks")
+           "_backward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs", "_forward_hooks_always_called")
 
 
 def copied(value: Any, depth: int = 0) -> Any:
-    """A value to compare with later: containers of simple values are copied, anything else is itself."""
-    if value.__class__ in (tuple, list) and len(value) <= 32 and depth < 3:
+    """A value to compare with later: containers are copied, anything else is itself."""
+    if value.__class__ in (tuple, list) and len(value) <= _LONGEST and depth < 3:
         return value.__class__([copied(v, depth + 1) for v in value])
-    if value.__class__ is dict and len(value) <= 32 and depth < 3 and all(k.__class__ is str for k in value):
+    if value.__class__ is dict and len(value) <= _LONGEST and depth < 3:
         return {k: copied(v, depth + 1) for k, v in value.items()}
     return value
 
 
 def same(now: Any, then: Any) -> bool:
-    if now is then:
+    if now is then and then.__class__ not in (list, dict):
         return True
     if now.__class__ is not then.__class__:
         return False
@@ -57,60 +65,177 @@ def foreign(file: str) -> bool:
     return file.startswith(("<frozen", _NUMPY)) or (file.startswith(_STDLIB) and "site-packages" not in file)
 
 
+def _library(module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is None or file.startswith(_OURS) or foreign(file)
+
+
 class Watch:
     """Collects, while a function is captured, what its Python code reads."""
 
     def __init__(self, function: Any):
-        self.codes: set[CodeType] = set()
-        self.globals: dict[tuple[int, str], tuple[dict[str, Any], str, Any]] = {}
-        self.cells: list[tuple[Any, Any]] = []
-        self.attributes: dict[tuple[int, str], tuple[dict[str, Any], str, Any, Any]] = {}
+        self.function = function
+        self.codes: dict[CodeType, dict[str, Any]] = {}   # code of the user's -> its globals
+        self.entries: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}  # (container, name) -> container, name, value
         self.modules: dict[int, tuple[Any, Any]] = {}
-        self._functions(function, set())
-
-    def _functions(self, function: Any, seen: set[int]) -> None:
-        """The closures of a function and of the functions it closes over."""
-        function = getattr(function, "__func__", function)
-        if not isinstance(function, FunctionType) or id(function) in seen or function.__code__.co_filename.startswith(_OURS):
-            return
-        seen.add(id(function))
-        for cell in function.__closure__ or ():
-            try:
-                value = cell.cell_contents
-            except ValueError:
-                continue
-            self.cells.append((cell, copied(value)))
-            self._functions(value, seen)
+        self.random = random.getstate(), _numpy_random()
+        owner = getattr(function, "__self__", None)
+        if isinstance(function, Module):
+            self._module(function)
+        elif owner is not None and hasattr(function, "__func__"):
+            self._follow(owner, function.__func__.__code__.co_names, 0)
+        self._closures({getattr(function, "__func__", function)})
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         if event != "call":
             return
         code = frame.f_code
-        ours = code.co_filename.startswith(_OURS)
-        if (ours and code.co_name != "forward") or foreign(code.co_filename):
+        file = code.co_filename
+        ours = file.startswith(_OURS)
+        if ours:
+            if code.co_name == "forward" and code.co_argcount:
+                owner = frame.f_locals.get("self")
+                if isinstance(owner, Module):
+                    self._module(owner)
+            elif code.co_name == "step" and file.endswith("lr_scheduler.py"):
+                give_up("a learning-rate scheduler steps inside the call; step it outside")
             return
-        if code.co_argcount and code.co_varnames[0] == "self":
-            owner = frame.f_locals.get("self")
-            if isinstance(owner, Module):
-                if id(owner) not in self.modules:
-                    self.modules[id(owner)] = owner, module_state(owner)
-            elif not ours and hasattr(owner, "__dict__"):
-                self._attributes(owner, code)
-        if ours or code in self.codes:
+        if foreign(file):
             return
-        self.codes.add(code)
-        for name in code.co_names:
-            if name in frame.f_globals:
-                self.globals[id(frame.f_globals), name] = frame.f_globals, name, copied(frame.f_globals[name])
+        arguments = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
+        if arguments:
+            values = frame.f_locals
+            for name in arguments:
+                self._follow(values.get(name), code.co_names, 0)
+        if code not in self.codes:
+            self.codes[code] = frame.f_globals
+            self._globals(code, frame.f_globals)
 
-    def _attributes(self, owner: Any, code: CodeType) -> None:
-        table = owner.__dict__
-        for name in code.co_names:
-            if name in table and (id(table), name) not in self.attributes:
-                self.attributes[id(table), name] = table, name, copied(table[name]), owner
+    def _globals(self, code: CodeType, table: dict[str, Any]) -> None:
+        names = _names(code)
+        for name in names:
+            if name in table:
+                self._enter(table, name, table[name])
+                self._follow(table[name], names, 0)
+
+    def _enter(self, container: Any, name: Any, value: Any) -> None:
+        if (id(container), name) not in self.entries:
+            self.entries[id(container), name] = container, name, copied(value)
+
+    def _follow(self, value: Any, names: tuple[str, ...], depth: int) -> None:
+        """Remembers the attributes of an object that code with these names can read."""
+        if isinstance(value, _SIMPLE) or isinstance(value, Tensor) or depth > _DEPTH:
+            return
+        if isinstance(value, Module):
+            self._module(value)
+            return
+        if isinstance(value, (list, tuple)):
+            for v in value[:_LONGEST]:
+                self._follow(v, names, depth + 1)
+            return
+        if isinstance(value, dict):
+            for v in list(value.values())[:_LONGEST]:
+                self._follow(v, names, depth + 1)
+            return
+        if isinstance(value, ModuleType) and _library(value):
+            return
+        if isinstance(value, FunctionType):
+            return
+        for owner in (value, *(type(value).__mro__ if not isinstance(value, (type, ModuleType)) else ())):
+            if str(getattr(owner, "__module__", "")).partition(".")[0] in ("flambeau", "builtins", "numpy"):
+                continue
+            table = getattr(owner, "__dict__", None)
+            if table is None:
+                continue
+            for name in names:
+                if owner is value and name not in table and not isinstance(value, (type, ModuleType)) and hasattr(
+                        type(value), name) and hasattr(value, "__dict__"):  # the class's own, which the object may hide later
+                    self.entries.setdefault((id(owner), name), (_Attributes(owner), name, _MISSING))
+                if name in table and (id(owner), name) not in self.entries:
+                    found = table[name]
+                    if isinstance(found, (FunctionType, property, classmethod, staticmethod)) and owner is not value:
+                        continue
+                    self.entries[id(owner), name] = _Attributes(owner), name, copied(found)
+                    self._follow(found, names, depth + 1)
+
+    def _module(self, module: Any) -> None:
+        if id(module) in self.modules:
+            return
+        for m in module.modules():
+            if id(m) not in self.modules:
+                self.modules[id(m)] = m, module_state(m)
+
+    def _closures(self, functions: Any) -> None:
+        """Closures and defaults of functions."""
+        for function in functions:
+            if not isinstance(function, FunctionType) or function.__code__.co_filename.startswith(_OURS):
+                continue
+            names = _names(function.__code__)
+            for cell in function.__closure__ or ():
+                try:
+                    value = cell.cell_contents
+                except ValueError:
+                    continue
+                self.entries.setdefault((id(cell), None), (_Cell(cell), None, copied(value)))
+                self._follow(value, names, 0)
+            for part in ("__defaults__", "__kwdefaults__"):
+                if getattr(function, part):
+                    self.entries.setdefault((id(function), part), (_Attributes(function), (part,), copied(getattr(function, part))))
 
     def guards(self) -> Guards:
+        codes = self.codes
+        self._closures([f for f in gc.get_objects() if f.__class__ is FunctionType and f.__code__ in codes])
         return Guards(self)
+
+    def drew(self) -> str | None:
+        """Python's or NumPy's own random numbers were drawn: later calls would get the same ones again."""
+        now = random.getstate(), _numpy_random()
+        return None if now == self.random else "random numbers of Python or NumPy were drawn"
+
+
+def _names(code: CodeType) -> tuple[str, ...]:
+    """The names that code reads, functions written inside it included."""
+    found = list(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found += _names(constant)
+    return tuple(found)
+
+
+def _numpy_random() -> Any:
+    if "numpy.random" not in sys.modules:
+        return None
+    kind, words, position, has, cached = np.random.get_state()
+    return kind, words.tobytes(), position, has, cached
+
+
+class _Cell:
+    """A closure's variable as a container."""
+
+    __slots__ = ("cell",)
+
+    def __init__(self, cell: Any):
+        self.cell = cell
+
+    def get(self, name: Any, default: Any) -> Any:
+        try:
+            return self.cell.cell_contents
+        except ValueError:
+            return default
+
+
+class _Attributes:
+    """An object's own attributes as a container."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Any):
+        self.owner = owner
+
+    def get(self, name: Any, default: Any) -> Any:
+        if name.__class__ is tuple:
+            return getattr(self.owner, name[0])
+        return self.owner.__dict__.get(name, default)
 
 
 def module_state(module: Any) -> tuple[dict[str, Any], list[Any]]:
@@ -119,54 +244,48 @@ def module_state(module: Any) -> tuple[dict[str, Any], list[Any]]:
     return values, [dict(own.get(name) or {}) for name in _TABLES]
 
 
+def _global_hooks() -> list[tuple[Any, Any]]:
+    """The tables of hooks for all modules and all optimizers, as they are now."""
+    tables = [t for n, t in vars(module_hooks).items() if n.startswith("_global") and isinstance(t, dict)]
+    return [(t, dict(t)) for t in (*tables, optimizer._global_pre_hooks, optimizer._global_post_hooks)]
+
+
 class Guards:
     """The collected values; `hold` compares them with the present ones."""
 
     def __init__(self, watch: Watch):
-        constant = (ModuleType, type, FunctionType)
-        self.globals = [(t, n, v) for t, n, v in watch.globals.values() if not isinstance(v, constant)]
-        self.fixed = [(t, n, v) for t, n, v in watch.globals.values() if isinstance(v, constant)]
-        self.cells = list({id(c): (c, v) for c, v in watch.cells}.values())
-        self.attributes = [(t, n, v) for t, n, v, _ in watch.attributes.values()]
+        self.entries = list(watch.entries.values())
         self.modules = list(watch.modules.values())
+        self.hooks = _global_hooks()
         self.changes = changes[0]
+        # Containers among a module's attributes can change without the module noticing.
+        self.inner = [(m.__dict__, k, v) for m, (values, _) in self.modules for k, v in values.items()
+                      if v.__class__ in (list, dict)]
 
     def hold(self) -> bool:
-        for table, name, value in self.globals:
-            now = table.get(name, _MISSING)
-            if now is not value and not same(now, value):
+        for container, name, value in self.entries:
+            now = container.get(name, _MISSING)
+            if (now is not value or value.__class__ in (list, dict)) and not same(now, value):
                 return False
-        for table, name, value in self.fixed:
-            if table.get(name) is not value:
+        for table, name, value in self.inner:
+            if not same(table.get(name), value):
                 return False
-        for cell, value in self.cells:
-            now = cell.cell_contents
-            if now is not value and not same(now, value):
-                return False
-        for table, name, value in self.attributes:
-            now = table.get(name, _MISSING)
-            if now is not value and not same(now, value):
+        for table, then in self.hooks:
+            if table != then:
                 return False
         if self.changes != changes[0]:
-            if not self.modules_hold():
+            if any(changed_attribute(m, state) for m, state in self.modules):
                 return False
             self.changes = changes[0]
         return True
 
-    def modules_hold(self) -> bool:
-        return not any(changed_attribute(m, state) for m, state in self.modules)
-
     def broken(self) -> str | None:
         """What differs now, in words."""
-        for table, name, value in (*self.globals, *self.fixed):
-            if not same(table.get(name, _MISSING), value):
-                return f"the global '{name}'"
-        for cell, value in self.cells:
-            if not same(cell.cell_contents, value):
-                return "a variable of an enclosing function"
-        for table, name, value in self.attributes:
-            if not same(table.get(name, _MISSING), value):
-                return f"the attribute '{name}'"
+        for container, name, value in self.entries:
+            if not same(container.get(name, _MISSING), value):
+                if container.__class__ is _Cell:
+                    return "a variable of an enclosing function"
+                return f"the {'attribute' if container.__class__ is _Attributes else 'global'} '{name}'"
         for m, state in self.modules:
             name = changed_attribute(m, state)
             if name:
@@ -174,9 +293,9 @@ class Guards:
         return None
 
     def describe(self) -> list[str]:
-        lines = [f"global {n} = {_short(v)}" for _, n, v in self.globals]
-        lines += [f"closure {_short(v)}" for _, v in self.cells if isinstance(v, _SIMPLE)]
-        lines += [f"attribute {n} = {_short(v)}" for _, n, v in self.attributes]
+        kinds = (ModuleType, type, FunctionType)
+        lines = [f"{'closure' if c.__class__ is _Cell else n} = {_short(v)}" for c, n, v in self.entries
+                 if not isinstance(v, (*kinds, Module)) and not callable(v)]
         return lines + [f"{type(m).__name__}: training={s[0].get('training')}" for m, s in self.modules]
 
 
@@ -184,10 +303,8 @@ def changed_attribute(module: Any, state: tuple[dict[str, Any], list[Any]]) -> s
     values, tables = state
     own = module.__dict__
     for key, value in own.items():
-        if key not in _TABLES:
-            then = values.get(key, _MISSING)
-            if value is not then and not same(value, then):
-                return key
+        if key not in _TABLES and not same(value, values.get(key, _MISSING)):
+            return key
     for name, then in zip(_TABLES, tables):
         now = own.get(name) or {}
         if len(now) != len(then) or any(now.get(k, _MISSING) is not v for k, v in then.items()):
@@ -211,4 +328,5 @@ class watching:
         sys.setprofile(self.watch)
 
     def __exit__(self, *exc: Any) -> None:
-        sys.setprofile(self.before)
+        # A profiler written in C cannot be set again from here: it only misses the rest of this run.
+        sys.setprofile(self.before if callable(self.before) else None)

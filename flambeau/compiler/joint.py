@@ -13,14 +13,14 @@ import numpy as np
 from numpy import ndarray
 
 from ..autograd.engine import Task, run
-from ..autograd.node import AccumulateGrad, Edge, Node, freed_error, next_sequence
+from ..autograd.node import AccumulateGrad, Edge, Node, freed_error, next_sequence, start_counter
 from ..autograd.state import NO_GRAD, state
 from ..autograd.views import edge_of
 from ..backends.cpu import memory
 from ..native import pointer
 from ..tensor import Tensor
 from .capture import Recorder, traced
-from .ir import INPUT, TEMPORARY, Storage, Value
+from .ir import CONSTANT, TEMPORARY, Storage, Value
 from .passes import reads_of
 from .plan_call import BYTES, Output, Plan, Sources
 from .program import Program, array_at
@@ -49,7 +49,16 @@ class Joint:
         self.targets = _targets(roots, args)
         inputs = [(node, nr) for node, nr, _ in self.targets]
         recorder.joint = self
-        found = run(roots, Task(True, False, inputs, False))
+        # The pass stops at the arguments: what lies behind them is the outer graph's business.
+        # Hooks there run outside as well, when the compiled node hands its gradients on.
+        borders = {node: (node.next, node.hooks) for node, _, source in self.targets}
+        try:
+            for node in borders:
+                node.next, node.hooks = (), None
+            found = run(roots, Task(True, False, inputs, False))
+        finally:
+            for node, (edges, hooks) in borders.items():
+                node.next, node.hooks = edges, hooks
         self.grads: list[Value | None] = []
         for node, nr, _ in self.targets:
             grad = found.get((node, nr))
@@ -91,6 +100,7 @@ class CompiledFunctionBackward(Node):
         self.next = tuple([edge_of(leaves[source] if source.__class__ is int else source) for _, _, source in plan.targets])
         self.outputs = [(a.shape, a.dtype) for a in outputs]
         self.marks = plan.marks(leaves)
+        self.watched: list[tuple[Any, int]] = []  # counters of results that the backward program reads
 
     def apply(self, grads: Any) -> Any:
         if self.saved is None:
@@ -99,7 +109,7 @@ class CompiledFunctionBackward(Node):
             raise RuntimeError("flambeau.compile: the backward pass of a compiled function is itself not recorded; run the "
                                "function eagerly for second derivatives (create_graph=True)")
         leaves, raws = self.saved
-        if self.plan.marks(leaves) != self.marks:
+        if self.plan.marks(leaves) != self.marks or any(c.value != v for c, v in self.watched):
             raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
                                "operation since a compiled function read it")
         return self.plan.run_backward(grads, leaves, raws)
@@ -126,7 +136,7 @@ class JointPlan(Plan):
         self.saved = [s for i, s in saved.items() if i not in own]
         fresh = {s.id: s for s in (*self.fresh, *self.saved)}
         self.fresh = list(fresh.values())
-        self.program = Program(ahead, [*self.fresh, *[v.storage for _, v, _ in self.grads]], [], len(self.numbers), exact, name,
+        self.program = Program(ahead, [*self.fresh, *[v.storage for _, v, _, _ in self.grads]], [], len(self.numbers), exact, name,
                                self.timed)
         new = [s for i, s in grads.items() if s.kind is TEMPORARY and i not in saved and i not in own]
         self.new_grads = new
@@ -145,6 +155,10 @@ class JointPlan(Plan):
             if out.__class__ is Output and out.graph is not None:
                 outputs[out.graph] = t
         node = CompiledFunctionBackward(self, leaves, raws, [t._array for t in outputs])
+        saved = {s.id for s in self.saved}
+        for out, t in zip(self.results, made):
+            if out.__class__ is Output and out.value.storage.id in saved:  # the caller must not write to it before backward
+                node.watched.append((t._counter or start_counter(t), t._counter.value))
         for nr, t in enumerate(outputs):
             t._node = Edge(node, nr)
 
@@ -188,10 +202,11 @@ class JointPlan(Plan):
             array = next((v.array(h.reshape(-1).view(np.uint8)) for g, h in zip(self.grad_inputs, held)
                           if g.storage is v.storage), None)
             if array is None:
-                array = self.behind._array(v).copy()
+                at = v.storage.start if v.storage.kind is CONSTANT else self.behind.address(v.storage)
+                array = array_at(at + v.offset, v).copy()
         t = _new(Tensor)
         t._array, t._node, t._counter = array, None, None
         return t
 
 
-__all__ = ["INPUT", "Joint", "JointPlan"]
+__all__ = ["Joint", "JointPlan"]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import is_not
 from typing import Any
 
+from ..tensor import Tensor
 from .capture import Recorder, active
+from .symbolic import SymFloat
 
 
 def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -13,8 +16,6 @@ def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs:
     recorder = active()
     if recorder is None:
         return step(optimizer, *args, **kwargs)
-    if not any(optimizer is o for o, _ in recorder.optimizers):
-        recorder.optimizers.append((optimizer, snapshot(optimizer)))
     before = {id(p): set(s) for p, s in optimizer.state.items() if isinstance(s, dict)}
     changed = [(group, key, value) for group in optimizer.param_groups for key, value in group.items()]
     try:
@@ -26,6 +27,13 @@ def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs:
     finally:
         for group, key, value in changed:
             group[key] = value
+        for some in optimizer.state.values():
+            for key, value in list(some.items()) if isinstance(some, dict) else ():
+                if isinstance(value, SymFloat):
+                    some[key] = float(value)
+                    recorder.fail("the optimizer keeps a number in its state that depends on its hyper-parameters")
+        if not any(optimizer is o for o, _ in recorder.optimizers):
+            recorder.optimizers.append((optimizer, snapshot(optimizer)))
         if any(before.get(id(p), set()) != set(s) for p, s in optimizer.state.items() if isinstance(s, dict)):
             recorder.transient = "the optimizer made its state in this step"
 
@@ -40,7 +48,9 @@ def _symbolic(recorder: Recorder, group: dict[str, Any], key: str, value: Any) -
 
 def snapshot(optimizer: Any) -> list[Any]:
     """What a program takes for granted of an optimizer: its switches, its parameters, and the dictionary of its state."""
-    kept: list[Any] = [optimizer.state, len(optimizer.param_groups)]
+    states = [(s, k, v) for s in optimizer.state.values() if isinstance(s, dict) for k, v in s.items() if isinstance(v, Tensor)]
+    hooks = [(t, dict(t)) for t in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)]
+    kept: list[Any] = [optimizer.state, len(optimizer.param_groups), list(optimizer.state.values()), states, hooks]
     for group in optimizer.param_groups:
         for key, value in group.items():
             if key == "params":
@@ -52,13 +62,33 @@ def snapshot(optimizer: Any) -> list[Any]:
 
 
 def unchanged(optimizer: Any, kept: list[Any]) -> bool:
-    if optimizer.state is not kept[0] or len(optimizer.param_groups) != kept[1]:
+    state = optimizer.state
+    if state is not kept[0] or len(optimizer.param_groups) != kept[1]:
         return False
-    for group, key, value in kept[2:]:
+    if len(state) != len(kept[2]) or any(map(is_not, state.values(), kept[2])):
+        return False
+    for some, key, value in kept[3]:
+        if some.get(key) is not value:
+            return False
+    for table, then in kept[4]:
+        if table != then:
+            return False
+    for group, key, value in kept[5:]:
         now = group.get(key)
         if value.__class__ is list:
-            if len(now) != len(value) or any(a is not b for a, b in zip(now, value)):
+            if len(now) != len(value) or any(map(is_not, now, value)):
                 return False
         elif now != value:
             return False
     return True
+
+
+def counted(states: dict[str, Any], key: str) -> Any:
+    """A count kept as a Python number: read by each call, and one more after it."""
+    recorder = active()
+    before = states[key]
+    states[key] = before + 1
+    if recorder is None:
+        return states[key]
+    recorder.counts.append((states, key))
+    return recorder.number(states, key, None, float(before)) + 1

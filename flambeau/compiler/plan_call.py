@@ -25,6 +25,9 @@ _new = object.__new__
 _UNSEEN = 4  # references to a gradient that nobody else holds: the leaf's, the plan's, the local name, getrefcount's own
 
 
+BYTES = np.dtype(np.uint8)
+
+
 class FreedGraph(Node):
     """The history of a result whose backward pass already ran inside the compiled function."""
 
@@ -50,13 +53,14 @@ class Output:
     __slots__ = ("graph", "node", "value")
 
     def __init__(self, value: Value, node: Any, graph: int | None = None):
-        self.value, self.node, self.graph = value, node, graph
+        self.value, self.graph = value, graph
+        self.node = None if node is None else FreedGraph(value)
 
 
 class Sources:
     """Where a program's inputs come from at each call: arguments, tensors that are held, gradients of leaves."""
 
-    def __init__(self, program: Program, recorder: Recorder, leaves: list[Any]):
+    def __init__(self, program: Program, recorder: Recorder, leaves: list[Any], extra: Any = ()):
         by_id = {id(a): i for i, a in enumerate(leaves) if isinstance(a, Tensor)}
         of_grads = {id(grad): leaf for leaf, grad in recorder.grad_found.values() if grad is not None}
         self.table = program.table
@@ -67,27 +71,32 @@ class Sources:
         self.bumped_args: list[int] = []
         self.origin: dict[int, tuple[Any, int]] = {}
         copies = {id(t): copy for t, _, copy in recorder.copied}
-        for storage in program.inputs:
-            number, source = program.place[storage.id], storage.source
+        for storage in (*program.inputs, *extra):
+            number, source = program.place.get(storage.id), storage.source
             delta = storage.start - (pointer(copies.get(id(source), source._array)) or 0)
             written = storage.id in program.written
             if id(source) in by_id:
                 at = by_id[id(source)]
-                self.from_args.append((at, number, delta))
                 self.origin[storage.id] = at, delta
+                if number is None:
+                    continue
+                self.from_args.append((at, number, delta))
                 if written:
                     self.bumped_args.append(at)
             elif id(source) in of_grads:
-                self.from_grads.append((of_grads[id(source)], number, delta))
+                leaf = of_grads[id(source)]
+                self.from_grads.append((by_id.get(id(leaf), leaf), number, delta))
             else:
-                self.held.append((source, number, delta))
                 self.origin[storage.id] = source, delta
+                if number is None:
+                    continue
+                self.held.append((source, number, delta))
                 self.table[number] = (pointer(source._array) or 0) + delta
                 if written:
                     self.bumped.append(source)
         self.tensors = [t for t, _, _ in self.held]
         self.arrays = [t._array for t in self.tensors]
-        self.flags = [t._node is None or t._node.hooks for t in self.tensors]
+        self.flags = [_mark(t._node) for t in self.tensors]
 
     def hold(self) -> bool:
         """Whether the held tensors are still the same; where only their memory moved, the new address is taken."""
@@ -95,7 +104,8 @@ class Sources:
             if tensor._array is not array and not self._moved(tensor):
                 return False
             node = tensor._node
-            if (node is None or node.hooks) is not flag:
+            if (node is None) is not (flag is None) or (node is not None and (node.hooks is not None or flag) and
+                                                        _mark(node) != flag):
                 return False
         return True
 
@@ -115,7 +125,7 @@ class Sources:
         for i, number, delta in self.from_args:
             table[number] = (pointer(leaves[i]._array) or 0) + delta
         for leaf, number, delta in self.from_grads:
-            table[number] = (pointer(leaf._grad._array) or 0) + delta
+            table[number] = (pointer((leaves[leaf] if leaf.__class__ is int else leaf)._grad._array) or 0) + delta
 
     def window(self, v: Value, leaves: list[Any]) -> ndarray:
         """A result that is a view of an input."""
@@ -135,50 +145,77 @@ class Plan:
         self.mode = recorder.mode
         self.numbers = recorder.numbers
         self.number_guards = recorder.number_guards
+        self.counts = recorder.counts
         self.optimizers = recorder.optimizers
         self.results = outputs            # leaves of the result: Output, ("same", tensor), ("arg", i) or ("value", x)
-        self.grads = self._final_grads(recorder)
-        self.grad_guards = [(leaf, None if grad is None else _meta(grad)) for leaf, grad in recorder.grad_found.values()]
+        by_id = {id(a): i for i, a in enumerate(leaves) if isinstance(a, Tensor)}
+        self.grads = self._final_grads(recorder, by_id)
+        self.grad_guards = [(by_id.get(id(leaf), leaf), None if grad is None else _meta(grad))
+                            for leaf, grad in recorder.grad_found.values()]
         fresh = {o.value.storage.id: o.value.storage for o in outputs if o.__class__ is Output
                  and o.value.storage.kind is TEMPORARY}
+        for _, parts, _, _ in self.sparse:
+            fresh.update({v.storage.id: v.storage for v in parts if v.storage.kind is TEMPORARY})
         self.fresh = list(fresh.values())
         self._build(recorder, leaves, exact, name)
-        self.sources = Sources(self.program, recorder, leaves)
+        windows = [o.value for o in outputs if o.__class__ is Output] + [v for _, parts, _, _ in self.sparse for v in parts]
+        views = [v.storage for v in windows if v.storage.kind is INPUT]
+        self.sources = Sources(self.program, recorder, leaves, [s for s in views if s.id not in self.program.place])
+        self.overlaps = _overlaps(leaves) if self.sources.bumped_args else None
         self.counters: list[Any] | None = None
+        alone: dict[int, list[Value]] = {}
+        for o in outputs:
+            if o.__class__ is Output:
+                alone.setdefault(o.value.storage.id, []).append(o.value)
+        self.fresh_places = []
+        for storage in self.fresh:  # a storage that is just one result is allocated as that, others as bytes
+            some = alone.get(storage.id, [])
+            single = len(some) == 1 and some[0].contiguous and some[0].nbytes == storage.nbytes and some[0].dtype is not BYTES
+            self.fresh_places.append((storage.id, self.program.place[storage.id], *(
+                (some[0].shape, some[0].dtype) if single else ((storage.nbytes,), BYTES))))
 
     # ------------------------------------------------------------------------------------------------- building
     def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, name: str) -> None:
-        kept = [*self.fresh, *[v.storage for _, v, _ in self.grads]]
+        kept = [*self.fresh, *[v.storage for _, v, _, _ in self.grads]]
         self.program = Program(recorder.ops, kept, [], len(self.numbers), exact, name, self.timed)
 
-    def _final_grads(self, recorder: Recorder) -> list[list[Any]]:
-        """[leaf, value, tensor] for gradients that the program makes; the rest are dropped or changed in place."""
-        made, self.dropped, self.kept_grads = [], [], []
+    def _final_grads(self, recorder: Recorder, by_id: dict[int, int]) -> list[list[Any]]:
+        """[leaf, value, tensor, its memory] for gradients that the program makes; the rest are dropped or changed in place.
+
+        A leaf that is an argument is known by its number.
+        """
+        made, self.dropped, self.sparse = [], [], []
         for leaf in recorder.leaves.values():
-            grad = leaf._grad
+            grad, leaf = leaf._grad, by_id.get(id(leaf), leaf)
             if grad is None:
                 self.dropped.append(leaf)
                 continue
-            value = recorder.value(grad._array, CONSTANT)
+            if grad.is_sparse:
+                parts = recorder.value_of(grad._held_indices), recorder.value_of(grad._held_values)
+                self.sparse.append((leaf, parts, tuple(grad.shape), grad._coalesced))
+                continue
+            value = recorder.value_of(grad)
             if value.storage.kind is TEMPORARY:
-                made.append([leaf, value, None])
+                made.append([leaf, value, None, None])
             elif value.storage.kind is CONSTANT:
                 storage = value.storage
                 storage.kind, storage.init = TEMPORARY, array_at(storage.start, Value(
                     storage, 0, (storage.nbytes,), (1,), np.dtype(np.uint8))).tobytes()
-                made.append([leaf, value, None])
+                made.append([leaf, value, None, None])
         return made
 
     # -------------------------------------------------------------------------------------------------- checking
-    def holds(self) -> bool:
-        """Whether everything but the arguments is as it was when this was captured."""
+    def holds(self, leaves: list[Any]) -> bool:
+        """Whether everything is as it was when this was captured (the arguments' kinds were compared before)."""
+        if self.overlaps is not None and _overlaps(leaves) != self.overlaps:
+            return False
         if state.mode != self.mode or not self.guards.hold():
             return False
         for optimizer, kept in self.optimizers:
             if not unchanged(optimizer, kept):
                 return False
         for leaf, meta in self.grad_guards:
-            grad = leaf._grad
+            grad = (leaves[leaf] if leaf.__class__ is int else leaf)._grad
             if (grad is None) is not (meta is None) or (meta is not None and _meta(grad) != meta):
                 return False
         if not self.sources.hold():
@@ -206,29 +243,36 @@ class Plan:
                 self._ready(entry, table)
             program.run()
             for leaf in self.dropped:
-                leaf._grad = None
-            for leaf, _, grad in self.grads:
-                leaf._grad = grad
+                (leaves[leaf] if leaf.__class__ is int else leaf)._grad = None
+            for leaf, _, grad, _ in self.grads:
+                (leaves[leaf] if leaf.__class__ is int else leaf)._grad = grad
+        for leaf, parts, shape, coalesced in self.sparse:
+            from ..sparse import make
+            tensors = [wrap(self._window(v, raws, leaves)) for v in parts]
+            (leaves[leaf] if leaf.__class__ is int else leaf)._grad = make(*tensors, shape, coalesced)
+        for container, key in self.counts:
+            container[key] += 1
         self._bump(leaves)
         return self._result(leaves, raws)
 
     def _fresh_memory(self, table: Any) -> dict[int, Any]:
         raws = {}
-        for storage in self.fresh:
-            raws[storage.id] = raw = memory.empty((storage.nbytes,), BYTES)
-            table[self.program.place[storage.id]] = pointer(raw)
+        for i, number, shape, dtype in self.fresh_places:
+            raws[i] = raw = memory.empty(shape, dtype)
+            table[number] = pointer(raw)
         return raws
 
     def _ready(self, entry: list[Any], table: Any) -> None:
         """Memory for a gradient: the same as last time, unless somebody holds on to that."""
-        leaf, value, grad = entry
-        if grad is not None:
+        leaf, value, grad, _ = entry
+        if grad is not None and leaf.__class__ is not int:
             held = getrefcount(grad) - (1 if leaf._grad is grad else 0)
-            if held <= _UNSEEN - 1 and getrefcount(grad._array) <= 2 and grad._counter is None and grad._node is None:
+            if held <= _UNSEEN - 1 and getrefcount(grad._array) <= 2 and getrefcount(entry[3]) <= 3 and (
+                    grad._counter is None and grad._node is None):
                 return
         storage = value.storage
         raw = memory.empty((storage.nbytes,), BYTES)
-        entry[2] = grad = _new(Tensor)
+        entry[2], entry[3] = grad, raw = _new(Tensor), raw
         grad._array = value.array(raw)
         grad._node = grad._counter = None
         table[self.program.place[storage.id]] = pointer(raw)
@@ -243,9 +287,18 @@ class Plan:
             t = leaves[i]
             (t._counter or start_counter(t)).value += 1
         for leaf, _, _ in sources.from_grads:
-            grad = leaf._grad
+            grad = (leaves[leaf] if leaf.__class__ is int else leaf)._grad
             if grad is not None:
                 (grad._counter or start_counter(grad)).value += 1
+
+    def _window(self, v: Value, raws: dict[int, Any], leaves: list[Any]) -> ndarray:
+        """The array of a result: new memory, a view of an input, or a copy of a constant."""
+        raw = raws.get(v.storage.id)
+        if raw is not None:
+            return raw if raw.dtype is v.dtype and raw.shape == v.shape else v.array(raw)
+        if v.storage.kind is INPUT:
+            return self.sources.window(v, leaves)
+        return array_at(v.storage.start + v.offset, v).copy()
 
     def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any]) -> None:
         """Gives the results their history; a plan without a backward program has none to give."""
@@ -257,26 +310,33 @@ class Plan:
                 kind, value = out
                 made.append(leaves[value] if kind == "arg" else value)
                 continue
-            v = out.value
-            if v.storage.id in raws:
-                array = v.array(raws[v.storage.id])
-            elif v.storage.kind is INPUT:
-                array = self.sources.window(v, leaves)
-            else:
-                array = array_at(self.program.address(v.storage) + v.offset, v).copy()
+            array = self._window(out.value, raws, leaves)
             t = _new(Tensor)
             t._array = array
             t._counter = None
-            t._node = None if out.node is None else FreedGraph(array)
+            t._node = out.node
             made.append(t)
         self._attach(made, leaves, raws)
         return unflatten(self.shape, iter(made))
-
-
-BYTES = np.dtype(np.uint8)
 
 
 def _meta(tensor: Any) -> Any:
     a = tensor._array
     return a.shape, a.strides, a.dtype
 
+
+
+def _mark(node: Any) -> Any:
+    """Whether a tensor requires a gradient (None if not), and the hooks on it."""
+    if node is None:
+        return None
+    hooks = getattr(node, "hooks", None)
+    if hooks is None:
+        return ()
+    return tuple([id(f) for table in (hooks.tensor, hooks.pre, hooks.post, hooks.accumulated) for f in table.values()])
+
+
+def _overlaps(leaves: list[Any]) -> list[tuple[int, int]]:
+    """Which arguments share memory: it matters where one of them is written."""
+    arrays = [(i, a._array) for i, a in enumerate(leaves) if isinstance(a, Tensor)]
+    return [(i, j) for n, (i, a) in enumerate(arrays) for j, b in arrays[n + 1:] if np.may_share_memory(a, b)]

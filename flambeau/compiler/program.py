@@ -13,7 +13,8 @@ import numpy as np
 
 from .. import native
 from ..backends.cpu.table import KERNELS
-from ..native import pointer, toolchain
+from ..native import pointer, pointwise, toolchain
+from .expand import expanded
 from .fusion import Loop, grouped
 from .ir import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value
 from .lower import lowered
@@ -42,7 +43,7 @@ class Program:
         self.lock = threading.Lock()
         self.captured = len(ops)
         kept_ids = {s.id for s in (*kept, *given)}
-        self.ops = simplified(ops, kept_ids)
+        self.ops = simplified(ops if exact else expanded(ops), kept_ids)
         self.groups = grouped(self.ops, _never if exact else lowered, exact)
         self.lives = lifetimes(self.groups)
         self._slots(kept, given)
@@ -51,7 +52,7 @@ class Program:
         slots = {i: f"p[{n}]" for i, n in self.place.items()}
         slots.update({i: f"p[0] + {offset}" for i, offset in self.arena_offsets.items()})
         stored = set(self.lives) - registers
-        renderer = Renderer(self.groups, slots, stored, self._inits(kept_ids, slots), timed)
+        renderer = Renderer(self.groups, slots, stored, self._inits([*kept, *given], slots), timed)
         self.source = renderer.source()
         self.calls = renderer.calls
         if "c" in os.environ.get("FLAMBEAU_DEBUG", "").split(","):
@@ -64,7 +65,7 @@ class Program:
 
     # ------------------------------------------------------------------------------------------------- layout
     def _slots(self, kept: list[Storage], given: list[Storage]) -> None:
-        """Numbers in the table of addresses: 0 the arena, 1 scratch memory, then everything that lives elsewhere."""
+        """Numbers in the table of addresses: 0 the arena, 1 scratch memory, 2 the way back into Python, then everything that lives elsewhere."""
         self.place: dict[int, int] = {}
         self.inputs: list[Storage] = []
         self.constants: list[Storage] = []
@@ -72,11 +73,11 @@ class Program:
             for v in (*reads_of(op), *op.writes):
                 s = v.storage
                 if s.id not in self.place and s.kind in (INPUT, CONSTANT):
-                    self.place[s.id] = 2 + len(self.place)
+                    self.place[s.id] = 3 + len(self.place)
                     (self.inputs if s.kind is INPUT else self.constants).append(s)
         for s in (*kept, *given):
             if s.id not in self.place and s.kind is TEMPORARY:
-                self.place[s.id] = 2 + len(self.place)
+                self.place[s.id] = 3 + len(self.place)
         self.written = {w.storage.id for op in self.ops for w in op.writes if w.storage.kind is INPUT}
 
     def _registers(self, kept: set[int]) -> set[int]:
@@ -88,16 +89,20 @@ class Program:
         return {i for i, (s, _, _) in self.lives.items() if i not in kept and s.init is None and len(where[i]) == 1
                 and self.groups[next(iter(where[i]))].__class__ is Loop}
 
-    def _inits(self, kept: set[int], slots: dict[int, str]) -> dict[int, list[str]]:
-        """Statements that fill a temporary with what it held before its first write, where that is not overwritten."""
+    def _inits(self, kept: list[Storage], slots: dict[int, str]) -> dict[int, list[str]]:
+        """Statements that fill a temporary with what it held before its first write, where that is not overwritten.
+
+        By the group before which they stand; -1: what no operation touches, but the caller looks at.
+        """
         made: dict[int, list[str]] = {}
         self.images: list[np.ndarray] = []
-        for storage, first, _ in self.lives.values():
-            if storage.init is None or storage.id not in slots or _overwritten(storage, self.groups[first]):
+        untouched = [(s, -1, -1) for s in {s.id: s for s in kept}.values() if s.id not in self.lives]
+        for storage, first, _ in (*self.lives.values(), *untouched):
+            if storage.init is None or storage.id not in slots or (first >= 0 and _overwritten(storage, self.groups[first])):
                 continue
             if any(storage.init):
                 self.images.append(np.frombuffer(storage.init, np.uint8).copy())
-                number = 2 + len(self.place)
+                number = 3 + len(self.place)
                 self.place["image", len(self.images) - 1] = number
                 made.setdefault(first, []).append(f"memcpy({storage.slot}, p[{number}], {storage.nbytes});")
             else:
@@ -107,7 +112,7 @@ class Program:
     def _memory(self, scratch: int, numbers: int) -> None:
         self.arena = _aligned(self.arena_bytes)
         self.scratch = _aligned(scratch)
-        self.table = (ctypes.c_void_p * (2 + len(self.place)))()
+        self.table = (ctypes.c_void_p * (3 + len(self.place)))()
         self.table[0], self.table[1] = pointer(self.arena), pointer(self.scratch)
         for s in self.constants:
             self.table[self.place[s.id]] = s.start
@@ -119,15 +124,14 @@ class Program:
         for family in sorted({signatures()[f][0] for f in renderer.functions} | {"runtime"}):
             if native.library(family) is None:
                 raise toolchain.BuildError(f"the native '{family}' kernels could not be built")
-        extra = ("-ffp-contract=off",) if exact else ()
+        extra = (*pointwise.FLAGS, "-fwrapv", *(("-ffp-contract=off",) if exact else ()))
         handle = toolchain.load(toolchain.build(self.source, name, extra), private=True)
         self.function = handle.program
         self.function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         self.function.restype = ctypes.c_long
         self.error: BaseException | None = None
         self.callback = _CALLBACK(self._call)  # kept: the native code refers to it
-        handle.set_call.argtypes = [_CALLBACK]
-        handle.set_call(self.callback)
+        self.table[2] = ctypes.cast(self.callback, ctypes.c_void_p).value
         self.times = (ctypes.c_double * len(self.groups)).in_dll(handle, "seconds") if renderer.timed else None
         self._arguments = ctypes.addressof(self.table), ctypes.addressof(self.numbers)
 
@@ -141,6 +145,12 @@ class Program:
                 raise error
             if status == 1:
                 raise IndexError("index out of range in self")
+            if status == 3:
+                raise RuntimeError("index is out of bounds for the dimension it is used on")
+            if status == 4:
+                raise IndexError("Target is out of bounds.")
+            if status == 5:
+                raise RuntimeError("all elements of input should be between 0 and 1")
             raise ProgramError(f"the compiled program failed with status {status}")
 
     def address(self, storage: Storage) -> int:
@@ -160,6 +170,8 @@ class Program:
             return 1
 
     def _array(self, v: Value) -> np.ndarray:
+        if not v.size:  # has no place in memory
+            return np.empty(v.shape, v.dtype)
         return array_at(self.address(v.storage) + v.offset, v)
 
 

@@ -19,7 +19,8 @@ from .ir import C_TYPES, CONSTANT, SCALAR, TEMPORARY, Number, Value, literal
 from .symbolic import to_c
 
 PARALLEL = 1 << 15  # element operations from which a loop is shared among threads
-_CLOCK = """#include <time.h>
+_CLOCK = """// {id}: libraries of one text share their variables
+#include <time.h>
 double seconds[{count} + 1];
 static double last;
 static void tick(long group) {{
@@ -43,7 +44,7 @@ class Renderer:
         self.functions: set[str] = set()
 
     def source(self) -> str:
-        body = []
+        body = [f"    {line}" for line in self.inits.get(-1, ())]
         for at, group in enumerate(self.groups):
             where = next((op.where for op in group.ops if op.where), None)
             names = [op.kernel for op in group.ops]
@@ -59,8 +60,8 @@ class Renderer:
         text = "\n".join(body)
         scratch = max((sum(op.scratches) for g in self.groups for op in g.ops), default=0)
         self.scratch = scratch
-        declared = [f"    char *const s{i} = {slot};" for i, slot in sorted(self.slots.items())
-                    if re.search(rf"\bs{i}\b", text)]
+        named = {int(i) for i in re.findall(r"\bs(\d+)\b", text)}
+        declared = [f"    char *const s{i} = {slot};" for i, slot in sorted(self.slots.items()) if i in named]
         enter = "    fl_blas_enter();\n" if "fl_blas_enter" in signatures() else ""
         leave = "    fl_blas_leave();\n" if enter else ""
         enter += "    tick(-1);\n" if self.timed else ""
@@ -70,15 +71,14 @@ class Renderer:
         self.functions = {f for f in re.findall(r"\bfl_\w+", whole) if f in signatures()}
         prototypes = "\n".join(prototype(f) for f in sorted(self.functions))
         return ('#include "runtime.h"\n#include "vmath.h"\n'
-                f"{_CLOCK.format(count=len(self.groups)) if self.timed else ''}typedef long (*call_t)(long);\nstatic call_t fl_call_python;\n{prototypes}\n"
-                "void set_call(call_t f) { fl_call_python = f; }\n\n" + whole)
+                f"{_CLOCK.format(count=len(self.groups), id=id(self)) if self.timed else ''}typedef long (*call_t)(long);\n{prototypes}\n\n" + whole)
 
     # ---------------------------------------------------------------------------------------------- single operations
     def single(self, group: Single) -> list[str]:
         if group.code is not None:
             return group.code.splitlines()
         self.calls.append(group.op)
-        return [f"if (fl_call_python({len(self.calls) - 1})) {{ status = 2; goto failed; }}"]
+        return [f"if (((call_t)p[2])({len(self.calls) - 1})) {{ status = 2; goto failed; }}"]
 
     # ---------------------------------------------------------------------------------------------------------- loops
     def loop(self, group: Loop, stored: set[int]) -> list[str]:

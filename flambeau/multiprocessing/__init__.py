@@ -7,6 +7,7 @@ then see each other's changes, as in PyTorch.
 from __future__ import annotations
 
 import multiprocessing as _multiprocessing
+import sys
 from multiprocessing import *  # noqa: F403
 from multiprocessing import connection, context, pool, process, queues, reduction, synchronize  # noqa: F401
 
@@ -30,6 +31,7 @@ _STRATEGIES = {"file_descriptor", "file_system"}
 _strategy = "file_descriptor"
 
 init_reductions()
+sys.modules[f"{__name__}.pool"], sys.modules[f"{__name__}.queue"] = pool, queues  # PyTorch's files
 
 
 def get_all_sharing_strategies() -> set[str]:

@@ -101,12 +101,6 @@ def _build(name: str) -> Library:
     return made
 
 
-def after_fork() -> None:
-    """OpenMP's threads do not survive a fork: a child runs native code on one core."""
-    runtime = _libraries.get("runtime")
-    if runtime is not None:
-        runtime.fl_set_threads(1)
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=after_fork)
+    from . import threads
+    os.register_at_fork(after_in_child=threads.after_fork)

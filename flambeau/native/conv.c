@@ -21,6 +21,10 @@ typedef struct {  // how images lie in memory: a plane of `rows` rows per channe
     int as_is;                 // the image itself lies so
 } layout;
 
+typedef struct {  // a row of taps: reads row (y + at) * stride + r - padding of the source for position row y
+    long at, r;
+} tap_row;
+
 typedef struct {  // a run of lanes that are wanted, and where they go
     long lane, count, out;
 } segment;
@@ -32,7 +36,7 @@ typedef struct {  // the vectors that cover all positions of an image
     segment *segments;
     long row, column, plane;   // strides of the result; its elements per channel
     int whole;                 // the result's positions follow each other in memory
-    int full;                  // every lane of every vector is wanted
+    int full;                  // every vector is one segment
 } cover;
 
 #define GRAIN 8                // multiplications that count as one step of a simple loop
@@ -75,13 +79,24 @@ static layout windows_layout(const geometry *g, long slack) {
     return l;
 }
 
-// Where each channel of a group and tap lies, from a position on.
+// Where each tap of each channel of a group lies, from a position on; in the order (row of the kernel, channel, column).
 static void windows_table(const geometry *g, layout *l, int *table) {
-    for (long c = 0; c < g->c / g->groups; c++)
-        for (long i = 0; i < g->kh; i++)
+    for (long i = 0; i < g->kh; i++)
+        for (long c = 0; c < g->c / g->groups; c++)
             for (long j = 0; j < g->kw; j++)
                 *table++ = c * l->channel + phase_of(l, i * g->dh % g->sh, j * g->dw % g->sw) * l->plane +
                            i * g->dh / g->sh * l->pitch + j * g->dw / g->sw;
+}
+
+// Which of the rows of taps [*from, *to) read anything but padding for position rows y to z.
+static void useful_rows(const layout *l, long h, const tap_row *taps, long count, long y, long z, long *from, long *to) {
+    *from = *to = 0;
+    for (long i = 0; i < count; i++) {
+        long first = (y + taps[i].at) * l->sh + taps[i].r - l->ph, last = (z + taps[i].at) * l->sh + taps[i].r - l->ph;
+        if (last < 0 || first >= h) continue;
+        if (*from == *to) *from = i;
+        *to = i + 1;
+    }
 }
 
 // How many vectors cover rows x columns positions that lie `pitch` apart, leaving out as many between rows as possible.
@@ -94,27 +109,37 @@ static long cover_count(long rows, long columns, long pitch, long lanes) {
     return count;
 }
 
-// Those vectors; or, `full`, vectors that end where a row does and may overlap.
-static cover cover_of(long rows, long columns, long pitch, long lanes, int full, long row, long column, long plane) {
+// How many of `lanes` lanes the last vector of a row has that may be shorter: a power of two.
+static long last_lanes(long columns, long lanes) {
+    long size = 2;
+    while (size < lanes && size < columns % lanes) size *= 2;
+    return columns % lanes ? size : lanes;
+}
+
+// Those vectors; or, `full`, vectors that end where a row does, may overlap, and be shorter there (`shorter`).
+static cover cover_of(long rows, long columns, long pitch, long lanes, int full, int shorter, long row, long column, long plane) {
     long room = rows * ((columns + lanes - 1) / lanes), last = (rows - 1) * pitch + columns, used = 0;
     cover v = {.row = row, .column = column, .plane = plane, .full = full, .whole = column == 1 && row == columns};
     v.start = malloc((2 * room + 2) * sizeof(long) + (room + rows + 1) * sizeof(segment));
     v.first = v.start + room + 1;
     v.segments = (segment *)(v.first + room + 1);
     for (long q = 0; q < last;) {
-        long x = q % pitch;
-        if (full && x + lanes > columns) q -= x + lanes - columns;
+        long x = q % pitch, size = lanes;
+        if (full && x + lanes > columns) {
+            size = shorter ? last_lanes(columns, lanes) : lanes;
+            q -= x + size - columns;
+        }
         v.start[v.count] = q;
         v.first[v.count++] = used;
-        for (long lane = 0; lane < lanes && q + lane < last;) {
+        for (long lane = 0; lane < size && q + lane < last;) {
             long y = (q + lane) / pitch, x = (q + lane) % pitch;
             if (x < columns) {
-                segment s = {lane, least(columns - x, lanes - lane), y * row + x * column};
+                segment s = {lane, least(columns - x, size - lane), y * row + x * column};
                 v.segments[used++] = s;
             }
             lane += pitch - x;
         }
-        q += lanes;
+        q += size;
         if (q % pitch >= columns) q = (q / pitch + 1) * pitch;
     }
     v.first[v.count] = used;

@@ -2,6 +2,7 @@
 #include "gemm.h"
 
 #define ZERO(to) *(S(V) *)(to) = (S(V)){0}
+#define MARGIN (LANES > 8 ? LANES : 8)  // how far copies may write beyond their end
 
 // ----------------------------------------------------------------------------------------------------- copies of images
 // `left` zeros, `count` elements, `right` zeros. Writes up to a vector further: whoever calls writes on from there.
@@ -10,9 +11,13 @@ static inline void S(put_row)(T *to, long left, long count, long right, const T 
     to += left;
     if (step == 1 && from + up(count, LANES) <= end)
         for (long i = 0; i < count; i += LANES) *(S(V) *)(to + i) = *(const S(V) *)(from + i);
-    else if (step == 2)
-#pragma GCC ivdep
-        for (long i = 0; i < count; i++) to[i] = from[i * 2];
+#ifdef FL_TURN
+    else if (step == 2 && from + 2 * up(count, 8) <= end)
+        for (long i = 0; i < count; i += 8) {
+            S(V8) x = *(const S(V8) *)(from + 2 * i), y = *(const S(V8) *)(from + 2 * i + 8);
+            *(S(V8) *)(to + i) = __builtin_shufflevector(x, y, 0, 2, 4, 6, 8, 10, 12, 14);
+        }
+#endif
     else
         for (long i = 0; i < count; i++) to[i] = from[i * step];
     to += count;
@@ -44,7 +49,10 @@ static void S(put_image)(const layout *l, long channels, long h, long w, const T
 // single elements of the image and no lane is lost at the ends of rows, but the result has to be turned around.
 typedef struct {
     long k;
-    int *table;
+    int *table;         // of each step, rows of taps first
+    tap_row taps[32];
+    long tap_rows, per; // k is their product
+    long *rows;         // the rows of taps that each vector needs: two numbers
     int across;
     T *left;            // packed weights: along, k * ROWS for each ROWS channels; across, k * width for `width` channels
     cover over;
@@ -72,8 +80,8 @@ static void __attribute__((noinline)) S(any_tile)(long left, int vectors, long k
 #undef GO
 }
 
-INLINE void S(tile_across)(const int vectors, long k, const T *image, const int *table, const T *w, T *c) {
-    const int rows = ROWS, more = 0;
+INLINE void S(tile_across)(const int rows, const int vectors, long k, const T *image, const int *table, const T *w, T *c) {
+    const int more = 0;
     const long ldc = PANEL;
     const T *add = 0;
     T *c0 = c, *c1 = c + LANES, *c2 = c + 2 * LANES;
@@ -88,31 +96,69 @@ INLINE void S(tile_across)(const int vectors, long k, const T *image, const int 
     FL_EACH(FL_OUT)
 }
 
-static void __attribute__((noinline)) S(any_across)(int vectors, long k, const T *image, const int *table, const T *w, T *c) {
-    if (vectors == 3) S(tile_across)(3, k, image, table, w, c);
-    else if (vectors == 2) S(tile_across)(2, k, image, table, w, c);
-    else S(tile_across)(1, k, image, table, w, c);
+static void __attribute__((noinline)) S(any_across)(int rows, int vectors, long k, const T *image, const int *table, const T *w,
+                                                    T *c) {
+#define GO(r, v) S(tile_across)(r, v, k, image, table, w, c)
+    FL_SWITCH(GO)
+#undef GO
 }
 
-// A vector's wanted lanes go to their places. Ahead of further positions whole vectors are stored: those come later.
-INLINE void S(store)(const cover *v, long vector, const T *part, T *out, T bias, int exact, const int across) {
+// A vector's wanted lanes go to their places. Up to `limit` whole vectors are stored: what belongs there comes later.
+INLINE void S(store)(const cover *v, long vector, const T *part, T *out, T bias, long limit, const int across) {
     for (long i = v->first[vector]; i < v->first[vector + 1]; i++) {
         segment g = v->segments[i];
-        if (!exact && across && g.out + ROWS <= v->plane) *(S(VR) *)(out + g.out) = *(const S(VR) *)(part + g.lane) + bias;
-        else if (!exact && !across && g.out + LANES <= v->plane)
+        if (across && g.out + ROWS <= limit) *(S(VR) *)(out + g.out) = *(const S(VR) *)(part + g.lane) + bias;
+        else if (!across && g.out + LANES <= limit)
             *(S(V) *)(out + g.out) = *(const S(V) *)(part + g.lane) + bias;
         else
             for (long l = 0; l < g.count; l++) out[g.out + l * v->column] = part[g.lane + l] + bias;
     }
 }
 
-// Vectors [from, to) of all those that cover the images at `source`; `cut`: another thread goes on where this one stops.
+// How far into a plane of the result a thread may write that stops before vector `to` of all that cover some images.
+static inline long S(limit)(const cover *v, long to) {
+    return !v->whole ? 0 : to < v->count ? v->segments[v->first[to]].out : v->plane;
+}
+
+// One channel, eight vectors at a time: a depthwise convolution.
+static void S(sweep_single)(const S(job) *job, const S(sweep) *s, const T *source, const T *left, T bias, T *out, long from,
+                            long to) {
+    for (long q = from; q < to; q += 8) {
+        const T *b[8];
+        T *c[8];
+        for (long v = 0; v < 8; v++) {  // the last few are computed twice
+            long vector = least(q + v, to - 1), image = vector / s->over.count, at = vector % s->over.count;
+            b[v] = source + image * job->l.image + s->over.start[at];
+            c[v] = out + image * job->groups * s->over.plane + s->over.segments[at].out;
+        }
+#define START(i) const T *b##i = b[i]; S(V) sum##i = {0}; sum##i += bias;
+#define STEP(i) sum##i += w * *(const S(V) *)(b##i + at);
+#define PUT(i) *(S(V) *)c[i] = sum##i;
+        FL_EACH(START)
+        for (long p = 0; p < s->k; p++) {
+            T w = left[p * ROWS];
+            long at = s->table[p];
+            FL_EACH(STEP)
+        }
+        FL_EACH(PUT)
+#undef START
+#undef STEP
+#undef PUT
+    }
+}
+
+// Vectors [from, to) of all those that cover the images at `source`.
 static void S(sweep_along)(const S(job) *job, const S(sweep) *s, const T *source, const T *left, const T *bias, T *out,
-                           long from, long to, int cut) {
+                           long from, long to) {
     T part[ROWS * PANEL + LANES] __attribute__((aligned(64)));
     const cover *over = &s->over;
+    long limit = S(limit)(over, to);
+    if (job->m == 1 && over->full) {
+        S(sweep_single)(job, s, source, left, bias ? *bias : 0, out, from, to);
+        return;
+    }
     for (long q = from; q < to; q += 3) {
-        long vectors = least(3, to - q), at[3];
+        long vectors = least(3, to - q), at[3], low = s->tap_rows, high = 0;
         const T *b[3];
         T *target[3], *c[3] = {part, part + LANES, part + 2 * LANES};
         for (long v = 0; v < 3; v++) {
@@ -121,19 +167,23 @@ static void S(sweep_along)(const S(job) *job, const S(sweep) *s, const T *source
             b[v] = source + image * job->l.image + over->start[at[v]];
             target[v] = out + image * job->groups * job->m * over->plane;
             if (over->full) c[v] = target[v] + over->segments[at[v]].out;
+            low = least(low, s->rows[2 * at[v]]), high = most(high, s->rows[2 * at[v] + 1]);
         }
+        long skipped = least(low, high) * s->per, k = most(0, high - low) * s->per;
+        const int *table = s->table + skipped;
         for (long i = 0; i < job->m; i += ROWS) {
             long rows = least(ROWS, job->m - i);
+            const T *weights = left + i * s->k + skipped * ROWS;
             if (over->full) {
-                S(any_tile)(rows, vectors, s->k, left + i * s->k, b, s->table, c, over->plane, bias ? bias + i : 0);
+                S(any_tile)(rows, vectors, k, weights, b, table, c, over->plane, bias ? bias + i : 0);
                 for (long v = 0; v < 3; v++) c[v] += ROWS * over->plane;
                 continue;
             }
-            S(any_tile)(rows, vectors, s->k, left + i * s->k, b, s->table, c, PANEL, 0);
+            S(any_tile)(rows, vectors, k, weights, b, table, c, PANEL, 0);
             for (long r = 0; r < rows; r++)
                 for (long v = 0; v < vectors; v++)
                     S(store)(over, at[v], part + r * PANEL + v * LANES, target[v] + (i + r) * over->plane,
-                             bias ? bias[i + r] : 0, !over->whole || (cut && q + v == to - 1), 0);
+                             bias ? bias[i + r] : 0, limit, 0);
         }
     }
 }
@@ -145,27 +195,29 @@ static long S(width)(long m, long at) {
 }
 
 static void S(sweep_across)(const S(job) *job, const S(sweep) *s, const T *source, const T *left, const T *bias, T *out,
-                            long from, long to, int cut) {
+                            long from, long to) {
     T part[ROWS * PANEL + LANES] __attribute__((aligned(64))), turned[PANEL * ROWS + ROWS] __attribute__((aligned(64)));
     const cover *over = &s->over;
+    long limit = S(limit)(over, to);
     for (long q = from; q < to; q++) {
-        long image = q / over->count, at = q % over->count;
+        long image = q / over->count, at = q % over->count, rows = over->full ? over->segments[at].count : ROWS;
+        long skipped = s->rows[2 * at] * s->per, k = s->rows[2 * at + 1] * s->per - skipped;
         T *target = out + image * job->groups * job->m * over->plane;
-        int exact = !over->whole || (cut && q == to - 1);
         for (long i = 0, width; i < job->m; i += width, target += width * over->plane) {
             width = S(width)(job->m, i);
             long channels = least(width, job->m - i);
-            S(any_across)(width / LANES, s->k, source + image * job->l.image + over->start[at], s->table, left + i * s->k, part);
+            S(any_across)(rows, width / LANES, k, source + image * job->l.image + over->start[at], s->table + skipped,
+                          left + i * s->k + skipped * width, part);
             if (bias)
-                for (long r = 0; r < ROWS; r++)
+                for (long r = 0; r < rows; r++)
                     for (long j = 0; j < channels; j++) part[r * PANEL + j] += bias[i + j];
             if (over->full) {
-                S(pack_turned)(ROWS, channels, part, PANEL, target + over->segments[at].out, over->plane);
+                S(pack_turned)(rows, channels, part, PANEL, target + over->segments[at].out, over->plane);
                 continue;
             }
             S(pack_turned)(ROWS, channels, part, PANEL, turned, ROWS);
             for (long r = 0; r < channels; r++)
-                S(store)(over, at, turned + r * ROWS, target + r * over->plane, 0, exact, 1);
+                S(store)(over, at, turned + r * ROWS, target + r * over->plane, 0, limit, 1);
         }
     }
 }
@@ -180,7 +232,7 @@ static void S(sweep_images)(const S(job) *job, const T *source, T *out, long ima
             (s->across ? S(sweep_across) : S(sweep_along))(
                 job, s, source + g * (job->channels / job->groups) * job->l.channel + s->shift,
                 s->left + g * up(job->m, unit) * s->k, job->bias ? job->bias + g * job->m : 0,
-                out + g * job->m * s->over.plane + s->first, from, to, n > 1);
+                out + g * job->m * s->over.plane + s->first, from, to);
     }
 }
 
@@ -204,7 +256,7 @@ static void S(run)(S(job) *job) {
             from = most(from, direct);
         }
         long block = n > 1 ? 1 : most(1, least(to - from, 65536 / most(1, l->image)));
-        T *copy = from < to ? scratch((block * l->image + 2 * LANES) * sizeof(T)) : 0;
+        T *copy = from < to ? scratch((block * l->image + 2 * MARGIN) * sizeof(T)) : 0;
         for (long i = from; i < to; i += block) {
             long images = least(block, to - i);
             for (long j = 0; j < images; j++)
@@ -215,22 +267,29 @@ static void S(run)(S(job) *job) {
     for (long i = 0; i < job->count; i++) {
         free(job->sweeps[i].table);
         free(job->sweeps[i].left);
+        free(job->sweeps[i].rows);
         free(job->sweeps[i].over.start);
     }
 }
 
 // Chooses tiles and vectors by what they cost: a step of k takes a cycle a vector, storing it a few more.
-static void S(plan)(S(sweep) *s, long m, long rows, long columns, long pitch, long row, long column, long plane) {
+static void S(plan)(const S(job) *job, S(sweep) *s, long rows, long columns, long row, long column, long plane) {
+    long m = job->m, pitch = job->l.pitch;
     int whole = column == 1 && row == columns, best = 0;
     long cost[4] = {  // along, along with full vectors, across, across with full vectors
-        cover_count(rows, columns, pitch, LANES) * m * (s->k + (whole ? 6 : 6 + LANES)),
+        cover_count(rows, columns, pitch, LANES) * m * (s->k * 9 / 8 + (whole ? 6 : 6 + LANES)),
         rows * (up(columns, LANES) / LANES) * m * (s->k + 2),
         cover_count(rows, columns, pitch, ROWS) * up(m, LANES) / LANES * ROWS * (s->k + (whole ? 14 : 10 + LANES)),
-        rows * (up(columns, ROWS) / ROWS) * up(m, LANES) / LANES * ROWS * (s->k + 8)};
+        rows * ((columns - 1) / ROWS * ROWS + last_lanes(columns, ROWS)) * up(m, LANES) / LANES * (s->k + 8)};
     for (int i = 1; i < 4; i++)
         if (cost[i] < cost[best] && (i == 2 || (whole && columns >= (i == 1 ? LANES : ROWS)))) best = i;
     s->across = best > 1;
-    s->over = cover_of(rows, columns, pitch, s->across ? ROWS : LANES, best & 1, row, column, plane);
+    s->over = cover_of(rows, columns, pitch, s->across ? ROWS : LANES, best & 1, s->across, row, column, plane);
+    s->rows = malloc(2 * s->over.count * sizeof(long));
+    for (long v = 0, lanes = s->across ? ROWS : LANES; v < s->over.count; v++) {
+        long start = s->over.start[v], last = least(start + lanes - 1, (rows - 1) * pitch + columns - 1);
+        useful_rows(&job->l, job->h, s->taps, s->tap_rows, start / pitch, last / pitch, s->rows + 2 * v, s->rows + 2 * v + 1);
+    }
 }
 
 // Memory for packed weights; where tiles run across, channels that do not exist have to be zero.
@@ -245,45 +304,56 @@ static T *S(panels)(long groups, long m, long k, int across) {
 void S(fl_conv_forward)(const geometry *g, const T *x, const T *w, const T *bias, T *out) {
     S(job) job = {windows_layout(g, 0), g->n, g->c, g->h, g->w, g->groups, g->o / g->groups, x, bias, out, 1};
     S(sweep) *s = &job.sweeps[0];
-    s->k = g->c / g->groups * g->kh * g->kw;
+    long each = g->c / g->groups;
+    s->tap_rows = g->kh, s->per = each * g->kw, s->k = s->tap_rows * s->per;
+    for (long i = 0; i < g->kh; i++) s->taps[i] = (tap_row){i * g->dh / g->sh, i * g->dh % g->sh};
     s->table = malloc(s->k * sizeof(int));
     windows_table(g, &job.l, s->table);
-    S(plan)(s, job.m, g->oh, g->ow, job.l.pitch, g->ow, 1, g->oh * g->ow);
+    S(plan)(&job, s, g->oh, g->ow, g->ow, 1, g->oh * g->ow);
     s->left = S(panels)(g->groups, job.m, s->k, s->across);
-    for (long i = 0; i < g->groups; i++)
-        for (long j = 0, width; j < job.m; j += width) {
-            width = s->across ? S(width)(job.m, j) : ROWS;
-            S(pack_turned)(least(width, job.m - j), s->k, w + (i * job.m + j) * s->k, s->k,
-                           s->left + (i * up(job.m, s->across ? LANES : ROWS) + j) * s->k, width);
+    T *turned = malloc(s->k * PANEL * sizeof(T));
+    for (long q = 0; q < g->groups; q++)
+        for (long m = 0, width; m < job.m; m += width) {
+            width = s->across ? S(width)(job.m, m) : ROWS;
+            S(pack_turned)(least(width, job.m - m), s->k, w + (q * job.m + m) * s->k, s->k, turned, width);
+            T *to = s->left + (q * up(job.m, s->across ? LANES : ROWS) + m) * s->k;
+            for (long i = 0; i < g->kh; i++)
+                for (long c = 0; c < each; c++, to += g->kw * width)
+                    memcpy(to, turned + (c * g->kh + i) * g->kw * width, g->kw * width * sizeof(T));
         }
+    free(turned);
     S(run)(&job);
 }
 
-// The taps of one phase (r, t) of the input, and the weights that belong to them.
+// The taps of one phase (y->r, x->r) of the input, and the weights that belong to them.
 static void S(phase_sweep)(const geometry *g, S(job) *job, const T *w, const span *y, const span *x, long ymin, long xmin) {
     S(sweep) *s = &job->sweeps[job->count++];
-    long each = g->o / g->groups, taps = 0, taken[g->kh * g->kw];
-    int shift[g->kh * g->kw];
+    long each = g->o / g->groups, columns = 0, row[g->kh], column[g->kw], size = g->kh * g->kw;
     for (long i = 0; i < g->kh; i++)
-        for (long j = 0; j < g->kw; j++)
-            if (i * g->dh % g->sh == y->r && j * g->dw % g->sw == x->r) {
-                taken[taps] = i * g->kw + j;
-                shift[taps++] = -(i * g->dh / g->sh * job->l.pitch + j * g->dw / g->sw);
-            }
-    s->k = each * taps;
+        if (i * g->dh % g->sh == y->r) {
+            row[s->tap_rows] = i;
+            s->taps[s->tap_rows++] = (tap_row){y->q - ymin - i * g->dh / g->sh, 0};
+        }
+    for (long j = 0; j < g->kw; j++)
+        if (j * g->dw % g->sw == x->r) column[columns++] = j;
+    s->per = each * columns, s->k = s->tap_rows * s->per;
     s->table = malloc(most(1, s->k) * sizeof(int));
-    for (long o = 0; o < each; o++)
-        for (long p = 0; p < taps; p++) s->table[o * taps + p] = o * job->l.channel + shift[p];
-    S(plan)(s, job->m, y->count, x->count, job->l.pitch, g->sh * g->w, g->sw, g->h * g->w);
+    for (long i = 0, p = 0; i < s->tap_rows; i++)
+        for (long o = 0; o < each; o++)
+            for (long j = 0; j < columns; j++)
+                s->table[p++] = o * job->l.channel - row[i] * g->dh / g->sh * job->l.pitch - column[j] * g->dw / g->sw;
+    S(plan)(job, s, y->count, x->count, g->sh * g->w, g->sw, g->h * g->w);
     s->left = S(panels)(g->groups, job->m, s->k, s->across);
-    for (long i = 0; i < g->groups; i++)
-        for (long j = 0, width; j < job->m; j += width) {
-            width = s->across ? S(width)(job->m, j) : ROWS;
-            T *to = s->left + (i * up(job->m, s->across ? LANES : ROWS) + j) * s->k;
-            for (long o = 0; o < each; o++)
-                for (long p = 0; p < taps; p++, to += width)
-                    for (long c = 0; c < least(width, job->m - j); c++)
-                        to[c] = w[((i * each + o) * job->m + j + c) * g->kh * g->kw + taken[p]];
+    for (long q = 0; q < g->groups; q++)
+        for (long m = 0, width; m < job->m; m += width) {
+            width = s->across ? S(width)(job->m, m) : ROWS;
+            T *to = s->left + (q * up(job->m, s->across ? LANES : ROWS) + m) * s->k;
+            for (long i = 0; i < s->tap_rows; i++)
+                for (long o = 0; o < each; o++)
+                    for (long j = 0; j < columns; j++, to += width) {
+                        const T *from = w + ((q * each + o) * job->m + m) * size + row[i] * g->kw + column[j];
+                        for (long c = 0; c < least(width, job->m - m); c++) to[c] = from[c * size];
+                    }
         }
     s->shift = (y->q - ymin) * job->l.pitch + x->q - xmin;
     s->first = y->first * g->w + x->first;
@@ -319,13 +389,14 @@ void S(fl_conv_input)(const geometry *g, const T *grad, const T *w, const T *bia
         if (vectors > 2) c##i##2 += w * x2;                                                                                 \
     }
 
+#if FL_VECTOR == 64 && defined(FL_TURN)
 INLINE T S(total)(S(V) x) {
-    T sum = 0;
-    for (long i = 0; i < LANES; i++) sum += x[i];
-    return sum;
+    S(V8) half = FOLD(x);
+    S(V8) other = __builtin_shufflevector(half, half, 4, 5, 6, 7, 0, 1, 2, 3);
+    half += other;
+    return (half[0] + half[2]) + (half[1] + half[3]);
 }
 
-#if FL_VECTOR == 64 && defined(FL_TURN)
 // The sums of eight vectors, as a vector.
 INLINE S(V8) S(totals)(S(V) x0, S(V) x1, S(V) x2, S(V) x3, S(V) x4, S(V) x5, S(V) x6, S(V) x7) {
 #define HALVE(i) S(V8) r##i = FOLD(x##i);
@@ -340,6 +411,11 @@ INLINE S(V8) S(totals)(S(V) x0, S(V) x1, S(V) x2, S(V) x3, S(V) x4, S(V) x5, S(V
 }
 #define SUMS(j) *(S(V8) *)(c + j * ldc) += S(totals)(c0##j, c1##j, c2##j, c3##j, c4##j, c5##j, c6##j, c7##j);
 #else
+INLINE T S(total)(S(V) x) {
+    T sum = 0;
+    for (long i = 0; i < LANES; i++) sum += x[i];
+    return sum;
+}
 #define SUM(i, j) if (ROWS > i) c[j * ldc + i] += S(total)(c##i##j);
 #define SUMS(j) SUM(0, j) SUM(1, j) SUM(2, j) SUM(3, j) SUM(4, j) SUM(5, j) SUM(6, j) SUM(7, j)
 #endif
@@ -389,15 +465,16 @@ static void __attribute__((noinline)) S(any_dots)(int rows, int vectors, long im
         if (vectors > 1) c##i##1 += w * x1;                                                                                 \
         if (vectors > 2) c##i##2 += w * x2;                                                                                 \
     }
-INLINE void S(taps)(const int rows, const int vectors, long images, const geometry *g, long pitch, const T *x, const int *at,
-                    long next_x, const T *b, long ldb, T *c0, long ldc) {
+INLINE void S(taps)(const int rows, const int vectors, long images, const geometry *g, long top, long bottom, long pitch,
+                    const T *x, const int *at, long next_x, const T *b, long ldb, T *c0, long ldc) {
     const int more = 1;
     const T *add = 0;
     T *c1 = c0 + LANES, *c2 = c0 + 2 * LANES;
     FL_EACH(FL_ACC)
     FL_EACH(PLACE)
-    for (long n = 0; n < images; n++) {
-        for (long y = 0; y < g->oh; y++)
+    b += top * g->ow * ldb;
+    for (long n = 0; n < images; n++, b += (g->oh - bottom + top) * g->ow * ldb) {
+        for (long y = top; y < bottom; y++)
             for (long p = y * pitch; p < y * pitch + g->ow; p++, b += ldb) {
                 S(V) x0 = *(const S(V) *)b, x1, x2;
                 if (vectors > 1) x1 = *(const S(V) *)(b + LANES);
@@ -409,11 +486,15 @@ INLINE void S(taps)(const int rows, const int vectors, long images, const geomet
     FL_EACH(FL_OUT)
 }
 
-static void __attribute__((noinline)) S(any_taps)(long left, int vectors, long images, const geometry *g, long pitch, const T *x,
-                                                  const int *at, long next_x, const T *b, long ldb, T *c, long ldc) {
-#define GO(r, v) S(taps)(r, v, images, g, pitch, x, at, next_x, b, ldb, c, ldc)
-    for (long rows; left > 0; left -= rows, at += rows, c += rows * ldc) {
-        rows = fl_power(left);
+// `left` taps of the table; position rows that see only padding through all taps of a tile are left out.
+static void __attribute__((noinline)) S(any_taps)(long left, int vectors, long images, const geometry *g, long per, long pitch,
+                                                  const T *x, const int *at, long next_x, const T *b, long ldb, T *c, long ldc) {
+#define GO(r, v) S(taps)(r, v, images, g, top, bottom, pitch, x, at, next_x, b, ldb, c, ldc)
+    for (long rows, p = 0; p < left; p += rows, at += rows, c += rows * ldc) {
+        rows = fl_power(left - p);
+        long above = g->ph - (p + rows - 1) / per * g->dh, below = g->h - 1 + g->ph - p / per * g->dh;
+        long top = above > 0 ? least(g->oh, (above + g->sh - 1) / g->sh) : 0;
+        long bottom = below < 0 ? top : most(top, least(g->oh, below / g->sh + 1));
         FL_SWITCH(GO)
     }
 #undef GO
@@ -423,22 +504,22 @@ typedef struct {
     const geometry *g;
     layout lg, lx;         // of gradient and image, with equal pitch
     const int *table;
-    int across;            // the gradient is turned around: (group, image, position, channel)
+    int across;            // the gradient is turned around: (group, panel of channels, image, position, channel)
     long m, k, inner;      // channels per group, positions, taps per channel of the result
     long each;             // m in whole panels
 } S(products);
 
 // Adds the products of some images to sums (groups, inner, each).
 static void S(add_products)(const S(products) *s, long images, const T *grad, const T *x, T *sums) {
-    long group_x = s->g->c / s->g->groups * s->lx.channel;
-    for (long q = 0; q < s->k; q += CHUNK)
+    long group_x = s->g->c / s->g->groups * s->lx.channel, chunk = s->m == 1 ? s->k : CHUNK;
+    for (long q = 0; q < s->k; q += chunk)
         for (long g = 0; g < s->g->groups; g++)
             for (long i = 0; i < s->m; i += ROWS)
                 for (long p = 0; p < s->inner; p += 3) {
                     long vectors = least(3, s->inner - p);
                     const T *from = x + g * group_x + q;
                     const int *at = s->table + p;
-                    S(any_dots)(s->m == 1 ? 1 : ROWS, vectors, images, least(CHUNK, s->k - q),
+                    S(any_dots)(s->m == 1 ? 1 : ROWS, vectors, images, least(chunk, s->k - q),
                                 grad + (g * s->m + i) * s->lg.channel + q, s->lg.channel, s->lg.image, from + at[0],
                                 from + at[vectors > 1], from + at[vectors > 2 ? 2 : 0], s->lx.image,
                                 sums + (g * s->inner + p) * s->each + i, s->each);
@@ -450,8 +531,8 @@ static void S(add_across)(const S(products) *s, long images, const T *grad, cons
     for (long g = 0; g < s->g->groups; g++)
         for (long i = 0, width; i < s->m; i += width) {
             width = S(width)(s->m, i);
-            S(any_taps)(s->inner, width / LANES, images, s->g, s->lx.pitch, x + g * group_x, s->table, s->lx.image,
-                        grad + g * images * size * s->each + i, s->each, sums + g * s->inner * s->each + i, s->each);
+            S(any_taps)(s->inner, width / LANES, images, s->g, s->inner / s->g->kh, s->lx.pitch, x + g * group_x, s->table, s->lx.image,
+                        grad + (g * s->each + i) * images * size, width, sums + g * s->inner * s->each + i, s->each);
         }
 }
 
@@ -472,8 +553,8 @@ static void S(add_bias)(const geometry *g, long images, const T *grad, T *sums) 
 static void S(weight_share)(const S(products) *s, const T *grad, const T *x, long from, long to, long block, T *sums, T *bias) {
     const geometry *g = s->g;
     long size = g->oh * g->ow, size_g = g->o * size, size_x = g->c * g->h * g->w, turned = g->groups * size * s->each;
-    T *image = scratch((block * (s->lx.image + (s->across ? turned : s->lg.image)) + ROWS * s->lg.channel + 4 * LANES) * sizeof(T));
-    T *rows = image + up(block * s->lx.image + LANES, LANES);
+    T *image = scratch((block * (s->lx.image + (s->across ? turned : s->lg.image)) + ROWS * s->lg.channel + 4 * MARGIN) * sizeof(T));
+    T *rows = image + up(block * s->lx.image + MARGIN, MARGIN);
     if (s->across && s->m != s->each) memset(rows, 0, block * turned * sizeof(T));
     for (long i = from; i < to; i += block) {
         long images = least(block, to - i);
@@ -483,11 +564,34 @@ static void S(weight_share)(const S(products) *s, const T *grad, const T *x, lon
             if (!s->across)
                 S(put_image)(&s->lg, g->o, g->oh, g->ow, grad + j * size_g, grad + g->n * size_g, rows + (j - i) * s->lg.image);
             for (long k = 0; s->across && k < g->groups; k++)
-                S(pack_turned)(s->m, size, grad + j * size_g + k * s->m * size, size,
-                               rows + (k * images + j - i) * size * s->each, s->each);
+                for (long c = 0, width; c < s->m; c += width) {
+                    width = S(width)(s->m, c);
+                    S(pack_turned)(least(width, s->m - c), size, grad + j * size_g + (k * s->m + c) * size, size,
+                                   rows + ((k * s->each + c) * images + (j - i) * width) * size, width);
+                }
         }
         if (bias) S(add_bias)(g, images, grad + i * size_g, bias);
         (s->across ? S(add_across) : S(add_products))(s, images, rows, s->lx.as_is ? x + i * size_x : image, sums);
+    }
+}
+
+// Channels [from, to) of dw: the sums of all threads, from (row, channel, column, output) to (output, channel, row, column).
+static void S(collect)(const S(products) *s, const T *sums, int threads, long total, long from, long to, T *dw) {
+    const geometry *g = s->g;
+    long each = g->c / g->groups;
+    for (long start = from, stop; start < to; start = stop) {  // what belongs to one group
+        stop = least(to, (start / s->m + 1) * s->m);
+        const T *column = sums + start / s->m * s->inner * s->each + start % s->m;
+        for (long i = 0; i < g->kh; i++)
+            for (long c = 0; c < each; c++)
+                for (long j = 0; j < g->kw; j++, column += s->each) {
+                    T *out = dw + start * s->inner + (c * g->kh + i) * g->kw + j;
+                    for (long o = 0; o < stop - start; o++) {
+                        T sum = column[o];
+                        for (int t = 1; t < threads; t++) sum += column[t * total + o];
+                        out[o * s->inner] = sum;
+                    }
+                }
     }
 }
 
@@ -507,7 +611,7 @@ void S(fl_conv_weight)(const geometry *g, const T *grad, const T *x, T *dw, T *d
     s.table = table;
     int team = least(fl_team(g->n * g->o * s.k / GRAIN * s.inner), g->n);
     long size = g->groups * s.inner * s.each, total = size + up(g->o, LANES);
-    long block = across ? 32768 / (g->oh * g->ow * s.each * g->groups + s.lx.image) : CHUNK / s.k;
+    long block = (across ? 4096 / S(width)(m, 0) / (g->oh * g->ow) : CHUNK / s.k);
     T *sums = calloc(team * total, sizeof(T));
 #pragma omp parallel num_threads(team)
     {
@@ -517,17 +621,10 @@ void S(fl_conv_weight)(const geometry *g, const T *grad, const T *x, T *dw, T *d
         S(weight_share)(&s, grad, x, from, to, most(1, block), sums + t * total, db ? sums + t * total + size : 0);
 #pragma omp barrier
         fl_share(g->o, 1, t, count, &from, &to);
-        for (long o = from; o < to; o++) {
-            const T *column = sums + o / m * s.inner * s.each + o % m;
-            for (long p = 0; p < s.inner; p++) {
-                T sum = column[p * s.each];
-                for (int i = 1; i < count; i++) sum += column[i * total + p * s.each];
-                dw[o * s.inner + p] = sum;
-            }
-            if (db) {
-                db[o] = sums[size + o];
-                for (int i = 1; i < count; i++) db[o] += sums[i * total + size + o];
-            }
+        S(collect)(&s, sums, count, total, from, to, dw);
+        for (long o = from; db && o < to; o++) {
+            db[o] = sums[size + o];
+            for (int i = 1; i < count; i++) db[o] += sums[i * total + size + o];
         }
     }
     free(sums);
@@ -535,6 +632,7 @@ void S(fl_conv_weight)(const geometry *g, const T *grad, const T *x, T *dw, T *d
 }
 
 #undef ZERO
+#undef MARGIN
 #undef DOT
 #undef SUMS
 #undef SUM

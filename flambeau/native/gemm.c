@@ -5,6 +5,7 @@
 #define DEPTH 320     // steps of k whose packed panels stay in the second cache
 #define WIDTH 8       // panels of columns at a time
 #define FEW 48        // rows up to which an untransposed right factor is read where it is
+#define NARROW 192    // columns up to which the left factor's rows are read where they are
 #define GRAIN 8       // multiplications that count as one step of a simple loop
 
 static __thread void *scratch_;

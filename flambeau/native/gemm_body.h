@@ -11,6 +11,39 @@ static void __attribute__((noinline)) S(any_tile)(long left, int vectors, long k
 #undef GO
 }
 
+// The same for ROWS rows of an unpacked left factor: saves the packing where it would not be used often.
+#define PLACE(i) const T *from##i = a + (ROWS > i ? i : 0) * lda;
+#define READ(i)                                                                                                             \
+    if (ROWS > i) {                                                                                                         \
+        T w = from##i[p];                                                                                                   \
+        c##i##0 += w * x0;                                                                                                  \
+        if (vectors > 1) c##i##1 += w * x1;                                                                                 \
+        if (vectors > 2) c##i##2 += w * x2;                                                                                 \
+    }
+INLINE void S(tile_unpacked)(const int vectors, long k, const T *a, long lda, const T *b, long step, T *c0, long ldc, int more) {
+    const int rows = ROWS;
+    const T *add = 0;
+    T *c1 = c0 + LANES, *c2 = c0 + 2 * LANES;
+    FL_EACH(FL_ACC)
+    FL_EACH(PLACE)
+    for (long p = 0; p < k; p++, b += step) {
+        S(V) x0 = *(const S(V) *)b, x1, x2;
+        if (vectors > 1) x1 = *(const S(V) *)(b + LANES);
+        if (vectors > 2) x2 = *(const S(V) *)(b + 2 * LANES);
+        FL_EACH(READ)
+    }
+    FL_EACH(FL_OUT)
+}
+#undef PLACE
+#undef READ
+
+static void __attribute__((noinline)) S(any_unpacked)(int vectors, long k, const T *a, long lda, const T *b, long step, T *c,
+                                                      long ldc, int more) {
+    if (vectors == 3) S(tile_unpacked)(3, k, a, lda, b, step, c, ldc, more);
+    else if (vectors == 2) S(tile_unpacked)(2, k, a, lda, b, step, c, ldc, more);
+    else S(tile_unpacked)(1, k, a, lda, b, step, c, ldc, more);
+}
+
 // ------------------------------------------------------------------------------------------------------------ packing
 // to[p * step + j] = from[p * ld + j], j < columns, p < k.
 static void S(pack_straight)(long columns, long k, const T *from, long ld, T *to, long step) {
@@ -45,15 +78,16 @@ static void S(scale)(long m, long n, T beta, T *c, long ldc) {
             for (long j = 0; j < n; j++) c[i * ldc + j] *= beta;
 }
 
-// One panel of columns: the tile goes to c, or through `part` where fewer than whole vectors are left.
-static inline void S(panel)(long rows, long columns, long k, const T *a, const T *b, long step, T *c, long ldc, int more) {
+// One panel of columns: the tile goes to c, or through `part` where fewer than whole vectors are left. lda: 0 if a is packed.
+static inline void S(panel)(long rows, long columns, long k, const T *a, long lda, const T *b, long step, T *c, long ldc,
+                            int more) {
     long vectors = (columns + LANES - 1) / LANES;
-    if (columns == vectors * LANES) {
-        S(any_tile)(rows, vectors, k, a, b, step, c, ldc, more);
-        return;
-    }
     T part[ROWS * PANEL] __attribute__((aligned(64)));
-    S(any_tile)(rows, vectors, k, a, b, step, part, PANEL, 0);
+    int whole = columns == vectors * LANES;
+    T *to = whole ? c : part;
+    if (lda) S(any_unpacked)(vectors, k, a, lda, b, step, to, whole ? ldc : PANEL, whole && more);
+    else S(any_tile)(rows, vectors, k, a, b, step, to, whole ? ldc : PANEL, whole && more);
+    if (whole) return;
     for (long i = 0; i < rows; i++)
         for (long j = 0; j < columns; j++) c[i * ldc + j] = part[i * PANEL + j] + (more ? c[i * ldc + j] : 0);
 }
@@ -75,6 +109,7 @@ static void S(block)(int ta, int tb, long m, long n, long k, T alpha, const T *a
     }
     long blocks = (k + DEPTH - 1) / DEPTH, depth = (k + blocks - 1) / blocks;
     int direct = !tb && m <= FEW;
+    int unpacked = !ta && alpha == 1 && n <= NARROW && lda % 512;  // rows a page apart would compete for places in the cache
     T *left = scratch((depth * ROWS + depth * PANEL * WIDTH) * sizeof(T)), *right = left + depth * ROWS;
     for (long jc = 0; jc < n; jc += PANEL * WIDTH) {
         long nc = n - jc < PANEL * WIDTH ? n - jc : PANEL * WIDTH;
@@ -85,13 +120,15 @@ static void S(block)(int ta, int tb, long m, long n, long k, T alpha, const T *a
                 S(pack)(tb, nc - j < PANEL ? nc - j : PANEL, kc, from + (tb ? j * ldb : j), ldb, right + j * kc, PANEL);
             for (long i = 0; i < m; i += ROWS) {
                 long rows = m - i < ROWS ? m - i : ROWS;
-                S(pack)(!ta, rows, kc, a + (ta ? pc * lda + i : i * lda + pc), lda, left, ROWS);
+                const T *rows_at = a + (ta ? pc * lda + i : i * lda + pc);
+                int straight = unpacked && rows == ROWS;
+                if (!straight) S(pack)(!ta, rows, kc, rows_at, lda, left, ROWS);
                 if (alpha != 1)
                     for (long p = 0; p < kc * ROWS; p++) left[p] *= alpha;
                 for (long j = 0; j < nc; j += PANEL) {
                     int whole = direct && j + PANEL <= nc;
-                    S(panel)(rows, nc - j < PANEL ? nc - j : PANEL, kc, left, whole ? from + j : right + j * kc,
-                             whole ? ldb : PANEL, c + i * ldc + jc + j, ldc, pc > 0 || beta != 0);
+                    S(panel)(rows, nc - j < PANEL ? nc - j : PANEL, kc, straight ? rows_at : left, straight ? lda : 0,
+                             whole ? from + j : right + j * kc, whole ? ldb : PANEL, c + i * ldc + jc + j, ldc, pc > 0 || beta != 0);
                 }
                 if (bias && pc + kc == k) S(add_row)(rows, nc, c + i * ldc + jc, ldc, bias + jc);
             }

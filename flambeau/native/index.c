@@ -80,6 +80,9 @@ long fl_put(char *x, const int64_t *at, const char *source, long outer, long siz
 // `there` in x. It looks at the positions of some elements before it touches those, unless all are known to be good.
 // Threads share `outer` or, where that is too short, `inner`: no two of them write to one place.
 #define SOME 2048
+static inline int threads_of(long outer, long count, long inner) {
+    return outer > 1 || inner >= 32 ? fl_team(2 * outer * count * inner) : 1;
+}
 #define EACH(BODY)                                                                                                             \
     {                                                                                                                          \
         long from, to, left = 0, right = inner;                                                                                \
@@ -103,6 +106,7 @@ long fl_put(char *x, const int64_t *at, const char *source, long outer, long siz
                     if (!good && bad_positions(at + a, b - a, 0, size)) bad = 1;                                               \
                     else                                                                                                       \
                         for (long k = o, here = a; here < b; k++)                                                              \
+                            _Pragma("GCC unroll 4")                                                                            \
                             for (long base = k * size, end = (k + 1) * count < b ? (k + 1) * count : b; here < end; here++) {  \
                                 long there = base + at[here];                                                                  \
                                 BODY                                                                                           \
@@ -123,7 +127,7 @@ static void start_from(char *x, const char *base, long total, long bytes) {
     long fl_gather_##BITS(const uint##BITS##_t *x, const int64_t *at, uint##BITS##_t *out, long outer, long size, long count,  \
                           long inner) {                                                                                        \
         long bad = 0, good = 0;                                                                                                \
-        _Pragma("omp parallel num_threads(fl_team(2 * outer * count * inner)) reduction(| : bad)")                             \
+        _Pragma("omp parallel num_threads(threads_of(outer, count, inner)) reduction(| : bad)")                             \
         EACH(out[here] = x[there];)                                                                                            \
         return bad;                                                                                                            \
     }                                                                                                                          \
@@ -131,7 +135,7 @@ static void start_from(char *x, const char *base, long total, long bytes) {
                            long size, long count, long inner, long total, long one) {                                          \
         long bad = 0, good = !total;                                                                                           \
         if (good && bad_positions(at, outer * count * inner, 0, size)) return 1;                                               \
-        _Pragma("omp parallel num_threads(fl_team(2 * outer * count * inner)) reduction(| : bad)") {                           \
+        _Pragma("omp parallel num_threads(threads_of(outer, count, inner)) reduction(| : bad)") {                           \
             if (total) {                                                                                                       \
                 start_from((char *)x, base, total, sizeof *x);                                                                 \
                 _Pragma("omp barrier")                                                                                         \
@@ -272,11 +276,11 @@ long NAME(fl_add_rows)(T *target, const int64_t *at, const T *source, long n, lo
     return 0;
 }
 
-long NAME(fl_scatter_add)(T *x, const int64_t *at, const T *source, const void *base, long outer, long size, long count,
-                          long inner, long total) {
+long NAME(fl_scatter_add)(T *restrict x, const int64_t *restrict at, const T *restrict source, const void *base, long outer,
+                          long size, long count, long inner, long total) {
     long bad = 0, good = !total;
     if (good && bad_positions(at, outer * count * inner, 0, size)) return 1;
-#pragma omp parallel num_threads(fl_team(2 * outer * count * inner)) reduction(| : bad)
+#pragma omp parallel num_threads(threads_of(outer, count, inner)) reduction(| : bad)
     {
         if (total) {
             start_from((char *)x, base, total, sizeof(T));

@@ -123,13 +123,14 @@ void X(fl_layer_norm_backward)(const T *g, const T *x, const T *mean, const T *r
         long first, last;
         fl_share(rows, BATCH, t, count, &first, &last);
         if (t == 0) used = count;
-        double *total = (double *)(memory + t * each);
+        double *total = memory ? (double *)(memory + t * each) : NULL;
         T *pw = dw ? (T *)(total + 2 * n) : NULL, *pb = db ? (T *)(total + 2 * n) + n : NULL;
         for (long from = first; from < last; from += step) {
             long to = from + step < last ? from + step : last;
             double along[FL_SHORT] = {0}, plain[FL_SHORT] = {0};
             for (long k = from; k < to; k++)
-                X(row_sums)(g + k * n, x + k * n, weight, mean ? mean[k] : 0, rstd[k], pw, pb, n, along + k - from, plain + k - from);
+                X(row_sums)(g + k * n, x + k * n, weight, mean ? mean[k] : 0, rstd[k], pw, pb, n, along + k - from,
+                            plain + k - from);
             if (dx)
                 for (long k = from; k < to; k++)
                     X(put_gradient)(g + k * n, x + k * n, weight, dx + k * n, mean ? mean[k] : 0, rstd[k],

@@ -4,7 +4,7 @@
 // fewer), step count, a second count, and the number of elements. Threads share the elements of all tensors laid end to end.
 // Products and sums are rounded one by one, as the NumPy kernels do it.
 #ifndef T
-#pragma GCC optimize("fp-contract=off")
+#pragma GCC optimize("fp-contract=off", "no-unswitch-loops")  // a choice inside a loop is a blend: memory takes longer anyway
 #pragma STDC FP_CONTRACT OFF
 #include "runtime.h"
 
@@ -134,11 +134,11 @@ static long elements(row_t *table, long rows) {
 #else
 // ------------------------------------------------------------------------------------ Adam
 INLINE void LOCAL(adam_piece)(T *restrict p, const T *restrict g, T *restrict m, T *restrict v, T *restrict most, long n,
-                              T sign, T decay, T shrink, T rest1, T keep2, T rest2, T root, T eps, T rate, int coupled,
-                              int amsgrad) {
+                              T sign, T decay, T shrink, T rest1, T keep2, T rest2, T root, T eps, T rate,
+                              const int amsgrad) {
     EACH {
         T gk = g[k] * sign, pk = p[k] * shrink;
-        if (coupled) gk = gk + pk * decay;
+        if (decay != 0) gk = gk + pk * decay;
         T mk = m[k] + (gk - m[k]) * rest1, vk = v[k] * keep2 + gk * gk * rest2;
         m[k] = mk;
         v[k] = vk;
@@ -147,27 +147,26 @@ INLINE void LOCAL(adam_piece)(T *restrict p, const T *restrict g, T *restrict m,
     }
 }
 
-// One loop for each combination of choices, none of which is made inside a loop.
-#define ADAM(c, a) if (coupled == c && ams == a) LOCAL(adam_piece)(OF(PARAM), OF(GRAD), OF(FIRST), OF(SECOND), MAYBE(THIRD), \
-    n, maximize ? -1 : 1, decay, shrink, 1 - beta1, beta2, 1 - beta2, root, eps, rate, c, a);
+#define ADAM(a) if (ams == a) LOCAL(adam_piece)(OF(PARAM), OF(GRAD), OF(FIRST), OF(SECOND), MAYBE(THIRD), n, \
+    maximize ? -1 : 1, decoupled ? 0 : decay, shrink, 1 - beta1, beta2, 1 - beta2, root, eps, rate, a);
 void NAME(adam)(row_t *table, long rows, long wide, double lr, double beta1, double beta2, double eps, double decay,
                 long decoupled, long maximize) {
     T shrink = decoupled ? 1 - lr * decay : 1;
     PIECES({
         double step = NEXT_STEP;
         T root = sqrt(1 - pow(beta2, step)), rate = lr / (1 - pow(beta1, step));
-        int coupled = decay != 0 && !decoupled, ams = row[THIRD] != 0;
-        ADAM(0, 0) ADAM(1, 0) ADAM(0, 1) ADAM(1, 1)
+        int ams = row[THIRD] != 0;
+        ADAM(0) ADAM(1)
     })
     advance(table, rows, wide);
 }
 
 // ------------------------------------------------------------------------------------ SGD
 INLINE void LOCAL(sgd_piece)(T *restrict p, const T *restrict g, T *restrict b, long n, T sign, T rate, T decay, T keep, T take,
-                             T ahead, int decays, int momentum, int nesterov) {
+                             T ahead, const int momentum, const int nesterov) {
     EACH {
         T gk = g[k] * sign;
-        if (decays) gk = gk + p[k] * decay;
+        if (decay != 0) gk = gk + p[k] * decay;
         if (momentum) {
             T bk = b[k] * keep + gk * take;
             b[k] = bk;
@@ -177,25 +176,25 @@ INLINE void LOCAL(sgd_piece)(T *restrict p, const T *restrict g, T *restrict b, 
     }
 }
 
-#define SGD(d, m, o) if (decays == d && buffered == m && (!m || !nesterov == !o)) LOCAL(sgd_piece)( \
-    OF(PARAM), OF(GRAD), MAYBE(FIRST), n, maximize ? -1 : 1, lr, decay, keep, take, momentum, d, m, o);
+#define SGD(m, o) if (buffered == m && (!m || !nesterov == !o)) LOCAL(sgd_piece)(OF(PARAM), OF(GRAD), MAYBE(FIRST), n, \
+    maximize ? -1 : 1, lr, decay, keep, take, momentum, m, o);
 // `first`: the buffers are new (all zero) and become this step's gradient, which dampening does not touch.
 void NAME(sgd)(row_t *table, long rows, double lr, double momentum, double dampening, double decay, long nesterov,
                long maximize, long first) {
     T keep = first ? 0 : momentum, take = first ? 1 : 1 - dampening;
     PIECES({
-        int decays = decay != 0, buffered = row[FIRST] != 0;
-        SGD(0, 0, 0) SGD(0, 1, 0) SGD(0, 1, 1) SGD(1, 0, 0) SGD(1, 1, 0) SGD(1, 1, 1)
+        int buffered = row[FIRST] != 0;
+        SGD(0, 0) SGD(1, 0) SGD(1, 1)
     })
 }
 
 // -------------------------------------------------------------------------------- RMSprop
 INLINE void LOCAL(rmsprop_piece)(T *restrict p, const T *restrict g, T *restrict v, T *restrict b, T *restrict mean, long n,
-                                 T sign, T rate, T keep, T rest, T eps, T decay, T momentum, int decays, int buffered,
-                                 int centred) {
+                                 T sign, T rate, T keep, T rest, T eps, T decay, T momentum,
+                                 const int buffered, const int centred) {
     EACH {
         T gk = g[k] * sign;
-        if (decays) gk = gk + p[k] * decay;
+        if (decay != 0) gk = gk + p[k] * decay;
         T vk = v[k] * keep + rest * gk * gk;
         v[k] = vk;
         if (centred) {
@@ -211,13 +210,13 @@ INLINE void LOCAL(rmsprop_piece)(T *restrict p, const T *restrict g, T *restrict
     }
 }
 
-#define RMS(d, m, c) if (decays == d && buffered == m && centred == c) LOCAL(rmsprop_piece)(OF(PARAM), OF(GRAD), OF(FIRST), \
-    MAYBE(SECOND), MAYBE(THIRD), n, maximize ? -1 : 1, lr, alpha, 1 - alpha, eps, decay, momentum, d, m, c);
+#define RMS(m, c) if (buffered == m && centred == c) LOCAL(rmsprop_piece)(OF(PARAM), OF(GRAD), OF(FIRST), MAYBE(SECOND), \
+    MAYBE(THIRD), n, maximize ? -1 : 1, lr, alpha, 1 - alpha, eps, decay, momentum, m, c);
 void NAME(rmsprop)(row_t *table, long rows, long wide, double lr, double alpha, double eps, double decay, double momentum,
                    long maximize) {
     PIECES({
-        int decays = decay != 0, buffered = row[SECOND] != 0, centred = row[THIRD] != 0;
-        RMS(0, 0, 0) RMS(0, 0, 1) RMS(0, 1, 0) RMS(0, 1, 1) RMS(1, 0, 0) RMS(1, 0, 1) RMS(1, 1, 0) RMS(1, 1, 1)
+        int buffered = row[SECOND] != 0, centred = row[THIRD] != 0;
+        RMS(0, 0) RMS(0, 1) RMS(1, 0) RMS(1, 1)
     })
     advance(table, rows, wide);
 }
@@ -229,10 +228,9 @@ void NAME(adagrad)(row_t *table, long rows, long wide, double lr, double lr_deca
         T *restrict p = OF(PARAM), *restrict s = OF(FIRST), sign = maximize ? -1 : 1, decay = weight_decay, little = eps;
         const T *restrict g = OF(GRAD);
         T rate = lr / (1 + (NEXT_STEP - 1) * lr_decay);
-        int decays = decay != 0;
         EACH {
             T gk = g[k] * sign;
-            if (decays) gk = gk + p[k] * decay;
+            if (decay != 0) gk = gk + p[k] * decay;
             T sk = s[k] + gk * gk;
             s[k] = sk;
             p[k] = p[k] - rate * gk / (SQRT(sk) + little);
@@ -247,10 +245,9 @@ void NAME(adadelta)(row_t *table, long rows, long wide, double lr, double rho, d
         T *restrict p = OF(PARAM), *restrict v = OF(FIRST), *restrict d = OF(SECOND);
         T sign = maximize ? -1 : 1, decay = weight_decay, little = eps, keep = rho, rest = 1 - rho, rate = lr;
         const T *restrict g = OF(GRAD);
-        int decays = decay != 0;
         EACH {
             T gk = g[k] * sign;
-            if (decays) gk = gk + p[k] * decay;
+            if (decay != 0) gk = gk + p[k] * decay;
             T vk = v[k] * keep + rest * gk * gk;
             v[k] = vk;
             T dk = SQRT(d[k] + little) / SQRT(vk + little) * gk;
@@ -268,10 +265,9 @@ void NAME(adamax)(row_t *table, long rows, long wide, double lr, double beta1, d
         T sign = maximize ? -1 : 1, decay = weight_decay, little = eps, rest = 1 - beta1, keep = beta2;
         T rate = lr / (1 - pow(beta1, NEXT_STEP));
         const T *restrict g = OF(GRAD);
-        int decays = decay != 0;
         EACH {
             T gk = g[k] * sign;
-            if (decays) gk = gk + p[k] * decay;
+            if (decay != 0) gk = gk + p[k] * decay;
             T mk = m[k] + (gk - m[k]) * rest, old = u[k] * keep, size = ABS(gk) + little;
             m[k] = mk;
             u[k] = size = size > old || size != size ? size : old;
@@ -296,12 +292,12 @@ void NAME(nadam)(row_t *table, long rows, long wide, double lr, double beta1, do
         double next = beta1 * (1 - 0.5 * pow(0.96, (step + 1) * momentum_decay));
         T along = lr * (1 - mu) / (1 - product), ahead = lr * next / (1 - product * next), correction = 1 - pow(beta2, step);
         T *restrict p = OF(PARAM), *restrict m = OF(FIRST), *restrict v = OF(SECOND);
-        T sign = maximize ? -1 : 1, decay = weight_decay, little = eps, rest1 = 1 - beta1, keep2 = beta2, rest2 = 1 - beta2;
+        T sign = maximize ? -1 : 1, decay = decoupled ? 0 : weight_decay, little = eps;
+        T rest1 = 1 - beta1, keep2 = beta2, rest2 = 1 - beta2;
         const T *restrict g = OF(GRAD);
-        int decays = decay != 0 && !decoupled;
         EACH {
             T gk = g[k] * sign, pk = p[k] * shrink;
-            if (decays) gk = gk + pk * decay;
+            if (decay != 0) gk = gk + pk * decay;
             T mk = m[k] + (gk - m[k]) * rest1, vk = v[k] * keep2 + rest2 * gk * gk;
             m[k] = mk;
             v[k] = vk;
@@ -318,21 +314,20 @@ void NAME(radam)(row_t *table, long rows, long wide, double lr, double beta1, do
     PIECES({
         double step = NEXT_STEP, correction2 = 1 - pow(beta2, step), longest = 2 / (1 - beta2) - 1;
         double length = longest - 2 * step * pow(beta2, step) / correction2;
-        int divides = length > 5;
-        T ratio = divides ? sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)) : 1;
+        T ratio = length > 5 ? sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)) : 0;
         T above = sqrt(correction2), correction1 = 1 - pow(beta1, step), rate = lr;
         T *restrict p = OF(PARAM), *restrict m = OF(FIRST), *restrict v = OF(SECOND);
-        T sign = maximize ? -1 : 1, decay = weight_decay, little = eps, rest1 = 1 - beta1, keep2 = beta2, rest2 = 1 - beta2;
+        T sign = maximize ? -1 : 1, decay = decoupled ? 0 : weight_decay, little = eps;
+        T rest1 = 1 - beta1, keep2 = beta2, rest2 = 1 - beta2;
         const T *restrict g = OF(GRAD);
-        int decays = decay != 0 && !decoupled;
         EACH {
             T gk = g[k] * sign, pk = p[k] * shrink;
-            if (decays) gk = gk + pk * decay;
+            if (decay != 0) gk = gk + pk * decay;
             T mk = m[k] + (gk - m[k]) * rest1, vk = v[k] * keep2 + rest2 * gk * gk;
             m[k] = mk;
             v[k] = vk;
             T change = mk / correction1 * rate;
-            if (divides) change = change * (above / (SQRT(vk) + little)) * ratio;
+            if (ratio != 0) change = change * (above / (SQRT(vk) + little)) * ratio;
             p[k] = pk - change;
         }
     })

@@ -332,7 +332,8 @@ def _walk(loops: Loops, main: ndarray, arrays: list[ndarray], numbers: list[Any]
 def _make_plan(loops: Loops, main: ndarray, arrays: list[ndarray], out: ndarray | None) -> _Plan | None:
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
     if out is None:
-        out = memory.like(main, loops.result) if main.shape == shape else np.empty(shape, loops.result)
+        alike = main.shape == shape and min(main.strides, default=0) >= 0
+        out = memory.like(main, loops.result) if alike else np.empty(shape, loops.result)
     elif out.shape != shape:
         return None  # NumPy knows the error
     steps = [[s // out.itemsize for s in out.strides]]

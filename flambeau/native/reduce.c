@@ -1,5 +1,5 @@
-// Reductions of contiguous arrays seen as (outer, n, inner), over n. Sums go in blocks of one precision that are added up in
-// double with compensation: at least as accurate as pairwise addition. The result depends only on sizes and thread count.
+// Reductions of contiguous arrays seen as (outer, n, inner), over n. Short sums in the array's own precision are added up in
+// double, long ones with compensation: as accurate as pairwise addition. Results depend on sizes and thread count alone.
 // This file includes itself for each element type T, whose functions have the suffix S.
 //: fl_sum_f32(pplllidi)
 //: fl_sum_f64(pplllidi)
@@ -13,8 +13,9 @@
 #include "runtime.h"
 #include "vmath.h"
 #define BLOCK 1024   // elements added in one go along memory
-#define DEEP 128     // rows added in one go across memory
-#define WIDTH 256    // columns worked on together across memory
+#define DEEP 32      // rows added in one go across memory
+#define WIDTH 1024   // columns worked on together across memory
+#define SIDE 256     // columns that rows laid side by side may make
 enum { PLAIN, SQUARES, SIZES };
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -38,20 +39,38 @@ static inline void add_exactly(double *sum, double *lost, double x) {
 #else
 
 // ------------------------------------------------------------------------------------------------------------- sums
+static inline __attribute__((always_inline)) T NAME(mapped)(T v, int mode) {
+    return mode == SQUARES ? v * v : mode == SIZES ? NAME(fabs)(v) : v;
+}
+
+// Sixty-four columns of sixteen elements at a time; their sums go on in double.
 static inline __attribute__((always_inline)) double NAME(block)(const T *x, long n, T shift, int mode) {
-    T s = 0;
-    #pragma omp simd reduction(+ : s)
-    for (long i = 0; i < n; i++) {
-        T v = x[i] - shift;
-        s += mode == SQUARES ? v * v : mode == SIZES ? NAME(fabs)(v) : v;
+    double total[64] = {0};
+    long i = 0;
+    while (n - i >= 64) {
+        long end = n - i < BLOCK ? n - 63 : i + BLOCK;
+        T part[64];
+        #pragma omp simd
+        for (long j = 0; j < 64; j++) part[j] = NAME(mapped)(x[i + j] - shift, mode);
+        for (i += 64; i < end; i += 64) {
+            #pragma omp simd
+            for (long j = 0; j < 64; j++) part[j] += NAME(mapped)(x[i + j] - shift, mode);
+        }
+        #pragma omp simd
+        for (long j = 0; j < 64; j++) total[j] += part[j];
     }
-    return s;
+    for (long w = 32; w && i; w /= 2)
+        for (long j = 0; j < w; j++) total[j] += total[j + w];
+    T rest = 0;
+    #pragma omp simd reduction(+ : rest)
+    for (long k = i; k < n; k++) rest += NAME(mapped)(x[k] - shift, mode);
+    return total[0] + rest;
 }
 
 static double NAME(along)(const T *x, long n, T shift, int mode) {
     double sum = 0, lost = 0;
-    for (long i = 0; i < n; i += BLOCK) {
-        long m = n - i < BLOCK ? n - i : BLOCK;
+    for (long i = 0; i < n; i += 64 * BLOCK) {
+        long m = n - i < 64 * BLOCK ? n - i : 64 * BLOCK;
         double part = mode == PLAIN ? NAME(block)(x + i, m, shift, PLAIN) : mode == SQUARES ?
                       NAME(block)(x + i, m, shift, SQUARES) : NAME(block)(x + i, m, shift, SIZES);
         add_exactly(&sum, &lost, part);
@@ -90,7 +109,7 @@ static inline __attribute__((always_inline)) void NAME(down)(const T *x, long ro
             #pragma omp simd
             for (long j = 0; j < width; j++) {
                 T v = shift ? row[j] - shift[j] : row[j];
-                part[j] += mode == SQUARES ? v * v : mode == SIZES ? NAME(fabs)(v) : v;
+                part[j] += NAME(mapped)(v, mode);
             }
         }
         #pragma omp simd
@@ -108,13 +127,13 @@ static void NAME(down_by)(const T *x, long rows, long width, long step, const T 
 
 // A few columns: several rows side by side make longer rows, whose sums are folded after.
 static void NAME(columns)(const T *x, long rows, long width, long step, const T *shift, int mode, double *total) {
-    long side = width == step && width < 64 ? WIDTH / width : 1, whole = rows / side * side;
+    long side = width == step && width < 64 ? SIDE / width : 1, whole = rows / side * side;
     if (side < 2 || rows < 4 * side) {
         NAME(down_by)(x, rows, width, step, shift, mode, total);
         return;
     }
-    T shifts[WIDTH];
-    double sums[WIDTH];
+    T shifts[SIDE];
+    double sums[SIDE];
     if (shift) for (long j = 0; j < side * width; j++) shifts[j] = shift[j % width];
     NAME(down_by)(x, whole / side, side * width, side * width, shift ? shifts : NULL, mode, sums);
     NAME(down_by)(x + whole * width, rows - whole, width, width, shift, mode, total);

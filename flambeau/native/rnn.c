@@ -16,7 +16,7 @@
 #define WIDE 16
 #endif
 #define INLINE static inline __attribute__((always_inline))
-#define TILE 6  // rows of a tile of products, which is up to four vectors wide
+#define TILE 6  // rows of a tile of products, which is two to four vectors wide
 
 enum { LSTM, GRU, TANH, RELU };
 enum { X, H0, C0, W_IH, W_HH, B_IH, B_HH, OUT, H, C, GATES, CELLS, TANHS, WORK };  // entries of a forward table
@@ -27,8 +27,8 @@ typedef struct { long steps, batch, rows, input, hidden; const long *order; } sh
 static long gates_of(int kind) { return kind == LSTM ? 4 : kind == GRU ? 3 : 1; }
 static long least(long a, long b) { return a < b ? a : b; }
 
-// A step costs as much as its products; the threads meet once in each.
-static int team(shape_t s, int kind) { return fl_team(s.batch * s.hidden * s.hidden / 4 * gates_of(kind)); }
+// The threads meet once in each step, which must be worth that.
+static int team(shape_t s, int kind) { return fl_team(s.batch * s.hidden * s.hidden / 16 * gates_of(kind)); }
 
 // Rows of a step whose state comes from the step before it; the others begin with the first state.
 static long carried(shape_t s, long step) {
@@ -41,14 +41,14 @@ static long carried(shape_t s, long step) {
     if (nb > i) { \
         T f = a[i * lda + k]; \
         a##i##0 += f * x0; \
-        if (nv > 1) a##i##1 += f * x1; \
+        a##i##1 += f * x1; \
         if (nv > 2) a##i##2 += f * x2; \
         if (nv > 3) a##i##3 += f * x3; \
     }
 #define FINISH(i) \
     if (nb > i) { \
         to[i * nv] = a##i##0; \
-        if (nv > 1) to[i * nv + 1] = a##i##1; \
+        to[i * nv + 1] = a##i##1; \
         if (nv > 2) to[i * nv + 2] = a##i##2; \
         if (nv > 3) to[i * nv + 3] = a##i##3; \
     }
@@ -107,8 +107,7 @@ typedef T LOCAL(V) __attribute__((vector_size(WIDE), aligned(sizeof(T)), may_ali
 INLINE void LOCAL(fixed)(const int nb, const int nv, long depth, const V *packed, const T *a, long lda, V *to) {
     ROWS_OF(START)
     for (long k = 0; k < depth; k++, packed += nv) {
-        V x0 = packed[0], x1, x2, x3;
-        if (nv > 1) x1 = packed[1];
+        V x0 = packed[0], x1 = packed[1], x2, x3;
         if (nv > 2) x2 = packed[2];
         if (nv > 3) x3 = packed[3];
         ROWS_OF(STEP)
@@ -123,15 +122,14 @@ static void LOCAL(product)(int nb, int nv, long depth, const T *weight, const T 
     switch (nv) {
     case 4: FIXED_ROWS(4) break;
     case 3: FIXED_ROWS(3) break;
-    case 2: FIXED_ROWS(2) break;
-    default: FIXED_ROWS(1)
+    default: FIXED_ROWS(2)
     }
 }
 
-// Vectors of hidden units that a thread takes at a time, where it takes one gate only.
+// Vectors (2 to 4) of hidden units that a thread takes at a time, where it takes one gate only.
 static long LOCAL(width)(shape_t s, int threads) {
     long vectors = (s.hidden + LANES - 1) / LANES, each = (vectors + threads - 1) / threads;
-    return each < 4 ? each : 4;
+    return each < 2 ? 2 : each < 4 ? each : 4;
 }
 
 // Packs `count` rows of w_hh from `row` on as one of nv vectors: [k][vector][lane], zero beyond them.
@@ -304,7 +302,8 @@ INLINE void LOCAL(gru_units_back)(const T *restrict g, const T *restrict kept, c
 #pragma omp simd
     for (long l = 0; l < n; l++) {
         T r = g[l], z = g[hidden + l], m = g[2 * hidden + l], up = dh[l] + (grad ? grad[l] : 0);
-        T inner = (1 - m * m) * (1 - z) * up, reset = (r - r * r) * kept[l] * inner, update = (z - z * z) * (before[l] - m) * up;
+        T inner = (1 - m * m) * (1 - z) * up, reset = (r - r * r) * kept[l] * inner;
+        T update = (z - z * z) * (before[l] - m) * up;
         d[l] = e[l] = reset;
         d[hidden + l] = e[hidden + l] = update;
         d[2 * hidden + l] = inner;

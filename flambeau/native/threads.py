@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 _runtime: Any = None
+_forked = False
 
 
 def attach(runtime: Any) -> None:
@@ -17,4 +18,12 @@ def attach(runtime: Any) -> None:
 def changed(count: int) -> None:
     """`set_num_threads` was called."""
     if _runtime is not None:
-        _runtime.fl_set_threads(count)
+        _runtime.fl_set_threads(1 if _forked else count)
+
+
+def after_fork() -> None:
+    """In a forked child: OpenMP's threads stayed with the parent, and it cannot make new ones; one core is left."""
+    global _forked
+    if _runtime is not None:
+        _forked = True
+        _runtime.fl_set_threads(1)

@@ -278,7 +278,7 @@ static inline double log1p_f64(double x) {
 }
 
 // --------------------------------------------------------------------------------------------------------------- erf
-// erf(x) = tanh(x * P(x * x)), with P fitted as far as float32 tells erf from 1; the same P gives the normal distribution.
+// erf(x) = tanh(x * P(x * x)), with P fitted as far as float32 tells erf from 1.
 static inline float erf_f32(float x) {
     float z = x * x;
     z = z > 14.8225f ? 14.8225f : z;
@@ -288,13 +288,16 @@ static inline float erf_f32(float x) {
     return tanh_f32(x * p);
 }
 
-static inline float ndtr_f32(float x) {  // the probability that a normal variable is below x: (1 + erf(x / sqrt(2))) / 2
-    float z = x * x;
-    z = z > 29.645f ? 29.645f : z;
-    float p = 1.595769171f + z * (0.07267029658f + z * (-7.1478045e-05f + z * (-0.0001067113254f + z *
-            (6.758766852e-06f + z * (-8.186626181e-08f + z * (-1.141937278e-08f + z * (5.974748217e-10f + z *
-            (-9.096281594e-12f))))))));
-    return 1.0f / (1.0f + fl_exp_near_f32(-x * p));
+// The probability that a normal variable is below x, (1 + erf(x / sqrt(2))) / 2: a quotient of polynomials in x * x.
+static inline float ndtr_f32(float x) {
+    float z = x * x, c = x > 5.65685425f ? 5.65685425f : x;
+    z = z > 32.0f ? 32.0f : z;
+    float p = 0.3989422705f + z * (0.03421415371f + z * (0.004693568492f + z * (0.0001716201024f + z * (6.288068181e-06f +
+              z * 2.19511111e-08f))));
+    float q = 1.0f + z * (0.2524284428f + z * (0.02883743935f + z * (0.001900900031f + z * (7.409784906e-05f +
+              z * 1.169381584e-06f))));
+    float y = 0.5f + c * p / q;
+    return x < -5.5f ? 0.0f : y;
 }
 
 static inline double ndtr_f64(double x) { return 0.5 * (1.0 + erf(x * 0.70710678118654752440)); }

@@ -53,7 +53,8 @@ _ALTERNATIVES = {"attention_layer": ("activation", "transformer"), "adaptive": (
                  "data_parallel": ("parallel",)}
 _WHERE = {name: file for file, names in _LAYERS.items() for name in names.split()}
 _SUBMODULES = ("functional", "init", "utils", "modules", "parameter", "attention", "parallel", "grad", "common_types",
-               "_reduction", "lazy", *_LAYERS)
+               "_reduction", "lazy", *_LAYERS, "quantized", "quantizable", "qat", "intrinsic")
+_QUANTIZED = ("quantized", "quantizable", "qat", "intrinsic")  # their names refuse to be used
 _FILES = {entry.partition(".")[0] for entry in os.listdir(os.path.dirname(__file__))}
 
 __all__ = ["Module", "Container", "Identity", "Sequential", "ModuleList", "ModuleDict", "ParameterList",
@@ -64,7 +65,7 @@ __all__ = ["Module", "Container", "Identity", "Sequential", "ModuleList", "Modul
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
         value = _layer(name)
-    elif name in _SUBMODULES and name in _FILES:
+    elif name in _SUBMODULES and (name in _FILES or name in _QUANTIZED):
         value = importlib.import_module(f".{name}", __name__)
     else:
         raise AttributeError(f"module 'flambeau.nn' has no attribute '{name}'")

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd.hooks import RemovableHandle
+from ..autograd.hooks import RemovableHandle, changes
 from ..tensor import Tensor
 
 _global_backward_pre_hooks: OrderedDict[int, Callable] = OrderedDict()
@@ -26,9 +26,6 @@ calls: OrderedDict[int, bool] = OrderedDict()
 
 def _has_any_global_hook() -> bool:
     return bool(calls)
-
-
-changes = [0]  # counts changes of any module's attributes, parameters, buffers, submodules and hooks (compiler/guards.py asks)
 
 
 def add_hook(table: Any, hook: Callable, flags: list[Any] | None = None, prepend: bool = False) -> RemovableHandle:

@@ -18,7 +18,7 @@ from ..shapes import wrap_dim
 from ..tensor import Tensor, wrap
 from .comparison import _bounded
 from .elementwise import Pointwise, number, promoted
-from .pointwise import conj, masked, sigmoid, threshold_backward, where_row
+from .pointwise import conj, masked, sigmoid, threshold_backward, tied, where_row
 from .table import FUNCTIONS, Row, make_inplace, public
 
 _new = object.__new__
@@ -122,13 +122,13 @@ def _elu_self(grad: Any, self: Any, alpha: float, scale: float, input_scale: flo
 def _leaky_self(grad: Any, self: Any, negative_slope: float) -> Any:
     if quiet():
         return _leaky_grad(grad, self, negative_slope)
-    return where_row(self > 0, grad, grad * negative_slope)
+    return tied(where_row(self > 0, grad, grad * negative_slope), self)
 
 
 def _hardtanh_self(grad: Any, self: Any, min_val: float, max_val: float) -> Any:
     if quiet():
         return _hardtanh_grad(grad, self, min_val, max_val)
-    return masked(grad, ~((self <= min_val) | (self >= max_val)))
+    return tied(masked(grad, ~((self <= min_val) | (self >= max_val))), self)
 
 
 def _gelu_self(grad: Any, self: Any, approximate: str) -> Any:
@@ -173,7 +173,7 @@ def _hardswish_self(grad: Any, self: Any) -> Any:
 
 
 def _shrink_self(grad: Any, self: Any, lambd: float) -> Any:
-    return masked(grad, ~((self >= -lambd) & (self <= lambd)))
+    return tied(masked(grad, ~((self >= -lambd) & (self <= lambd))), self)
 
 
 # fmt: off
@@ -201,7 +201,7 @@ hardswish_ = activation("hardswish", "", _hardswish_self, c="a * atmost(atleast(
 hardsigmoid_ = activation("hardsigmoid", "", lambda grad, self: masked(grad * (1 / 6), (self > -3) & (self < 3)),
                           c="atmost(atleast(a + 3, 0), 6) / 6")
 _prelu = Pointwise("prelu", "self weight", kind="same", takes="f", c="a > 0 ? a : b * a", node="PreluKernelBackward0",
-                   backward=dict(self=lambda grad, self, weight: where_row(self > 0, grad, weight * grad),
+                   backward=dict(self=lambda grad, self, weight: tied(where_row(self > 0, grad, weight * grad), self),
                                  weight=lambda grad, self: where_row(self > 0, 0, self * grad)))
 _leaky_noise = Pointwise("rrelu", "self noise", kind="same", kernel="prelu", takes="f", c="a > 0 ? a : b * a",
                          node="RreluWithNoiseBackward0",

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..autograd.state import CAPTURE, state
+from ..backends import registry
 from ..backends.cpu import conv as _kernels  # noqa: F401  (enters the kernels into the table)
 from ..tensor import Tensor
+from .activations import quiet
 from .pointwise import conj
-from .table import FUNCTIONS, _type_word, public, row
+from .table import FUNCTIONS, RowNode, _type_word, freed_error, public, row, unpack
 
 _AGAIN = "ConvolutionBackwardBackward0"
 
@@ -55,6 +58,33 @@ conv_weight = row("conv_weight", "grad_output input size stride padding dilation
     grad_output=_again_output_grad,
     input=lambda grad, grad_output, input_shape, stride, padding, dilation, groups: conv_input(
         conj(grad_output), grad, None, tuple(input_shape[2:]), stride, padding, dilation, groups)))
+_weight_bias = row("conv_weight_bias", "grad_output input size stride padding dilation groups", node=None)
+_SAVED = ("input_shape", "weight", "stride", "padding", "dilation", "transposed", "output_padding", "groups", "input",
+          "weight_shape")
+assert convolution.slots == _SAVED  # the order that _backward takes them in
+
+
+def _backward(self: Any, grad: Tensor) -> Any:
+    """The gradients of weight and bias together, where both are wanted and nobody records."""
+    input_edge, weight_edge, bias_edge = self.next[:3]
+    g = grad._array
+    plain = g.dtype.char in "fd" and (type(g) is registry.CPU_ARRAY or state.mode & CAPTURE)
+    if weight_edge is None or bias_edge is None or not plain or not quiet():
+        return RowNode.apply(self, grad)
+    if self.saved is None:
+        raise freed_error(self)
+    shape, weight, stride, padding, dilation, transposed, more, groups, x, weight_shape = [
+        unpack(self, i) for i in range(len(_SAVED))]
+    if transposed:
+        return RowNode.apply(self, grad)
+    results = [None] * len(self.next)
+    if input_edge is not None:
+        results[0] = _input_grad(grad, shape, weight, stride, padding, dilation, transposed, more, groups)
+    results[1:3] = _weight_bias(grad, x, tuple(weight_shape[2:]), stride, padding, dilation, groups)
+    return results
+
+
+convolution.node.apply = _backward
 
 
 # ---------------------------------------------------------------------------------------------------- arguments

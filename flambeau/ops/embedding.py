@@ -112,12 +112,12 @@ FUNCTIONS["embedding_renorm_"] = renorm_
 def adam_rows(table: Tensor, average: Tensor, squares: Tensor, places: Tensor, values: Tensor, *rates: Any) -> bool:
     """Adam's step for the rows at some places; False when the tensors are not plain enough for the kernel."""
     arrays = [t._array for t in (table, average, squares, places, values)]
-    kind = arrays[0].dtype
-    if kind.char not in "fd" or any([type(a) is not ndarray for a in arrays]):
+    kind, backend = arrays[0].dtype, registry.common(arrays)
+    if kind.char not in "fd" or backend.NAME == "meta":
         return False
     if any([a.dtype is not kind or not a.flags.c_contiguous for a in (*arrays[:3], arrays[4])]):
         return False
-    _adam_rows.cpu(*arrays, *rates)
+    backend.call("sparse_adam", (*arrays, *rates))
     for t in (table, average, squares):
         written(t)
     return True

@@ -157,7 +157,7 @@ class NllLossBackward0(RowNode):
     """cross_entropy of (N, C) logits in one node: log_softmax and nll_loss, whose two derivatives fuse into one.
 
     To a user it looks like PyTorch's two nodes; and where the backward pass is recorded, it works like them.
-    saved: exp(x - maximum), one over their sums, target, what the sum was divided by, the reduction, ignore_index
+    saved: exp(x - maximum), one over their sums, target, weight, what the sum was divided by, the reduction, ignore_index
     """
 
     row = nll_row
@@ -165,13 +165,13 @@ class NllLossBackward0(RowNode):
     def apply(self, grad: Tensor) -> Any:
         if self.saved is None:
             raise freed_error(self)
-        powers, inverse, target, total, reduction, ignore_index = [unpack(self, i) for i in range(6)]
+        powers, inverse, target, weight, total, reduction, ignore_index = [unpack(self, i) for i in range(7)]
         if quiet():
-            return (wrap(_run("cross_entropy_backward", grad._array, powers._array, inverse._array, target._array, total._array,
-                              ignore_index)),)
+            return (wrap(_run("cross_entropy_backward", grad._array, powers._array, inverse._array, target._array,
+                              None if weight is None else weight._array, total._array, ignore_index)),)
         output = self._log_probs()
         output._node = self._log_softmax_node(output)
-        inner = _nll_grad(grad, tuple(output.shape), target, None, reduction, ignore_index, total.detach())
+        inner = _nll_grad(grad, tuple(output.shape), target, weight, reduction, ignore_index, total.detach())
         return (_log_softmax_grad(inner, output, 1),)
 
     def _log_probs(self) -> Tensor:
@@ -193,13 +193,14 @@ class NllLossBackward0(RowNode):
         return ((self._log_softmax_node(output), 0),)
 
     def _slot_number(self, slot: str, asked: str) -> int:
-        names = ("powers", "inverse", "target", "total", "reduction", "ignore_index")
+        names = ("powers", "inverse", "target", "weight", "total", "reduction", "ignore_index")
         if slot not in names:
             raise AttributeError(f"'NllLossBackward0' object has no attribute '{asked}'")
         return names.index(slot)
 
 
-def fused_cross_entropy(input: Tensor, target: Tensor, reduction: int, ignore_index: int) -> Tensor | None:
+def fused_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, reduction: int,
+                        ignore_index: int) -> Tensor | None:
     """cross_entropy of plain (N, C) logits and (N,) classes; None when they are not that plain."""
     mode = state.mode
     kind = input.__class__
@@ -213,17 +214,25 @@ def fused_cross_entropy(input: Tensor, target: Tensor, reduction: int, ignore_in
         return None
     if type(x) is not ndarray and not mode & CAPTURE:
         return None
+    w = None
+    if weight is not None:
+        if weight.__class__ is not Tensor or weight.requires_grad:
+            return None
+        w = weight._array
+        if w.dtype is not x.dtype or w.shape != x.shape[1:] or type(w) is not type(x):
+            return None
     edge = None if mode & NO_GRAD else input._node if input._counter is None else _edge(input)
-    made, powers, inverse, total = _run("cross_entropy", x, y, reduction, ignore_index, edge is not None)
+    made, powers, inverse, total = _run("cross_entropy", x, y, w, reduction, ignore_index, edge is not None)
     t = wrap(made)
     if edge is not None:
         t._node = n = _new(NllLossBackward0)
         n.next = (edge,)
         n.sequence = next_sequence()
         n.shape, n.dtype = made.shape, made.dtype
-        n.saved = (wrap(powers), wrap(inverse), target, wrap(total), reduction, ignore_index)
-        if target._counter is not None and target._counter.value:
-            n.versions = (0, 0, target._counter.value, 0, 0, 0)
+        n.saved = (wrap(powers), wrap(inverse), target, weight, wrap(total), reduction, ignore_index)
+        versions = [0 if t is None or t._counter is None else t._counter.value for t in (target, weight)]
+        if any(versions):
+            n.versions = (0, 0, *versions, 0, 0, 0)
     return t
 
 

@@ -20,7 +20,7 @@ from .table import FUNCTIONS, ROWS, Row, alias_of, export, public, store, write_
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _small_product = KERNELS["matmul_2d"]
-_SMALL = 1 << 18  # multiplications below which NumPy's product, called at once, is fastest
+_SMALL = 1 << 19  # multiplications below which NumPy's product, called at once, is fastest
 _CHARS = "fd"
 
 

@@ -23,18 +23,19 @@ _rms_grad = row("rms_norm_grad", "grad_output input dims rstd weight needs")
 _group_grad = row("group_norm_grad", "grad_output input group mean rstd weight needs")
 
 
-def _together(made: Any, joint: Any, targets: tuple[int, ...]) -> Any:
-    """Lets a row's node compute its gradients in one go. Formulas stay for forward mode."""
+def _together(made: Any, joint: Any, targets: tuple[int, ...], every: bool = False) -> Any:
+    """Lets a row's node compute its gradients in one go (every: from those of all outputs, not of the result alone).
+    Formulas stay for forward mode."""
 
     def apply(self: Any, grads: Any) -> Any:
         if self.saved is None:
             raise freed_error(self)
         results: list[Any] = [None] * len(self.next)
-        if grads[0] is None:
+        if grads[0] is None and not every:
             return results
         needs = tuple([self.next[t] is not None for t in targets])
         values = [unpack(self, i) for i in range(len(self.saved))]
-        for t, value, needed in zip(targets, joint(grads[0], needs, *values), needs):
+        for t, value, needed in zip(targets, joint(grads if every else grads[0], needs, *values), needs):
             if needed:
                 results[t] = value
         return results
@@ -325,8 +326,8 @@ def rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None,
 
 
 # ------------------------------------------------------------------------------------------------------ group norm
-# (As in PyTorch the statistics that native_group_norm returns belong to the graph, but nothing flows back from them.)
 def _group_grads(grad, needs, input, weight, group, eps, result1, result2):
+    """From the result alone; what flows back from the statistics comes from _statistics_grad."""
     if grad_enabled():
         n, c = input.shape[:2]
         grouped = lambda t: t.reshape(n, group, c // group, -1)
@@ -339,16 +340,36 @@ def _group_grads(grad, needs, input, weight, group, eps, result1, result2):
 
 
 def _group_formula(index: int) -> Any:
-    def formula(grad, input, weight, group, eps, result1, result2):
-        return _group_grads(grad, _only(index), input, weight, group, eps, result1, result2)[index]
+    def formula(grads, input, weight, group, eps, result1, result2):
+        given = _all_group_grads(grads, _only(index), input, weight, group, eps, result1, result2)
+        return None if given is None else given[index]
 
     return formula
+
+
+def _all_group_grads(grads, needs, input, weight, group, eps, result1, result2):
+    """The three gradients from those of the result, the mean and the inverse deviation; each may be missing."""
+    grad, of_mean, of_rstd = grads
+    made = [None] * 3 if grad is None else list(_group_grads(grad, needs, input, weight, group, eps, result1, result2))
+    if needs[0] and not (of_mean is None and of_rstd is None):
+        more = _statistics_grad(of_mean, of_rstd, input, group, eps)
+        made[0] = more if made[0] is None else made[0] + more
+    return made
+
+
+def _statistics_grad(of_mean: Any, of_rstd: Any, input: Tensor, group: int, eps: float) -> Tensor:
+    x = input.reshape(input.shape[0], group, -1)
+    mean, rstd = _statistics(x, (2,), eps)
+    share = 0.0 if of_mean is None else of_mean.to(input.dtype).unsqueeze(-1)
+    if of_rstd is not None:
+        share = share - of_rstd.to(input.dtype).unsqueeze(-1) * rstd ** 3 * (x - mean)
+    return (share / x.shape[2]).expand(x.shape).reshape(input.shape)
 
 
 _group_norm = _together(
     row("native_group_norm", "input group weight bias eps", kernel="group_norm",
         backward=dict(input=_group_formula(0), weight=_group_formula(1), bias=_group_formula(2))),
-    _group_grads, (0, 2, 3))
+    _all_group_grads, (0, 2, 3), True)
 
 
 @public(method=False, out=False)

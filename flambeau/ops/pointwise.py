@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..autograd.state import state
+from ..autograd.state import INFERENCE, NO_GRAD, state
 from ..native.pointwise import enter
 from ..tensor import wrap
 from .elementwise import Pointwise, binary, ndarray, unary
@@ -127,6 +127,14 @@ def _rounded(self: Any = None, decimals: int = 0) -> str:
 def masked(grad: Any, keep: Any) -> Any:
     """grad where `keep` holds and zero elsewhere (a product would turn inf into nan)."""
     return where_row(keep, grad, 0)
+
+
+def tied(grad: Any, self: Any) -> Any:
+    """A gradient that does not depend on its input, recorded as if it did, with a slope of zero: PyTorch's functions that
+    are linear in pieces give zeros as second derivatives, and not None."""
+    if state.mode & (NO_GRAD | INFERENCE) or not self.requires_grad:
+        return grad
+    return threshold_backward(grad, self, -math.inf)
 
 
 round_decimals = Pointwise("round_decimals", "self decimals", kind="same", plain="decimals", takes="f", c=_rounded,

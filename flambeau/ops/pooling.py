@@ -13,6 +13,7 @@ from .. import dtypes as _dtypes
 from ..autograd.state import grad_enabled
 from ..backends.cpu import pooling as _kernels  # noqa: F401  (enters the kernels into the table)
 from ..tensor import Tensor
+from .pointwise import tied
 from .table import FUNCTIONS, public, row
 
 # ------------------------------------------------------------------------------------------------------------ rows
@@ -38,8 +39,8 @@ def _max_row(dims: int) -> Any:
         f"max_pool{dims}d_with_indices", "self kernel_size stride padding dilation out_size ceil_mode",
                kernel="max_pool",
         node=f"MaxPool{dims}DWithIndicesBackward0", constant=(1,), backward=dict(
-            self=lambda grad, self, result1, kernel_size, stride, padding, dilation, ceil_mode: _scatter(
-                grad, result1, _last(self.shape, kernel_size), kernel_size, stride, padding, dilation)))
+            self=lambda grad, self, result1, kernel_size, stride, padding, dilation, ceil_mode: tied(_scatter(
+                grad, result1, _last(self.shape, kernel_size), kernel_size, stride, padding, dilation), self)))
 
 
 _AVERAGE = "kernel_size stride padding out_size count_include_pad divisor_override"
@@ -55,9 +56,8 @@ def _avg_row(dims: int) -> Any:
     return row(f"avg_pool{dims}d", f"self {_AVERAGE}", kernel="avg_pool", node=f"AvgPool{dims}DBackward0",
                forward="linear",
                backward=dict(self=lambda grad, self, kernel_size, stride, padding, count_include_pad, divisor_override:
-                             _avg_grad(grad, _last(self.shape, kernel_size), kernel_size, stride, padding,
-                                       count_include_pad,
-                                       divisor_override)))
+                             tied(_avg_grad(grad, _last(self.shape, kernel_size), kernel_size, stride, padding,
+                                            count_include_pad, divisor_override), self)))
 
 
 _adaptive_grad = row(
@@ -82,7 +82,7 @@ def put(grad: Tensor, indices: Tensor, shape: Any, dims: int) -> Tensor:
 def _adaptive_max_row(dims: int) -> Any:
     return row(f"adaptive_max_pool{dims}d", "self out_size", kernel="adaptive_max_pool", constant=(1,),
                node=f"AdaptiveMaxPool{dims}DBackward0", backward=dict(
-                   self=lambda grad, self, result1: put(grad, result1, self.shape, dims)))
+                   self=lambda grad, self, result1: tied(put(grad, result1, self.shape, dims), self)))
 
 
 def _fractional_row(dims: int) -> Any:

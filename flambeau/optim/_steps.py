@@ -14,3 +14,12 @@ def step_number(value: Tensor) -> Any:
         from ..compiler.capture import loaded
         return loaded(value)
     return value.item()
+
+
+def counted(states: dict[str, Any], key: str) -> Any:
+    """The next value of a count that is a Python number; a captured program counts on at each run."""
+    if state.mode & CAPTURE:
+        from ..compiler.optimizers import counted as captured
+        return captured(states, key)
+    states[key] += 1
+    return states[key]

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..creation import zeros_like
 from ..ops.embedding import adam_rows
+from ._steps import counted
 from .optimizer import Optimizer, check, check_lr, check_range, number
 
 
@@ -39,8 +40,7 @@ class SparseAdam(Optimizer):
     def update(self, group, params, grads, states) -> None:
         beta1, beta2 = group["betas"]
         for p, grad, state in zip(params, grads, states):
-            state["step"] += 1
-            step = state["step"]
+            step = counted(state, "step")
             rate = number(group["lr"]) * (1 - beta2 ** step) ** 0.5 / (1 - beta1 ** step)
             self._one(p, grad, state, beta1, beta2, rate, group)
 

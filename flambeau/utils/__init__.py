@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
+from ..missing import refused_modules
+
 _LAZY = ("hooks", "checkpoint", "data", "dlpack", "tensorboard", "weak", "_pytree", "deterministic", "collect_env",
-         "model_zoo", "benchmark", "cpp_extension", "mobile_optimizer", "bundled_inputs", "backcompat")
+         "model_zoo", "benchmark", "cpp_extension", "flop_counter", "module_tracker", "backcompat")
 __all__ = ["hooks", "checkpoint", "data", "swap_tensors", "set_module"]
 
 
@@ -18,6 +21,18 @@ def __getattr__(name: str) -> Any:
             if error.name != f"{__name__}.{name}":
                 raise
     raise AttributeError(f"module 'flambeau.utils' has no attribute '{name}'")
+
+
+refused_modules(__name__, "it prepares programs for other runtimes and is not implemented", {
+    "mobile_optimizer": "optimize_for_mobile generate_mobile_module_lints LintCode",
+    "bundled_inputs": "augment_model_with_bundled_inputs augment_many_model_functions_with_bundled_inputs bundle_inputs",
+    "throughput_benchmark": "ThroughputBenchmark",
+    "backend_registration": "rename_privateuse1_backend generate_methods_for_privateuse1_backend",
+    "_python_dispatch": "TorchDispatchMode BaseTorchDispatchMode return_and_correct_aliasing",
+    "_triton": "",
+})
+ThroughputBenchmark = sys.modules[f"{__name__}.throughput_benchmark"].ThroughputBenchmark
+sys.modules[f"{__name__}._triton"].has_triton = lambda: False
 
 
 def set_module(obj: Any, mod: str) -> None:

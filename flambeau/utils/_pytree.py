@@ -251,3 +251,88 @@ def _broadcast_to_and_flatten(tree: PyTree, treespec: TreeSpec,
             return None
         spread += got
     return spread
+
+
+# ------------------------------------------------------------------------------------------------------------- paths
+class MappingKey(KeyEntry):
+    """A step into a dictionary."""
+
+    def get(self, tree: Any) -> Any:
+        return tree[self.key]
+
+
+class SequenceKey(NamedTuple):
+    """A step into a list or tuple."""
+
+    idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx!r}]"
+
+    def get(self, tree: Any) -> Any:
+        return tree[self.idx]
+
+
+class GetAttrKey(NamedTuple):
+    """A step to an attribute."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+    def get(self, tree: Any) -> Any:
+        return getattr(tree, self.name)
+
+
+KeyPath = tuple[Any, ...]
+
+
+def _steps(kind: Any, context: Any, count: int) -> list[Any]:
+    """The steps from a node to its children."""
+    if kind in (dict, OrderedDict):
+        return [MappingKey(k) for k in context]
+    if kind is defaultdict:
+        return [MappingKey(k) for k in context[1]]
+    if kind is namedtuple:
+        return [GetAttrKey(name) for name in context._fields]
+    return [SequenceKey(i) for i in range(count)]
+
+
+def _paths(spec: TreeSpec, here: KeyPath) -> Iterable[KeyPath]:
+    if spec.type is None:
+        yield here
+        return
+    for step, child in zip(_steps(spec.type, spec.context, spec.num_children), spec.children_specs):
+        yield from _paths(child, (*here, step))
+
+
+def tree_flatten_with_path(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None
+                           ) -> tuple[list[tuple[KeyPath, Any]], TreeSpec]:
+    """([(path, leaf)], spec)."""
+    leaves, spec = tree_flatten(tree, is_leaf)
+    return list(zip(_paths(spec, ()), leaves)), spec
+
+
+def tree_leaves_with_path(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[KeyPath, Any]]:
+    return tree_flatten_with_path(tree, is_leaf)[0]
+
+
+def tree_map_with_path(func: Callable[..., Any], tree: PyTree, *rests: PyTree,
+                       is_leaf: Callable[[Any], bool] | None = None) -> PyTree:
+    """tree_map whose function gets the path of each leaf first."""
+    leaves, spec = tree_flatten(tree, is_leaf)
+    others = [spec.flatten_up_to(r) for r in rests]
+    return spec.unflatten(map(func, _paths(spec, ()), leaves, *others))
+
+
+def keystr(kp: KeyPath) -> str:
+    """A path as one would write it: ['x'][1].a"""
+    return "".join(map(str, kp))
+
+
+def key_get(obj: Any, kp: KeyPath) -> Any:
+    """What stands at a path."""
+    for step in kp:
+        obj = step.get(obj)
+    return obj

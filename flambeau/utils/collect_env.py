@@ -40,7 +40,8 @@ def get_env_info() -> SystemEnv:
     python = f"{sys.version.splitlines()[0]} ({sys.maxsize.bit_length() + 1}-bit runtime)"
     return SystemEnv(flambeau.__version__, "False", "None", str(flambeau.cuda.is_available()), platform.platform(),
                      "-".join(platform.libc_ver()), python, platform.platform(),
-                     f"{platform.machine()}, {os.cpu_count()} cores, {flambeau.get_num_threads()} threads used", "\n".join(found))
+                     f"{platform.machine()}, {os.cpu_count()} cores, {flambeau.get_num_threads()} threads used",
+                     "\n".join(found))
 
 
 def pretty_str(envinfo: SystemEnv) -> str:

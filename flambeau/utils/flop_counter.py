@@ -37,7 +37,7 @@ def _broadcast(*shapes: Any) -> Any:
 
 
 def _added(name: str) -> Callable[..., Count]:
-    return lambda input, a, b, *rest, **named: (name, _matmul(a, b)[1])
+    return lambda start, a, b, *rest, **named: (name, _matmul(a, b)[1])
 
 
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, **named: Any) -> Count:

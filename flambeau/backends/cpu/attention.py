@@ -8,6 +8,7 @@ computed again from the saved log-sum-exp, so memory grows with the length, not 
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ def _times(x: ndarray, factor: Any) -> ndarray:
 def _totals(p: ndarray) -> ndarray:
     """Sums of the rows, by BLAS."""
     columns = p.shape[-1]
-    return np.dot(p.reshape(-1, columns), np.ones(columns, p.dtype)).reshape(*p.shape[:-1], 1)
+    return np.dot(p.reshape(math.prod(p.shape[:-1]), columns), np.ones(columns, p.dtype)).reshape(*p.shape[:-1], 1)
 
 
 def _powers(s: ndarray, mask: ndarray | None, plain: bool) -> tuple[ndarray, Any]:

@@ -82,8 +82,10 @@ def geometry(image: Ints, weight: Ints, out: Ints, stride: Ints, padding: Ints, 
     """
     dims = len(out)
     kernel = weight[2:]
-    if dims not in (1, 2) or 0 in image or 0 in weight or min(out) < 1 or math.prod(stride) > 16:
+    if dims not in (1, 2) or 0 in image or 0 in weight or min(out) < 1:
         return None
+    if math.prod(stride) > 16 or max(kernel[:-1], default=1) > 32:
+        return None  # their tables have so many places
     reach = [(o + d * (k - 1)) * s for o, d, k, s in zip(out, dilation, kernel, stride)]
     if max(image[1], weight[0]) * math.prod([r + n + 2 * p for r, n, p in zip(reach, image[2:], padding)]) >= 1 << 30:
         return None  # places are counted in 32 bits
@@ -412,11 +414,8 @@ def conv_weight(g: ndarray, x: ndarray, size: Ints, stride: Ints, padding: Ints,
     n, channels = x.shape[:2]
     each, inner = g.shape[1] // groups, channels // groups * math.prod(size)
     shape = (g.shape[1], channels // groups, *size)
-    served = _served(g.dtype, x.shape, shape, g.shape[2:], stride, padding, dilation, groups)
-    if served is not None:
-        suffix, lib, numbers = served
-        made = memory.empty(shape, g.dtype)
-        getattr(lib, "fl_conv_weight_" + suffix)(numbers, pointer(g), pointer(x), pointer(made), None)
+    made = _native_weight(g, x, shape, stride, padding, dilation, groups, None)
+    if made is not None:
         return _narrow(made, native)
     if not g.size or not x.size:
         return np.zeros(shape, native)
@@ -441,6 +440,32 @@ def conv_weight(g: ndarray, x: ndarray, size: Ints, stride: Ints, padding: Ints,
     blas.split(n, work, g.size * inner >= _SHARED)
     total = sum([own for _, own in sorted(sums, key=lambda pair: pair[0])])  # always in one order: reproducible
     return np.ascontiguousarray(total.transpose(0, 2, 1), native).reshape(shape)
+
+
+def _native_weight(g, x, shape: Ints, stride, padding, dilation, groups: int, bias: ndarray | None) -> ndarray | None:
+    """The gradient of the weight by the native kernel, where it serves; that of the bias is written into `bias`."""
+    served = _served(g.dtype, x.shape, shape, g.shape[2:], stride, padding, dilation, groups)
+    if served is None:
+        return None
+    suffix, lib, numbers = served
+    made = memory.empty(shape, g.dtype)
+    getattr(lib, "fl_conv_weight_" + suffix)(numbers, pointer(g), pointer(x), pointer(made), _address(bias))
+    return made
+
+
+@kernel
+def conv_weight_bias(g: ndarray, x: ndarray, size: Ints, stride: Ints, padding: Ints, dilation: Ints,
+                     groups: int) -> tuple[ndarray, ndarray]:
+    """The gradients of weight and bias, while the output's gradient is in the cache."""
+    native = g.dtype
+    wide, image = _ready(g), _ready(x)
+    bias = np.empty(g.shape[1], wide.dtype)
+    shape = (g.shape[1], x.shape[1] // groups, *size)
+    made = _native_weight(wide, image, shape, stride, padding, dilation, groups, bias)
+    if made is None:
+        made = conv_weight(wide, image, size, stride, padding, dilation, groups)
+        wide.sum((0, *range(2, g.ndim)), out=bias)
+    return _narrow(made, native), _narrow(bias, native)
 
 
 def _weight_depthwise(g: ndarray, x: ndarray, win: Windows) -> ndarray:

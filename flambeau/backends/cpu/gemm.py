@@ -13,7 +13,7 @@ from ... import native
 from ...native import pointer
 from . import memory
 
-WORTH = 1 << 18  # multiplications from which a product is faster than through NumPy
+WORTH = 1 << 19  # multiplications from which a product is faster than through NumPy
 _FLOAT32 = np.dtype(np.float32)
 _FLOAT64 = np.dtype(np.float64)
 

@@ -59,12 +59,53 @@ def scaled(slope: ndarray, grad: ndarray, reduction: int, native: np.dtype) -> n
     return slope if slope.dtype is native else slope.astype(native)
 
 
+KINDS = {name: i for i, name in enumerate(("mse_loss", "huber_loss", "smooth_l1_loss", "soft_margin_loss",
+                                           "binary_cross_entropy", "bce_with_logits"))}  # as losses.c counts them
+
+
+def _pair_functions(x: ndarray, y: ndarray) -> Library | None:
+    """The native functions if they serve these arrays."""
+    if x.dtype.char in "fd" and y.dtype is x.dtype and x.shape == y.shape and x.size:
+        return library("losses")
+    return None
+
+
+def _pair_natively(name: str, x: ndarray, y: ndarray, reduction: int, number: float = 0.0) -> ndarray | None:
+    native = _pair_functions(x, y)
+    if native is None:
+        return None
+    x, y = _dense(x), _dense(y)
+    out = np.empty((), x.dtype) if reduction else memory.empty(x.shape, x.dtype)
+    if (native.fl_pair_loss_f32 if x.dtype.char == "f" else native.fl_pair_loss_f64)(
+            KINDS[name], pointer(x), pointer(y), pointer(out), x.size, reduction, number):
+        raise RuntimeError("all elements of input should be between 0 and 1")
+    return out
+
+
+def _pair_backward_natively(name: str, grad: ndarray, x: ndarray, y: ndarray, reduction: int,
+                            number: float = 0.0) -> ndarray | None:
+    native = _pair_functions(x, y)
+    if native is None or grad.dtype is not x.dtype or grad.size != (1 if reduction else x.size):
+        return None
+    grad, x, y = _dense(grad), _dense(x), _dense(y)
+    out = memory.empty(x.shape, x.dtype)
+    (native.fl_pair_loss_backward_f32 if x.dtype.char == "f" else native.fl_pair_loss_backward_f64)(
+        KINDS[name], pointer(grad), pointer(x), pointer(y), pointer(out), x.size, reduction, number)
+    return out
+
+
 def pairwise(name: str, value: Callable, slope: Callable) -> None:
     """Enters `name` (x, y, reduction, *numbers) and `name`_backward (grad, x, y, reduction, *numbers)."""
     def forward(x: ndarray, y: ndarray, reduction: int, *numbers: Any) -> ndarray:
+        made = _pair_natively(name, x, y, reduction, *numbers)
+        if made is not None:
+            return made
         return reduced(value(wide(x), wide(y), *numbers), reduction, x.dtype)
 
     def backward(grad: ndarray, x: ndarray, y: ndarray, reduction: int, *numbers: Any) -> ndarray:
+        made = _pair_backward_natively(name, grad, x, y, reduction, *numbers)
+        if made is not None:
+            return made
         return scaled(slope(wide(x), wide(y), *numbers), grad, reduction, x.dtype)
 
     KERNELS[name], KERNELS[f"{name}_backward"] = forward, backward
@@ -134,6 +175,9 @@ def _weighted(values: ndarray, weight: ndarray | None) -> ndarray:
 
 @kernel
 def binary_cross_entropy(x: ndarray, target: ndarray, weight: ndarray | None, reduction: int) -> ndarray:
+    made = _pair_natively("binary_cross_entropy", x, target, reduction) if weight is None else None
+    if made is not None:
+        return made
     a, t = wide(x), wide(target)
     if a.size and not (a.min() >= 0 and a.max() <= 1):
         raise RuntimeError("all elements of input should be between 0 and 1")
@@ -144,6 +188,9 @@ def binary_cross_entropy(x: ndarray, target: ndarray, weight: ndarray | None, re
 @kernel
 def binary_cross_entropy_backward(grad: ndarray, x: ndarray, target: ndarray, weight: ndarray | None,
                                   reduction: int) -> ndarray:
+    made = _pair_backward_natively("binary_cross_entropy", grad, x, target, reduction) if weight is None else None
+    if made is not None:
+        return made
     a, t = wide(x), wide(target)
     slope = np.asarray((a - t) / np.maximum((1 - a) * a, 1e-12))
     return scaled(_weighted(slope, weight), grad, reduction, x.dtype)
@@ -152,6 +199,9 @@ def binary_cross_entropy_backward(grad: ndarray, x: ndarray, target: ndarray, we
 @kernel
 def bce_with_logits(x: ndarray, target: ndarray, weight: ndarray | None, pos_weight: ndarray | None,
                     reduction: int) -> ndarray:
+    made = _pair_natively("bce_with_logits", x, target, reduction) if weight is None and pos_weight is None else None
+    if made is not None:
+        return made
     a, t = wide(x), wide(target)
     values = np.empty(a.shape, a.dtype)
     if a.ndim:
@@ -167,6 +217,10 @@ def bce_with_logits(x: ndarray, target: ndarray, weight: ndarray | None, pos_wei
 @kernel
 def bce_with_logits_backward(grad: ndarray, x: ndarray, target: ndarray, weight: ndarray | None,
                              pos_weight: ndarray | None, reduction: int) -> ndarray:
+    if weight is None and pos_weight is None:
+        made = _pair_backward_natively("bce_with_logits", grad, x, target, reduction)
+        if made is not None:
+            return made
     a, t = wide(x), wide(target)
     slope = np.asarray(1 / (1 + np.exp(-a)))
     if pos_weight is None:
@@ -291,13 +345,13 @@ def nll_loss_backward(grad: ndarray, shape: tuple[int, ...], target: ndarray, we
 
 
 @kernel
-def cross_entropy(x: ndarray, target: ndarray, reduction: int, ignore_index: int,
+def cross_entropy(x: ndarray, target: ndarray, weight: ndarray | None, reduction: int, ignore_index: int,
                   keep: bool) -> tuple[ndarray, ndarray, ndarray, ndarray]:
     """Of logits (N, C) and classes (N): the loss; what the derivative takes: exp(x - maximum) (empty without keep), one over
     their sums (0 where the target does not count); and what the sum of losses was divided by."""
     native = library("crossentropy")
     if native is not None:
-        return _cross_entropy_natively(native, x, target, reduction, ignore_index, keep)
+        return _cross_entropy_natively(native, x, target, weight, reduction, ignore_index, keep)
     kind = x.dtype
     count, classes = x.shape
     counts = _counted(target, classes, ignore_index)
@@ -308,48 +362,53 @@ def cross_entropy(x: ndarray, target: ndarray, reduction: int, ignore_index: int
     chosen = target if counts is None else np.where(counts, target, 0)
     values = np.log(sums) + (top[:, 0] - x[_range(count), chosen])
     inverse = 1 / sums
+    weights = np.ones(count, kind) if weight is None else weight[chosen]
     if counts is not None:
-        values, inverse = (np.where(counts, v, kind.type(0)) for v in (values, inverse))
-    total = kind.type(1 if reduction != 1 else count if counts is None else np.count_nonzero(counts))
+        values, inverse, weights = (np.where(counts, v, kind.type(0)) for v in (values, inverse, weights))
+    if weight is not None:
+        values = values * weights
+    total = kind.type(1 if reduction != 1 else np.add.reduce(weights, dtype=np.float64))
     if reduction:
         made = np.add.reduce(values) if count < 1 << 12 else _sum(values, None, False, None)
         values = np.asarray(np.divide(made, total), kind)
     return values, powers if keep else np.empty((0, 0), kind), inverse, np.asarray(total)
 
 
-def _cross_entropy_natively(native: Library, x: ndarray, target: ndarray, reduction: int, ignore_index: int,
-                            keep: bool) -> tuple[ndarray, ndarray, ndarray, ndarray]:
+def _cross_entropy_natively(native: Library, x: ndarray, target: ndarray, weight: ndarray | None, reduction: int,
+                            ignore_index: int, keep: bool) -> tuple[ndarray, ndarray, ndarray, ndarray]:
     kind = x.dtype
     count, classes = x.shape
-    x, target = _dense(x), _dense(target)
+    x, target, weight = _dense(x), _dense(target), None if weight is None else _dense(weight)
     powers = memory.empty((count, classes) if keep else (0, 0), kind)
     inverse, values, total = np.empty(count, kind), np.empty(count, kind), np.empty((), kind)
     made = np.empty((), kind) if reduction else values
     bad = (native.fl_cross_entropy_f32 if kind.char == "f" else native.fl_cross_entropy_f64)(
-        pointer(x), pointer(target), pointer(powers) if keep else None, pointer(inverse), pointer(values), pointer(made),
-        pointer(total), count, classes, ignore_index, reduction)
+        pointer(x), pointer(target), None if weight is None else pointer(weight), pointer(powers) if keep else None,
+        pointer(inverse), pointer(values), pointer(made), pointer(total), count, classes, ignore_index, reduction)
     if bad >= 0:
         raise IndexError(f"Target {int(target[bad])} is out of bounds.")
     return made, powers, inverse, total
 
 
 @kernel
-def cross_entropy_backward(grad: ndarray, powers: ndarray, inverse: ndarray, target: ndarray, total: ndarray,
-                           ignore_index: int) -> ndarray:
+def cross_entropy_backward(grad: ndarray, powers: ndarray, inverse: ndarray, target: ndarray, weight: ndarray | None,
+                           total: ndarray, ignore_index: int) -> ndarray:
     """(softmax - one hot) * grad / total, zero for targets that do not count."""
     count, classes = powers.shape
     kind = powers.dtype
     out = memory.empty(powers.shape, kind)
     native = library("crossentropy")
     if native is not None and grad.dtype is kind:
-        grad, target = _dense(grad), _dense(target)
+        grad, target, weight = _dense(grad), _dense(target), None if weight is None else _dense(weight)
         (native.fl_cross_entropy_backward_f32 if kind.char == "f" else native.fl_cross_entropy_backward_f64)(
-            pointer(grad), pointer(powers), pointer(inverse), pointer(target), pointer(total), pointer(out), count, classes,
-            ignore_index, grad.ndim)
+            pointer(grad), pointer(powers), pointer(inverse), pointer(target), None if weight is None else pointer(weight),
+            pointer(total), pointer(out), count, classes, ignore_index, grad.ndim)
         return out
     counts = target != ignore_index
-    factor = np.where(counts, grad / total, kind.type(0)).astype(kind, copy=False)
-    scale, chosen = factor * inverse, np.where(counts, target, 0)
+    chosen = np.where(counts, target, 0)
+    factor = grad / total if weight is None else grad / total * weight[chosen]
+    factor = np.where(counts, factor, kind.type(0)).astype(kind, copy=False)
+    scale = factor * inverse
 
     def work(start: int, stop: int) -> None:
         piece = np.multiply(powers[start:stop], scale[start:stop, None], out=out[start:stop])

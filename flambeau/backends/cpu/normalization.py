@@ -232,6 +232,7 @@ def layer_norm(x: ndarray, dims: int, weight: ndarray | None, bias: ndarray | No
                                           mean.size, x.size // mean.size, eps)
         return out, mean, inverse
     length = math.prod(shape[len(shape) - dims:])
+    given = x, weight
     x = np.ascontiguousarray(_wide(x)).reshape(math.prod(lead), length)
     kind = x.dtype
     weight = None if weight is None else _like(weight, kind).reshape(length)
@@ -261,7 +262,8 @@ def layer_norm(x: ndarray, dims: int, weight: ndarray | None, bias: ndarray | No
         inverse.fill(1 / math.sqrt(eps) if eps else np.inf)
     saved = (*lead, *(1,) * dims)
     out = out.reshape(shape)
-    return out if out.dtype == native else out.astype(native), mean.reshape(saved), inverse.reshape(saved)
+    out = out if out.dtype == native else out.astype(native)
+    return out, _kept(mean.reshape(saved), *given), _kept(inverse.reshape(saved), *given)
 
 
 @kernel
@@ -278,7 +280,7 @@ def layer_norm_grad(g: ndarray, x: ndarray, dims: int, mean: ndarray, inverse: n
     x = np.ascontiguousarray(_wide(x)).reshape(-1, length) if x.size else _wide(x).reshape(0, length)
     kind = x.dtype
     g = np.ascontiguousarray(_wide(g)).reshape(x.shape)
-    mean, inverse = mean.reshape(-1, 1)[:len(x)], inverse.reshape(-1, 1)[:len(x)]
+    mean, inverse = [_like(s, kind).reshape(-1, 1)[:len(x)] for s in (mean, inverse)]
     kept = kind if weight is None else weight.dtype
     weight = None if weight is None else _like(weight, kind).reshape(length)
     dx = memory.empty(x.shape, kind) if needs[0] else None

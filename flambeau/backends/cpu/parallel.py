@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ...native import threads
 from ...native.pointwise import run
 from . import memory
 from .errors import silence
@@ -77,6 +78,7 @@ def _workers(count: int) -> list[_Worker]:
 def set_num_threads(n: int) -> None:
     global _threads
     _threads = n
+    threads.changed(n)
 
 
 def get_num_threads() -> int:

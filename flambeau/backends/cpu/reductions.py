@@ -1,4 +1,4 @@
-"""Reductions: sums that are fast and accurate, and the rest over NumPy.
+"""Reductions: sums that are fast and accurate, and the rest over NumPy; large contiguous ones natively (reduce.c).
 
 NumPy adds pairwise only along the last axis, and with one thread. A product with a vector of ones is a sum too, and
 BLAS does it at the speed of memory; blocks of `BLOCK` keep the rounding error as small as pairwise addition does.
@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 from numpy import ndarray
 
+from ...native import library, pointer
 from . import memory
 from .parallel import SPLIT, large, split
 from .table import kernel
@@ -58,12 +59,52 @@ def axes_of(x: ndarray, axes: Axes) -> Axes:
     return axes if x.ndim else ()
 
 
+# ----------------------------------------------------------------------------------------------------- native ones
+_PLAIN, _SQUARES, _SIZES = range(3)
+
+
+def grid(x: ndarray, axes: Axes) -> tuple[int, int, int] | None:
+    """(outer, n, inner) of a reduction over n that reduce.c can do; None for small, strided or other arrays."""
+    if x.size < SMALL or x.dtype.char not in "fd" or not x.flags.c_contiguous or library("reduce") is None:
+        return None
+    if axes is None or len(axes) == x.ndim:
+        return 1, x.size, 1
+    if not axes:
+        return None
+    first, last = min(axes), max(axes)
+    if last - first + 1 != len(axes):
+        return None
+    shape = x.shape
+    return math.prod(shape[:first]), math.prod(shape[first:last + 1]), math.prod(shape[last + 1:])
+
+
+def _native_sums(x: ndarray, sizes: tuple[int, int, int], mode: int = _PLAIN, divisor: float = 1.0, root: int = 0) -> ndarray:
+    """Sums over the middle of contiguous memory seen as (outer, n, inner): of elements, squares or sizes; one row."""
+    out = memory.empty((sizes[0] * sizes[2],), x.dtype)
+    native = library("reduce")
+    function = native.fl_sum_f32 if x.dtype is FLOAT32 else native.fl_sum_f64
+    function(pointer(x), pointer(out), *sizes, mode, divisor, root)
+    return out
+
+
+def _native_extremes(x: ndarray, sizes: tuple[int, int, int], least: bool, shape: tuple[int, ...], values: bool,
+                     places: bool) -> tuple[ndarray | None, ndarray | None]:
+    made = memory.empty(shape, x.dtype) if values else None
+    index = memory.empty(shape, INT64) if places else None
+    native = library("reduce")
+    function = native.fl_extreme_f32 if x.dtype is FLOAT32 else native.fl_extreme_f64
+    function(pointer(x), made if made is None else pointer(made), index if index is None else pointer(index), *sizes, least)
+    return made, index
+
+
 # ------------------------------------------------------------------------------------------------------- sums
 def flat_sum(x: ndarray) -> Any:
     """The sum of a contiguous one-dimensional float array."""
     n = x.size
     if n < SMALL:
         return np.add.reduce(x)
+    if library("reduce") is not None and x.flags.c_contiguous:
+        return _native_sums(x, (1, n, 1))[0]
     whole = n - n % BLOCK
     parts = x[:whole].reshape(-1, BLOCK).dot(_ONES[x.dtype][:BLOCK])
     total = np.add.reduce(parts, dtype=FLOAT64)
@@ -143,6 +184,8 @@ def _add_rows(x: ndarray) -> ndarray:
     outer, n = x.shape
     if outer * n < SMALL:
         return np.add.reduce(x, axis=1)
+    if library("reduce") is not None:
+        return _native_sums(x, (outer, n, 1))
     if n <= 4 * BLOCK:
         return x.dot(_ONES[x.dtype][:n])
     out = np.empty(outer, x.dtype)
@@ -158,6 +201,8 @@ def _add_across(x: ndarray) -> ndarray:
         if n <= ROWS:
             return np.add.reduce(x, axis=1)
         return np.add.reduce(x, axis=1, dtype=FLOAT64).astype(x.dtype)
+    if library("reduce") is not None:
+        return _native_sums(x, (outer, n, inner)).reshape(outer, inner)
     ones = _ONES[x.dtype]
     if n <= ROWS:
         return np.matmul(ones[:n], x)
@@ -325,6 +370,9 @@ def nansum(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype
 
 # ------------------------------------------------------------------------------------------------- extremes
 def _extreme(x: ndarray, axes: Axes, keepdim: bool, pick: np.ufunc) -> Any:
+    sizes = grid(x, axes)
+    if sizes is not None:
+        return _native_extremes(x, sizes, pick is np.minimum, reduced_shape(x.shape, axes, keepdim), True, False)[0]
     a = wide(x)
     if a.size >= 2 * SPLIT and axes is not None and 0 not in axes and a.shape[0] > 1:
         out = np.empty(reduced_shape(a.shape, axes, keepdim), a.dtype)
@@ -363,32 +411,45 @@ def _zero_dim(x: ndarray) -> tuple[ndarray, ndarray]:
     return x.copy(), np.zeros((), INT64)
 
 
-@kernel
-def max_dim(x: ndarray, axis: int, keepdim: bool = False) -> tuple[ndarray, ndarray]:
+def _extreme_dim(x: ndarray, axis: int, keepdim: bool, least: bool) -> tuple[ndarray, ndarray]:
     if not x.ndim:
         return _zero_dim(x)
-    return _picked(x, wide(x).argmax(axis, keepdims=True), axis, keepdim)
+    sizes = grid(x, (axis,))
+    if sizes is not None:
+        return _native_extremes(x, sizes, least, reduced_shape(x.shape, (axis,), keepdim), True, True)
+    a = wide(x)
+    return _picked(x, a.argmin(axis, keepdims=True) if least else a.argmax(axis, keepdims=True), axis, keepdim)
+
+
+def _place(x: ndarray, axis: int | None, keepdim: bool, least: bool) -> Any:
+    if not x.ndim:
+        return np.zeros((), INT64)
+    axes = None if axis is None else (axis,)
+    sizes = grid(x, axes)
+    if sizes is not None:
+        return _native_extremes(x, sizes, least, reduced_shape(x.shape, axes, keepdim), False, True)[1]
+    a = wide(x)
+    return np.asarray(a.argmin(axis, keepdims=keepdim) if least else a.argmax(axis, keepdims=keepdim))
+
+
+@kernel
+def max_dim(x: ndarray, axis: int, keepdim: bool = False) -> tuple[ndarray, ndarray]:
+    return _extreme_dim(x, axis, keepdim, False)
 
 
 @kernel
 def min_dim(x: ndarray, axis: int, keepdim: bool = False) -> tuple[ndarray, ndarray]:
-    if not x.ndim:
-        return _zero_dim(x)
-    return _picked(x, wide(x).argmin(axis, keepdims=True), axis, keepdim)
+    return _extreme_dim(x, axis, keepdim, True)
 
 
 @kernel
 def argmax(x: ndarray, axis: int | None = None, keepdim: bool = False) -> Any:
-    if not x.ndim:
-        return np.zeros((), INT64)
-    return np.asarray(wide(x).argmax(axis, keepdims=keepdim))
+    return _place(x, axis, keepdim, False)
 
 
 @kernel
 def argmin(x: ndarray, axis: int | None = None, keepdim: bool = False) -> Any:
-    if not x.ndim:
-        return np.zeros((), INT64)
-    return np.asarray(wide(x).argmin(axis, keepdims=keepdim))
+    return _place(x, axis, keepdim, True)
 
 
 # ---------------------------------------------------------------------------------------------------- norms
@@ -402,6 +463,9 @@ def vector_norm(x: ndarray, ord: float, axes: Axes = None, keepdim: bool = False
         x = x.astype(dtype, copy=False)
     result = np.empty(0, x.dtype).real.dtype if x.dtype.kind == "c" else x.dtype
     axes_np = axes_of(x, axes)
+    if ord in (1, 2) and (sizes := grid(x, axes)) is not None:
+        made = _native_sums(x, sizes, _SIZES if ord == 1 else _SQUARES, root=ord == 2)
+        return made.reshape(reduced_shape(x.shape, axes, keepdim))
     if ord == 2 and axes is None and x.dtype is FLOAT32 and x.flags.c_contiguous and x.size >= SMALL and not keepdim:
         return np.sqrt(_squares(x.reshape(-1))).astype(FLOAT32)
     a = magnitude(x) if ord != 2 or x.dtype.kind == "c" else wide(x)
@@ -468,6 +532,12 @@ def logsumexp(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
     axes_np = axes_of(a, axes)
     if a is not x:
         return _half_logsumexp(x, axes_np, keepdim)
+    sizes = grid(x, axes)
+    if sizes is not None:
+        made = memory.empty(reduced_shape(x.shape, axes, keepdim), x.dtype)
+        native = library("reduce")
+        (native.fl_logsumexp_f32 if x.dtype is FLOAT32 else native.fl_logsumexp_f64)(pointer(x), pointer(made), *sizes)
+        return made
     if a.dtype.kind == "f" and tame(a):
         powers = large(np.exp, a) if a.size >= SMALL else np.exp(a)
         return narrow(np.asarray(np.log(add_up(powers, axes, keepdim))), x.dtype)
@@ -504,6 +574,9 @@ def var_mean(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[
         return np.asarray(real + imag), middle
     if x.size < SMALL:
         return _var_mean_small(x, axes_of(x, axes), correction, keepdim)
+    sizes = grid(x, axes)
+    if sizes is not None:
+        return _native_var_mean(x, sizes, correction, reduced_shape(x.shape, axes, keepdim), False)
     a = wide(x)
     n = count_of(a, axes)
     middle = np.asarray(add_up(a, axes, True) / a.dtype.type(n))
@@ -514,6 +587,15 @@ def var_mean(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[
     spread = (np.asarray(add_up(apart, axes, True)) - rest * rest / a.dtype.type(n)) / a.dtype.type(free)
     shape = reduced_shape(x.shape, axes, keepdim)
     return narrow(spread.reshape(shape), x.dtype), narrow(middle.reshape(shape), x.dtype)
+
+
+def _native_var_mean(x: ndarray, sizes: tuple[int, int, int], correction: float, shape: tuple[int, ...],
+                     root: bool) -> tuple[ndarray, ndarray]:
+    spread, middle = memory.empty(shape, x.dtype), memory.empty(shape, x.dtype)
+    native = library("reduce")
+    function = native.fl_var_mean_f32 if x.dtype is FLOAT32 else native.fl_var_mean_f64
+    function(pointer(x), pointer(spread), pointer(middle), *sizes, max(sizes[1] - correction, 0), root)
+    return spread, middle
 
 
 def _var_mean_small(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[Any, Any]:
@@ -544,6 +626,9 @@ def std_mean(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[
     if x.dtype.num in NARROW:
         spread, middle = var_mean(x.astype(FLOAT32), axes, correction, keepdim)
         return np.sqrt(spread).astype(x.dtype), middle.astype(x.dtype)
+    sizes = grid(x, axes)
+    if sizes is not None:
+        return _native_var_mean(x, sizes, correction, reduced_shape(x.shape, axes, keepdim), True)
     spread, middle = var_mean(x, axes, correction, keepdim)
     return np.asarray(np.sqrt(spread)), middle
 

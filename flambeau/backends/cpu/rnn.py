@@ -109,7 +109,7 @@ def _weight_gradients(inside: ndarray, recurrent: ndarray, x: ndarray, w_ih: nda
 
 
 # ---------------------------------------------------------------------------------------------------------- native code
-_FEW_STEPS = 3  # steps for which packing the weights does not pay, unless they are small
+_FEW_STEPS = 3  # steps of a plain RNN for which packing the weights does not pay, unless they are small
 _SMALL = 1 << 14
 _ran: Any = None  # the library that ran forward, which must also run back
 
@@ -129,7 +129,9 @@ def _order_array(sizes: tuple[int, ...], reverse: bool) -> ndarray | None:
 
 def _native(x: ndarray, w_hh: ndarray, sizes: tuple[int, ...], reverse: bool) -> tuple[Any, ndarray] | None:
     """The library and the order of steps, where native code serves these and is worth it."""
-    if x.dtype.char not in "fd" or not x.size or (len(sizes) < _FEW_STEPS and w_hh.size > _SMALL):
+    if x.dtype.char not in "fd" or not x.size:
+        return None
+    if len(sizes) < _FEW_STEPS and w_hh.size > _SMALL and w_hh.shape[0] == w_hh.shape[1]:
         return None
     global _ran
     if library("gemm") is None or library("rnn") is None:
@@ -140,7 +142,7 @@ def _native(x: ndarray, w_hh: ndarray, sizes: tuple[int, ...], reverse: bool) ->
 
 def work_elements(rows: int, hidden: int, gates: int) -> int:
     """Elements of the workspace of a native call, forward or back: packed weights, biases, gradients of gates, states."""
-    padded = (hidden + 63) // 64 * 64
+    padded = hidden + 64  # the last vectors that a thread takes may be partly empty
     return padded * (gates * hidden + 4) + rows * hidden * (2 * gates + 1) + 32
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy import ndarray
 
-from ...native import Library, library, pointer
+from ...native import library, pointer
 from . import memory
 from .parallel import SPLIT, split
 from .reductions import FEW, FLOAT32, FLOAT64, INT64, NARROW, TAME, narrow, ones_of, wide
@@ -43,6 +44,13 @@ def _accumulated(x: ndarray, axis: int, dtype: np.dtype, step: np.ufunc) -> ndar
     if x.size <= _FEW and x.dtype is dtype and dtype.char in "fd":
         made = step.accumulate(x, axis, FLOAT64)
         return made if dtype is FLOAT64 else made.astype(dtype)
+    if x.dtype is dtype and dtype.char in "fd" and x.size and (native := library("scan")) is not None:
+        x = np.ascontiguousarray(x)
+        out = memory.empty(x.shape, dtype)
+        function = native.fl_cumulate_f32 if dtype is FLOAT32 else native.fl_cumulate_f64
+        function(pointer(x), pointer(out), math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1:]),
+                 step is np.multiply)
+        return out
     narrow_float = dtype.num == FLOAT32.num or dtype.num in NARROW
     exact = FLOAT64 if narrow_float else dtype
     if narrow_float:
@@ -200,26 +208,42 @@ def _log_softmax(out: ndarray, x: ndarray) -> None:
 
 @kernel
 def softmax(x: ndarray, axis: int, dtype: np.dtype | None = None) -> ndarray:
-    return _normalised(x, axis, dtype, _softmax, 1)
+    if dtype is not None and x.dtype.num != dtype.num:
+        x = x.astype(dtype)
+    native = library("softmax") if x.dtype.char in "fd" and x.size and x.ndim else None
+    if native is not None:
+        return _natively(native.fl_softmax_f32 if x.dtype.char == "f" else native.fl_softmax_f64, axis, x)
+    return _normalised(x, axis, _softmax, 1)
 
 
 @kernel
 def log_softmax(x: ndarray, axis: int, dtype: np.dtype | None = None) -> ndarray:
-    return _normalised(x, axis, dtype, _log_softmax, 0)
-
-
-def _normalised(x: ndarray, axis: int, dtype: np.dtype | None, work, alone: float) -> ndarray:
     if dtype is not None and x.dtype.num != dtype.num:
         x = x.astype(dtype)
+    native = library("softmax") if x.dtype.char in "fd" and x.size and x.ndim else None
+    if native is not None:
+        return _natively(native.fl_log_softmax_f32 if x.dtype.char == "f" else native.fl_log_softmax_f64, axis, x)
+    return _normalised(x, axis, _log_softmax, 0)
+
+
+def _natively(function: Callable[..., None], axis: int, *arrays: ndarray) -> ndarray:
+    """function(arrays..., result, how many elements are before, along and behind the axis)."""
+    arrays = tuple([x if x.flags.c_contiguous else np.ascontiguousarray(x) for x in arrays])
+    shape = arrays[0].shape
+    n = shape[axis]
+    out = memory.empty(shape, arrays[0].dtype)
+    inner = 1 if axis == len(shape) - 1 else math.prod(shape[axis + 1:])
+    function(*[pointer(x) for x in arrays], pointer(out), out.size // (n * inner), n, inner)
+    return out
+
+
+def _normalised(x: ndarray, axis: int, work, alone: float) -> ndarray:
     if not x.ndim:
         return np.asarray(wide(x) * 0 + alone).astype(x.dtype)
     if not x.size:
         return np.empty(x.shape, x.dtype)
     if x.dtype.num in NARROW:
         return _half(x, axis, work is _log_softmax)
-    native = library("softmax")
-    if native is not None and x.dtype.char in "fd":
-        return _normalised_natively(native, x, axis, work is _log_softmax)
     if x.size <= _FEW:
         apart = x - np.maximum.reduce(x, axis=axis, keepdims=True)
         powers = np.exp(apart)
@@ -231,25 +255,6 @@ def _normalised(x: ndarray, axis: int, dtype: np.dtype | None, work, alone: floa
             return np.divide(powers, total, out=powers)
         return np.subtract(apart, np.log(total), out=apart)
     return _blocks(x, axis, work)
-
-
-def _extents(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
-    """How many elements come before, along and behind an axis."""
-    if axis == len(shape) - 1:
-        return math.prod(shape[:-1]), shape[-1], 1
-    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:])
-
-
-def _normalised_natively(native: Library, x: ndarray, axis: int, log: bool) -> ndarray:
-    if not x.flags.c_contiguous:
-        x = np.ascontiguousarray(x)
-    out = memory.empty(x.shape, x.dtype)
-    if x.dtype.char == "f":
-        function = native.fl_log_softmax_f32 if log else native.fl_softmax_f32
-    else:
-        function = native.fl_log_softmax_f64 if log else native.fl_softmax_f64
-    function(pointer(x), pointer(out), *_extents(x.shape, axis))
-    return out
 
 
 def _half(x: ndarray, axis: int, log: bool) -> ndarray:
@@ -280,12 +285,26 @@ def _log_softmax_grad(out: ndarray, result: ndarray, grad: ndarray) -> None:
 
 @kernel
 def softmax_backward(grad: ndarray, result: ndarray, axis: int) -> ndarray:
+    native = library("softmax") if _alike(grad, result) else None
+    if native is not None:
+        function = native.fl_softmax_backward_f32 if result.dtype.char == "f" else native.fl_softmax_backward_f64
+        return _natively(function, axis, grad, result)
     return _derived(grad, result, axis, _softmax_grad)
 
 
 @kernel
 def log_softmax_backward(grad: ndarray, result: ndarray, axis: int) -> ndarray:
+    native = library("softmax") if _alike(grad, result) else None
+    if native is not None:
+        function = native.fl_log_softmax_backward_f32 if result.dtype.char == "f" else native.fl_log_softmax_backward_f64
+        return _natively(function, axis, grad, result)
     return _derived(grad, result, axis, _log_softmax_grad)
+
+
+def _alike(grad: ndarray, result: ndarray) -> bool:
+    """Whether a gradient and its result are float32 or float64 arrays of one dtype and shape, and not empty."""
+    return result.dtype.char in "fd" and grad.dtype is result.dtype and grad.shape == result.shape and result.ndim > 0 and (
+        result.size > 0)
 
 
 def _derived(grad: ndarray, result: ndarray, axis: int, work) -> ndarray:
@@ -294,18 +313,4 @@ def _derived(grad: ndarray, result: ndarray, axis: int, work) -> ndarray:
     g, r = wide(grad), wide(result)
     if not r.ndim:
         return np.zeros((), grad.dtype)
-    native = library("softmax")
-    if native is not None and r.dtype.char in "fd" and g.dtype.num == r.dtype.num:
-        return narrow(_derived_natively(native, np.broadcast_to(g, r.shape), r, axis, work is _log_softmax_grad), grad.dtype)
     return narrow(_blocks(r, axis, work, np.broadcast_to(g, r.shape)), grad.dtype)
-
-
-def _derived_natively(native: Library, grad: ndarray, result: ndarray, axis: int, log: bool) -> ndarray:
-    grad, result = np.ascontiguousarray(grad), np.ascontiguousarray(result)
-    out = memory.empty(result.shape, result.dtype)
-    if result.dtype.char == "f":
-        function = native.fl_log_softmax_backward_f32 if log else native.fl_softmax_backward_f32
-    else:
-        function = native.fl_log_softmax_backward_f64 if log else native.fl_softmax_backward_f64
-    function(pointer(grad), pointer(result), pointer(out), *_extents(result.shape, axis))
-    return out

@@ -21,7 +21,7 @@ def _polynomials() -> Iterator[tuple[int, int]]:
     for degree in range(1, 12):
         for inner in range(1 << degree - 1):
             whole, x, order = 1 << degree | inner << 1 | 1, 1, 0
-            while order == 0 or x != 1 and order < 1 << degree:
+            while order == 0 or (x != 1 and order < 1 << degree):
                 x <<= 1
                 if x >> degree & 1:
                     x ^= whole

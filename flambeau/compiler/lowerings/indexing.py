@@ -10,8 +10,8 @@ from ..ir import Value
 from . import lower
 
 
-def _checked(call: str) -> str:
-    return f"if ({call}) {{ status = 1; goto failed; }}"
+def _checked(call: str, status: int = 1) -> str:
+    return f"if ({call}) {{ status = {status}; goto failed; }}"
 
 
 def _positions(v: Any) -> bool:
@@ -100,7 +100,7 @@ def gather(op: Any) -> str | None:
     sizes = split(x.shape, dim, at.shape)
     if sizes is None or not _positions(at) or not _plain(x, out) or x.dtype.itemsize > 8:
         return None
-    return _checked(f"fl_gather_{8 * x.dtype.itemsize}({x}, {at}, {out}, {', '.join(map(str, sizes))})")
+    return _checked(f"fl_gather_{8 * x.dtype.itemsize}({x}, {at}, {out}, {', '.join(map(str, sizes))})", 3)
 
 
 @lower("scatter", "scatter_add")
@@ -112,8 +112,8 @@ def scatter(op: Any) -> str | None:
         return None
     given = f"{out}, {at}, {source}, {x}, {', '.join(map(str, sizes))}, {x.size}"
     if op.kernel == "scatter_add":
-        return _checked(f"fl_scatter_add_{x.suffix}({given})") if x.dtype.char in "fd" else None
-    return _checked(f"fl_scatter_{8 * x.dtype.itemsize}({given}, 0)")
+        return _checked(f"fl_scatter_add_{x.suffix}({given})", 3) if x.dtype.char in "fd" else None
+    return _checked(f"fl_scatter_{8 * x.dtype.itemsize}({given}, 0)", 3)
 
 
 @lower("scatter_added")
@@ -126,7 +126,7 @@ def scatter_added(op: Any) -> str | None:
     if source.shape != at.shape:
         return None
     given = f"{out}, {at}, {source}, 0, {', '.join(map(str, sizes))}"
-    return _checked(f"fl_scatter_add_{source.suffix}({given}, {out.size})")
+    return _checked(f"fl_scatter_add_{source.suffix}({given}, {out.size})", 3)
 
 
 @lower("masked_fill")
@@ -149,3 +149,17 @@ def one_hot(op: Any) -> str | None:
     if not _positions(at) or not out.contiguous or not out.size:
         return None
     return _checked(f"fl_one_hot({at}, {out}, {at.size}, {classes})")
+
+
+@lower("sparse_adam")
+def sparse_adam(op: Any) -> str | None:
+    table, average, squares, at, values, rate, beta1, beta2, eps, maximize = op.args
+    if not _positions(at) or not _plain(table, average, squares, values) or table.dtype.char not in "fd":
+        return None
+    n = at.size
+    order, starts, found = op.scratch(4 * n), op.scratch(4 * n + 4), op.scratch(8 * n)
+    sort = f"fl_sort_positions({at}, {n}, {table.shape[0]}, {order}, {starts}, {found})"
+    numbers = f"{op.number(rate)}, 1 - {op.number(beta1)}, 1 - {op.number(beta2)}, {op.number(eps)}, {int(maximize)}"
+    return (f"{{ long count = {sort};\nif (count < 0) {{ status = 1; goto failed; }}\n"
+            f"fl_sparse_adam_{table.suffix}({table}, {average}, {squares}, {values}, {order}, {starts}, {found}, count, "
+            f"{values.size // n}, {numbers}); }}")

@@ -1,10 +1,17 @@
-"""Matrix products as C: calls of native/gemm.c. Transposed operands are flags, never copies."""
+"""Matrix products as C: calls of native/gemm.c, and loops with constant bounds where a call would cost more than the product.
+
+Transposed operands are flags, never copies.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ..ir import C_TYPES
 from . import lower
+
+TINY = 1 << 14   # multiplications up to which a product is written out
+_REGISTERS = 8   # vectors of a row of the result that are kept at a time
 
 
 def _layout(v: Any) -> tuple[int, int] | None:
@@ -30,12 +37,46 @@ def _product(op: Any, a: Any, b: Any, alpha: str, beta: str, before: str = "") -
     if one is None or two is None or three is None or three[0]:
         return None
     (m, k), n = a.shape[-2:], b.shape[-1]
+    if not before and not a.shape[:-2] and (alpha, beta) == ("1", "0"):
+        written = _written(a, b, None, out, b.strides)
+        if written is not None:
+            return written
     left, right = f"{one[0]}, {two[0]}, {m}, {n}, {k}, {alpha}", f"{beta}, {out}, {three[1]}"
     if a.shape[:-2]:
         strides = [v.strides[0] if v.shape[0] > 1 else 0 for v in (a, b, out)]
         return before + (f"fl_bgemm_{a.suffix}({a.shape[0]}, {left}, {a}, {one[1]}, {strides[0]}, "
                          f"{b}, {two[1]}, {strides[1]}, {right}, {strides[2]});")
     return before + f"fl_gemm_{a.suffix}({left}, {a}, {one[1]}, {b}, {two[1]}, {right});"
+
+
+def _written(a: Any, b: Any, bias: Any, out: Any, steps: tuple[int, ...]) -> str | None:
+    """A tiny product as loops that build a row of the result in registers; b[p][j] lies at p * steps[0] + j * steps[1]."""
+    (m, k), n = a.shape, out.shape[-1]
+    (down, across), to = a.strides, n if len(out.shape) != 2 else out.strides[0]
+    if m * n * k > TINY or not out.contiguous:
+        return None
+    kind = C_TYPES[out.dtype.char]
+    start = f"const {kind} *a = {a}, *b = {b}, *bias = {0 if bias is None else bias}; {kind} *c = {out};"
+    if n == 1:
+        return (f"{{ {start}\n  for (long i = 0; i < {m}; i++) {{\n    {kind} s = 0;\n#pragma omp simd reduction(+ : s)\n"
+                f"    for (long p = 0; p < {k}; p++) s += a[i * {down} + p * {across}] * b[p * {steps[0]}];\n"
+                f"    c[i * {to}] = s{'' if bias is None else ' + bias[0]'};\n  }}\n}}")
+    lanes = next((w for w in (16, 8, 4) if n % w == 0 and w * out.dtype.itemsize <= 64), 0)
+    if not lanes or n // lanes > _REGISTERS:
+        return None
+    turn = ""
+    if steps[1] != 1:  # its columns first become rows
+        turn = (f"  {kind} turned[{k * n}];\n  for (long j = 0; j < {n}; j++)\n"
+                f"    for (long p = 0; p < {k}; p++) turned[p * {n} + j] = b[p * {steps[0]} + j * {steps[1]}];\n"
+                "  b = turned;\n")
+        steps = n, 1
+    each = range(n // lanes)
+    begin = " ".join(f"V c{v} = {{0}};" if bias is None else f"V c{v} = ((const V *)bias)[{v}];" for v in each)
+    add = " ".join(f"c{v} += w * ((const V *)(b + p * {steps[0]}))[{v}];" for v in each)
+    put = " ".join(f"((V *)(c + i * {to}))[{v}] = c{v};" for v in each)
+    return (f"{{ typedef {kind} V __attribute__((vector_size({lanes * out.dtype.itemsize}), aligned({out.dtype.itemsize}), "
+            f"may_alias));\n  {start}\n{turn}  for (long i = 0; i < {m}; i++) {{\n    {begin}\n"
+            f"    for (long p = 0; p < {k}; p++) {{ {kind} w = a[i * {down} + p * {across}]; {add} }}\n    {put}\n  }}\n}}")
 
 
 @lower("mm", "matmul_2d", "bmm")
@@ -73,6 +114,9 @@ def addmm(op: Any) -> str | None:
 
 def _affine(a: Any, b: Any, bias: Any, out: Any, turned: int = 0) -> str | None:
     """out = a @ b (its transpose, if turned) + bias."""
+    written = _written(a, b, bias, out, b.strides[::-1] if turned else b.strides)
+    if written is not None:
+        return written
     one, two = _layout(a), _layout(b)
     if one is None or two is None:
         return None

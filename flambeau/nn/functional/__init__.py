@@ -16,3 +16,12 @@ for _part in _PARTS:
         _module = importlib.import_module(f".{_part}", __name__)
         globals().update({name: getattr(_module, name) for name in _module.__all__})
         __all__ += _module.__all__
+
+# What PyTorch's file imports, and programs take from there.
+from ...overrides import (  # noqa: E402, F401
+    handle_torch_function,
+    has_torch_function,
+    has_torch_function_unary,
+    has_torch_function_variadic,
+)
+from ...tensor import Tensor  # noqa: E402, F401

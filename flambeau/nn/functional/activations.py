@@ -224,7 +224,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     """exp(x) / sum(exp(x)) along dim."""
     if dim is None:
         dim = _get_softmax_dim("softmax", input.dim(), _stacklevel + 1)
-    return _softmax(input, dim, dtype=dtype)
+    return FUNCTIONS["softmax"](input, dim) if dtype is None else _softmax(input, dim, dtype=dtype)
 
 
 @functional
@@ -232,7 +232,7 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
     """log(softmax(x)) along dim."""
     if dim is None:
         dim = _get_softmax_dim("log_softmax", input.dim(), _stacklevel + 1)
-    return _log_softmax(input, dim, dtype=dtype)
+    return FUNCTIONS["log_softmax"](input, dim) if dtype is None else _log_softmax(input, dim, dtype=dtype)
 
 
 @functional

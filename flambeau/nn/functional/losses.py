@@ -282,11 +282,11 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, s
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
     which = _NUMBERS[reduction] if reduction in _NUMBERS else _reduction.get_enum(reduction)
-    if weight is None and label_smoothing == 0.0:
+    if label_smoothing == 0.0:
         if not isinstance(target, Tensor):
             raise TypeError("cross_entropy_loss(): argument 'target' (position 2) must be Tensor, not "
                             f"{type(target).__name__}")
-        made = _ops.fused_cross_entropy(input, target, which, ignore_index)
+        made = _ops.fused_cross_entropy(input, target, weight, which, ignore_index)
         if made is not None:
             return made
     return _cross_entropy(input, target, weight, which, ignore_index, label_smoothing)

@@ -64,7 +64,7 @@ class Measurement:
     metadata: dict[Any, Any] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_") and hasattr(TaskSpec, name) or name in TaskSpec.__dataclass_fields__:
+        if (not name.startswith("_") and hasattr(TaskSpec, name)) or name in TaskSpec.__dataclass_fields__:
             return getattr(self.task_spec, name)
         raise AttributeError(name)
 
@@ -98,7 +98,7 @@ class Measurement:
         lower, upper = _quantile(self._ordered(), 0.25), _quantile(self._ordered(), 0.75)
         sigma = max((upper - lower) / 1.349, self.median * _SMALL_SPREAD)
         relative = math.log10(self.median / sigma) if self.median and sigma else 1
-        return max(int(math.floor(relative)) + 1, 1)
+        return max(math.floor(relative) + 1, 1)
 
     @property
     def meets_confidence(self) -> bool:

@@ -1,0 +1,83 @@
+"""Runs one program eagerly and compiled from the same seed, and compares everything that a user can see afterwards."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+import flambeau as torch
+from flambeau import nn, optim
+
+
+def seen(value):
+    """A value as plain data that later calls cannot change."""
+    if isinstance(value, torch.Tensor):
+        return ("tensor", str(value.dtype), value.requires_grad, value.detach().to_dense().numpy().copy())
+    if isinstance(value, nn.Module):
+        return {name: (seen(t), seen(getattr(t, "grad", None) if t.is_leaf else None))
+                for name, t in (*value.named_parameters(), *value.named_buffers())}
+    if isinstance(value, optim.Optimizer):
+        return seen(value.state_dict())
+    if isinstance(value, dict):
+        return {k: seen(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [type(value).__name__, *map(seen, value)]
+    return value if isinstance(value, (bool, int, float, str, bytes, type(None))) else type(value).__name__
+
+
+def same(a, b, rtol=1e-5, path="result"):
+    """Asserts that two seen values agree: floats to rtol (0: every bit), everything else exactly."""
+    assert type(a) is type(b), f"{path}: {a!r} and {b!r}"
+    if isinstance(a, dict):
+        assert list(a) == list(b), f"{path}: keys {list(a)} and {list(b)}"
+        for k in a:
+            same(a[k], b[k], rtol, f"{path}.{k}")
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b), f"{path}: lengths {len(a)} and {len(b)}"
+        for i, (x, y) in enumerate(zip(a, b)):
+            same(x, y, rtol, f"{path}[{i}]")
+    elif isinstance(a, np.ndarray):
+        assert a.shape == b.shape and a.dtype == b.dtype, f"{path}: {a.shape} {a.dtype} and {b.shape} {b.dtype}"
+        if a.dtype.kind in "fc" and rtol and a.size:
+            finite = np.abs(a[np.isfinite(a)])
+            rtol = {2: 2e-3}.get(a.dtype.itemsize, rtol)
+            np.testing.assert_allclose(b, a, rtol, rtol * float(finite.max(initial=0)), err_msg=path)
+        else:
+            np.testing.assert_array_equal(b, a, err_msg=path)
+    elif isinstance(a, float) and rtol:
+        assert a == b or abs(a - b) <= rtol * abs(a) or (a != a and b != b), f"{path}: {a} and {b}"
+    else:
+        assert a == b, f"{path}: {a!r} and {b!r}"
+
+
+def programs(fn) -> int:
+    """How many programs a compiled function has."""
+    return sum(map(len, fn._compiled.plans.values()))
+
+
+def trace(build, calls, wrap):
+    """What can be seen after each call. build() -> (function, parts...); a call is its arguments, or makes them from the parts."""
+    torch.manual_seed(0)
+    function, *parts = build()
+    fn = wrap(function)
+    history = []
+    for call in calls:
+        args = call(*parts) if callable(call) else call
+        result = fn(*args)
+        history.append([seen(result), seen(args), seen(parts), seen(torch.get_rng_state())])
+    return history, fn
+
+
+def agree(build, calls, programs_at_most=None, rtol=1e-5, warned=0, **options):
+    """Asserts that the compiled function does what the eager one does, with no more programs than said. Returns it."""
+    expected, _ = trace(build, calls, lambda f: f)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        got, fn = trace(build, calls, lambda f: torch.compile(f, **options))
+    same(expected, got, rtol, "call")
+    said = [str(w.message) for w in caught if "flambeau" in str(w.message)]
+    assert len(said) == warned, said
+    if programs_at_most is not None:
+        assert 1 <= programs(fn) <= programs_at_most, (programs(fn), fn._compiled.reasons)
+    return fn

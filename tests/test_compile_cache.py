@@ -1,0 +1,270 @@
+"""Building and keeping native code when things go wrong: no compiler, a broken one, a bad cache folder, several processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import flambeau
+
+HOME = Path(flambeau.__file__).parent.parent
+STEP = """
+import warnings
+warnings.simplefilter("always")
+import flambeau as torch
+w = torch.ones(3, requires_grad=True)
+
+@torch.compile
+def f(x):
+    w.grad = None
+    loss = (x * w + 1).tanh().sum()
+    loss.backward()
+    return loss
+
+found = [round(f(torch.arange(3.0)).item(), 4) for _ in range(4)]
+assert found == [round(torch.tensor([1.0, 2.0, 3.0]).tanh().sum().item(), 4)] * 4, found
+assert w.grad.shape == (3,)
+print("programs", sum(map(len, f._compiled.plans.values())))
+"""
+
+pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler to play with")
+
+
+def environment(**changes):
+    """This process's environment without what steers the compiler, plus changes (None takes a name away)."""
+    names = {k: v for k, v in os.environ.items() if not k.startswith("FLAMBEAU_") and k != "CC"}
+    names["PYTHONPATH"] = str(HOME)
+    names.update({k: str(v) for k, v in changes.items()})
+    return names
+
+
+def python(code, timeout=120, limit=None, **changes):
+    """Runs code in a process of its own; returns what it printed and what it said on stderr."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, env=environment(**changes),
+                          preexec_fn=limit)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def warnings_in(text):
+    return text.count("Warning: ")
+
+
+def script(path, text):
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A cache folder in which the step has been built once."""
+    folder = tmp_path_factory.mktemp("caches") / "warm"
+    out, err = python(STEP, FLAMBEAU_CACHE=folder)
+    assert "programs 1" in out and not warnings_in(err), err
+    return folder
+
+
+def test_the_folder_is_private_and_where_it_was_asked_for(cache):
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+    libraries = list(cache.glob("*.so"))
+    assert libraries and all(p.with_suffix(".sum").exists() for p in libraries)
+    assert not list(cache.glob("build-*"))
+
+
+def test_default_place_and_xdg(tmp_path):
+    code = "from flambeau.native import toolchain; print(toolchain.folder())"
+    assert python(code, HOME=tmp_path, XDG_CACHE_HOME="")[0].strip() == str(tmp_path / ".cache" / "flambeau")
+    assert python(code, HOME=tmp_path, XDG_CACHE_HOME=tmp_path / "x")[0].strip() == str(tmp_path / "x" / "flambeau")
+
+
+def test_a_warm_cache_needs_no_compiler_run(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("")
+    cc = script(tmp_path / "logging-cc", f'echo "$@" >> {log}\nexec cc "$@"\n')
+    for _ in range(2):
+        before = log.read_text().count("-shared")
+        out, err = python(STEP, FLAMBEAU_CC=cc, FLAMBEAU_CACHE=tmp_path / "cache")
+        assert "programs 1" in out and not warnings_in(err)
+    assert before >= 2 and log.read_text().count("-shared") == before
+
+
+@pytest.mark.parametrize("how,said", [
+    ("echo the disk of dreams is full >&2; exit 1\n", "the disk of dreams is full"),
+    ("kill -SEGV $$\n", "failed with status"),
+    ('for a; do out=$p; p=$a; done\nwhile [ $# -gt 1 ]; do [ "$1" = -o ] && echo garbage > "$2"; shift; done; exit 0\n', "could not be"),
+    ("exit 0\n", "failed with status 0"),
+])
+def test_a_compiler_that_fails(tmp_path, how, said):
+    """One clear message with the compiler's own words, and eager results."""
+    cc = script(tmp_path / "bad-cc", f'[ "$1" = --version ] && echo bad && exit 0\n{how}')
+    out, err = python(STEP, FLAMBEAU_CC=cc, FLAMBEAU_CACHE=tmp_path / "cache")
+    assert "programs 0" in out
+    assert said in err and "runs eagerly" in err
+    assert err.count("runs eagerly") == 1 and "Traceback" not in err
+    assert not list((tmp_path / "cache").glob("*.so")) or "garbage" in how
+
+
+def test_a_compiler_that_is_not_there(tmp_path):
+    """FLAMBEAU_CC names nothing: the others are asked."""
+    out, err = python(STEP, FLAMBEAU_CC="/no/such/compiler", FLAMBEAU_CACHE=tmp_path / "cache")
+    assert "programs 1" in out
+
+
+def test_no_compiler_at_all(tmp_path):
+    code = STEP + "import flambeau.nn.functional as F\nprint(F.softmax(torch.ones(1000, 100), 1)[0, 0].item())\n"
+    out, err = python(code, PATH="/nonexistent", FLAMBEAU_CACHE=tmp_path / "cache")
+    assert "programs 0" in out
+    assert warnings_in(err) == 1 and err.count("no C compiler") == 1, err
+
+
+def test_native_code_switched_off(tmp_path):
+    out, err = python(STEP, FLAMBEAU_NATIVE="0", FLAMBEAU_CACHE=tmp_path / "cache")
+    assert "programs 0" in out and not warnings_in(err), err
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("place", ["/dev/null/cache", "/sys"])
+def test_a_folder_that_cannot_be_written_to(place):
+    out, err = python(STEP, FLAMBEAU_CACHE=place)
+    assert "programs 1" in out
+    assert err.count("cannot keep compiled code") == 1 and "FLAMBEAU_CACHE" in err, err
+
+
+@pytest.mark.skipif(hasattr(os, "getuid") and os.getuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder(tmp_path):
+    tmp_path.chmod(0o500)
+    out, err = python(STEP, FLAMBEAU_CACHE=tmp_path)
+    assert "programs 1" in out and "cannot keep compiled code" in err
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_somebody_else(tmp_path):
+    (tmp_path / "cache").mkdir()
+    os.chown(tmp_path / "cache", 12345, 12345)
+    out, err = python(STEP, FLAMBEAU_CACHE=tmp_path / "cache")
+    assert "programs 1" in out and "belongs to another user" in err
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_folder_that_others_may_write_to(tmp_path):
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    out, _ = python(STEP, FLAMBEAU_CACHE=tmp_path / "cache")
+    assert "programs 1" in out
+    assert not (tmp_path / "cache").stat().st_mode & 0o022
+
+
+def test_a_full_disk(tmp_path):
+    code = f"""
+import os
+replace = os.replace
+def full(a, b):
+    if str(b).startswith({str(tmp_path)!r}):
+        raise OSError(28, "No space left on device")
+    return replace(a, b)
+os.replace = full
+""" + STEP
+    out, err = python(code, FLAMBEAU_CACHE=tmp_path / "cache")
+    assert "programs 1" in out and "No space left" in err and "Traceback" not in err
+    assert not list((tmp_path / "cache").glob("*.so"))
+
+
+def test_files_that_may_not_grow(tmp_path):
+    """The compiler itself runs out of space: its message, and eager results."""
+    import resource
+    out, err = python(STEP, FLAMBEAU_CACHE=tmp_path / "cache", limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+    assert "programs 0" in out and err.count("runs eagerly") == 1 and "Traceback" not in err
+
+
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "without sum"])
+def test_damaged_files_are_built_again(cache, tmp_path, damage):
+    folder = tmp_path / "cache"
+    shutil.copytree(cache, folder)
+    for path in folder.glob("*.so"):
+        data = path.read_bytes()
+        if damage == "without sum":
+            path.with_suffix(".sum").unlink()
+        else:
+            path.write_bytes(b"not a library" if damage == "garbage" else data[:len(data) // 2])
+    out, err = python(STEP, FLAMBEAU_CACHE=folder)
+    assert "programs 1" in out and not warnings_in(err), err
+    for path in cache.glob("*.so"):
+        assert (folder / path.name).stat().st_size == path.stat().st_size
+
+
+def test_three_processes_build_the_same_at_once(tmp_path):
+    runs = [subprocess.Popen([sys.executable, "-c", STEP], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env=environment(FLAMBEAU_CACHE=tmp_path / "cache")) for _ in range(3)]
+    for run in runs:
+        out, err = run.communicate(timeout=120)
+        assert run.returncode == 0 and "programs 1" in out and not warnings_in(err), err
+    assert not list((tmp_path / "cache").glob("build-*"))
+
+
+def test_another_compiler_has_files_of_its_own(cache, tmp_path):
+    folder = tmp_path / "cache"
+    shutil.copytree(cache, folder)
+    cc = script(tmp_path / "other-cc", 'exec cc "$@"\n')
+    assert "programs 1" in python(STEP, FLAMBEAU_CC=cc, FLAMBEAU_CACHE=folder)[0]
+    assert len(list(folder.glob("*.so"))) == 2 * len(list(cache.glob("*.so")))
+
+
+def test_debug_prints_the_c_with_the_users_lines(cache, tmp_path):
+    path = tmp_path / "mystep.py"
+    path.write_text(STEP)
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120,
+                          env=environment(FLAMBEAU_CACHE=cache, FLAMBEAU_DEBUG="c"))
+    assert done.returncode == 0, done.stderr
+    line = 1 + STEP.splitlines().index("    loss = (x * w + 1).tanh().sum()")
+    assert f"mystep.py:{line}" in done.stderr and "long program(" in done.stderr and "for (long" in done.stderr
+    assert "mystep.py" not in python(STEP, FLAMBEAU_CACHE=cache)[1]
+
+
+def test_a_forked_child():
+    """The child of a fork runs native kernels and compiled functions, with threads in the parent."""
+    code = STEP + """
+import os
+torch.set_num_threads(2)
+big = torch.linspace(-1, 1, 400_000).view(400, 1000)
+g = torch.compile(lambda x: (x * 2).exp().sum(1))
+
+def work():
+    return [round(v, 3) for v in (torch.softmax(big, 1).exp().sum().item(), (big @ big.t()).sum().item(), g(big).sum().item(),
+                                  f(torch.arange(3.0)).item())]
+expected = work()
+work()
+pid = os.fork()
+if pid == 0:
+    os._exit(0 if all(abs(a - b) < 1e-3 * abs(b) + 0.5 for a, b in zip(work(), expected)) else 3)
+_, status = os.waitpid(pid, 0)
+assert status == 0, status
+work()
+"""
+    out, err = python(code)
+    assert "programs 1" in out
+
+
+def test_a_compiled_function_in_workers_of_a_data_loader(cache):
+    code = """
+import flambeau as torch
+from flambeau.utils.data import DataLoader, Dataset
+f = torch.compile(lambda x: x * 2 + 1)
+f(torch.ones(3))
+class Data(Dataset):
+    def __len__(self):
+        return 6
+    def __getitem__(self, i):
+        return f(torch.full((3,), float(i)))
+if __name__ == "__main__":
+    got = [b[:, 0].tolist() for b in DataLoader(Data(), batch_size=2, num_workers=2)]
+    assert got == [[1, 3], [5, 7], [9, 11]], got
+    print("fine")
+"""
+    assert "fine" in python(code, FLAMBEAU_CACHE=cache)[0]

@@ -1,0 +1,806 @@
+"""What a program takes for granted, changed one thing at a time; and what cannot be captured at all."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from compiled import agree, programs, same, seen, trace
+
+import flambeau as torch
+import flambeau.nn.functional as F
+from flambeau import nn, optim
+
+SCALE = 2.0
+SETTINGS = {"scale": 1.0, "names": ["a", "b"]}
+WEIGHT = torch.ones(3)
+KEPT: list = []
+
+
+class Config:
+    scale = 1.0
+    nested = None
+
+
+CONFIG = Config()
+
+
+def changing(function, change, back=None, args=lambda: (torch.arange(3.0),), at_most=3):
+    """Calls a compiled function, changes something, calls it again; eager is asked each time."""
+    fn = torch.compile(function)
+
+    def check():
+        for _ in range(2):
+            a, b = args(), args()
+            same(seen(function(*a)), seen(fn(*b)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check()
+        change()
+        try:
+            check()
+        finally:
+            if back is not None:
+                back()
+        check()
+    assert 1 <= programs(fn) <= at_most
+    return fn
+
+
+def put(owner, name, value):
+    return lambda: owner.__setitem__(name, value) if isinstance(owner, dict) else setattr(owner, name, value)
+
+
+def test_global_number():
+    changing(lambda x: x * SCALE, put(globals(), "SCALE", 3.0), put(globals(), "SCALE", 2.0))
+
+
+def test_global_number_of_another_type():
+    changing(lambda x: x.long() * SCALE, put(globals(), "SCALE", 2), put(globals(), "SCALE", 2.0))
+
+
+def test_global_dict_and_list():
+    def f(x):
+        return x * SETTINGS["scale"] + len(SETTINGS["names"])
+    changing(f, put(SETTINGS, "scale", 4.0), put(SETTINGS, "scale", 1.0))
+    changing(f, lambda: SETTINGS["names"].append("c"), lambda: SETTINGS["names"].pop())
+
+
+def test_global_tensor():
+    changing(lambda x: x * WEIGHT, put(globals(), "WEIGHT", torch.full((3,), 5.0)), put(globals(), "WEIGHT", WEIGHT))
+    changing(lambda x: x * WEIGHT, lambda: WEIGHT.mul_(2), lambda: WEIGHT.div_(2), at_most=1)
+
+
+def test_global_function():
+    changing(lambda x: helper(x), put(globals(), "helper", lambda x: x - 1), put(globals(), "helper", helper))
+
+
+def helper(x):
+    return x + SCALE
+
+
+def test_global_read_by_a_helper():
+    changing(lambda x: helper(x), put(globals(), "SCALE", 7.0), put(globals(), "SCALE", 2.0))
+
+
+def test_closure_variable():
+    factor = 2.0
+
+    def change(to):
+        nonlocal factor
+        factor = to
+    changing(lambda x: x * factor, lambda: change(3.0), lambda: change(2.0))
+
+
+def test_closure_of_a_nested_function():
+    factor = 2.0
+
+    def inner(x):
+        return x * factor
+
+    def change(to):
+        nonlocal factor
+        factor = to
+    changing(lambda x: inner(x) + 1, lambda: change(3.0), lambda: change(2.0))
+    table = {"f": inner}
+    changing(lambda x: table["f"](x) + 1, lambda: change(3.0), lambda: change(2.0))
+
+
+def test_closure_list_of_tensors():
+    tensors = [torch.ones(3), torch.ones(3)]
+    changing(lambda x: sum(tensors) + x, lambda: tensors.append(torch.ones(3)), lambda: tensors.pop())
+    changing(lambda x: sum(tensors) + x, put_item(tensors, 0, torch.zeros(3)), put_item(tensors, 0, torch.ones(3)), at_most=4)
+
+
+def put_item(items, at, value):
+    return lambda: items.__setitem__(at, value)
+
+
+def test_a_long_list_in_a_closure():
+    numbers = list(range(100))
+    changing(lambda x: x + sum(numbers), put_item(numbers, 50, -1000), put_item(numbers, 50, 50))
+
+
+def test_attribute_of_an_object():
+    changing(lambda x: x * CONFIG.scale, put(CONFIG, "scale", 3.0), put(CONFIG, "scale", 1.0))
+
+
+def test_attribute_of_an_attribute():
+    CONFIG.nested = Config()
+    changing(lambda x: x * CONFIG.nested.scale, put(CONFIG.nested, "scale", 3.0), put(CONFIG.nested, "scale", 1.0))
+
+
+def test_attribute_of_a_class():
+    changing(lambda x: x * Config.scale, put(Config, "scale", 3.0), put(Config, "scale", 1.0))
+
+
+def test_attribute_of_an_object_in_a_closure():
+    config = Config()
+    changing(lambda x: x * config.scale, put(config, "scale", 3.0), put(config, "scale", 1.0))
+
+
+def test_attribute_of_an_argument():
+    config = Config()
+    changing(lambda x, c: x * c.scale, put(config, "scale", 3.0), put(config, "scale", 1.0), lambda: (torch.ones(3), config))
+
+
+def test_attribute_read_in_a_method():
+    class Reader:
+        def __init__(self):
+            self.scale, self.deep = 2.0, Config()
+
+        def __call__(self, x):
+            return self.read(x) * self.deep.scale
+
+        def read(self, x):
+            return x * self.scale
+    reader = Reader()
+    changing(lambda x: reader(x), put(reader, "scale", 3.0), put(reader, "scale", 2.0))
+    changing(lambda x: reader(x), put(reader.deep, "scale", 3.0), put(reader.deep, "scale", 1.0))
+    changing(reader, put(reader, "scale", 3.0), put(reader, "scale", 2.0))
+
+
+def test_default_argument():
+    def f(x, by=2.0):
+        return x * by
+
+    def default(to):
+        f.__defaults__ = (to,)
+    changing(lambda x: f(x), lambda: default(3.0), lambda: default(2.0))
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.options = 2.0, {"bias": 0.5}
+        self.part = nn.Linear(3, 3)
+        self.register_buffer("shift", torch.zeros(3))
+
+    def forward(self, x):
+        return self.part(x) * self.scale + self.options["bias"] + self.shift
+
+
+def module_case(change, back, at_most=3):
+    torch.manual_seed(0)
+    net = Scaled()
+    changing(lambda x: net(x), lambda: change(net), lambda: back(net), at_most=at_most)
+    net = Scaled()
+    model = torch.compile(net)
+    x = torch.arange(3.0)
+    for step in (lambda n: None, change, back):
+        step(net)
+        for _ in range(2):
+            same(seen(net(x)), seen(model(x)))
+
+
+def test_module_attribute():
+    module_case(lambda n: setattr(n, "scale", 5.0), lambda n: setattr(n, "scale", 2.0))
+
+
+def test_module_attribute_in_a_dict():
+    module_case(lambda n: n.options.update(bias=5.0), lambda n: n.options.update(bias=0.5))
+
+
+def test_submodule_replaced():
+    module_case(lambda n: setattr(n, "part", nn.Linear(3, 3, bias=False)), lambda n: setattr(n, "part", nn.Linear(3, 3)), 4)
+
+
+def test_parameter_replaced():
+    module_case(lambda n: setattr(n.part, "weight", nn.Parameter(torch.eye(3) * 4)), lambda n: setattr(n.part, "bias", None), 4)
+
+
+def test_buffer_replaced():
+    module_case(lambda n: setattr(n, "shift", torch.ones(3)), lambda n: setattr(n, "shift", torch.zeros(3)), 4)
+
+
+def test_forward_replaced_on_the_instance():
+    module_case(lambda n: setattr(n, "forward", lambda x: x * 100), lambda n: delattr(n, "forward"))
+
+
+def test_hooks_added_and_removed():
+    handles = []
+    module_case(lambda n: handles.append(n.part.register_forward_hook(lambda m, a, o: o * 2)), lambda n: handles.pop().remove())
+    module_case(lambda n: handles.append(n.part.register_forward_pre_hook(lambda m, a: (a[0] * 2,))), lambda n: handles.pop().remove())
+
+
+def test_global_module_hooks():
+    handles = []
+    module_case(lambda n: handles.append(nn.modules.module.register_module_forward_hook(lambda m, a, o: o * 2)),
+                lambda n: handles.pop().remove(), 4)
+
+
+def test_module_list_grows():
+    layers = nn.ModuleList([nn.Linear(3, 3)])
+
+    def f(x):
+        for layer in layers:
+            x = layer(x)
+        return x
+    changing(f, lambda: layers.append(nn.Tanh()), lambda: layers.pop(-1), at_most=4)
+
+
+def test_submodule_of_a_sequential_replaced():
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    changing(lambda x: net(x), put_item(net, 1, nn.Tanh()), put_item(net, 1, nn.Sigmoid()))
+
+
+def test_parametrization_added():
+    from flambeau.nn.utils import parametrize
+
+    class Symmetric(nn.Module):
+        def forward(self, w):
+            return w.triu() + w.triu(1).t()
+    net = nn.Linear(3, 3)
+    changing(lambda x: net(x), lambda: parametrize.register_parametrization(net, "weight", Symmetric()),
+             lambda: parametrize.remove_parametrizations(net, "weight"), at_most=4)
+
+
+def test_training_flag():
+    net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
+    x = torch.arange(3.0)
+    fn = torch.compile(lambda x: net(x))
+
+    def check():
+        torch.manual_seed(1)
+        expected = seen(net(x))
+        torch.manual_seed(1)
+        same(expected, seen(fn(x)))
+    for flag in (True, False, True, False, True):
+        net.train(flag)
+        check()
+        check()
+    net[1].training = False   # the flag of one layer only
+    check()
+    net[1].p, net[1].training = 0.1, True
+    check()
+    check()
+
+
+def test_requires_grad_of_a_parameter():
+    net = nn.Linear(3, 3)
+    fn = torch.compile(lambda x: net(x).sum())
+    for flag in (True, False, True, True, False):
+        net.weight.requires_grad_(flag)
+        net.zero_grad()
+        out = fn(torch.arange(3.0))
+        out.backward()
+        assert (net.weight.grad is not None) is flag and net.bias.grad is not None
+    net.requires_grad_(False)
+    assert not fn(torch.arange(3.0)).requires_grad
+
+
+def test_requires_grad_inside_a_step():
+    def build():
+        net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+        opt = optim.SGD(net.parameters(), lr=0.1)
+
+        def step(x):
+            opt.zero_grad()
+            loss = net(x).pow(2).sum()
+            loss.backward()
+            opt.step()
+            return loss
+        return step, net, opt
+
+    def freeze(flag):
+        def call(net, opt):
+            net[0].requires_grad_(flag)
+            return (torch.arange(3.0),)
+        return call
+    agree(build, [freeze(True)] * 3 + [freeze(False)] * 2 + [freeze(True)] * 2 + [freeze(False)])
+
+
+def test_requires_grad_of_an_argument():
+    fn = torch.compile(lambda x: x * 2)
+    for flag in (True, False) * 3:
+        assert fn(torch.ones(2, requires_grad=flag)).requires_grad is flag
+
+
+def test_grad_mode():
+    w = torch.ones(3, requires_grad=True)
+    fn = torch.compile(lambda x: x * w)
+    for _ in range(3):
+        assert fn(torch.ones(3)).requires_grad
+        with torch.no_grad():
+            assert not fn(torch.ones(3)).requires_grad
+        with torch.inference_mode():
+            assert fn(torch.ones(3)).is_inference()
+
+
+def test_grad_mode_changed_by_the_call():
+    def f(x):
+        torch.set_grad_enabled(False)
+        return x * 2
+    fn = torch.compile(f)
+    try:
+        for _ in range(3):
+            torch.set_grad_enabled(True)
+            fn(torch.ones(2))
+            assert not torch.is_grad_enabled()
+    finally:
+        torch.set_grad_enabled(True)
+
+
+def test_dtype_shape_and_strides_of_arguments():
+    fn = torch.compile(lambda x: x * 2 + x.sum(-1, keepdim=True))
+    base = torch.arange(24).view(4, 6)
+    for _ in range(2):
+        for x in (base.float(), base.double(), base, base.float().t(), base.float()[:, ::2], base.float()[1:3], base.half(),
+                  base.int(), base > 3, base.float()[0], base.float().expand(2, 4, 6)):
+            same(seen(x * 2 + x.sum(-1, keepdim=True)), seen(fn(x)))
+
+
+def test_default_dtype():
+    fn = torch.compile(lambda x: torch.ones(3) * x.long() / 2)
+    x = torch.arange(3)
+    try:
+        for dtype in (torch.float32, torch.float64, torch.float32, torch.float64):
+            torch.set_default_dtype(dtype)
+            assert fn(x).dtype == dtype
+            assert fn(x).dtype == dtype
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_python_numbers_as_arguments():
+    def f(x, n, s, flag):
+        return x * n if flag else x + len(s)
+    fn = torch.compile(f)
+    x = torch.arange(3)
+    for args in ((1, "a", True), (2, "a", True), (2.0, "a", True), (True, "a", True), (1, "bb", False), (1, "c", False), (1.0, "a", True)):
+        for _ in range(2):
+            same(seen(f(x, *args)), seen(fn(x, *args)))
+
+
+def test_nan_and_minus_zero_as_arguments():
+    fn = torch.compile(lambda x, n: x * n)
+    x = torch.ones(2)
+    for _ in range(2):
+        for n in (0.0, -0.0, float("nan"), float("inf")):
+            a, b = fn(x, n), x * n
+            assert repr(a.tolist()) == repr(b.tolist())
+
+
+def test_dict_keys_and_lengths_of_arguments():
+    def f(d):
+        return sum(v * (i + 1) for i, v in enumerate(d.values() if isinstance(d, dict) else d))
+    fn = torch.compile(f)
+    a, b = torch.ones(2), torch.full((2,), 3.0)
+    for _ in range(2):
+        for d in ({"a": a, "b": b}, {"b": b, "a": a}, {"a": a}, [a, b], (a, b), (b, a), [a, b, a]):
+            same(seen(f(d)), seen(fn(d)))
+
+
+def test_environment_of_the_same_code_called_from_two_closures():
+    def make(k):
+        return lambda x: x * k
+    f, g = torch.compile(make(2.0)), torch.compile(make(3.0))
+    for _ in range(3):
+        assert f(torch.ones(1)).item() == 2 and g(torch.ones(1)).item() == 3
+
+
+def test_a_function_defined_inside_the_call():
+    SCALES = [1.0, 2.0]
+
+    def f(x):
+        def inner(y):
+            return y * SCALES[0]
+        return inner(x) + SCALES[1]
+    changing(f, put_item(SCALES, 0, 5.0), put_item(SCALES, 0, 1.0))
+
+
+@pytest.mark.parametrize("key,value", [("nesterov", True), ("maximize", True), ("weight_decay", 0.3), ("dampening", 0.0)])
+def test_flags_of_sgd(key, value):
+    optimizer_case(lambda p: optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.0 if key == "nesterov" else 0.1), key, value)
+
+
+@pytest.mark.parametrize("key,value", [("amsgrad", True), ("maximize", True), ("weight_decay", 0.3)])
+def test_flags_of_adam(key, value):
+    def late(net, opt):
+        for state in opt.state.values():
+            state.setdefault("max_exp_avg_sq", torch.zeros_like(state["exp_avg_sq"]))
+    optimizer_case(lambda p: optim.Adam(p, lr=0.1), key, value, late if key == "amsgrad" else None)
+
+
+def optimizer_case(make, key, value, prepare=None):
+    def build():
+        net = nn.Linear(3, 2)
+        opt = make(net.parameters())
+
+        def step(x):
+            opt.zero_grad()
+            loss = net(x).pow(2).sum()
+            loss.backward()
+            opt.step()
+            return loss
+        return step, net, opt
+
+    def change(to):
+        def call(net, opt):
+            if prepare is not None:
+                prepare(net, opt)
+            opt.param_groups[0][key] = to
+            return (torch.arange(3.0),)
+        return call
+    old = make([torch.ones(1, requires_grad=True)]).param_groups[0][key]
+    x = (torch.arange(3.0),)
+    agree(build, [x, x, x, change(value), x, x, change(old), x])
+
+
+def test_add_param_group_and_new_parameters_in_a_group():
+    def build():
+        net, extra = nn.Linear(3, 2), nn.Linear(3, 2)
+        opt = optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+        def step(x):
+            opt.zero_grad()
+            loss = (net(x) + extra(x)).pow(2).sum()
+            loss.backward()
+            opt.step()
+            return loss
+        return step, net, extra, opt
+
+    def add(net, extra, opt):
+        opt.add_param_group({"params": [extra.weight], "lr": 0.01})
+        return (torch.arange(3.0) / 4,)
+
+    def more(net, extra, opt):
+        opt.param_groups[1]["params"].append(extra.bias)
+        return (torch.arange(3.0) / 4,)
+    x = (torch.arange(3.0) / 4,)
+    agree(build, [x, x, x, add, x, x, more, x, x])
+
+
+def test_optimizer_state_changed_by_hand():
+    def build():
+        net = nn.Linear(3, 2)
+        opt = optim.Adam(net.parameters(), lr=0.1)
+
+        def step(x):
+            opt.zero_grad()
+            loss = net(x).pow(2).sum()
+            loss.backward()
+            opt.step()
+            return loss
+        return step, net, opt
+
+    def halve(net, opt):
+        for s in opt.state.values():
+            s["exp_avg"].mul_(0.5)
+        return (torch.arange(3.0),)
+
+    def fresh(net, opt):
+        for s in opt.state.values():
+            s["exp_avg"] = torch.ones_like(s["exp_avg"])
+            s["step"] = torch.tensor(10.0)
+        return (torch.arange(3.0),)
+
+    def clear(net, opt):
+        opt.state.clear()
+        return (torch.arange(3.0),)
+    x = (torch.arange(3.0),)
+    agree(build, [x, x, x, halve, x, fresh, x, x, clear, x, x, x])
+
+
+def test_step_hooks_of_an_optimizer():
+    def build():
+        net = nn.Linear(3, 2)
+        opt = optim.SGD(net.parameters(), lr=0.1)
+
+        def step(x):
+            opt.zero_grad()
+            net(x).pow(2).sum().backward()
+            opt.step()
+            return net.weight.sum()
+        return step, net, opt
+
+    def hook(net, opt):
+        def halve(*_):
+            with torch.no_grad():
+                net.weight.mul_(0.5)
+        opt.register_step_post_hook(halve)
+        return (torch.arange(3.0),)
+    x = (torch.arange(3.0),)
+    agree(build, [x, x, x, hook, x, x])
+
+
+def test_gradients_there_or_not():
+    """The presence of a gradient at the start decides whether it is added to."""
+    def build():
+        w = torch.ones(3, requires_grad=True)
+
+        def f(x):
+            (x * w).sum().backward()
+            return w.grad * 2
+        return f, w
+
+    def without(w):
+        w.grad = None
+        return (torch.arange(3.0),)
+
+    def other(w):
+        w.grad = torch.full((3,), 10.0)
+        return (torch.arange(3.0),)
+    x = (torch.arange(3.0),)
+    agree(build, [without, x, x, without, other, x, without, without, x], 2)
+
+
+def test_threads_setting():
+    fn = torch.compile(lambda x: (x * 2).sum(0))
+    x = torch.ones(300, 300)
+    before = torch.get_num_threads()
+    try:
+        for n in (1, 2, 1):
+            torch.set_num_threads(n)
+            assert fn(x)[0].item() == 600
+    finally:
+        torch.set_num_threads(before)
+
+
+# ------------------------------------------------------------------------------------------- what cannot be captured
+def item(x):
+    return x * x.sum().item()
+
+
+def branch(x):
+    if x.sum() > 0:
+        return x * 2
+    return x * 3
+
+
+def printed(x):
+    print(x)
+    return x * 2
+
+
+def numpy(x):
+    return x * float((x.numpy() + 1).sum())
+
+
+def tolist(x):
+    return x * len([v for v in x.tolist() if v > 0])
+
+
+def nonzero(x):
+    return x[x.nonzero().flatten()] * 2
+
+
+def mask(x):
+    return x[x > 0] * 2
+
+
+def number(x):
+    return x * int(x.abs().sum())
+
+
+def unique(x):
+    return torch.unique(x) * 2
+
+
+def equal(x):
+    return x if torch.equal(x, x * 2) else x * 5
+
+
+def looped(x):
+    while x.abs().max() < 100:
+        x = x * 2
+    return x
+
+
+def text(x):
+    return x * len(f"{x.sum():.3f}")
+
+
+def contains(x):
+    return x * (3 if 1.0 in x else 4)
+
+
+def repeats(x):
+    return x.repeat_interleave(x.abs().long()) * 2
+
+
+@pytest.mark.parametrize("function", [item, branch, printed, numpy, tolist, nonzero, mask, number, unique, equal, looped, text,
+                                      contains, repeats])
+def test_what_cannot_be_captured_runs_eagerly_with_one_warning(function, capsys):
+    inputs = [torch.tensor([1.0, -2.0, 3.0]), torch.tensor([-1.0, -2.0, 0.5]), torch.tensor([4.0, 2.0, -3.0])] * 2
+    fn = torch.compile(function)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for x in inputs:
+            same(seen(function(x.clone())), seen(fn(x.clone())))
+    said = [str(w.message) for w in caught]
+    assert len(said) == 1, said
+    assert f"'{function.__name__}' runs eagerly" in said[0] and __file__ in said[0]
+    first = function.__code__.co_firstlineno
+    line = int(said[0].rpartition("line ")[2].rstrip(")"))
+    assert first < line <= first + 4
+    assert programs(fn) == 0
+    with pytest.raises(RuntimeError, match=r"fullgraph=True.*test_compile_guards.py"):
+        torch.compile(function, fullgraph=True)(inputs[0])
+    x = torch.ones(2)
+    assert type(x._array).__name__ == "ndarray" and x.sum().item() == 2  # the failed capture left nothing behind
+
+
+def kept(x):
+    KEPT.append(x * 2)
+    return x + 1
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls, self.last, self.seen = 0, None, []
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+class Remembering(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = None
+
+    def forward(self, x):
+        self.last = x * 2
+        return x + 1
+
+
+def test_a_tensor_kept_in_a_global_list():
+    fn = torch.compile(kept)
+    KEPT.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for i in range(5):
+            fn(torch.full((2,), float(i)))
+    assert [t[0].item() for t in KEPT] == [0, 2, 4, 6, 8]
+    assert len(caught) == 1
+    KEPT.clear()
+
+
+def test_a_number_kept_in_a_list():
+    """A plain Python side effect without tensors must not be lost."""
+    log = []
+
+    def f(x):
+        log.append(len(x))
+        return x * 2
+    fn = torch.compile(f)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(5):
+            fn(torch.ones(3))
+    assert log == [3] * 5
+
+
+def test_a_counter_of_a_module():
+    net = Counting()
+    fn = torch.compile(net)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert [fn(torch.ones(1)).item() for _ in range(6)] == [1, 2, 3, 4, 5, 6]
+    assert net.calls == 6 and len(caught) == 1 and "calls" in str(caught[0].message)
+
+
+def test_a_counter_of_another_object_and_of_a_global():
+    class Count:
+        n = 0
+    count = Count()
+
+    def f(x):
+        count.n += 1
+        return x * count.n
+    fn = torch.compile(f)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert [fn(torch.ones(1)).item() for _ in range(5)] == [1, 2, 3, 4, 5]
+
+
+def test_a_tensor_kept_by_a_module():
+    net = Remembering()
+    fn = torch.compile(net)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for i in range(5):
+            fn(torch.full((1,), float(i)))
+            assert net.last.item() == 2 * i
+
+
+def test_buffer_replaced_by_the_call():
+    class Average(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(1))
+
+        def forward(self, x):
+            self.mean = self.mean * 0.5 + x * 0.5
+            return self.mean * 1
+
+    def build():
+        net = Average()
+        return net.forward, net
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected, _ = trace(build, [(torch.full((1,), float(i)),) for i in range(6)], lambda f: f)
+        got, _ = trace(build, [(torch.full((1,), float(i)),) for i in range(6)], torch.compile)
+    same(expected, got)
+
+
+def test_random_numbers_of_python():
+    import random
+
+    def f(x):
+        return x * random.random()
+    fn = torch.compile(f)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        random.seed(1)
+        expected = [f(torch.ones(1)).item() for _ in range(6)]
+        random.seed(1)
+        got = [fn(torch.ones(1)).item() for _ in range(6)]
+    assert got == pytest.approx(expected, rel=1e-6)
+
+
+def test_disable_inside():
+    @torch.compiler.disable
+    def outside(x):
+        return x * 3
+    fn = torch.compile(lambda x: outside(x) + 1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            assert fn(torch.ones(1)).item() == 4
+    assert len(caught) == 1 and "disable" in str(caught[0].message)
+    with pytest.raises(RuntimeError, match="disable"):
+        torch.compile(lambda x: outside(x), fullgraph=True)(torch.ones(1))
+
+
+def test_backward_through_a_graph_from_outside():
+    w = torch.ones(3, requires_grad=True)
+    fn = torch.compile(lambda loss: loss.backward())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for i in range(4):
+            fn((w * 2).sum())
+            assert w.grad[0].item() == 2 * (i + 1)
+
+
+def test_many_values_of_an_argument_do_not_pile_up():
+    fn = torch.compile(lambda x, n: x * n)
+    x = torch.ones(2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for i in range(12):
+            assert fn(x, float(i))[0].item() == i
+    assert programs(fn) <= 64
+
+
+def test_loss_functions_that_branch_are_still_captured():
+    """Checks inside the library on shapes and dtypes must not end a capture."""
+    def f(x):
+        return F.smooth_l1_loss(x, x * 2), F.huber_loss(x, x + 1), F.kl_div(x.log_softmax(0), (-x).softmax(0), reduction="sum"), \
+            F.binary_cross_entropy(x.sigmoid(), x.sigmoid()), F.mse_loss(x, x * 2), F.l1_loss(x, x * 3), F.cosine_similarity(x, x + 1, 0)
+    fn = torch.compile(f, fullgraph=True)
+    for _ in range(2):
+        same(seen(f(torch.arange(3.0))), seen(fn(torch.arange(3.0))))
+    assert programs(fn) == 1

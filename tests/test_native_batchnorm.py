@@ -1,0 +1,170 @@
+"""Native batch and group normalization against NumPy's; the statistics that the functions hand out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from lowered import run_lowered
+
+import flambeau
+from flambeau import native
+from flambeau.backends.cpu.table import KERNELS
+
+pytestmark = pytest.mark.skipif(native.library("batchnorm") is None, reason="needs a C compiler")
+DTYPES = (np.float32, np.float64)
+SHAPES = [(4, 3, 5, 5), (16, 8), (1, 6, 7), (3, 130), (2, 4, 1500), (5, 2, 3, 4, 2), (2, 1, 1), (32, 16, 32, 32), (300, 300)]
+NEEDS = [(True, True, True), (True, False, False), (False, True, True), (False, False, True)]
+
+
+@pytest.fixture(params=[1, 2], autouse=True)
+def threads(request):
+    before = flambeau.get_num_threads()
+    flambeau.set_num_threads(request.param)
+    yield request.param
+    flambeau.set_num_threads(before)
+
+
+def numbers(shape, dtype, seed=0, shift=0.0):
+    return (np.random.default_rng(seed).standard_normal(shape) * 2 + shift).astype(dtype)
+
+
+def parameters(channels, dtype, given=True):
+    if not given:
+        return None, None
+    return numbers(channels, dtype, 1), numbers(channels, dtype, 2)
+
+
+def running(channels, dtype):
+    return numbers(channels, dtype, 3), np.abs(numbers(channels, dtype, 4)) + dtype(0.5)
+
+
+def close(got, expected, factor=64.0):
+    assert (got is None) == (expected is None)
+    if got is None:
+        return
+    assert got.dtype == expected.dtype and got.shape == expected.shape
+    eps = factor * np.finfo(expected.dtype).eps
+    scale = np.max(np.abs(expected[np.isfinite(expected)]), initial=1.0)
+    np.testing.assert_allclose(got, expected, rtol=eps, atol=eps * scale)
+
+
+def compare(name, *args):
+    """Both kernels on copies of the arguments: results and changed arguments agree. Returns NumPy's results."""
+    outcome = []
+    for off in (False, True):
+        held = [a.copy(order="K") if isinstance(a, np.ndarray) else a for a in args]
+        with native.off() if off else flambeau.no_grad():
+            outcome.append((KERNELS[name](*held), held))
+    (ours, mine), (reference, theirs) = outcome
+    for got, expected in zip(ours, reference):
+        close(got, expected)
+    for got, expected in zip(mine, theirs):
+        if isinstance(expected, np.ndarray):
+            close(got, expected)
+    return reference
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("affine", [True, False])
+def test_batch_norm(shape, dtype, affine):
+    x, grad = numbers(shape, dtype, shift=30.0), numbers(shape, dtype, 5)
+    weight, bias = parameters(shape[1], dtype, affine)
+    mean, var = running(shape[1], dtype)
+    for training in (True, False):
+        _, saved_mean, inverse = compare("batch_norm", x, weight, bias, mean, var, training, 0.1, 1e-5)
+        if not training:
+            saved_mean, inverse = mean, (1 / np.sqrt(var + dtype(1e-5))).astype(dtype)
+        for needs in NEEDS:
+            compare("batch_norm_grad", grad, x, weight, saved_mean, inverse, training, needs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_without_running_statistics(dtype):
+    compare("batch_norm", numbers((4, 3, 5), dtype), None, None, None, None, True, 0.1, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape,groups", [((4, 6, 5, 5), 3), ((2, 8, 9), 1), ((3, 4, 7), 4), ((5, 6), 2), ((2, 64, 40, 40), 8)])
+@pytest.mark.parametrize("affine", [True, False])
+def test_group_norm(shape, groups, dtype, affine):
+    x, grad = numbers(shape, dtype, shift=-10.0), numbers(shape, dtype, 5)
+    weight, bias = parameters(shape[1], dtype, affine)
+    _, mean, inverse = compare("group_norm", x, groups, weight, bias, 1e-5)
+    for needs in NEEDS:
+        compare("group_norm_grad", grad, x, groups, mean, inverse, weight, needs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_strides_and_nan(dtype):
+    x = numbers((4, 6, 5, 3), dtype).transpose(0, 3, 1, 2)
+    x[1, 2, 0, 0], x[0, 0, 1, 1] = np.nan, np.inf
+    weight, bias = parameters(3, dtype)
+    grad = np.broadcast_to(dtype(0.5), x.shape)
+    with np.errstate(invalid="ignore"):
+        _, mean, inverse = compare("batch_norm", x, weight, bias, None, None, True, 0.1, 1e-5)
+        assert np.isnan(mean[2]) and np.isfinite(mean[1])
+        compare("batch_norm_grad", grad, x, weight, mean, inverse, True, (True, True, True))
+        _, mean, inverse = compare("group_norm", x, 3, weight, bias, 1e-5)
+        compare("group_norm_grad", grad, x, 3, mean, inverse, weight, (True, True, True))
+
+
+def test_a_large_mean_does_not_drown_the_variance():
+    x = numbers((8, 2, 100), np.float32) + np.float32(10000.0)
+    made = KERNELS["batch_norm"](x, None, None, None, None, True, 0.1, 0.0)
+    expected = x.astype(np.float64).std(axis=(0, 2))
+    np.testing.assert_allclose(1 / made[2], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("used", [(1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1), (0, 1, 0), (0, 0, 1)])
+def test_gradients_from_the_statistics_of_group_norm(used):
+    def of(x, weight):
+        made = flambeau.native_group_norm(x, weight, None, 2, 4, 3, 2, 1e-5)
+        return sum(m.pow(2).sum() * u for m, u in zip(made, used) if u)
+
+    x = flambeau.tensor(numbers((2, 4, 3), np.float64)).requires_grad_()
+    weight = flambeau.tensor(numbers(4, np.float64, 1)).requires_grad_()
+    assert flambeau.autograd.gradcheck(of, (x, weight))
+    if used[0]:
+        assert flambeau.autograd.gradgradcheck(of, (x, weight))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("of_weight", [None, "same", "float32"])
+def test_statistics_have_the_dtype_of_the_parameters(dtype, of_weight):
+    kind = getattr(flambeau, dtype)
+    expected = flambeau.float32 if of_weight == "float32" else kind
+    x = flambeau.randn(2, 4, 3).to(kind)
+
+    def weight(n):
+        return None if of_weight is None else flambeau.ones(n, dtype=expected)
+
+    for made in (flambeau.native_layer_norm(x, (3,), weight(3), weight(3), 1e-5),
+                 flambeau.native_group_norm(x, weight(4), weight(4), 2, 4, 3, 2, 1e-5),
+                 flambeau.native_batch_norm(x, weight(4), weight(4), None, None, True, 0.1, 1e-5)):
+        assert [m.dtype for m in made] == [kind, expected, expected]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lowerings(dtype, threads):
+    if threads > 1:
+        pytest.skip("the code is the same")
+    cases = []
+    for shape in SHAPES[:6]:
+        x, grad = numbers(shape, dtype), numbers(shape, dtype, 5)
+        weight, bias = parameters(shape[1], dtype)
+        mean, var = running(shape[1], dtype)
+        for training in (True, False):
+            cases.append(("batch_norm", (x, weight, bias, mean.copy(), var.copy(), training, 0.1, 1e-5)))
+            for needs in NEEDS:
+                cases.append(("batch_norm_grad", (grad, x, weight, mean, var, training, needs)))
+        groups = 3 if shape[1] % 3 == 0 else 2
+        made = KERNELS["group_norm"](x, groups, weight, None, 1e-5)
+        cases.append(("group_norm", (x, groups, weight, None, 1e-5)))
+        for needs in NEEDS:
+            cases.append(("group_norm_grad", (grad, x, groups, *made[1:], weight, needs)))
+    wanted = [KERNELS[name](*[a.copy() if isinstance(a, np.ndarray) else a for a in args]) for name, args in cases]
+    for (name, _), made, expected in zip(cases, run_lowered(cases), wanted):
+        for got, right in zip(made, [e for e in expected if e is not None]):
+            if right.size:
+                np.testing.assert_array_equal(got, right, err_msg=name)

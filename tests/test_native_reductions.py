@@ -1,0 +1,130 @@
+"""Native reductions and scans against NumPy in double precision: layouts, NaN and infinities, one and two threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flambeau
+from flambeau.backends.cpu.table import KERNELS
+from flambeau.native import library, off, toolchain
+
+pytestmark = pytest.mark.skipif(toolchain.compiler() is None, reason="no C compiler")
+CASES = [((9000,), None), ((9000,), (0,)), ((300, 70), (0,)), ((300, 70), (1,)), ((70000, 3), (0,)), ((3, 70001), (1,)),
+         ((20, 50, 30), (1,)), ((20, 50, 30), (0, 1)), ((20, 50, 30), (1, 2)), ((5000, 300), (0,)), ((7, 11, 600), (1,)),
+         ((20, 50, 30), (0, 2)), ((400, 500), None), ((2, 100000), (0,)), ((33, 64, 64), (2,)), ((130, 1, 100), (1,))]
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request):
+    before = flambeau.get_num_threads()
+    flambeau.set_num_threads(request.param)
+    yield request.param
+    flambeau.set_num_threads(before)
+
+
+def data(shape, kind, seed=0):
+    return (np.random.default_rng(seed).normal(size=shape) * 3 + 1).astype(kind)
+
+
+def close(made, wanted, kind, ulps=8):
+    made, wanted = np.asarray(made), np.asarray(wanted)
+    assert made.dtype == np.dtype(kind) and made.shape == wanted.shape
+    info = np.finfo(kind)
+    np.testing.assert_allclose(made, wanted, rtol=ulps * info.eps, atol=ulps * info.eps * max(1, np.nanmax(np.abs(wanted))))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("shape, axes", CASES)
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_sums(shape, axes, keepdim, kind, threads):
+    assert library("reduce") is not None
+    x = data(shape, kind)
+    exact = x.astype(np.longdouble)
+    how = dict(axis=axes, keepdims=keepdim)
+    total = exact.sum(**how)
+    close(KERNELS["sum"](x, axes, keepdim), total, kind)
+    close(KERNELS["mean"](x, axes, keepdim), exact.mean(**how), kind)
+    close(KERNELS["vector_norm"](x, 2, axes, keepdim), np.sqrt((exact * exact).sum(**how)), kind)
+    close(KERNELS["vector_norm"](x, 1, axes, keepdim), np.abs(exact).sum(**how), kind)
+    close(KERNELS["logsumexp"](x, axes, keepdim), np.log(np.exp(exact).sum(**how)), kind)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("shape, axes", [c for c in CASES if c[1] != (0, 2)])
+def test_variance(shape, axes, kind, threads):
+    x = data(shape, kind) + np.dtype(kind).type(100)
+    exact = x.astype(np.longdouble)
+    for correction in (0, 1):
+        if shape == (130, 1, 100) and correction:
+            continue
+        spread, middle = KERNELS["var_mean"](x, axes, correction, False)
+        close(middle, exact.mean(axis=axes), kind)
+        close(spread, exact.var(axis=axes, ddof=correction), kind, 32)
+        close(KERNELS["std"](x, axes, correction, False), exact.std(axis=axes, ddof=correction), kind, 32)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("shape, axes", CASES)
+def test_extremes(shape, axes, kind, threads):
+    rng = np.random.default_rng(1)
+    for bad in (False, True):
+        x = rng.integers(-50, 50, shape).astype(kind)  # with ties: the first place counts
+        if bad:
+            x.reshape(-1)[rng.integers(0, x.size, 12)] = np.nan
+            x.reshape(-1)[rng.integers(0, x.size, 12)] = np.inf
+        with off():
+            wanted = [KERNELS[n](x, axes, True) for n in ("amax", "amin")]
+        for name, w in zip(("amax", "amin"), wanted):
+            np.testing.assert_array_equal(KERNELS[name](x, axes, True), w)
+        if axes is not None and len(axes) > 1:
+            continue
+        axis = None if axes is None else axes[0]
+        for name in ("argmax", "argmin"):
+            with off():
+                w = KERNELS[name](x, axis, False)
+            made = KERNELS[name](x, axis, False)
+            assert made.dtype == np.int64
+            np.testing.assert_array_equal(made, w)
+        if axis is not None:
+            for name in ("max_dim", "min_dim"):
+                with off():
+                    w = KERNELS[name](x, axis, True)
+                for a, b in zip(KERNELS[name](x, axis, True), w):
+                    np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_special_values(kind):
+    x = data((200, 100), kind)
+    x[3, 5], x[7, 7], x[8, 1], x[9, 1], x[9, 2] = np.nan, np.inf, -np.inf, np.inf, -np.inf
+    x[11] = -np.inf
+    with off():
+        names = ("sum", "mean", "logsumexp", "amax", "amin")
+        wanted = {n: [KERNELS[n](x, a, False) for a in ((0,), (1,), None)] for n in names}
+    for name, results in wanted.items():
+        for a, w in zip(((0,), (1,), None), results):
+            np.testing.assert_allclose(KERNELS[name](x, a, False), w, rtol=2e-5 if kind == "float32" else 1e-12)
+
+
+def test_a_long_sum_stays_exact(threads):
+    x = np.full(20_000_000, 0.1, np.float32)
+    assert abs(float(KERNELS["sum"](x)) - 0.1 * x.size) / (0.1 * x.size) < 2e-7
+    x = np.tile(np.array([1e8, 1.0, -1e8, 1.0], np.float64), 50_000)
+    assert KERNELS["sum"](x) == 100_000
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("shape, axis", [((9001,), 0), ((70, 131), 1), ((70, 131), 0), ((9, 500, 7), 1), ((5, 60, 300), 1),
+                                         ((3, 0, 4), 1), ((100000, 2), 0)])
+def test_scans(shape, axis, kind, threads):
+    x = data(shape, kind)
+    exact = x.astype(np.float64)
+    close(KERNELS["cumsum"](x, axis), np.cumsum(exact, axis), kind) if x.size else None
+    y = 1 + x / np.dtype(kind).type(1000)
+    made = KERNELS["cumprod"](y, axis)
+    assert made.shape == y.shape
+    wanted = np.cumprod(y.astype(np.float64), axis).astype(kind)
+    np.testing.assert_allclose(made, wanted, rtol=1e-6 if kind == "float32" else 1e-12)
+    strided = np.repeat(x, 2, axis=-1)[..., ::2]
+    np.testing.assert_array_equal(KERNELS["cumsum"](strided, axis), KERNELS["cumsum"](x, axis))

@@ -1,0 +1,248 @@
+"""The native kernels over rows (softmax, norms, losses) against NumPy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flambeau
+import flambeau.nn.functional
+from flambeau import native
+from flambeau.backends.cpu.table import KERNELS
+
+pytestmark = pytest.mark.skipif(native.library("softmax") is None, reason="needs a C compiler")
+DTYPES = (np.float32, np.float64)
+SHAPES = [((5,), 0), ((4, 10), 1), ((4, 10), 0), ((7, 65), 1), ((3, 5, 17), 1), ((2, 3, 70), 2), ((130, 3), 0), ((2, 1500), 1),
+          ((3, 1), 1), ((2, 40, 200), 1), ((600, 200), 1)]
+
+
+@pytest.fixture(params=[1, 2], autouse=True)
+def threads(request):
+    before = flambeau.get_num_threads()
+    flambeau.set_num_threads(request.param)
+    yield request.param
+    flambeau.set_num_threads(before)
+
+
+def numbers(shape, dtype, seed=0, scale=3.0):
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(dtype)
+
+
+def both(name, *args):
+    """The kernel's results natively and by NumPy."""
+    ours = KERNELS[name](*args)
+    with native.off():
+        reference = KERNELS[name](*args)
+    return ours, reference
+
+
+def close(got, expected, factor=8.0):
+    assert got.dtype == expected.dtype and got.shape == expected.shape
+    eps = np.finfo(expected.dtype).eps
+    scale = np.max(np.abs(expected[np.isfinite(expected)]), initial=1.0)
+    np.testing.assert_allclose(got, expected, rtol=factor * eps, atol=factor * eps * scale)
+
+
+# ------------------------------------------------------------------------------------------------------ softmax
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("shape,axis", SHAPES)
+def test_softmax(name, shape, axis, dtype):
+    x = numbers(shape, dtype)
+    y, expected = both(name, x, axis)
+    close(y, expected)
+    grad = numbers(shape, dtype, 1)
+    close(*both(f"{name}_backward", grad, expected, axis), factor=16)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_softmax_strides(name, dtype):
+    x = numbers((6, 8, 20), dtype)
+    for view in (x.transpose(2, 0, 1), x[:, ::2, ::-1], np.broadcast_to(x[:1], x.shape)):
+        for axis in range(3):
+            y, expected = both(name, view, axis)
+            close(y, expected)
+            close(*both(f"{name}_backward", np.broadcast_to(view[:1], view.shape), expected, axis), factor=16)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_special_values(name, dtype, axis):
+    inf, nan = np.inf, np.nan
+    rows = np.array([[1, 2, 3, -inf], [-inf] * 4, [1, nan, 2, 3], [inf, 1, 2, 3], [-inf, -inf, 5, -inf], [-1e4, 0, 1e4, 1],
+                     [-90, 0, -200, -88], [nan] * 4], dtype)
+    x = rows if axis == 1 else np.ascontiguousarray(rows.T)
+    got, expected = both(name, x, axis)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-37)
+
+
+def test_softmax_of_nothing():
+    for shape, axis in (((0, 3), 1), ((3, 0), 1), ((0,), 0), ((), 0)):
+        got, expected = both("softmax", np.zeros(shape, np.float32), axis)
+        assert got.shape == expected.shape == shape
+        np.testing.assert_array_equal(got, expected)
+
+
+# ------------------------------------------------------------------------------------------------------ norms
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape,dims", [((5, 7), 1), ((64, 128), 1), ((3, 4, 33), 2), ((2, 1100), 1), ((9,), 1),
+                                        ((700, 130), 1)])
+@pytest.mark.parametrize("given", [(True, True), (True, False), (False, True), (False, False)])
+def test_layer_norm(shape, dims, dtype, given):
+    x, inner = numbers(shape, dtype) + 5, shape[len(shape) - dims:]
+    weight, bias = [numbers(inner, dtype, 2 + i) if g else None for i, g in enumerate(given)]
+    ours, reference = both("layer_norm", x, dims, weight, bias, 1e-5)
+    for a, b in zip(ours, reference):
+        close(a, b, 32)
+    grad = numbers(shape, dtype, 4)
+    for needs in ((True, True, True), (True, False, False), (False, True, False), (False, False, True)):
+        ours, expected = both("layer_norm_grad", grad, x, dims, *reference[1:], weight, needs)
+        for a, b, need in zip(ours, expected, needs):
+            assert (a is not None) == (b is not None) == need
+            if need:
+                close(a, b, 64)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape,dims", [((5, 7), 1), ((64, 128), 1), ((3, 4, 33), 2), ((2, 1100), 1), ((700, 130), 1)])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_rms_norm(shape, dims, dtype, weighted):
+    x, inner = numbers(shape, dtype), shape[len(shape) - dims:]
+    weight = numbers(inner, dtype, 2) if weighted else None
+    ours, reference = both("rms_norm", x, dims, weight, 1e-6)
+    for a, b in zip(ours, reference):
+        close(a, b, 16)
+    grad = numbers(shape, dtype, 4)
+    for needs in ((True, weighted), (True, False), (False, weighted)):
+        for a, b in zip(*both("rms_norm_grad", grad, x, dims, reference[1], weight, needs)):
+            assert (a is None) == (b is None)
+            if a is not None:
+                close(a, b, 64)
+
+
+def test_norms_of_strided_arrays():
+    x = numbers((16, 12, 10), np.float32).transpose(2, 0, 1)
+    for a, b in zip(*both("layer_norm", x, 1, None, None, 1e-5)):
+        close(a, b, 32)
+    mean, rstd = KERNELS["layer_norm"](x, 1, None, None, 1e-5)[1:]
+    grad = np.broadcast_to(numbers((12,), np.float32, 3), x.shape)
+    for a, b in zip(*both("layer_norm_grad", grad, x, 1, mean, rstd, None, (True, True, True))):
+        close(a, b, 64)
+
+
+def test_norm_of_a_row_with_nan():
+    x = numbers((4, 20), np.float32)
+    x[1, 3] = np.nan
+    for a, b in zip(*both("layer_norm", x, 1, None, None, 1e-5)):
+        np.testing.assert_array_equal(np.isnan(a), np.isnan(b))
+
+
+# ------------------------------------------------------------------------------------------------------ losses
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (4, 10), (33, 65), (3, 2000), (400, 300)])
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+@pytest.mark.parametrize("ignore", [-100, 0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_cross_entropy(shape, dtype, reduction, ignore, weighted):
+    weight = np.abs(numbers(shape[1:], dtype, 3)) if weighted else None
+    x, target = numbers(shape, dtype), np.random.default_rng(1).integers(0, shape[1], shape[0])
+    ours, reference = both("cross_entropy", x, target, weight, reduction, ignore, True)
+    for a, b, counted in zip(ours, reference, (False, True, False, False)):
+        if counted:  # rows that do not count may hold anything
+            a, b = a[target != ignore], b[target != ignore]
+        close(a, b, 32)
+    close(KERNELS["cross_entropy"](x, target, weight, reduction, ignore, False)[0], reference[0], 32)
+    grad = numbers(reference[0].shape, dtype, 2)
+    args = [np.asarray(grad), *reference[1:3], target, weight, reference[3], ignore]
+    close(*both("cross_entropy_backward", *args), factor=16)
+
+
+def test_cross_entropy_targets_out_of_range():
+    x = numbers((20, 5), np.float32)
+    target = np.zeros(20, np.int64)
+    target[[7, 13]] = 5, -3
+    for name, rest in (("cross_entropy", (None, 1, -100, True)), ("nll_loss", (None, 1, -100))):
+        args = (x, target, *rest)
+        with pytest.raises(IndexError, match="Target 5 is out of bounds"):
+            KERNELS[name](*args)
+
+
+def test_cross_entropy_of_infinite_logits():
+    x = np.zeros((4, 3), np.float32)
+    x[0, 1], x[1, 0], x[2, 2] = -np.inf, np.inf, np.nan
+    x[3] = -np.inf
+    target = np.array([1, 0, 0, 0])
+    ours, reference = both("cross_entropy", x, target, None, 0, -100, True)
+    np.testing.assert_array_equal(ours[0], reference[0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(5,), (6, 5), (3, 5, 4), (2, 3, 4, 5), (300, 500)])
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+@pytest.mark.parametrize("weighted,ignore", [(False, -100), (True, 1)])
+def test_nll_loss(shape, dtype, reduction, weighted, ignore):
+    classes = shape[0] if len(shape) == 1 else shape[1]
+    x, places = numbers(shape, dtype), () if len(shape) == 1 else (shape[0], *shape[2:])
+    target = np.asarray(np.random.default_rng(1).integers(0, classes, places))
+    weight = np.abs(numbers((classes,), dtype, 2)) if weighted else None
+    ours, reference = both("nll_loss", x, target, weight, reduction, ignore)
+    for a, b in zip(ours, reference):
+        close(a, b, 32)
+    grad = np.asarray(numbers(reference[0].shape, dtype, 2))
+    close(*both("nll_loss_backward", grad, shape, target, weight, reduction, ignore, reference[1]), factor=16)
+
+
+PAIRS = [("mse_loss", ()), ("huber_loss", (0.7,)), ("smooth_l1_loss", (0.5,)), ("soft_margin_loss", ())]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (1,), (7, 5), (3, 4000), (300, 400)])
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+@pytest.mark.parametrize("name,rest", [*PAIRS, ("binary_cross_entropy", (None,)), ("bce_with_logits", (None, None))])
+def test_losses_of_pairs(name, rest, shape, reduction, dtype):
+    x, y = np.asarray(numbers(shape, dtype)), np.asarray(numbers(shape, dtype, 1))
+    if rest and rest[0] is None:
+        y = np.asarray(1 / (1 + np.exp(-y)))
+        x = np.asarray(1 / (1 + np.exp(-x))) if name == "binary_cross_entropy" else x
+        last = (*rest, reduction)
+    else:
+        last = (reduction, *rest)
+    ours, reference = both(name, x, y, *last)
+    close(ours, reference, 64)
+    grad = np.asarray(numbers(reference.shape, dtype, 2))
+    close(*both(f"{name}_backward", grad, x, y, *last), factor=64)
+
+
+@pytest.mark.parametrize("name,rest", [*PAIRS, ("bce_with_logits", (None, None))])
+def test_losses_of_pairs_at_the_ends(name, rest):
+    ends = np.array([np.inf, -np.inf, np.nan, 0, -0.0, 1e30, -1e30, 200, -200, 1], np.float32)
+    x, y = np.repeat(ends, len(ends)), np.tile(ends, len(ends))
+    last = (*rest, 0) if rest and rest[0] is None else (0, *rest)
+    got, expected = both(name, x, y, *last)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    got, expected = both(f"{name}_backward", np.ones_like(x), x, y, *last)
+    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-37)
+
+
+def test_binary_cross_entropy_wants_probabilities():
+    y = np.full(3000, 0.5, np.float32)
+    for value in (-0.1, 1.1, np.nan):
+        x = y.copy()
+        x[2500] = value
+        with pytest.raises(RuntimeError, match="between 0 and 1"):
+            KERNELS["binary_cross_entropy"](x, y, None, 1)
+    x[2500] = 0
+    x[2] = 1
+    close(*both("binary_cross_entropy", x, y, None, 1), factor=32)
+    close(*both("binary_cross_entropy_backward", np.asarray(np.float32(0.5)), x, y, None, 1), factor=32)
+
+
+def test_results_repeat():
+    x = numbers((300, 700), np.float32)
+    first, second = (KERNELS["layer_norm_grad"](x, x, 1, *KERNELS["layer_norm"](x, 1, None, None, 1e-5)[1:], None,
+                                                (True, True, True)) for _ in range(2))
+    for a, b in zip(first, second):
+        np.testing.assert_array_equal(a, b)
