@@ -57,7 +57,10 @@ def programs(fn) -> int:
 
 
 def trace(build, calls, wrap):
-    """What can be seen after each call. build() -> (function, parts...); a call is its arguments, or makes them from the parts."""
+    """What can be seen after each call.
+
+    build() -> (function, parts...). A call is the function's arguments, or a function that makes them from the parts.
+    """
     torch.manual_seed(0)
     function, *parts = build()
     fn = wrap(function)

@@ -46,8 +46,8 @@ def environment(**changes):
 
 def python(code, timeout=120, limit=None, **changes):
     """Runs code in a process of its own; returns what it printed and what it said on stderr."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, env=environment(**changes),
-                          preexec_fn=limit)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, preexec_fn=limit,
+                          env=environment(**changes))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, done.stderr
 
@@ -98,7 +98,7 @@ def test_a_warm_cache_needs_no_compiler_run(tmp_path):
 @pytest.mark.parametrize("how,said", [
     ("echo the disk of dreams is full >&2; exit 1\n", "the disk of dreams is full"),
     ("kill -SEGV $$\n", "failed with status"),
-    ('for a; do out=$p; p=$a; done\nwhile [ $# -gt 1 ]; do [ "$1" = -o ] && echo garbage > "$2"; shift; done; exit 0\n', "could not be"),
+    ('while [ $# -gt 1 ]; do [ "$1" = -o ] && echo garbage > "$2"; shift; done; exit 0\n', "could not be"),
     ("exit 0\n", "failed with status 0"),
 ])
 def test_a_compiler_that_fails(tmp_path, how, said):
@@ -113,8 +113,7 @@ def test_a_compiler_that_fails(tmp_path, how, said):
 
 def test_a_compiler_that_is_not_there(tmp_path):
     """FLAMBEAU_CC names nothing: the others are asked."""
-    out, err = python(STEP, FLAMBEAU_CC="/no/such/compiler", FLAMBEAU_CACHE=tmp_path / "cache")
-    assert "programs 1" in out
+    assert "programs 1" in python(STEP, FLAMBEAU_CC="/no/such/compiler", FLAMBEAU_CACHE=tmp_path / "cache")[0]
 
 
 def test_no_compiler_at_all(tmp_path):
@@ -179,7 +178,8 @@ os.replace = full
 def test_files_that_may_not_grow(tmp_path):
     """The compiler itself runs out of space: its message, and eager results."""
     import resource
-    out, err = python(STEP, FLAMBEAU_CACHE=tmp_path / "cache", limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+    out, err = python(STEP, FLAMBEAU_CACHE=tmp_path / "cache",
+                      limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
     assert "programs 0" in out and err.count("runs eagerly") == 1 and "Traceback" not in err
 
 
@@ -247,8 +247,7 @@ _, status = os.waitpid(pid, 0)
 assert status == 0, status
 work()
 """
-    out, err = python(code)
-    assert "programs 1" in out
+    assert "programs 1" in python(code)[0]
 
 
 def test_a_compiled_function_in_workers_of_a_data_loader(cache):

@@ -168,7 +168,8 @@ def reinforce(module):
     for i in range(STEPS):
         states, actions, owners, _ = module.play(policy, 10, random.Random(i))
         n = 64 if i % 3 else 96
-        batches.append((torch.tensor(states[:n]), torch.tensor(actions[:n]), torch.tensor(module.rewards_to_come(owners, 10)[:n])))
+        rewards = module.rewards_to_come(owners, 10)
+        batches.append((torch.tensor(states[:n]), torch.tensor(actions[:n]), torch.tensor(rewards[:n])))
 
     def loss_of(policy, states, actions, reward):
         advantage = (reward - reward.mean()) / (reward.std() + 1e-8)

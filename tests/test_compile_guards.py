@@ -220,7 +220,8 @@ def test_forward_replaced_on_the_instance():
 def test_hooks_added_and_removed():
     handles = []
     module_case(lambda n: handles.append(n.part.register_forward_hook(lambda m, a, o: o * 2)), lambda n: handles.pop().remove())
-    module_case(lambda n: handles.append(n.part.register_forward_pre_hook(lambda m, a: (a[0] * 2,))), lambda n: handles.pop().remove())
+    module_case(lambda n: handles.append(n.part.register_forward_pre_hook(lambda m, a: (a[0] * 2,))),
+                lambda n: handles.pop().remove())
 
 
 def test_global_module_hooks():
@@ -367,7 +368,8 @@ def test_python_numbers_as_arguments():
         return x * n if flag else x + len(s)
     fn = torch.compile(f)
     x = torch.arange(3)
-    for args in ((1, "a", True), (2, "a", True), (2.0, "a", True), (True, "a", True), (1, "bb", False), (1, "c", False), (1.0, "a", True)):
+    for args in ((1, "a", True), (2, "a", True), (2.0, "a", True), (True, "a", True), (1, "bb", False), (1, "c", False),
+                 (1.0, "a", True)):
         for _ in range(2):
             same(seen(f(x, *args)), seen(fn(x, *args)))
 
@@ -798,8 +800,9 @@ def test_many_values_of_an_argument_do_not_pile_up():
 def test_loss_functions_that_branch_are_still_captured():
     """Checks inside the library on shapes and dtypes must not end a capture."""
     def f(x):
-        return F.smooth_l1_loss(x, x * 2), F.huber_loss(x, x + 1), F.kl_div(x.log_softmax(0), (-x).softmax(0), reduction="sum"), \
-            F.binary_cross_entropy(x.sigmoid(), x.sigmoid()), F.mse_loss(x, x * 2), F.l1_loss(x, x * 3), F.cosine_similarity(x, x + 1, 0)
+        return [F.smooth_l1_loss(x, x * 2), F.huber_loss(x, x + 1), F.binary_cross_entropy(x.sigmoid(), x.sigmoid()),
+                F.kl_div(x.log_softmax(0), (-x).softmax(0), reduction="sum"), F.mse_loss(x, x * 2), F.l1_loss(x, x * 3),
+                F.cosine_similarity(x, x + 1, 0)]
     fn = torch.compile(f, fullgraph=True)
     for _ in range(2):
         same(seen(f(torch.arange(3.0))), seen(fn(torch.arange(3.0))))

@@ -374,6 +374,16 @@ def test_constant_results_and_gradients():
         assert same_memory.tolist() == [8, 8]
 
 
+def test_one_tensor_twice_in_the_result():
+    f = torch.compile(lambda x: [(h := x * 2), {"again": h}, h.float()])
+    for _ in range(3):
+        x = torch.arange(3.0, requires_grad=True)
+        first, second, third = f(x)
+        assert first is second["again"] is third and first.requires_grad
+        (first + third).sum().backward()
+        assert x.grad.tolist() == [4, 4, 4]
+
+
 def test_two_functions_with_the_same_source():
     """Their programs are the same file on disk: each keeps its own memory and its own calls of NumPy."""
     def make():
@@ -525,7 +535,8 @@ def test_bad_index_raises_as_in_eager():
 @pytest.mark.parametrize("use", [
     lambda t, i: t.gather(0, i), lambda t, i: t[i], lambda t, i: t.index_select(0, i),
     lambda t, i: F.nll_loss(t.view(1, -1).log_softmax(1), i[:1]), lambda t, i: F.cross_entropy(t.view(1, -1), i[:1]),
-    lambda t, i: F.one_hot(i, 4), lambda t, i: torch.zeros(4).scatter(0, i, t[:1]), lambda t, i: torch.zeros(4).index_add(0, i, t[:1]),
+    lambda t, i: F.one_hot(i, 4), lambda t, i: torch.zeros(4).scatter(0, i, t[:1]),
+    lambda t, i: torch.zeros(4).index_add(0, i, t[:1]),
 ])
 def test_bad_indices_of_every_kind(use):
     def run(f):

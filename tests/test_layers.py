@@ -1,4 +1,4 @@
-"""The layers: array code only in backends/, imports point down, files stay short."""
+"""The layers: array code only in backends/, native/ and compiler/, imports point down, files stay short."""
 
 import ast
 import subprocess
@@ -11,6 +11,9 @@ PACKAGE = Path(__file__).parent.parent / "flambeau"
 ARRAY_LIBRARIES = {"numpy", "cupy", "scipy", "ml_dtypes"}
 INTEROP = {"interop.py", "testing.py"}
 FILES = sorted(p for p in PACKAGE.rglob("*.py"))
+# Native code works on the memory of arrays: native/ (which stands below backends/cpu and finds BLAS through NumPy and SciPy)
+# and compiler/ (which records kernel calls on arrays and plans their memory) handle arrays as backends/ does.
+ARRAY_CODE = {"backends", "native", "compiler"}
 
 
 def imported(path):
@@ -22,8 +25,8 @@ def imported(path):
             yield (node.module or "").partition(".")[0], node.lineno
 
 
-def test_array_libraries_are_imported_below_backends_only():
-    above = [p for p in FILES if "backends" not in p.relative_to(PACKAGE).parts and p.name not in INTEROP]
+def test_array_libraries_are_imported_by_array_code_only():
+    above = [p for p in FILES if p.relative_to(PACKAGE).parts[0] not in ARRAY_CODE and p.name not in INTEROP]
     assert len(above) > 20
     found = [f"{p.relative_to(PACKAGE)}:{line} imports {name}" for p in above for name, line in imported(p)
              if name in ARRAY_LIBRARIES]
@@ -35,13 +38,27 @@ def test_nothing_imports_torch():
 
 
 def test_backends_do_not_import_what_stands_above_them():
-    """Relative imports out of backends/ would point upward; two late ones in function bodies are known."""
+    """Relative imports out of backends/ would point upward; two late ones in function bodies are known.
+
+    native/ is the exception: its kernels are what backends/cpu calls, so it stands below.
+    """
     found = []
     for p in (PACKAGE / "backends").rglob("*.py"):
         depth = len(p.relative_to(PACKAGE).parts)
         for node in ast.parse(p.read_text()).body:
-            if isinstance(node, ast.ImportFrom) and node.level >= depth:
+            native = isinstance(node, ast.ImportFrom) and (
+                (node.module or "").partition(".")[0] == "native" or {a.name for a in node.names} == {"native"})
+            if isinstance(node, ast.ImportFrom) and node.level >= depth and not native:
                 found.append(f"{p.relative_to(PACKAGE)}:{node.lineno}")
+    assert not found
+
+
+def test_native_imports_array_code_only():
+    """native/ works for backends/cpu; of the package it may know the pooled memory there, and nothing above."""
+    found = []
+    for p in (PACKAGE / "native").rglob("*.py"):
+        found += [f"{p.relative_to(PACKAGE)}:{node.lineno}" for node in ast.parse(p.read_text()).body
+                  if isinstance(node, ast.ImportFrom) and node.level > 1 and not (node.module or "").startswith("backends")]
     assert not found
 
 

@@ -194,7 +194,9 @@ class Recorder:
         memory = Memory(array)
         start, nbytes = memory.address, memory.nbytes
         at = pointer(array) or 0
-        if not start <= at <= start + nbytes:
+        if not array.size:  # says nothing about the memory that it is an empty window onto
+            start, nbytes = at, 0
+        elif not start <= at <= start + nbytes:
             start, nbytes = at, array.nbytes
         return self._enter(Storage(len(self.storages), kind, start, nbytes, (array, memory.owner)))
 

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd.node import AccumulateGrad, Edge
+from ..autograd.node import AccumulateGrad, Edge, version_of
 from ..autograd.state import NO_GRAD, state
 from ..dtypes import get_default_dtype
 from ..native import toolchain
@@ -20,7 +20,7 @@ from .capture import Recorder, active
 from .guards import Watch, watching
 from .ir import CONSTANT
 from .joint import Joint, JointPlan
-from .plan_call import Output, Plan
+from .plan_call import Output, Plan, overlaps
 from .trees import flatten
 
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
@@ -40,6 +40,7 @@ class CompiledFunction:
         self.plans: dict[Any, list[Any]] = {}
         self.attempts: dict[Any, int] = {}
         self.transients: dict[Any, int] = {}
+        self.apart: set[Any] = set()  # signatures whose arguments may share memory: none of them is written
         self.warned = False
         self.reasons: list[str] = []
         self.held: list[Any] = []  # arguments that plans know by identity: their addresses must not be used again
@@ -74,8 +75,21 @@ class CompiledFunction:
         if toolchain.compiler() is None:
             toolchain.hint()
             return self.function(*args, **kwargs)
+        if key not in self.apart and overlaps(leaves):
+            return self._overlapping(key, leaves, args, kwargs)
         with _capturing:
             return self.capture(key, leaves, args, kwargs)
+
+    def _overlapping(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
+        """Arguments that share memory can be captured if none of them is written: one eager run tells."""
+        tensors = [a for a in leaves if isinstance(a, Tensor)]
+        before = [version_of(t) for t in tensors]
+        result = self.function(*args, **kwargs)
+        if before == [version_of(t) for t in tensors]:
+            self.apart.add(key)
+        else:
+            self.attempts[key] = _ATTEMPTS
+        return result
 
     def capture(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
         """Runs the function once under capture and, if that went well, keeps a plan for the next calls."""
@@ -165,6 +179,8 @@ class CompiledFunction:
             for out, r in zip(outputs, results):
                 if out.__class__ is Output and out.node is not None:
                     r._node = out.node  # the graph behind it is spent, and may hold on to tensors
+                if out.__class__ is Output and out.value.storage.kind is CONSTANT:
+                    r._array = r._array.copy()  # the constant itself stays the program's
             if escaped := self._escaped(recorder, result):
                 return escaped
         kind = Plan if recorder.joint is None else JointPlan

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import is_not
+from operator import is_not, itemgetter
 from typing import Any
 
 from ..tensor import Tensor
 from .capture import Recorder, active
 from .symbolic import SymFloat
+
+
+_NUMBERS = ("lr", "momentum", "weight_decay")  # hyper-parameters that people also give as ints
 
 
 def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -39,7 +42,7 @@ def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs:
 
 
 def _symbolic(recorder: Recorder, group: dict[str, Any], key: str, value: Any) -> Any:
-    if value.__class__ is float or (value.__class__ is int and key in ("lr", "momentum", "weight_decay")):
+    if value.__class__ is float or (value.__class__ is int and key in _NUMBERS):
         return recorder.number(group, key, None, float(value))
     if value.__class__ is tuple and value and all(v.__class__ is float for v in value):
         return tuple([recorder.number(group, key, i, v) for i, v in enumerate(value)])
@@ -48,16 +51,18 @@ def _symbolic(recorder: Recorder, group: dict[str, Any], key: str, value: Any) -
 
 def snapshot(optimizer: Any) -> list[Any]:
     """What a program takes for granted of an optimizer: its switches, its parameters, and the dictionary of its state."""
-    states = [(s, k, v) for s in optimizer.state.values() if isinstance(s, dict) for k, v in s.items() if isinstance(v, Tensor)]
+    whole = [s for s in optimizer.state.values() if isinstance(s, dict) and all(isinstance(v, Tensor) for v in s.values())]
+    states = [(s, k, v) for s in optimizer.state.values() if isinstance(s, dict) and not any(s is w for w in whole) for k, v in s.items()
+              if isinstance(v, Tensor)]
+    tensors = [(s, list(s.values())) for s in whole if s]
     hooks = [(t, dict(t)) for t in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)]
-    kept: list[Any] = [optimizer.state, len(optimizer.param_groups), list(optimizer.state.values()), states, hooks]
+    kept: list[Any] = [optimizer.state, len(optimizer.param_groups), list(optimizer.state.values()), states, hooks, tensors]
     for group in optimizer.param_groups:
-        for key, value in group.items():
-            if key == "params":
-                kept.append((group, key, list(value)))
-            elif value is None or value.__class__ in (bool, str) or (value.__class__ is int and key not in (
-                    "lr", "momentum", "weight_decay")):
-                kept.append((group, key, value))
+        flags = [k for k, v in group.items() if v is None or v.__class__ in (bool, str) or (
+            v.__class__ is int and k not in _NUMBERS)]
+        flags = flags if len(flags) > 1 else [*flags, "params", "params"][:2]  # itemgetter gives a tuple for two or more
+        look = itemgetter(*flags)
+        kept.append((group, list(group["params"]), look, look(group)))
     return kept
 
 
@@ -73,12 +78,12 @@ def unchanged(optimizer: Any, kept: list[Any]) -> bool:
     for table, then in kept[4]:
         if table != then:
             return False
-    for group, key, value in kept[5:]:
-        now = group.get(key)
-        if value.__class__ is list:
-            if len(now) != len(value) or any(map(is_not, now, value)):
-                return False
-        elif now != value:
+    for some, values in kept[5]:
+        if len(some) != len(values) or any(map(is_not, some.values(), values)):
+            return False
+    for group, params, look, flags in kept[6:]:
+        now = group["params"]
+        if len(now) != len(params) or any(map(is_not, now, params)) or look(group) != flags:
             return False
     return True
 

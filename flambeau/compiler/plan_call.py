@@ -161,7 +161,7 @@ class Plan:
         windows = [o.value for o in outputs if o.__class__ is Output] + [v for _, parts, _, _ in self.sparse for v in parts]
         views = [v.storage for v in windows if v.storage.kind is INPUT]
         self.sources = Sources(self.program, recorder, leaves, [s for s in views if s.id not in self.program.place])
-        self.overlaps = _overlaps(leaves) if self.sources.bumped_args else None
+        self.overlaps = overlaps(leaves) if self.sources.bumped_args else None
         self.counters: list[Any] | None = None
         alone: dict[int, list[Value]] = {}
         for o in outputs:
@@ -207,7 +207,7 @@ class Plan:
     # -------------------------------------------------------------------------------------------------- checking
     def holds(self, leaves: list[Any]) -> bool:
         """Whether everything is as it was when this was captured (the arguments' kinds were compared before)."""
-        if self.overlaps is not None and _overlaps(leaves) != self.overlaps:
+        if self.overlaps is not None and overlaps(leaves) != self.overlaps:
             return False
         if state.mode != self.mode or not self.guards.hold():
             return False
@@ -264,7 +264,7 @@ class Plan:
 
     def _ready(self, entry: list[Any], table: Any) -> None:
         """Memory for a gradient: the same as last time, unless somebody holds on to that."""
-        leaf, value, grad, _ = entry
+        leaf, value, grad = entry[:3]
         if grad is not None and leaf.__class__ is not int:
             held = getrefcount(grad) - (1 if leaf._grad is grad else 0)
             if held <= _UNSEEN - 1 and getrefcount(grad._array) <= 2 and getrefcount(entry[3]) <= 3 and (
@@ -336,7 +336,7 @@ def _mark(node: Any) -> Any:
     return tuple([id(f) for table in (hooks.tensor, hooks.pre, hooks.post, hooks.accumulated) for f in table.values()])
 
 
-def _overlaps(leaves: list[Any]) -> list[tuple[int, int]]:
+def overlaps(leaves: list[Any]) -> list[tuple[int, int]]:
     """Which arguments share memory: it matters where one of them is written."""
     arrays = [(i, a._array) for i, a in enumerate(leaves) if isinstance(a, Tensor)]
     return [(i, j) for n, (i, a) in enumerate(arrays) for j, b in arrays[n + 1:] if np.may_share_memory(a, b)]

@@ -8,7 +8,6 @@ Every exported C function starts with `fl_` and takes raw pointers, `long` sizes
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 import warnings
 from typing import Any
@@ -99,8 +98,3 @@ def _build(name: str) -> Library:
         from . import threads
         threads.attach(made)
     return made
-
-
-if hasattr(os, "register_at_fork"):
-    from . import threads
-    os.register_at_fork(after_in_child=threads.after_fork)

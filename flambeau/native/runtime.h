@@ -4,14 +4,33 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef _OPENMP
+
+extern int fl_threads;  // how many threads a large loop may use (runtime.c)
+
+#if defined(_OPENMP) && !defined(__clang__)
+// GCC turns `#pragma omp` into calls of these few functions. They are ours (runtime.c): a region's shares are taken by
+// whichever thread comes first, so a helper that the system does not let run holds nobody up, and no other library's idea of
+// OpenMP gets in the way.
+void fl_parallel(void (*work)(void *), void *data, unsigned shares);
+void fl_barrier(void);
+void fl_lock(void);
+void fl_unlock(void);
+int fl_share_number(void);
+int fl_share_count(void);
+#define FL_LOCAL __attribute__((visibility("hidden")))
+FL_LOCAL void GOMP_parallel(void (*work)(void *), void *data, unsigned shares, unsigned flags) { fl_parallel(work, data, shares); }
+FL_LOCAL void GOMP_barrier(void) { fl_barrier(); }
+FL_LOCAL void GOMP_atomic_start(void) { fl_lock(); }
+FL_LOCAL void GOMP_atomic_end(void) { fl_unlock(); }
+FL_LOCAL _Bool GOMP_single_start(void) { return fl_share_number() == 0; }
+FL_LOCAL int omp_get_thread_num(void) { return fl_share_number(); }
+FL_LOCAL int omp_get_num_threads(void) { return fl_share_count(); }
+#elif defined(_OPENMP)
 #include <omp.h>
 #else
 static inline int omp_get_thread_num(void) { return 0; }
 static inline int omp_get_num_threads(void) { return 1; }
 #endif
-
-extern int fl_threads;  // how many threads a large loop may use (runtime.c)
 
 // How many threads a loop over `work` simple steps deserves: waking a thread costs as much as some ten thousand of them.
 #define FL_GRAIN 32768

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 _runtime: Any = None
-_forked = False
 
 
 def attach(runtime: Any) -> None:
@@ -18,12 +17,4 @@ def attach(runtime: Any) -> None:
 def changed(count: int) -> None:
     """`set_num_threads` was called."""
     if _runtime is not None:
-        _runtime.fl_set_threads(1 if _forked else count)
-
-
-def after_fork() -> None:
-    """In a forked child: OpenMP's threads stayed with the parent, and it cannot make new ones; one core is left."""
-    global _forked
-    if _runtime is not None:
-        _forked = True
-        _runtime.fl_set_threads(1)
+        _runtime.fl_set_threads(count)

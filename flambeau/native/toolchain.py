@@ -24,8 +24,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
+_LEAN = ("-Wl,--as-needed",) if sys.platform.startswith("linux") else ()
 TIMEOUT = 300.0
-_SPINS = "2000"  # an idle OpenMP thread waits actively for some 50 us: much longer, and it keeps BLAS's threads off their core
 seconds_building = 0.0  # spent in the compiler by this process
 
 
@@ -155,7 +155,8 @@ def _compile(command: tuple[str, ...], flags: tuple[str, ...], source: str, targ
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as work:
         text, made = Path(work, "source.c"), Path(work, "library.so")
         text.write_text(source)
-        for options in ((*flags, "-fopenmp"), flags):  # a compiler without OpenMP still builds, for one core
+        # GCC's OpenMP runtime is not needed: runtime.h brings its own. A compiler without OpenMP builds for one core.
+        for options in ((*flags, "-fopenmp", *_LEAN), flags):
             call = [*command, *options, f"-I{HERE}", str(text), "-o", str(made), "-lm"]
             try:
                 done = subprocess.run(call, capture_output=True, text=True, timeout=TIMEOUT)
@@ -173,11 +174,4 @@ def _compile(command: tuple[str, ...], flags: tuple[str, ...], source: str, targ
 
 def load(path: Path, private: bool = False) -> ctypes.CDLL:
     """Opens a library; what it exports can be used by libraries loaded later, unless it is private."""
-    mode = ctypes.RTLD_LOCAL if private else ctypes.RTLD_GLOBAL
-    if "GOMP_SPINCOUNT" in os.environ or "OMP_WAIT_POLICY" in os.environ:
-        return ctypes.CDLL(str(path), mode=mode)
-    os.environ["GOMP_SPINCOUNT"] = _SPINS
-    try:
-        return ctypes.CDLL(str(path), mode=mode)
-    finally:
-        del os.environ["GOMP_SPINCOUNT"]  # libgomp has read it; other programs and libraries are to keep their own
+    return ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL if private else ctypes.RTLD_GLOBAL)
