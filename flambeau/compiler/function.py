@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 import warnings
@@ -100,6 +101,8 @@ class CompiledFunction:
         if any(t.__class__ is not Tensor and not t._plain for t in tensors) or any(t.is_sparse for t in tensors):
             self.attempts[key] = _ATTEMPTS
             return self.function(*args, **kwargs)
+        collecting = gc.isenabled()
+        gc.disable()  # callbacks of the collector and finalizers are not part of the call
         recorder.begin(tensors)
         try:
             with watching(watch):
@@ -111,6 +114,8 @@ class CompiledFunction:
             raise
         finally:
             recorder.end()
+            if collecting:
+                gc.enable()
         seconds = {"capture": time.perf_counter() - start}
         reason = self._finish(recorder, watch, key, leaves, result, seconds)
         if reason is not None:
@@ -209,9 +214,12 @@ class CompiledFunction:
         by_id = {id(a): i for i, a in enumerate(leaves) if isinstance(a, Tensor)}
         born = {id(t) for t in recorder.born}
         outputs: list[Any] = []
-        for r in found:
+        first: dict[int, int] = {}
+        for n, r in enumerate(found):
             if not isinstance(r, Tensor):
                 outputs.append(("value", r))
+            elif first.setdefault(id(r), n) != n:
+                outputs.append(("again", first[id(r)]))
             elif id(r) in by_id:
                 outputs.append(("arg", by_id[id(r)]))
             elif id(r) not in born:
@@ -241,7 +249,6 @@ class CompiledFunction:
         references = [weakref.ref(t) for t in recorder.born if id(t) not in allowed]
         recorder.born = []
         if any(r() is not None for r in references):
-            import gc
             gc.collect()
         left = [t for r in references if (t := r()) is not None]
         if left:

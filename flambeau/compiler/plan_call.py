@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_not
 from sys import getrefcount
 from typing import Any
 
@@ -96,16 +97,20 @@ class Sources:
                     self.bumped.append(source)
         self.tensors = [t for t, _, _ in self.held]
         self.arrays = [t._array for t in self.tensors]
-        self.flags = [_mark(t._node) for t in self.tensors]
+        self.nodes = [t._node for t in self.tensors]
+        self.marks = [(node, _mark(node)) for node in self.nodes if node is not None]
 
     def hold(self) -> bool:
         """Whether the held tensors are still the same; where only their memory moved, the new address is taken."""
-        for tensor, array, flag in zip(self.tensors, self.arrays, self.flags):
-            if tensor._array is not array and not self._moved(tensor):
-                return False
-            node = tensor._node
-            if (node is None) is not (flag is None) or (node is not None and (node.hooks is not None or flag) and
-                                                        _mark(node) != flag):
+        tensors = self.tensors
+        if any(map(is_not, [t._array for t in tensors], self.arrays)):
+            for tensor, array in zip(tensors, list(self.arrays)):
+                if tensor._array is not array and not self._moved(tensor):
+                    return False
+        if any(map(is_not, [t._node for t in tensors], self.nodes)):
+            return False
+        for node, mark in self.marks:
+            if (node.hooks is not None or mark) and _mark(node) != mark:
                 return False
         return True
 
@@ -245,7 +250,10 @@ class Plan:
             for leaf in self.dropped:
                 (leaves[leaf] if leaf.__class__ is int else leaf)._grad = None
             for leaf, _, grad, _ in self.grads:
-                (leaves[leaf] if leaf.__class__ is int else leaf)._grad = grad
+                if leaf.__class__ is not int:
+                    leaf._grad = grad
+                else:
+                    leaves[leaf]._grad = grad
         for leaf, parts, shape, coalesced in self.sparse:
             from ..sparse import make
             tensors = [wrap(self._window(v, raws, leaves)) for v in parts]
@@ -308,7 +316,7 @@ class Plan:
         for out in self.results:
             if out.__class__ is not Output:
                 kind, value = out
-                made.append(leaves[value] if kind == "arg" else value)
+                made.append(leaves[value] if kind == "arg" else made[value] if kind == "again" else value)
                 continue
             array = self._window(out.value, raws, leaves)
             t = _new(Tensor)

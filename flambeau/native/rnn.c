@@ -254,26 +254,23 @@ static void LOCAL(forward)(int kind, shape_t s, T **t) {
     int threads = team(s, kind);
     long nv = kind < TANH ? gates : LOCAL(width)(s, threads), units = kind < TANH ? LANES : nv * LANES;
     long blocks = (hidden + units - 1) / units, size = hidden * nv * LANES;
-#pragma omp parallel num_threads(threads)
-    {
-        int me = omp_get_thread_num(), all = omp_get_num_threads();
-        long begin = blocks * me / all, end = blocks * (me + 1) / all;
-        for (long j = begin; j < end; j++) {
-            for (long v = 0; v < nv; v++) {
-                long unit = j * units + (kind < TANH ? 0 : v * LANES), gate = kind < TANH ? v : 0;
-                LOCAL(pack_rows)(t[W_HH], hidden, gate * hidden + unit, hidden - unit, v, nv, weights + j * size);
-            }
+    // One region per step: its end is where all units meet, and a helper that comes too late holds nobody up.
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long j = 0; j < blocks; j++) {
+        for (long v = 0; v < nv; v++) {
+            long unit = j * units + (kind < TANH ? 0 : v * LANES), gate = kind < TANH ? v : 0;
+            LOCAL(pack_rows)(t[W_HH], hidden, gate * hidden + unit, hidden - unit, v, nv, weights + j * size);
         }
-        for (long step = 0; step < s.steps; step++) {
-            long start = s.order[2 * step], n = s.order[2 * step + 1], old = carried(s, step);
-            long previous = step ? s.order[2 * step - 2] * hidden : 0;
-            for (long j = begin; j < end; j++) {
-                if (old) LOCAL(forward_block)(kind, s, t, start, 0, old, j * units, nv, weights + j * size, bias, padded,
-                                              t[OUT] + previous, kind == LSTM ? t[CELLS] + previous : 0);
-                if (old < n) LOCAL(forward_block)(kind, s, t, start, old, n, j * units, nv, weights + j * size, bias, padded,
-                                                  t[H0], t[C0]);
-            }
-#pragma omp barrier
+    }
+    for (long step = 0; step < s.steps; step++) {
+        long start = s.order[2 * step], n = s.order[2 * step + 1], old = carried(s, step);
+        long previous = step ? s.order[2 * step - 2] * hidden : 0;
+#pragma omp parallel for num_threads(threads) schedule(static)
+        for (long j = 0; j < blocks; j++) {
+            if (old) LOCAL(forward_block)(kind, s, t, start, 0, old, j * units, nv, weights + j * size, bias, padded,
+                                          t[OUT] + previous, kind == LSTM ? t[CELLS] + previous : 0);
+            if (old < n) LOCAL(forward_block)(kind, s, t, start, old, n, j * units, nv, weights + j * size, bias, padded,
+                                              t[H0], t[C0]);
         }
     }
     LOCAL(last_state)(s, t[OUT], t[H0], t[H]);
@@ -398,22 +395,26 @@ static void LOCAL(backward)(int kind, shape_t s, T **t) {
     int threads = team(s, kind);
     long nv = LOCAL(width)(s, threads), units = nv * LANES, blocks = (hidden + units - 1) / units;
     const T *states = kind == LSTM ? t[BCELLS] : t[BOUT], *first = kind == LSTM ? t[BC0] : t[BH0];
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long j = 0; j < blocks; j++) LOCAL(pack_columns)(t[BW_HH], depth, hidden, j * units, nv, weights + j * units * depth);
+    // One region per step: the state's gradient from the step after it, then the gates of this one, each for its own units.
+    for (long step = s.steps - 1; step >= -1; step--) {
 #pragma omp parallel num_threads(threads)
-    {
-        int me = omp_get_thread_num(), all = omp_get_num_threads();
-        long begin = blocks * me / all, end = blocks * (me + 1) / all;
-        for (long j = begin; j < end; j++)
-            LOCAL(pack_columns)(t[BW_HH], depth, hidden, j * units, nv, weights + j * units * depth);
-        for (long step = s.steps - 1; step >= 0; step--) {
-            long start = s.order[2 * step], n = s.order[2 * step + 1], old = carried(s, step);
-            long unit = begin * units, count = least(end * units, hidden) - unit;
-            for (long b = 0; b < n; b++) {
-                const T *state = b < old ? states + (s.order[2 * step - 2] + b) * hidden : first + b * hidden;
-                LOCAL(row_back)(kind, s, t, start + b, b, unit, count, state + unit, d, e);
+        {
+            int me = omp_get_thread_num(), all = omp_get_num_threads();
+            long begin = blocks * me / all, end = blocks * (me + 1) / all;
+            if (step + 1 < s.steps)
+                for (long j = begin; j < end; j++)
+                    LOCAL(state_back)(kind, s, s.order[2 * step + 3], j * units, nv, weights + j * units * depth,
+                                      e + s.order[2 * step + 2] * depth, t[DH]);
+            if (step >= 0) {
+                long start = s.order[2 * step], n = s.order[2 * step + 1], old = carried(s, step);
+                long unit = begin * units, count = least(end * units, hidden) - unit;
+                for (long b = 0; b < n; b++) {
+                    const T *state = b < old ? states + (s.order[2 * step - 2] + b) * hidden : first + b * hidden;
+                    LOCAL(row_back)(kind, s, t, start + b, b, unit, count, state + unit, d, e);
+                }
             }
-#pragma omp barrier
-            for (long j = begin; j < end; j++)
-                LOCAL(state_back)(kind, s, n, j * units, nv, weights + j * units * depth, e + start * depth, t[DH]);
         }
     }
     LOCAL(weights_back)(s, t, gates, d, e, before);

@@ -14,8 +14,8 @@
 #endif
 
 #define MOST 64              // threads
-#define HOT 20000            // looks for work before a helper sleeps (some 100 us)
-#define PATIENT 4000         // looks for the last share's end before the caller lets others run
+#define HOT 6400             // looks for work before a helper sleeps (some 100 us)
+#define PATIENT 1000         // looks for the last share's end before the caller lets others run
 
 int fl_threads = 1;
 
@@ -86,7 +86,8 @@ static void *helper(void *nothing) {
         int looks = 0;
         while (__atomic_load_n(&calls, __ATOMIC_ACQUIRE) == seen) {
             if (++looks < HOT) {
-                relax();
+                if (looks % 64) relax();
+                else sched_yield();  // on a busy machine the caller may be waiting for this very core
                 continue;
             }
             __atomic_add_fetch(&asleep, 1, __ATOMIC_SEQ_CST);
