@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pytest
 from compiled import agree, programs, same, seen, trace
 
@@ -119,6 +120,14 @@ def put_item(items, at, value):
 def test_a_long_list_in_a_closure():
     numbers = list(range(100))
     changing(lambda x: x + sum(numbers), put_item(numbers, 50, -1000), put_item(numbers, 50, 50))
+
+
+def test_numpy_array_and_set_changed_in_place():
+    array, some = np.ones(3), {1, 2}
+    changing(lambda x: x * float(array.sum()), put_item(array, 0, 10.0), put_item(array, 0, 1.0))
+    changing(lambda x: x * len(some), lambda: some.add(3), lambda: some.discard(3))
+    changing(lambda x, a, s: x * float(a.sum()) + len(s), put_item(array, 0, 10.0), lambda: some.add(4),
+             lambda: (torch.ones(2), array, some))
 
 
 def test_attribute_of_an_object():
@@ -328,6 +337,7 @@ def test_grad_mode():
             assert fn(torch.ones(3)).is_inference()
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_grad_mode_changed_by_the_call():
     def f(x):
         torch.set_grad_enabled(False)
@@ -575,7 +585,7 @@ def printed(x):
     return x * 2
 
 
-def numpy(x):
+def as_numpy(x):
     return x * float((x.numpy() + 1).sum())
 
 
@@ -621,8 +631,8 @@ def repeats(x):
     return x.repeat_interleave(x.abs().long()) * 2
 
 
-@pytest.mark.parametrize("function", [item, branch, printed, numpy, tolist, nonzero, mask, number, unique, equal, looped, text,
-                                      contains, repeats])
+@pytest.mark.parametrize("function", [item, branch, printed, as_numpy, tolist, nonzero, mask, number, unique, equal, looped,
+                                      text, contains, repeats])
 def test_what_cannot_be_captured_runs_eagerly_with_one_warning(function, capsys):
     inputs = [torch.tensor([1.0, -2.0, 3.0]), torch.tensor([-1.0, -2.0, 0.5]), torch.tensor([4.0, 2.0, -3.0])] * 2
     fn = torch.compile(function)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import warnings
+import weakref
 
 import pytest
 from compiled import agree, programs, same, seen
@@ -374,6 +376,21 @@ def test_constant_results_and_gradients():
         assert same_memory.tolist() == [8, 8]
 
 
+@pytest.mark.parametrize("leaf", [False, True])
+def test_arguments_are_not_kept_alive(leaf):
+    f = torch.compile(lambda x: (x * 2).sin())
+    for _ in range(3):
+        x = torch.ones(5, requires_grad=leaf)
+        gone = weakref.ref(x)
+        out = f(x)
+        if leaf:
+            out.sum().backward()
+        del x, out
+        gc.collect()
+        assert gone() is None
+    assert programs(f) == 1
+
+
 def test_one_tensor_twice_in_the_result():
     f = torch.compile(lambda x: [(h := x * 2), {"again": h}, h.float()])
     for _ in range(3):
@@ -532,6 +549,7 @@ def test_bad_index_raises_as_in_eager():
     assert programs(step) == 1
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("use", [
     lambda t, i: t.gather(0, i), lambda t, i: t[i], lambda t, i: t.index_select(0, i),
     lambda t, i: F.nll_loss(t.view(1, -1).log_softmax(1), i[:1]), lambda t, i: F.cross_entropy(t.view(1, -1), i[:1]),
@@ -568,6 +586,7 @@ def test_options_of_compile():
     assert torch.compile(lambda x: x + 1, disable=True)(torch.ones(1)).item() == 2
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_is_compiling_and_reset():
     seen_flags = []
 
@@ -606,6 +625,7 @@ def test_explain():
     assert "not compiled" in text and "value was read" in text
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_other_modes_run_eagerly():
     fn = torch.compile(lambda x: x @ x)
     x = torch.eye(3)

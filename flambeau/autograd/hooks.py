@@ -15,7 +15,6 @@ from ..tensor import Tensor
 from .node import AccumulateGrad, Edge, HookTable, Node
 from .views import history_of
 
-
 changes = [0]  # counts hooks that were taken away, and changes of modules (nn/hooks.py): compiled programs ask
 
 

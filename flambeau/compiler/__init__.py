@@ -1,7 +1,7 @@
 """`torch.compile` and `torch.compiler`: whole functions, training steps above all, as native programs.
 
-The way of a program: capture.py notes kernel calls -> ir.py -> passes.py -> fusion.py -> plan.py -> render.py (C) -> program.py;
-plan_call.py and joint.py call it, guards.py says when it still fits.
+The way of a program: capture.py notes kernel calls -> ir.py -> passes.py -> fusion.py -> plan.py -> render.py (C) ->
+program.py; plan_call.py and joint.py call it, guards.py says when it still fits.
 """
 
 from __future__ import annotations

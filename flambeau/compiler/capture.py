@@ -311,7 +311,7 @@ class Recorder:
 
     def _result(self, name: str, values: list[Any], made: Any, written: list[Value], foldable: bool) -> Any:
         several = made.__class__ in (tuple, list)
-        results = [None if m is None else m if isinstance(m, ndarray) else np.asarray(m) for m in (made if several else (made,))]
+        results = [m if m is None or isinstance(m, ndarray) else np.asarray(m) for m in (made if several else (made,))]
         outs, fresh = [], False
         for r in results:
             if r is None:
@@ -320,11 +320,8 @@ class Recorder:
             if storage is None:
                 storage = self.new_storage(CONSTANT if foldable else TEMPORARY, r)
                 fresh = True
-            elif any(o.storage is storage for o in outs):
-                pass  # a second window onto what this call made
-            elif storage.kind is not CONSTANT or not foldable:
-                pass  # a view of an argument
-            outs.append(Value(storage, (pointer(r) or 0) - storage.start if r.size else 0, r.shape, element_strides(r), r.dtype))
+            offset = (pointer(r) or 0) - storage.start if r.size else 0
+            outs.append(Value(storage, offset, r.shape, element_strides(r), r.dtype))
         if not foldable and (fresh or written):
             self._note(name, values, [o for o in outs if not _is_view(o, values)], written)
         back = [None if r is None else traced(r) for r in results]
@@ -397,7 +394,7 @@ class Recorder:
                 if id(tensor) in copies:
                     array, copy = copies[id(tensor)]
                     storage = self.known(copy)
-                    if storage is not None and any(w.storage is storage for op in self.ops for w in op.writes) or self.failed:
+                    if (storage is not None and any(w.storage is storage for op in self.ops for w in op.writes)) or self.failed:
                         array[...] = copy
                 tensor._array = array
             else:

@@ -10,11 +10,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..autograd.node import AccumulateGrad, Edge, version_of
 from ..autograd.state import NO_GRAD, state
+from ..autograd.views import edge_of
 from ..dtypes import get_default_dtype
 from ..native import toolchain
-from ..autograd.views import edge_of
 from ..tensor import Tensor
 from . import backend  # noqa: F401  (enters the backend of traced arrays)
 from .capture import Recorder, active
@@ -200,7 +202,8 @@ class CompiledFunction:
             plan.adopt(recorder, found, leaves)
             if escaped := self._escaped(recorder, result):
                 return escaped
-        for storage in recorder.storages:  # the memory of the captured run is not needed any more
+        for storage in recorder.storages:  # the memory and the arguments of the captured run are not needed any more
+            storage.source = None
             if storage.kind is not CONSTANT:
                 storage.hold = None
         seconds["plan"], seconds["build"] = plan.program.seconds_planning, plan.program.seconds_building
@@ -247,7 +250,7 @@ class CompiledFunction:
         owned += [t._base for t in owned if isinstance(t, Tensor) and t._base is not None]
         allowed = set(map(id, owned))
         references = [weakref.ref(t) for t in recorder.born if id(t) not in allowed]
-        recorder.born = []
+        recorder.born, recorder.reached = [], set()  # spent nodes may hold on to what a Function put on its ctx
         if any(r() is not None for r in references):
             gc.collect()
         left = [t for r in references if (t := r()) is not None]
@@ -278,6 +281,10 @@ def signature(leaves: list[Any], mode: int, shape: Any) -> Any:
             parts.append((a.__class__, repr(a) if isinstance(a, (float, complex)) else a))
         else:
             parts.append(id(a))
+            if isinstance(a, np.ndarray):  # can be changed in place, and so can a set
+                parts.append((a.shape, a.dtype.char, a.tobytes()))
+            elif a.__class__ is set:
+                parts.append(frozenset(a))
     return tuple(parts)
 
 

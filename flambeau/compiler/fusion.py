@@ -123,7 +123,7 @@ def _place(groups: list[Any], op: Op, dims: list[int], step: Step) -> Any:
     variable = {v.storage.id for v in (*op.reads, *op.writes) if v.storage.kind not in (CONSTANT, SCALAR) and v.size > 1}
     for back in range(len(groups) - 1, max(-1, len(groups) - 1 - _FAR), -1):
         group = groups[back]
-        if group.__class__ is Loop and (group.touched & variable or math.prod(dims) <= 16 and group.dims == dims):
+        if group.__class__ is Loop and (group.touched & variable or (math.prod(dims) <= 16 and group.dims == dims)):
             if group.join(dims, step):
                 return group
         if group.written & touched or group.touched & written:

@@ -1,9 +1,9 @@
 """What a program takes for granted about Python: globals, closures, defaults, attributes of modules and other objects.
 
-During capture a profile function sees which functions of the user's run (`Watch`). The names they read are followed from globals,
-closures and arguments into the attributes of objects; what is found is remembered: numbers, strings and containers of such by
-value, everything else by identity. Modules (nn.Module) are remembered whole, and compared only when some module has changed since
-(nn/hooks.py counts).
+During capture a profile function sees which functions of the user's run (`Watch`). The names they read are followed from
+globals, closures and arguments into the attributes of objects; what is found is remembered: numbers, strings and containers of
+such by value, everything else by identity. Modules (nn.Module) are remembered whole, and compared only when some module has
+changed since (nn/hooks.py counts).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _MISSING = object()
 _DEPTH = 4        # how far attributes of attributes are followed
 _LONGEST = 4096   # elements of a container that are compared one by one
 _TABLES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks",
-           "_backward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs", "_forward_hooks_always_called")
+           "_backward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs",
+           "_forward_hooks_always_called")
 
 
 def copied(value: Any, depth: int = 0) -> Any:
@@ -42,6 +43,8 @@ def copied(value: Any, depth: int = 0) -> Any:
         return value.__class__([copied(v, depth + 1) for v in value])
     if value.__class__ is dict and len(value) <= _LONGEST and depth < 3:
         return {k: copied(v, depth + 1) for k, v in value.items()}
+    if value.__class__ is set or (value.__class__ is np.ndarray and value.size <= _LONGEST):
+        return value.copy()
     return value
 
 
@@ -56,6 +59,10 @@ def same(now: Any, then: Any) -> bool:
         return len(now) == len(then) and all(map(same, now, then))
     if then.__class__ is dict:
         return now.keys() == then.keys() and all(same(now[k], v) for k, v in then.items())
+    if then.__class__ is set:
+        return now == then
+    if then.__class__ is np.ndarray:
+        return now.dtype == then.dtype and now.shape == then.shape and now.tobytes() == then.tobytes()
     return False
 
 
@@ -179,12 +186,13 @@ class Watch:
                 self.entries.setdefault((id(cell), None), (_Cell(cell), None, copied(value)))
                 self._follow(value, names, 0)
             for part in ("__defaults__", "__kwdefaults__"):
-                if getattr(function, part):
-                    self.entries.setdefault((id(function), part), (_Attributes(function), (part,), copied(getattr(function, part))))
+                value = getattr(function, part)
+                if value:
+                    self.entries.setdefault((id(function), part), (_Attributes(function), (part,), copied(value)))
 
     def guards(self) -> Guards:
         codes = self.codes
-        self._closures([f for f in gc.get_objects() if f.__class__ is FunctionType and f.__code__ in codes])
+        self._closures([f for f in gc.get_objects() if type(f) is FunctionType and f.__code__ in codes])
         return Guards(self)
 
     def drew(self) -> str | None:

@@ -136,8 +136,8 @@ class JointPlan(Plan):
         self.saved = [s for i, s in saved.items() if i not in own]
         fresh = {s.id: s for s in (*self.fresh, *self.saved)}
         self.fresh = list(fresh.values())
-        self.program = Program(ahead, [*self.fresh, *[v.storage for _, v, _, _ in self.grads]], [], len(self.numbers), exact, name,
-                               self.timed)
+        kept = [*self.fresh, *[v.storage for _, v, _, _ in self.grads]]
+        self.program = Program(ahead, kept, [], len(self.numbers), exact, name, self.timed)
         new = [s for i, s in grads.items() if s.kind is TEMPORARY and i not in saved and i not in own]
         self.new_grads = new
         self.behind = Program(back, new, [*self.saved, *[v.storage for v in joint.given]], len(self.numbers), exact, name,

@@ -10,7 +10,6 @@ from ..tensor import Tensor
 from .capture import Recorder, active
 from .symbolic import SymFloat
 
-
 _NUMBERS = ("lr", "momentum", "weight_decay")  # hyper-parameters that people also give as ints
 
 
@@ -51,10 +50,12 @@ def _symbolic(recorder: Recorder, group: dict[str, Any], key: str, value: Any) -
 
 def snapshot(optimizer: Any) -> list[Any]:
     """What a program takes for granted of an optimizer: its switches, its parameters, and the dictionary of its state."""
-    whole = [s for s in optimizer.state.values() if isinstance(s, dict) and all(isinstance(v, Tensor) for v in s.values())]
-    states = [(s, k, v) for s in optimizer.state.values() if isinstance(s, dict) and not any(s is w for w in whole) for k, v in s.items()
-              if isinstance(v, Tensor)]
-    tensors = [(s, list(s.values())) for s in whole if s]
+    states, tensors = [], []
+    for some in optimizer.state.values():
+        if isinstance(some, dict) and all(isinstance(v, Tensor) for v in some.values()):
+            tensors.append((some, list(some.values())))
+        elif isinstance(some, dict):
+            states += [(some, k, v) for k, v in some.items() if isinstance(v, Tensor)]
     hooks = [(t, dict(t)) for t in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)]
     kept: list[Any] = [optimizer.state, len(optimizer.param_groups), list(optimizer.state.values()), states, hooks, tensors]
     for group in optimizer.param_groups:

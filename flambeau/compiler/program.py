@@ -65,7 +65,8 @@ class Program:
 
     # ------------------------------------------------------------------------------------------------- layout
     def _slots(self, kept: list[Storage], given: list[Storage]) -> None:
-        """Numbers in the table of addresses: 0 the arena, 1 scratch memory, 2 the way back into Python, then everything that lives elsewhere."""
+        """Numbers in the table of addresses: 0 the arena, 1 scratch memory, 2 the way back into Python, then all that lives
+        elsewhere."""
         self.place: dict[int, int] = {}
         self.inputs: list[Storage] = []
         self.constants: list[Storage] = []
@@ -177,7 +178,6 @@ class Program:
 
 def run_kernel(op: Op, array: Any, numbers: Any) -> None:
     """The NumPy kernel of an operation, on the memory of its windows."""
-    from .symbolic import evaluate
     from .ir import Number
 
     def value(a: Any) -> Any:
@@ -236,7 +236,7 @@ def _overwritten(storage: Storage, group: Any) -> bool:
             return False
         for w in op.writes:
             if w.storage is storage:
-                return w.whole and op.kernel in ("copy_into", "fill_into") or (w.whole and w in op.outs)
+                return (w.whole and op.kernel in ("copy_into", "fill_into")) or (w.whole and w in op.outs)
     return False
 
 

@@ -65,13 +65,14 @@ class Renderer:
         enter = "    fl_blas_enter();\n" if "fl_blas_enter" in signatures() else ""
         leave = "    fl_blas_leave();\n" if enter else ""
         enter += "    tick(-1);\n" if self.timed else ""
-        whole = (f"long program(char **p, const double *n) {{\n    long status = 0;\n    char *scratch = p[1];\n"
+        whole = ("long program(char **p, const double *n) {\n    long status = 0;\n    char *scratch = p[1];\n"
                  + "\n".join(declared) + "\n" + enter + text
                  + f"\nfailed:\n{leave}    return status;\n}}\n")
         self.functions = {f for f in re.findall(r"\bfl_\w+", whole) if f in signatures()}
         prototypes = "\n".join(prototype(f) for f in sorted(self.functions))
+        clock = _CLOCK.format(count=len(self.groups), id=id(self)) if self.timed else ""
         return ('#include "runtime.h"\n#include "vmath.h"\n'
-                f"{_CLOCK.format(count=len(self.groups), id=id(self)) if self.timed else ''}typedef long (*call_t)(long);\n{prototypes}\n\n" + whole)
+                f"{clock}typedef long (*call_t)(long);\n{prototypes}\n\n{whole}")
 
     # ---------------------------------------------------------------------------------------------- single operations
     def single(self, group: Single) -> list[str]:
@@ -82,9 +83,8 @@ class Renderer:
 
     # ---------------------------------------------------------------------------------------------------------- loops
     def loop(self, group: Loop, stored: set[int]) -> list[str]:
-        dims, columns = _collapsed(group)
+        dims, strides = _collapsed(group)
         total = math.prod(dims)
-        accesses, strides = columns
         lines: list[str] = []
         hoisted: list[str] = []
         body: list[str] = []
@@ -193,8 +193,9 @@ def _peek(v: Value) -> Any:
     return np.frombuffer(raw, v.dtype)[0].item()
 
 
-def _collapsed(group: Loop) -> tuple[list[int], tuple[list[Access], dict[int, tuple[int, ...]]]]:
-    """The loop's dimensions, outermost first in memory order, with neighbours merged where every access allows it."""
+def _collapsed(group: Loop) -> tuple[list[int], dict[int, tuple[int, ...]]]:
+    """The loop's dimensions, outermost first in memory order, with neighbours merged where every access allows it, and the
+    strides of each access (by its id)."""
     accesses = list(group.accesses())
     main = max((s.out for s in group.steps), key=lambda a: sum(1 for x in a.strides if x))
     order = sorted(range(len(group.dims)), key=lambda d: (-abs(main.strides[d]), d))
@@ -208,7 +209,7 @@ def _collapsed(group: Loop) -> tuple[list[int], tuple[list[Access], dict[int, tu
                 s.pop(d)
         else:
             d += 1
-    return dims, (accesses, {k: tuple(s) for k, s in strides.items()})
+    return dims, {k: tuple(s) for k, s in strides.items()}
 
 
 # --------------------------------------------------------------------------------------------------- native functions

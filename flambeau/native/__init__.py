@@ -18,7 +18,6 @@ _libraries: dict[str, Any] = {}
 _lock = threading.RLock()
 _at = ctypes.c_void_p.from_address
 _DATA = object.__basicsize__  # a NumPy array's data pointer comes right after the object header
-P, L, D, F, I = ctypes.c_void_p, ctypes.c_long, ctypes.c_double, ctypes.c_float, ctypes.c_int
 
 
 def pointer(array: Any) -> int | None:
@@ -30,7 +29,7 @@ class Library:
     """The functions of one C source as attributes, with the argument types that `signatures` gives them."""
 
     def __init__(self, handle: ctypes.CDLL, signatures: dict[str, str]):
-        kinds = {"p": P, "l": L, "d": D, "f": F, "i": I}
+        kinds = {"p": ctypes.c_void_p, "l": ctypes.c_long, "d": ctypes.c_double, "f": ctypes.c_float, "i": ctypes.c_int}
         for name, letters in signatures.items():
             function = getattr(handle, name)
             result, _, arguments = letters.rpartition(":")
