@@ -1,15 +1,33 @@
-"""`torch._dynamo`: the settings that programs change before they compile. They are remembered and have no effect."""
+"""`torch._dynamo`: settings that programs change before they compile (remembered, without effect) and other names they use."""
 
 from __future__ import annotations
 
 import sys
 from types import ModuleType
+from typing import Any
 
-from .compiler import allow_in_graph, disable, is_compiling, reset
+from .compiler import InvalidBackend, allow_in_graph, disable, explain, is_compiling, list_backends, reset
 
-__all__ = ["allow_in_graph", "config", "disable", "is_compiling", "reset"]
+__all__ = ["allow_in_graph", "config", "disable", "exc", "explain", "graph_break", "is_compiling", "list_backends",
+           "mark_dynamic", "mark_static", "maybe_mark_dynamic", "reset"]
 
 config = sys.modules[f"{__name__}.config"] = ModuleType(f"{__name__}.config", "Settings of PyTorch's compiler.")
 config.__dict__.update(suppress_errors=False, cache_size_limit=8, recompile_limit=8, verbose=False, optimize_ddp=True,
                        capture_scalar_outputs=False, capture_dynamic_output_shape_ops=False,
                        automatic_dynamic_shapes=True, assume_static_by_default=True)
+
+exc = sys.modules[f"{__name__}.exc"] = ModuleType(f"{__name__}.exc", "Errors of PyTorch's compiler.")
+exc.InvalidBackend = InvalidBackend
+
+
+def mark_dynamic(t: Any, index: Any, *, min: int | None = None, max: int | None = None) -> None:
+    """Accepted; programs are made per shape."""
+
+
+maybe_mark_dynamic = mark_static = mark_dynamic
+
+
+def graph_break(msg: str = "") -> None:
+    """Ends a capture: the call goes on eagerly."""
+    from .compiler.capture import give_up
+    give_up(msg or "graph_break() was called")

@@ -41,8 +41,10 @@ from .creation import (
 from .device import device as _device
 from .device import to_device
 from .formats import preserve_format
+from .ops.elementwise import untracked
 from .ops.table import NO_RECORD, Row, _type_word, alias_of, check_writable, export, public, store
 from .overrides import FRONTS
+from .parameter import Parameter
 from .shapes import numel
 from .tensor import Tensor, wrap
 
@@ -507,6 +509,29 @@ def normal_(self, mean=0, std=1, *, generator=None) -> Tensor:
     return _refill(self, "normal_", generator, "draw_normal", centre, width, whole)
 
 
+def _refilled(general: Callable, draw: Callable, sound: Callable[[float, float], bool]) -> None:
+    """In front of uniform_ and normal_: a plain float32 tensor without history, by no numbers or two sound ones."""
+    def quick(*args, **options):
+        mode = state.mode
+        if not options and (len(args) == 1 or len(args) == 3) and mode < 2 and args[0].__class__ in _OURS:
+            self, (first, second) = args[0], args[1:] or (0.0, 1.0)
+            if first.__class__ in _REAL and second.__class__ in _REAL and sound(first, second) and _plain(self) and (
+                    (mode or untracked(self)) and not self._inference and self._array.flags.writeable):
+                x = self._array
+                with default_generator._lock:
+                    draw(default_generator._engine.words, x.shape, x.dtype, float(first), float(second), out=x)
+                written(self)
+                return self
+        return general(*args, **options)
+
+    functools.update_wrapper(quick, general)
+    FRONTS[general] = quick
+    setattr(Tensor, general.__name__, quick)
+
+
+_OURS, _REAL = frozenset((Tensor, Parameter)), frozenset((float, int))
+_refilled(uniform_, _kernels.draw_uniform, lambda low, high: -1e37 < low <= high < 1e37)
+_refilled(normal_, _kernels.draw_normal, lambda mean, std: -1e37 < mean < 1e37 and 0 <= std < 1e37)
 _ALL = object()  # stands for an argument that was not given, where None means "up to the largest number"
 
 

@@ -207,7 +207,7 @@ def test_no_cycles_after_view_changes():
 
 
 OPERATIONS = """v.exp()|v * 2|2 * v|v + v|v.sum()|v.mean()|v @ v|v.relu()|v.max()|v.cumsum(0)|v[0]|v.view(2, 2)
-    v.clone()|v ** 2|-v|1 - v|v.softmax(0)|torch.cat([v, v])|torch.stack([v, v])|v.unsqueeze(0)
+    v.clone()|v ** 2|-v|1 - v|v.softmax(0) * v|torch.cat([v, v])|torch.stack([v, v])|v.unsqueeze(0)
     v.double()|torch.where(v > 0, v, -v)|v.norm()|v.sort()[0]|v.index_select(0, torch.tensor([0]))
     v.reshape(2, 2)|v.split(2)[0]|v.flip(0)|v.expand(2, 4)|v.select(0, 1)|v.squeeze()|v.t()"""
 

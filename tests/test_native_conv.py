@@ -170,3 +170,31 @@ def test_lowerings(dtype):
             wants = KERNELS[name](*args)
         for got, want in zip(made, wants if isinstance(wants, tuple) else (wants,)):
             close(got, want, terms, dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("image,kernel,stride,padding,dilation", [
+    ((2, 20, 8, 8, 32), (3, 3), (1, 1), (1, 1), (1, 1)), ((3, 12, 16, 16, 40), (5, 5), (1, 1), (2, 2), (1, 1)),
+    ((2, 9, 8, 24, 64), (3, 7), (1, 1), (1, 3), (1, 1)), ((2, 7, 8, 16, 33), (3, 3), (1, 1), (2, 2), (2, 2)),
+    ((2, 6, 8, 8, 32), (3, 9), (1, 1), (1, 8), (1, 1)), ((2, 32, 16, 16, 20), (3, 3), (2, 2), (1, 1), (1, 1)),
+    ((5, 1, 28, 28, 32), (3, 3), (1, 1), (0, 0), (1, 1)), ((3, 1, 18, 21, 11), (3, 3), (1, 1), (1, 1), (1, 1))])
+def test_tiles_at_the_edges(threads, dtype, image, kernel, stride, padding, dilation):
+    """Steps that see only padding in a tile's first or last position leave it out; nine steps are unrolled."""
+    rng = np.random.default_rng(12)
+    compare(three(rng, image, kernel, stride, padding, dilation, 1, dtype), dtype)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("size", [5, 8, 13, 17])
+def test_margins_stay_clean(threads, stride, size):
+    """The copies of images share their memory: nothing of one may be left in the margins of the next."""
+    rng = np.random.default_rng(13)
+    x, w = rng.standard_normal((40, 32, size, size)).astype("f"), rng.standard_normal((24, 32, 3, 3)).astype("f")
+    how = (stride, stride), (1, 1), (1, 1), 1
+    whole = KERNELS["conv_forward"](x, w, None, *how)
+    g = rng.standard_normal(whole.shape).astype("f")
+    back = KERNELS["conv_input"](g, w, None, (size, size), *how)
+    x[::3] = g[::3] = np.nan
+    clean = np.arange(40) % 3 != 0
+    assert np.array_equal(KERNELS["conv_forward"](x, w, None, *how)[clean], whole[clean])
+    assert np.array_equal(KERNELS["conv_input"](g, w, None, (size, size), *how)[clean], back[clean])

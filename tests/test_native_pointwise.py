@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import flambeau
+from flambeau.backends.cpu.parallel import copy_into
 from flambeau.backends.cpu.table import KERNELS
 from flambeau.native import library, off, pointwise, toolchain
 
@@ -19,7 +20,7 @@ NUMBERS = {"threshold": (0.5, -2.0), "hardshrink": (0.5,), "softshrink": (0.5,),
            "leaky_relu_backward": (0.1,), "hardtanh_backward": (-1.0, 1.0), "elu_backward": (1.5, 1.25, 0.75),
            "softplus_backward": (1.5, 20.0), "threshold_backward": (0.5,), "add_scaled": (2.0,), "sub_scaled": (2.0,),
            "addcmul": (0.5,), "addcdiv": (0.5,), "div_floor": ("floor",), "div_trunc": ("trunc",), "round_decimals": (2,),
-           "nan_to_num": (None, 5.0, None), "isclose": (1e-5, 1e-8, True), "logit": (None,)}
+           "nan_to_num": (None, 5.0, None), "isclose": (1e-5, 1e-8, True), "logit": (None,), "clamp_within": (-0.5, 2.0)}
 CANCELS = {"gelu", "gelu_backward", "ndtr", "logaddexp", "mish_backward"}  # their steps lose digits where the result is small
 LOOSE = {"lgamma": 40, "pow": 8, "logaddexp2": 8, "erfc": 64, "ndtr": 64, "sinc": 64, "round_decimals": 4,
          "log_sigmoid": 8, "xlogy": 8, "entr": 8, "ldexp": 8}
@@ -186,3 +187,25 @@ def test_eager_operations_are_the_same_with_and_without(threads):
         plain = results()
     for made, wanted in zip(native, plain):
         np.testing.assert_allclose(made, wanted, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("kind", ["float32", "float64", "int64", "uint8", "bool", "complex64"])
+def test_copies(kind, count):
+    before = flambeau.get_num_threads()
+    flambeau.set_num_threads(count)
+    try:
+        x = (np.random.default_rng(1).normal(size=(300, 301)) * 50).astype(kind)
+        rows, one = np.broadcast_to(x[0], (300, 301)), np.broadcast_to(x[0, 0], (90_001,))
+        for view in (x, x[::-1], x[:, ::-1], x[::2, 1:], x.T, rows, one):
+            out = np.empty(view.shape, kind)
+            copy_into(out, view)
+            np.testing.assert_array_equal(out, view)
+    finally:
+        flambeau.set_num_threads(before)
+
+
+def test_large_results_start_on_a_cache_line():
+    for size in (70_000, 1_000_003):
+        made = flambeau.ones(size) + 1
+        assert made.data_ptr() % 64 == 0 and made.untyped_storage().nbytes() == 4 * size

@@ -128,3 +128,24 @@ def test_scans(shape, axis, kind, threads):
     np.testing.assert_allclose(made, wanted, rtol=1e-6 if kind == "float32" else 1e-12)
     strided = np.repeat(x, 2, axis=-1)[..., ::2]
     np.testing.assert_array_equal(KERNELS["cumsum"](strided, axis), KERNELS["cumsum"](x, axis))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("shape, axis", [((9001,), 0), ((70, 131), 1), ((70, 131), 0), ((9, 500, 7), 1), ((3, 4), 1)])
+def test_sums_from_the_end(shape, axis, kind, threads):
+    x = data(shape, kind)
+    with off():
+        wanted = KERNELS["cumsum_from_end"](x, axis)
+    np.testing.assert_allclose(KERNELS["cumsum_from_end"](x, axis), wanted, rtol=1e-6)
+    exact = np.flip(np.cumsum(np.flip(x, axis).astype(np.float64), axis), axis)
+    close(wanted, exact, kind)
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 31, 127, 128, 129, 2047, 2048, 2049, 5000])
+def test_row_ends(n, threads):
+    x = data((70, n), "float32")
+    x[0, -1] = np.nan
+    for name, arguments in (("sum", ()), ("vector_norm", (1,)), ("vector_norm", (2,))):
+        with off():
+            wanted = KERNELS[name](x, *arguments, (1,), False)
+        np.testing.assert_allclose(KERNELS[name](x, *arguments, (1,), False), wanted, rtol=1e-4, atol=1e-4)

@@ -8,6 +8,7 @@ import pytest
 import flambeau
 import flambeau.nn.functional
 from flambeau import native
+from flambeau.backends.cpu.normalization import layer_norm_only
 from flambeau.backends.cpu.table import KERNELS
 
 pytestmark = pytest.mark.skipif(native.library("softmax") is None, reason="needs a C compiler")
@@ -53,6 +54,18 @@ def test_softmax(name, shape, axis, dtype):
     close(y, expected)
     grad = numbers(shape, dtype, 1)
     close(*both(f"{name}_backward", grad, expected, axis), factor=16)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_softmax_of_rows_that_end_within_a_block(name, dtype):
+    for n in (*range(1, 36), 63, 64, 65, 127, 128, 129, 511, 512, 513, 1023, 1024, 1025, 1041):
+        x = numbers((37, n), dtype, n)
+        guarded = np.full(x.size + 64, 7, dtype)  # what lies behind the last row stays out of it
+        guarded[:x.size] = x.ravel()
+        y, expected = both(name, guarded[:x.size].reshape(x.shape), 1)
+        close(y, expected)
+        close(*both(f"{name}_backward", numbers(x.shape, dtype, n + 1), expected, 1), factor=16)
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
@@ -121,6 +134,51 @@ def test_rms_norm(shape, dims, dtype, weighted):
             assert (a is None) == (b is None)
             if a is not None:
                 close(a, b, 64)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_layer_norm_of_rows_that_end_within_a_block(dtype):
+    for rows, n in ((1, 1), (3, 5), (37, 15), (4, 16), (6, 17), (33, 31), (5, 33), (130, 100), (3, 129), (3, 513), (66, 520)):
+        x, grad = numbers((rows, n), dtype, n), numbers((rows, n), dtype, n + 1)
+        weight, bias = numbers((n,), dtype, 2), numbers((n,), dtype, 3)
+        ours, reference = both("layer_norm", x, 1, weight, bias, 1e-5)
+        for a, b in zip(ours, reference):
+            close(a, b, 32)
+        np.testing.assert_array_equal(layer_norm_only(x, 1, weight, bias, 1e-5), ours[0])
+        for a, b in zip(*both("layer_norm_grad", grad, x, 1, *reference[1:], weight, (True, True, True))):
+            close(a, b, 64)
+
+
+def test_layer_norm_is_recorded_like_its_row():
+    torch, F = flambeau, flambeau.nn.functional
+    x, w, b = [torch.tensor(numbers(s, np.float64, i), requires_grad=True) for i, s in enumerate([(6, 20), (20,), (20,)])]
+    grad = torch.tensor(numbers((6, 20), np.float64, 5))
+    made, row = F.layer_norm(x, (20,), w, b, 1e-5), torch.native_layer_norm(x, (20,), w, b, 1e-5)[0]
+    assert type(made.grad_fn) is type(row.grad_fn) and torch.equal(made, row)
+    for ours, theirs in zip(*[torch.autograd.grad(y, (x, w, b), grad, retain_graph=True) for y in (made, row)]):
+        assert torch.equal(ours, theirs)
+    once = [torch.autograd.grad(y, x, grad, create_graph=True)[0] for y in (made, row)]
+    for ours, theirs in zip(*[torch.autograd.grad(g.sin().sum(), (x, w)) for g in once]):
+        assert torch.allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+    only = torch.autograd.grad(F.layer_norm(x.detach(), (20,), w, b), w, grad)[0]
+    assert torch.allclose(only, torch.autograd.grad(row, w, grad)[0])
+    with pytest.raises(RuntimeError, match="second time"):
+        made.backward(grad)
+        made.backward(grad)
+
+
+def test_layer_norm_sees_changes_of_what_it_saved():
+    torch, F = flambeau, flambeau.nn.functional
+    x, w, b = torch.randn(4, 8), torch.ones(8, requires_grad=True), torch.zeros(8, requires_grad=True)
+    made = F.layer_norm(x, (8,), w, b)
+    x.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        made.sum().backward()
+    with torch.no_grad():
+        w.mul_(2)
+    F.layer_norm(x, (8,), w, b).sum().backward()  # a weight that was changed before is as good as any
+    with pytest.raises(RuntimeError, match="at least 1-dimensional"):
+        F.layer_norm(torch.tensor(1.0), (), torch.tensor(1.0), torch.tensor(1.0))
 
 
 def test_norms_of_strided_arrays():

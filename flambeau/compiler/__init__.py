@@ -1,23 +1,34 @@
 """`torch.compile` and `torch.compiler`: whole functions, training steps above all, as native programs.
 
-The way of a program: capture.py notes kernel calls -> ir.py -> passes.py -> fusion.py -> plan.py -> render.py (C) ->
-program.py; plan_call.py and joint.py call it, guards.py says when it still fits.
+The way of a program: capture.py notes kernel calls -> ir.py -> passes.py -> fusion.py -> arena.py -> render.py (C) ->
+program.py; plan.py and joint.py call it, guards.py says when it still fits.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 from ..nn.module import Module
+from . import config
 
-__all__ = ["OptimizedModule", "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin",
-           "disable", "explain", "is_compiling", "is_dynamo_compiling", "is_exporting", "list_backends", "reset",
-           "set_stance", "substitute_in_graph"]
+__all__ = ["OptimizedModule", "allow_in_graph", "assume_constant_result", "compile", "config", "cudagraph_mark_step_begin",
+           "disable", "explain", "get_default_backend", "is_compiling", "is_dynamo_compiling", "is_exporting",
+           "keep_portable_guards_unsafe", "keep_tensor_guards_unsafe", "list_backends", "load_cache_artifacts",
+           "load_compiled_function", "nested_compile_region", "reset", "save_cache_artifacts", "set_default_backend",
+           "set_enable_guard_collectives", "set_stance", "skip_all_guards_unsafe", "skip_guard_on_all_nn_modules_unsafe",
+           "skip_guard_on_globals_unsafe", "skip_guard_on_inbuilt_nn_modules_unsafe", "substitute_in_graph", "wrap_numpy"]
 
-_MODES = (None, "default", "exact", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_MODES = (None, "default", "exact", "lite", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_EAGER = ("eager", "eager_noexcept", "aot_eager", "aot_eager_decomp_partition")  # backends that compile nothing
+_default_backend: str | Callable[..., Any] = "inductor"
+
+
+class InvalidBackend(RuntimeError):
+    """There is no compiler of that name."""
 
 
 class OptimizedModule(Module):
@@ -42,9 +53,10 @@ class OptimizedModule(Module):
         return self
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_orig_mod":
-            return self._modules["_orig_mod"]
-        return getattr(self._orig_mod, name)
+        modules = self.__dict__.get("_modules", {})
+        if "_orig_mod" not in modules:  # not yet: this is a copy being made
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return modules["_orig_mod"] if name == "_orig_mod" else getattr(modules["_orig_mod"], name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         modules = self.__dict__.get("_modules", {})
@@ -61,28 +73,31 @@ class OptimizedModule(Module):
 
 
 def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False, dynamic: bool | None = None,
-            backend: str | Callable[..., Any] = "inductor", mode: str | None = None,
-            options: dict[str, Any] | None = None, disable: bool = False, **kwargs: Any) -> Any:
+            backend: str | Callable[..., Any] | None = None, mode: str | None = None,
+            options: dict[str, Any] | None = None, name: str | None = None, disable: bool = False,
+            recompile_limit: int | None = None, isolate_recompiles: bool = False, shapes_spec: Any = None) -> Any:
     """A function or module whose calls run as native programs; also a decorator.
 
     The first call with new shapes, dtypes or Python values runs the Python once and notes every kernel call, those of
     `backward()` and `optimizer.step()` included; later calls run the noted program. What cannot be noted (branching on a
     tensor's value, `.item()`...) makes the function run eagerly, with one warning; with fullgraph=True it raises.
-    mode="exact" keeps every bit of eager's results. `dynamic` and `backend` are accepted: programs are made per shape.
+    mode="exact" keeps every bit of eager's results; recompile_limit bounds the number of programs. The other arguments are
+    accepted: programs are made per shape, by the one compiler there is (backend="eager" makes none).
     """
     if mode is not None and options is not None:
         raise RuntimeError("compile: give either mode or options, not both")
     if mode not in _MODES:
         raise RuntimeError(f"compile: unknown mode {mode!r}, expected one of {_MODES[1:]}")
     if model is None:
-        return lambda model: compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode,
-                                     options=options, disable=disable)
+        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
+                                 name=name, disable=disable, recompile_limit=recompile_limit)
     if not callable(model):
         raise RuntimeError(f"compile: expected a function or a module, got {type(model).__name__}")
-    if disable or backend == "eager" or getattr(model, "_flambeau_disabled", False):
+    backend = _checked(_default_backend if backend is None else backend)
+    if disable or backend in _EAGER or getattr(model, "_flambeau_disabled", False):
         return model
     from .function import CompiledFunction
-    compiled = CompiledFunction(model, fullgraph, mode)
+    compiled = CompiledFunction(model, fullgraph, mode, recompile_limit)
     if isinstance(model, Module):
         made = OptimizedModule(model)
         object.__setattr__(made, "_compiled", compiled)
@@ -95,6 +110,16 @@ def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False,
     call._compiled = compiled
     call._torchdynamo_orig_callable = model
     return call
+
+
+def _checked(backend: str | Callable[..., Any]) -> str:
+    if callable(backend):
+        warnings.warn("compile: there is no FX graph to hand to a backend of your own; flambeau's compiler is used",
+                      UserWarning, stacklevel=3)
+        return "inductor"
+    if backend not in (*list_backends(), *_EAGER):
+        raise InvalidBackend(f"compile: there is no backend {backend!r}, expected one of {(*list_backends(), *_EAGER)}")
+    return backend
 
 
 def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -110,6 +135,11 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     """Marks what is never to be compiled: inside a captured call it ends the capture. Also a decorator with arguments."""
     if fn is None:
         return lambda fn: disable(fn, recursive, reason=reason)
+    if isinstance(fn, Module):
+        made = OptimizedModule(fn)
+        object.__setattr__(made, "_compiled", disable(fn.__call__, reason=reason))
+        made.__dict__["_flambeau_disabled"] = True
+        return made
 
     @functools.wraps(fn)
     def eager(*args: Any, **kwargs: Any) -> Any:
@@ -163,11 +193,98 @@ def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:
     return ["inductor"]
 
 
-@contextlib.contextmanager
-def _stance() -> Iterator[None]:
-    yield
+def get_default_backend() -> str | Callable[..., Any]:
+    """The backend of `compile` calls that name none."""
+    return _default_backend
 
 
-def set_stance(stance: str = "default", **kwargs: Any) -> Any:
-    """Accepted; what runs is always eager."""
-    return _stance()
+def set_default_backend(backend: str | Callable[..., Any] | None) -> None:
+    """Sets the backend of `compile` calls that name none; None: the usual one."""
+    global _default_backend
+    if backend is not None and not callable(backend):
+        _checked(backend)
+    _default_backend = "inductor" if backend is None else backend
+
+
+class set_stance(contextlib.ContextDecorator):
+    """What compiled functions do at a call: from now on, in a `with` block, or (as a decorator) in a function.
+
+    "force_eager" runs no program, "eager_on_recompile" makes no new one, "fail_on_recompile" raises where one is needed.
+    """
+
+    def __init__(self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None):
+        known = ("default", "eager_then_compile", "aot_eager_then_compile", "force_eager", "eager_on_recompile",
+                 "fail_on_recompile")
+        if stance not in known:
+            raise RuntimeError(f"set_stance: unknown stance {stance!r}, expected one of {known}")
+        if force_backend is not None and stance != "default":
+            raise RuntimeError("set_stance: force_backend goes with the stance 'default' only")
+        self.stance = stance
+        self.before = _exchange_stance(stance)
+
+    def __call__(self, fn: Any) -> Any:
+        _exchange_stance(self.before)
+        return super().__call__(fn)
+
+    def __enter__(self) -> None:
+        _exchange_stance(self.stance)
+
+    def __exit__(self, *exc: Any) -> None:
+        _exchange_stance(self.before)
+
+
+def _exchange_stance(stance: str) -> str:
+    from . import function
+    before, function.stance = function.stance, stance
+    return before
+
+
+# ------------------------------------------------------------------------------------- accepted, without any effect
+def nested_compile_region(fn: Any = None, **kwargs: Any) -> Any:
+    """The function itself: repeated parts of a program need no mark."""
+    return (lambda fn: fn) if fn is None else fn
+
+
+def set_enable_guard_collectives(enabled: bool) -> None:
+    """Accepted; processes do not wait for each other's compilers."""
+
+
+def save_cache_artifacts() -> None:
+    """None: built programs are kept on disk already (FLAMBEAU_CACHE names the folder)."""
+
+
+def load_cache_artifacts(serialized_artifacts: bytes) -> None:
+    """None: see save_cache_artifacts."""
+
+
+def load_compiled_function(file: Any, *, f_globals: Any = None, external_data: Any = None) -> Any:
+    """Not there: programs refer to the tensors of the process that made them."""
+    raise NotImplementedError("compiler.load_compiled_function: programs cannot be saved to a file; compile again, the C "
+                              "compiler's work is kept in the cache folder")
+
+
+def _keep_guards(guard_entries: Any, keep_parameters: bool = False) -> list[bool]:
+    """For options={"guard_filter_fn": ...}: every guard is kept, as checking them costs little."""
+    return [True] * len(guard_entries)
+
+
+keep_portable_guards_unsafe = keep_tensor_guards_unsafe = skip_all_guards_unsafe = skip_guard_on_globals_unsafe = _keep_guards
+skip_guard_on_all_nn_modules_unsafe = skip_guard_on_inbuilt_nn_modules_unsafe = _keep_guards
+
+
+def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of NumPy arrays as one of tensors. It looks at values, so a compiled function that calls it runs eagerly."""
+    from ..interop import from_numpy
+    from ..tensor import Tensor
+    from .trees import flatten, unflatten
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves: list[Any] = []
+        shape = flatten([list(args), kwargs], leaves)
+        given = unflatten(shape, iter([a.numpy() if isinstance(a, Tensor) else a for a in leaves]))
+        results: list[Any] = []
+        shape = flatten(fn(*given[0], **given[1]), results)
+        return unflatten(shape, iter([from_numpy(r) if hasattr(r, "__array_interface__") else r for r in results]))
+
+    return call

@@ -63,7 +63,7 @@ def write(target: Any, source: Any) -> None:
     if recorder is None:
         cpu.write(stripped(target), stripped(source))
     else:
-        recorder.write("copy_into", target, source)
+        recorder.write(target, source)
 
 
 def fill(target: Any, value: Any) -> None:
@@ -71,7 +71,7 @@ def fill(target: Any, value: Any) -> None:
     if recorder is None:
         cpu.fill(stripped(target), stripped(value))
     else:
-        recorder.write("fill_into", target, value)
+        recorder.write(target, value)
 
 
 def asarray(value: Any, dtype: Any = None) -> Any:

@@ -9,9 +9,11 @@ them. A NumPy function that reaches a Traced array by another way, or a look at 
 from __future__ import annotations
 
 import bisect
+import ctypes
 import gc
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -77,7 +79,7 @@ class Traced(ndarray):
         if recorder is None:
             stripped(self).fill(value)
         else:
-            recorder.write("fill_into", self, value)
+            recorder.write(self, value)
 
     def reshape(self, *shape: Any, **kwargs: Any) -> ndarray:
         made = stripped(self).reshape(*shape, **kwargs)
@@ -87,10 +89,10 @@ class Traced(ndarray):
         return made if recorder is None else recorder.made("reshape_copy", [self], made)
 
     def ravel(self, order: str = "C") -> ndarray:
-        return self.reshape(-1)
+        return self.reshape(-1, order=order)
 
     def flatten(self, order: str = "C") -> ndarray:
-        return self.copy().reshape(-1)
+        return self.copy().reshape(-1, order=order)
 
     def __getitem__(self, key: Any) -> Any:
         if _advanced(key):
@@ -111,7 +113,7 @@ class Traced(ndarray):
             window = stripped(self)[key] if key.__class__ is tuple else stripped(self)[(key,)]
             if not isinstance(window, ndarray):
                 window = stripped(self)[(*key, ...) if key.__class__ is tuple else (key, ...)]
-            recorder.write("copy_into", window, value)
+            recorder.write(window, value)
 
 
 def _refuse(what: str) -> Callable[..., Any]:
@@ -121,7 +123,8 @@ def _refuse(what: str) -> Callable[..., Any]:
     return method
 
 
-for _name in ("item", "tolist", "tobytes", "__bool__", "__float__", "__int__", "__index__", "__complex__"):
+for _name in ("item", "tolist", "tobytes", "argmax", "argmin", "nonzero", "searchsorted", "__bool__", "__float__", "__int__",
+              "__index__", "__complex__"):
     setattr(Traced, _name, _refuse(_name))
 
 
@@ -157,6 +160,7 @@ class Recorder:
         self._by_start: list[Storage] = []
         self.used: set[int] = set()               # storages that an operation refers to
         self.numbers: list[Any] = []              # how a call reads its n-th number: (container, key, index)
+        self._number_of: dict[Any, int] = {}
         self.number_values: list[float] = []      # what was read during capture
         self.counts: list[tuple[Any, Any]] = []   # Python numbers that go up by one at each call
         self.number_guards: list[tuple[Any, bool]] = []
@@ -166,9 +170,14 @@ class Recorder:
         self.grad_found: dict[int, Any] = {}      # leaves whose gradient was looked at first
         self.leaves: dict[int, Any] = {}          # leaves whose gradient may have changed
         self.optimizers: list[Any] = []
-        self.modules: dict[int, Any] = {}
         self.failed: tuple[str, Any] | None = None  # why the capture was given up, and the user's line
         self.strict = strict
+        self.mode = state.mode
+        self.first_sequence = 0                   # nodes with a smaller number were there before
+        self.swapped: list[Any] = []              # (tensor, its array, the Traced one that it has meanwhile)
+        self.copied: list[Any] = []               # (argument, its array, its private copy)
+        self.born: list[Any] = []                 # tensors that the call made
+        self.replaced: list[Any] = []             # tensors that it gave other memory
         self.moved: dict[int, Value] = {}         # results that are views of an argument's private copy
         self.joint: Any = None                    # the backward pass of the results, where they are still part of a graph
         self.reached: set[Any] = set()            # nodes of backward passes that freed their graph
@@ -214,7 +223,8 @@ class Recorder:
         storage = self.known(array) if array.size else None
         if storage is None:
             if kind is None:
-                kind = INPUT if array.__class__ is Traced and array.size else CONSTANT
+                before = array.__class__ is Traced or Memory(array).address in self.tensors
+                kind = INPUT if before and array.size else CONSTANT
             storage = self.new_storage(kind, array)
             if kind is INPUT:
                 storage.source = self.tensors.get(storage.start)
@@ -262,7 +272,7 @@ class Recorder:
         if self.failed is not None:
             return KERNELS[name](*[stripped(a) for a in args])
         written = changed_by(name, values)
-        foldable = self._folds(values, written, args)
+        foldable = self._folds(values, written)
         if not foldable:
             self._before_writing(written)
         if _CHECKED:
@@ -280,23 +290,23 @@ class Recorder:
     def made(self, name: str, args: list[Any], made: ndarray) -> ndarray:
         """Notes a kernel-like step whose result is already there."""
         values = self.arguments(args)
-        return self._result(name, values, made, [], self._folds(values, [], args))
+        return self._result(name, values, made, [], self._folds(values, []))
 
-    def write(self, name: str, target: ndarray, value: Any) -> None:
+    def write(self, target: ndarray, value: Any) -> None:
         """Notes and does target[...] = value."""
         if value.__class__ is SymFloat:
             value = scalar(value, target.dtype)
         elif not isinstance(value, ndarray):
             value = np.asarray(value, target.dtype)
         values = self.arguments([target, value])
-        foldable = self._folds(values, values[:1], (target, value))
+        foldable = self._folds(values, values[:1])
         if not foldable:
             self._before_writing(values[:1])
         registry.cpu.write(stripped(target), stripped(value))
         if not foldable:
             self._note("copy_into", values, [], values[:1])
 
-    def _folds(self, values: list[Any], written: list[Value], args: Any) -> bool:
+    def _folds(self, values: list[Any], written: list[Value]) -> bool:
         """Whether a call computes a constant: nothing but constants goes in, and no earlier operation is disturbed."""
         if any(v.storage.id in self.used for v in written):
             return False
@@ -338,12 +348,11 @@ class Recorder:
     # ------------------------------------------------------------------------------------------------ numbers
     def number(self, container: Any, key: Any, index: int | None, value: float) -> SymFloat:
         """A number that each call reads from container[key] (or its index-th item)."""
-        for n, (c, k, i) in enumerate(self.numbers):
-            if c is container and k == key and i == index:
-                return SymFloat(value, ("input", n))
-        self.numbers.append((container, key, index))
-        self.number_values.append(value)
-        return SymFloat(value, ("input", len(self.numbers) - 1))
+        n = self._number_of.setdefault((id(container), key, index), len(self.numbers))
+        if n == len(self.numbers):
+            self.numbers.append((container, key, index))
+            self.number_values.append(value)
+        return SymFloat(value, ("input", n))
 
     def guard_number(self, expression: Any, outcome: bool) -> None:
         if next(loads(expression), None) is not None:
@@ -355,30 +364,32 @@ class Recorder:
     def begin(self, private: Any = ()) -> None:
         """Turns the arrays of all living tensors into Traced ones. private: arguments, which get memory of their own where
         other tensors share theirs: at the next call they may lie elsewhere."""
-        self.swapped: list[Any] = []
-        self.copied: list[Any] = []
-        shared: dict[int, int] = {}
+        found, counts = [], Counter()
         for tensor in living():
             array = getattr(tensor, "_array", None)
+            if array.__class__ is Traced:  # another thread made a view while an earlier capture went on
+                tensor._array = array = stripped(array)
             if array.__class__ is ndarray and not tensor.is_sparse:
-                self.swapped.append((tensor, array))
+                found.append((tensor, array))
                 if array.size:
                     start = Memory(array).address
-                    shared[start] = shared.get(start, 0) + 1
+                    counts[start] += 1
                     old = self.tensors.get(start)
                     if old is None or _rank(tensor) > _rank(old):
                         self.tensors[start] = tensor
         for tensor in private:
             array = tensor._array
-            if array.__class__ is ndarray and array.size and shared.get(Memory(array).address, 0) > 1:
+            if array.__class__ is ndarray and array.size and counts[Memory(array).address] > 1:
                 copy = _copy_in_place(array)
                 self.copied.append((tensor, array, copy))
                 self.tensors[Memory(copy).address] = tensor
-                tensor._array = copy
-        self.swapped = [(tensor, array, _swap(tensor)) for tensor, array in self.swapped]
+        copies = {id(tensor): copy for tensor, _, copy in self.copied}
+        for tensor, array in found:  # from here on nothing can go wrong before `end`
+            new = traced(copies.get(id(tensor), array))
+            self.swapped.append((tensor, array, new))
+            tensor._array = new
         _local.recorder = self
         self.first_sequence = next_sequence()
-        self.mode = state.mode
         state.mode |= CAPTURE
 
     def end(self) -> None:
@@ -387,24 +398,24 @@ class Recorder:
         if state.mode != self.mode and self.failed is None:
             self.failed = "the call leaves another grad mode behind", None
         _local.recorder = None
-        copies = {id(tensor): (array, copy) for tensor, array, copy in self.copied}
-        self.replaced = []
+        copies = {id(tensor): copy for tensor, _, copy in self.copied}
         for tensor, array, new in self.swapped:
             if tensor._array is new:
-                if id(tensor) in copies:
-                    array, copy = copies[id(tensor)]
-                    storage = self.known(copy)
-                    if (storage is not None and any(w.storage is storage for op in self.ops for w in op.writes)) or self.failed:
-                        array[...] = copy
+                copy = copies.get(id(tensor))
+                if copy is not None and (self.failed or self._written(copy)):
+                    array[...] = copy
                 tensor._array = array
             else:
                 self.replaced.append(tensor)
         self.swapped = []
-        self.born = []
         for tensor in living():
             if getattr(tensor, "_array", None).__class__ is Traced:
                 self.born.append(tensor)
                 tensor._array = self._original(tensor, stripped(tensor._array))
+
+    def _written(self, array: ndarray) -> bool:
+        storage = self.known(array)
+        return storage is not None and any(w.storage is storage for op in self.ops for w in op.writes)
 
     def _original(self, tensor: Any, array: ndarray) -> ndarray:
         """A view of an argument's private copy as the view of the argument that it stands for."""
@@ -416,7 +427,21 @@ class Recorder:
                 return restride(original, array.shape, element_strides(array), skip // array.itemsize)
         return array
 
+    def release(self) -> None:
+        """The memory and the arguments of the captured run are not needed any more."""
+        for storage in self.storages:
+            storage.source = None
+            if storage.kind is not CONSTANT:
+                storage.hold = None
+
     # -------------------------------------------------------------------------------------------- gradients
+    def forget_born_leaves(self) -> None:
+        """Leaves that the call made live and die inside it: their gradients are nobody's business."""
+        born = {id(t) for t in self.born}
+        self.leaves = {i: leaf for i, leaf in self.leaves.items() if i not in born}
+        self.grad_found = {i: found for i, found in self.grad_found.items() if i not in born}
+        self.cleared = {}
+
     def grad_seen(self, leaf: Any) -> None:
         """A leaf's gradient is looked at: whether it was there at the start matters, unless it was dropped since."""
         if id(leaf) not in self.cleared and id(leaf) not in self.grad_found:
@@ -430,11 +455,6 @@ class Recorder:
         if id(leaf) not in self.grad_found:
             self.cleared[id(leaf)] = leaf
         self.leaves[id(leaf)] = leaf
-
-
-def _swap(tensor: Any) -> Traced:
-    tensor._array = made = traced(tensor._array)
-    return made
 
 
 def _copy_in_place(array: ndarray) -> ndarray:
@@ -493,7 +513,6 @@ def _has_number(values: Any) -> bool:
 
 
 def _bytes(storage: Storage) -> bytes:
-    import ctypes
     return ctypes.string_at(storage.start, storage.nbytes)
 
 
@@ -505,7 +524,21 @@ def _rank(tensor: Any) -> int:
 
 def living() -> list[Any]:
     """All tensors that exist."""
-    return [o for o in gc.get_objects() if issubclass(type(o), Tensor)]
+    frozen = gc.get_freeze_count()
+    if frozen:  # gc.get_objects() would not show those
+        gc.unfreeze()
+    found = [o for o in gc.get_objects() if issubclass(type(o), Tensor)]
+    if frozen:
+        gc.freeze()
+    return found
+
+
+def shared(leaves: list[Any]) -> bool:
+    """Whether other tensors lie over the memory of one of these."""
+    mine = {Memory(a._array).address for a in leaves if isinstance(a, Tensor) and not a.is_sparse and a._array.size}
+    ours = set(map(id, leaves))
+    return bool(mine) and any(Memory(t._array).address in mine for t in living() if id(t) not in ours and isinstance(
+        getattr(t, "_array", None), ndarray) and not t.is_sparse and t._array.size)
 
 
 def traced(array: ndarray) -> Traced:

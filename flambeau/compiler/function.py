@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ..autograd.node import AccumulateGrad, Edge, version_of
-from ..autograd.state import NO_GRAD, state
+from ..autograd.state import INFERENCE, NO_GRAD, state
 from ..autograd.views import edge_of
+from ..backends.cpu import memory
 from ..dtypes import get_default_dtype
 from ..native import toolchain
 from ..tensor import Tensor
 from . import backend  # noqa: F401  (enters the backend of traced arrays)
-from .capture import Recorder, active
+from .capture import Recorder, active, shared
 from .guards import Watch, watching
 from .ir import CONSTANT
 from .joint import Joint, JointPlan
-from .plan_call import Output, Plan, overlaps
+from .plan import Output, Plan, overlaps
 from .trees import flatten
 
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
 _ATTEMPTS = 3   # captures of one signature before it is left to eager
 _TRANSIENTS = 20  # captures of one signature that were unlike the calls that follow
 _MOST = 64      # programs of one function
+_FAILURES = 100  # captures of one function, whatever the signature, that came to nothing
+_MODES = NO_GRAD | INFERENCE
+stance = "default"  # what set_stance asked for
 _functions: Any = weakref.WeakSet()
 _capturing = threading.Lock()
 
@@ -37,22 +42,27 @@ _capturing = threading.Lock()
 class CompiledFunction:
     """A function whose calls run as native programs."""
 
-    def __init__(self, function: Callable[..., Any], fullgraph: bool, mode: str | None, timed: bool = False):
-        self.timed = timed
+    def __init__(self, function: Callable[..., Any], fullgraph: bool, mode: str | None, limit: int | None = None,
+                 timed: bool = False):
         self.function, self.fullgraph, self.exact = function, fullgraph, mode == "exact"
+        self.limit = _MOST if limit is None else limit
+        self.timed = timed
+        self._made_of = function, fullgraph, mode, limit, timed
         self.plans: dict[Any, list[Any]] = {}
         self.attempts: dict[Any, int] = {}
         self.transients: dict[Any, int] = {}
-        self.apart: set[Any] = set()  # signatures whose arguments may share memory: none of them is written
+        self.apart: set[Any] = set()  # signatures whose arguments share memory that is not written
         self.warned = False
         self.reasons: list[str] = []
-        self.held: list[Any] = []  # arguments that plans know by identity: their addresses must not be used again
         self.name = getattr(function, "__name__", type(function).__name__)
         _functions.add(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CompiledFunction, self._made_of  # a copy makes its own programs
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         mode = state.mode
-        if mode & ~NO_GRAD:  # inside another capture, or in a mode that watches every operation
+        if mode & ~_MODES or stance == "force_eager":  # inside another capture, or a mode that watches every operation
             return self.function(*args, **kwargs)
         leaves: list[Any] = []
         for a in args:
@@ -73,18 +83,26 @@ class CompiledFunction:
 
     # ------------------------------------------------------------------------------------------------- capturing
     def _new(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
-        if self.attempts.get(key, 0) >= _ATTEMPTS or sum(map(len, self.plans.values())) >= _MOST:
+        if self.attempts.get(key, 0) >= _ATTEMPTS or len(self.reasons) >= _FAILURES or stance == "eager_on_recompile" or (
+                sum(map(len, self.plans.values())) >= self.limit):
             return self.function(*args, **kwargs)
+        if stance == "fail_on_recompile":
+            raise RuntimeError(f"compile: '{self.name}' has no program for this call, and set_stance('fail_on_recompile') "
+                               "forbids to make one")
         if toolchain.compiler() is None:
             toolchain.hint()
             return self.function(*args, **kwargs)
-        if key not in self.apart and overlaps(leaves):
+        if key not in self.apart and (overlaps(leaves) or shared(leaves)):
             return self._overlapping(key, leaves, args, kwargs)
         with _capturing:
+            for plan in self.plans.get(key, ()):  # another thread may have made it meanwhile
+                if plan.holds(leaves):
+                    return plan.run(leaves)
             return self.capture(key, leaves, args, kwargs)
 
     def _overlapping(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
-        """Arguments that share memory can be captured if none of them is written: one eager run tells."""
+        """Arguments that share memory, with each other or with tensors outside, can be captured if none of it is written:
+        one eager run tells."""
         tensors = [a for a in leaves if isinstance(a, Tensor)]
         before = [version_of(t) for t in tensors]
         result = self.function(*args, **kwargs)
@@ -97,31 +115,28 @@ class CompiledFunction:
     def capture(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
         """Runs the function once under capture and, if that went well, keeps a plan for the next calls."""
         start = time.perf_counter()
-        self.held += [a for a in leaves if not isinstance(a, (Tensor, *_SIMPLE))]
         recorder, watch = Recorder(self.fullgraph), Watch(self.function)
         tensors = [a for a in leaves if isinstance(a, Tensor)]
         if any(t.__class__ is not Tensor and not t._plain for t in tensors) or any(t.is_sparse for t in tensors):
             self.attempts[key] = _ATTEMPTS
             return self.function(*args, **kwargs)
-        collecting = gc.isenabled()
-        gc.disable()  # callbacks of the collector and finalizers are not part of the call
-        recorder.begin(tensors)
-        try:
-            with watching(watch):
-                result = self.function(*args, **kwargs)
-            if active() is not None:
-                self._capture_backward(recorder, leaves, result)
-        except BaseException:
-            self.attempts[key] = self.attempts.get(key, 0) + 1
-            raise
-        finally:
-            recorder.end()
-            if collecting:
-                gc.enable()
+        with _no_collector():
+            try:
+                recorder.begin(tensors)
+                with watching(watch):
+                    result = self.function(*args, **kwargs)
+                if active() is not None:
+                    self._capture_backward(recorder, leaves, result)
+            except BaseException:
+                self.attempts[key] = self.attempts.get(key, 0) + 1
+                raise
+            finally:
+                recorder.end()
         seconds = {"capture": time.perf_counter() - start}
         reason = self._finish(recorder, watch, key, leaves, result, seconds)
+        memory.trim()  # a capture keeps every temporary alive: that memory is not needed again
         if reason is not None:
-            self._explain(reason, key, recorder)
+            self._explain(reason, key)
         return result
 
     def _capture_backward(self, recorder: Recorder, leaves: list[Any], result: Any) -> None:
@@ -143,73 +158,63 @@ class CompiledFunction:
     def _finish(self, recorder: Recorder, watch: Watch, key: Any, leaves: list[Any], result: Any,
                 seconds: dict[str, float]) -> str | None:
         """Makes the plan; returns why there is none."""
-        if recorder.failed is not None:
-            reason, where = recorder.failed
+        for_good = self._obstacle(recorder, watch, leaves)
+        if for_good is not None:
             self.attempts[key] = _ATTEMPTS
-            return reason + (f" ({where[0]}, line {where[1]})" if where else "")
+            return for_good
         if recorder.transient is not None:
             self.transients[key] = self.transients.get(key, 0) + 1
             if self.transients[key] < _TRANSIENTS:
                 self.attempts[key] = self.attempts.get(key, 0) - 1  # the next call is another case
             return recorder.transient
-        drew = watch.drew()
-        if drew is not None:
-            self.attempts[key] = _ATTEMPTS
-            return drew
-        written = {w.storage.id for op in recorder.ops for w in op.writes}
-        for a in leaves:
-            if isinstance(a, Tensor) and a._node is not None and not a.is_leaf and recorder.known(a._array) is not None and (
-                    recorder.known(a._array).id in written):
-                self.attempts[key] = _ATTEMPTS
-                return "an argument that is part of a graph is changed in place"
-        for (group, name, index), value in zip(recorder.numbers, recorder.number_values):
-            if any(group is c and name == k for c, k in recorder.counts):
-                continue
-            if (group[name] if index is None else group[name][index]) != value:
-                return f"the call changed the optimizer's '{name}'"
-        born = {id(t) for t in recorder.born}
-        recorder.leaves = {i: leaf for i, leaf in recorder.leaves.items() if i not in born}  # the rest live and die inside
-        recorder.grad_found = {i: found for i, found in recorder.grad_found.items() if i not in born}
-        recorder.cleared = {}
         guards = watch.guards()
-        changed = guards.broken()
+        changed = _changed_number(recorder) or guards.broken()
         if changed is not None:
             return f"{changed} was changed by the call"
+        if recorder.replaced:
+            return "a tensor was given other memory"
+        recorder.forget_born_leaves()
         outputs, shape = self._outputs(recorder, leaves, result)
         if isinstance(outputs, str):
             return outputs
-        if recorder.replaced:
-            return "a tensor was given other memory"
-        if recorder.joint is None:
-            results: list[Any] = []
-            flatten(result, results)
-            for out, r in zip(outputs, results):
-                if out.__class__ is Output and out.node is not None:
-                    r._node = out.node  # the graph behind it is spent, and may hold on to tensors
-                if out.__class__ is Output and out.value.storage.kind is CONSTANT:
-                    r._array = r._array.copy()  # the constant itself stays the program's
-            if escaped := self._escaped(recorder, result):
-                return escaped
+        results: list[Any] = []
+        flatten(result, results)
+        for out, r in zip(outputs, results):
+            if out.__class__ is Output and out.node is not None:
+                r._node = out.node  # the graph behind it is spent, and may hold on to tensors
+            if out.__class__ is Output and out.value.storage.kind is CONSTANT:
+                r._array = r._array.copy()  # the constant itself stays the program's
+        if recorder.joint is None and (escaped := self._escaped(recorder, results)):
+            return escaped
         kind = Plan if recorder.joint is None else JointPlan
         try:
-            plan = kind(recorder, guards, leaves, result, outputs, shape, self.exact, "step", self.timed)
+            plan = kind(recorder, guards, leaves, outputs, shape, self.exact, self.timed)
         except (toolchain.BuildError, OSError) as error:
             self.attempts[key] = _ATTEMPTS
             return f"the program could not be built: {error}"
         if recorder.joint is not None:  # the first results are given the new history too: it takes the place of eager's graph
-            found: list[Any] = []
-            flatten(result, found)
-            plan.adopt(recorder, found, leaves)
-            if escaped := self._escaped(recorder, result):
+            plan.adopt(recorder, results, leaves)
+            if escaped := self._escaped(recorder, results):
                 return escaped
-        for storage in recorder.storages:  # the memory and the arguments of the captured run are not needed any more
-            storage.source = None
-            if storage.kind is not CONSTANT:
-                storage.hold = None
-        seconds["plan"], seconds["build"] = plan.program.seconds_planning, plan.program.seconds_building
-        plan.seconds = seconds
+        recorder.release()
+        plan.seconds = seconds | {"plan": plan.program.seconds_planning, "build": plan.program.seconds_building}
+        # What the signature knows by its address must keep it.
+        plan.arguments = [a for a in leaves if not isinstance(a, (Tensor, *_SIMPLE))]
         self.plans.setdefault(key, []).append(plan)
         return None
+
+    def _obstacle(self, recorder: Recorder, watch: Watch, leaves: list[Any]) -> str | None:
+        """Why no later call of this kind could be captured either."""
+        if recorder.failed is not None:
+            reason, where = recorder.failed
+            return reason + (f" ({where[0]}, line {where[1]})" if where else "")
+        if recorder.transient is not None:
+            return None
+        written = {w.storage for op in recorder.ops for w in op.writes}
+        for a in leaves:
+            if isinstance(a, Tensor) and a._node is not None and not a.is_leaf and recorder.known(a._array) in written:
+                return "an argument that is part of a graph is changed in place"
+        return watch.drew()
 
     def _outputs(self, recorder: Recorder, leaves: list[Any], result: Any) -> tuple[Any, Any]:
         found: list[Any] = []
@@ -236,15 +241,14 @@ class CompiledFunction:
                     graph = next((i for i, t in enumerate(recorder.joint.results) if t is r), None)
                 if graph is None and node is not None and node not in recorder.reached and not node.is_leaf_node:
                     return "a result is part of a graph that began outside", None
-                outputs.append(Output(value, None if graph is not None else node, graph))
+                outputs.append(Output(value, None if graph is not None else node, graph, r._inference))
         return outputs, shape
 
-    def _escaped(self, recorder: Recorder, result: Any) -> str | None:
+    def _escaped(self, recorder: Recorder, results: list[Any]) -> str | None:
         """Tensors made inside that something outside still holds: later calls could not put them there."""
-        leaves: list[Any] = []
-        flatten(result, leaves)
-        owned = [*leaves, *[leaf._grad for leaf in recorder.leaves.values()]]
-        for grad in owned[len(leaves):]:
+        grads = [leaf._grad for leaf in recorder.leaves.values()]
+        owned = [*results, *grads]
+        for grad in grads:
             if grad is not None and grad.is_sparse:
                 owned += [grad._held_indices, grad._held_values]
         owned += [t._base for t in owned if isinstance(t, Tensor) and t._base is not None]
@@ -258,7 +262,7 @@ class CompiledFunction:
             return f"a tensor of shape {list(left[0].shape)} that the call made is kept outside of it"
         return None
 
-    def _explain(self, reason: str, key: Any, recorder: Recorder) -> None:
+    def _explain(self, reason: str, key: Any) -> None:
         self.reasons.append(reason)
         self.attempts[key] = self.attempts.get(key, 0) + 1
         if self.attempts[key] < _ATTEMPTS:
@@ -266,6 +270,15 @@ class CompiledFunction:
         if not self.warned:
             self.warned = True
             warnings.warn(f"flambeau.compile: '{self.name}' runs eagerly: {reason}", RuntimeWarning, stacklevel=6)
+
+
+def _changed_number(recorder: Recorder) -> str | None:
+    """A hyper-parameter that is not what it was, other than by counting."""
+    counts = {(id(container), name) for container, name in recorder.counts}
+    for (group, name, index), value in zip(recorder.numbers, recorder.number_values):
+        if (id(group), name) not in counts and (group[name] if index is None else group[name][index]) != value:
+            return f"the optimizer's '{name}'"
+    return None
 
 
 def signature(leaves: list[Any], mode: int, shape: Any) -> Any:
@@ -276,7 +289,7 @@ def signature(leaves: list[Any], mode: int, shape: Any) -> Any:
         if isinstance(a, Tensor):
             array, node = a._array, a._node
             parts.append((a.__class__, array.shape, array.strides, array.dtype.num, None if node is None else node.__class__
-                          is AccumulateGrad, first.setdefault(id(a), n)))
+                          is AccumulateGrad, first.setdefault(id(a), n), a._inference))
         elif isinstance(a, _SIMPLE):
             parts.append((a.__class__, repr(a) if isinstance(a, (float, complex)) else a))
         else:
@@ -288,9 +301,24 @@ def signature(leaves: list[Any], mode: int, shape: Any) -> Any:
     return tuple(parts)
 
 
+@contextlib.contextmanager
+def _no_collector() -> Iterator[None]:
+    """Callbacks of the collector and finalizers are not part of a captured call."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
 def reset() -> None:
     """Forgets every program of every compiled function."""
     for function in list(_functions):
         function.plans.clear()
         function.attempts.clear()
+        function.transients.clear()
+        function.reasons.clear()
+        function.apart.clear()
         function.warned = False

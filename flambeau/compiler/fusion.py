@@ -8,14 +8,17 @@ operation it depends on. Everything else is a `Single`: a lowered kernel, or a c
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from ..native import pointwise
-from .ir import C_TYPES, CONSTANT, SCALAR, Op, Value
-from .passes import reads_of
+from .ir import C_TYPES, CONSTANT, SCALAR, Number, Op, Value
+from .passes import numbers_in, reads_of
 
 COPIES = {"cast": "a", "copy_into": "b", "reshape_copy": "a", "clone": "a", "contiguous": "a"}
 _FAR = 60  # how many groups back an operation may look for a loop to join
+_LONGEST = 200  # operations of one loop: beyond that a C compiler takes long, and registers are long gone
 
 
 class Access:
@@ -59,7 +62,7 @@ class Loop:
     def ops(self) -> list[Op]:
         return [s.op for s in self.steps]
 
-    def accesses(self):
+    def accesses(self) -> Iterator[Access]:
         for s in self.steps:
             yield s.out
             yield from (r for r in s.reads.values() if r.__class__ is Access)
@@ -67,8 +70,10 @@ class Loop:
     def join(self, dims: list[int], step: Step) -> bool:
         """Takes the operation in if that is right; says whether it did."""
         finer = self.dims if dims == self.dims else _common_dims(self.dims, dims)
-        if finer is None:
+        if finer is None or len(self.steps) >= _LONGEST:
             return False
+        if any(v.storage.id in self.written for v in numbers_in(step.op)):
+            return False  # numbers are read before the loop begins
         step = step.refined(dims, finer)
         mine = self.steps if finer == self.dims else [s.refined(self.dims, finer) for s in self.steps]
         for s in mine:
@@ -147,44 +152,45 @@ def pointwise_step(op: Op, exact: bool = False) -> tuple[list[int], Step] | None
     if found is None:
         return None
     names, c, kinds = found
-    if len(names) < len(op.args) or (exact and not _exact(c)):
-        return None
     out = op.outs[0]
-    if 0 in out.shape:
+    if len(names) < len(op.args) or 0 in out.shape or (exact and not ieee_only(c)):
         return None
+    operands = _operands(op, names, out.shape)
+    if operands is None:
+        return None
+    reads, compute = operands
+    if compute not in pointwise.SUFFIXES or ("f" if compute.char in "fd" else "b" if compute.char == "?" else "i") not in kinds:
+        return None
+    dims = [n for n in out.shape if n != 1] or [1]
+    return dims, Step(op, c, pointwise.SUFFIXES[compute], reads, Access(out, _strides(out, out.shape)))
+
+
+def _operands(op: Op, names: tuple[str, ...], shape: tuple[int, ...]) -> tuple[dict[str, Any], Any] | None:
+    """The arguments by name, and the one dtype that the arrays among them have; None where that cannot be said."""
     reads: dict[str, Any] = {}
     compute = None
     for i, (name, a) in enumerate(zip(names, op.args)):
         if a.__class__ is Value:
-            if not _broadcasts(a.shape, out.shape):
+            if not _broadcasts(a.shape, shape):
                 return None
-            reads[name] = a
+            reads[name] = Access(a, _strides(a, shape))
             if i != pointwise.MASKS.get(op.kernel):
                 if compute is not None and compute != a.dtype:
                     return None
                 compute = a.dtype
-        elif isinstance(a, (int, float, bool)) or a.__class__.__name__ == "Number":
+        elif isinstance(a, (int, float, bool, Number)):
             reads[name] = a
         elif a is not None and not isinstance(a, str):
             return None
-    if compute is None or compute not in pointwise.SUFFIXES:
-        return None
-    kind = "f" if compute.char in "fd" else "b" if compute.char == "?" else "i"
-    if kind not in kinds:
-        return None
-    dims = [n for n in out.shape if n != 1] or [1]
-    suffix = pointwise.SUFFIXES[compute]
-    reads = {n: Access(r, _strides(r, out.shape)) if r.__class__ is Value else r for n, r in reads.items()}
-    return dims, Step(op, c, suffix, reads, Access(out, _strides(out, out.shape)))
+    return reads, compute
 
 
-_EXACT_CALLS = frozenset(("fabs", "sqrt", "floor", "ceil", "trunc", "rint", "fmax", "fmin"))
+_IEEE_CALLS = frozenset(("fabs", "sqrt", "floor", "ceil", "trunc", "rint", "fmax", "fmin"))
 
 
-def _exact(c: str) -> bool:
+def ieee_only(c: str) -> bool:
     """Whether an expression gives NumPy's very bits: IEEE operations only."""
-    import re
-    return all(name in _EXACT_CALLS for name in re.findall(r"([A-Za-z_]\w*)\s*\(", c))
+    return all(name in _IEEE_CALLS for name in re.findall(r"([A-Za-z_]\w*)\s*\(", c))
 
 
 def _copy(op: Op) -> tuple[list[int], Step] | None:

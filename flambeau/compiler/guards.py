@@ -24,6 +24,7 @@ from ..nn.module import Module
 from ..optim import optimizer
 from ..tensor import Tensor
 from .capture import give_up
+from .trees import flatten
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -300,6 +301,15 @@ class Guards:
                 return f"{type(m).__name__}.{name}"
         return None
 
+    def tensors(self) -> set[int]:
+        """Addresses of the tensors that the call can reach without its arguments."""
+        found: list[Any] = []
+        for _, _, value in self.entries:
+            flatten(value, found)
+        for _, (_, tables) in self.modules:
+            found += [t for table in tables[:2] for t in table.values()]  # parameters, buffers
+        return {id(t) for t in found if isinstance(t, Tensor)}
+
     def describe(self) -> list[str]:
         kinds = (ModuleType, type, FunctionType)
         lines = [f"{'closure' if c.__class__ is _Cell else n} = {_short(v)}" for c, n, v in self.entries
@@ -321,7 +331,7 @@ def changed_attribute(module: Any, state: tuple[dict[str, Any], list[Any]]) -> s
 
 
 def _short(value: Any) -> str:
-    text = f"tensor {list(value.shape)}" if isinstance(value, Tensor) else repr(value)
+    text = f"tensor {list(value.shape)}" if isinstance(value, Tensor) else " ".join(repr(value).split())
     return text if len(text) < 60 else text[:57] + "..."
 
 

@@ -8,6 +8,7 @@ returned, what it wrote in place, and the user's line. Views need no operations:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ class Storage:
     def __init__(self, id: int, kind: str, start: int, nbytes: int, hold: Any):
         self.id, self.kind, self.start, self.nbytes, self.hold = id, kind, start, nbytes, hold
         self.init: bytes | None = None   # what a temporary holds before the program's first write
-        self.source: Any = None          # where an input comes from at each call (runtime.py)
+        self.source: Any = None          # the tensor an input was captured from (plan.py)
         self.expression: Any = None      # of a run-time number
         self.slot = f"s{id}"             # C name of its address
 
@@ -113,13 +114,14 @@ class Number:
 class Op:
     """One kernel call."""
 
-    __slots__ = ("args", "kernel", "outs", "reads", "scratches", "where", "writes")
+    __slots__ = ("args", "kernel", "outs", "reads", "scratches", "tables", "where", "writes")
 
     def __init__(self, kernel: str, args: list[Any], outs: list[Value], writes: list[Value], where: Any):
         self.kernel, self.args, self.outs, self.where = kernel, args, outs, where
         self.writes = [*outs, *writes]     # all that it changes
         self.reads = list(values_in(args))  # all that it looks at (what it writes in place included)
         self.scratches: list[int] = []     # bytes of scratch memory asked for while lowering
+        self.tables: list[list[list[Value | int]]] = []
 
     def number(self, value: Any) -> str:
         """A C double expression for a plain or run-time number."""
@@ -139,11 +141,16 @@ class Op:
         self.scratches.append((int(nbytes) + 63) // 64 * 64)
         return f"(scratch + {before})"
 
+    def table(self, rows: list[list[Value | int]]) -> str:
+        """A C array of rows of `void *`: addresses of Values, and numbers. (A compiler chokes on thousands of expressions.)"""
+        self.tables.append(rows)
+        return f"table{len(self.tables) - 1}"
+
     def __repr__(self) -> str:
         return f"{self.outs} = {self.kernel}({', '.join(map(repr, self.args))})"
 
 
-def values_in(args: Any):
+def values_in(args: Any) -> Iterator[Value]:
     for a in args:
         if a.__class__ is Value:
             yield a
@@ -162,7 +169,10 @@ def literal(value: Any) -> str:
     if isinstance(value, (bool, np.bool_)):
         return "1" if value else "0"
     if isinstance(value, (int, np.integer)):
-        return f"({int(value)}L)" if abs(int(value)) < 1 << 63 else f"{int(value)}UL"
+        value = int(value)
+        if value == -1 << 63:  # C has no negative literals: the number after the sign would not fit
+            return f"({value + 1}L - 1)"
+        return f"({value}L)" if value < 1 << 63 else f"{value}UL"
     value = float(value)
     if math.isnan(value):
         return "NAN"

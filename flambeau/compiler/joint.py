@@ -22,7 +22,7 @@ from ..tensor import Tensor
 from .capture import Recorder, traced
 from .ir import CONSTANT, TEMPORARY, Storage, Value
 from .passes import reads_of
-from .plan_call import BYTES, Output, Plan, Sources
+from .plan import BYTES, Output, Plan, Sources
 from .program import Program, array_at
 
 _new = object.__new__
@@ -97,7 +97,7 @@ class CompiledFunctionBackward(Node):
     def __init__(self, plan: JointPlan, leaves: list[Any], raws: dict[int, Any], outputs: list[Any]):
         self.plan, self.saved = plan, (leaves, raws)
         self.sequence = next_sequence()
-        self.next = tuple([edge_of(leaves[source] if source.__class__ is int else source) for _, _, source in plan.targets])
+        self.next = tuple([edge_of(leaves[source] if source.__class__ is int else source) for source in plan.receivers])
         self.outputs = [(a.shape, a.dtype) for a in outputs]
         self.marks = plan.marks(leaves)
         self.watched: list[tuple[Any, int]] = []  # counters of results that the backward program reads
@@ -118,10 +118,11 @@ class CompiledFunctionBackward(Node):
 class JointPlan(Plan):
     """A plan with a second program for the backward pass."""
 
-    def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, name: str) -> None:
+    def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, timed: bool) -> None:
         joint = recorder.joint
         ahead, back = recorder.ops[:joint.boundary], recorder.ops[joint.boundary:]
-        self.targets, self.grad_values, self.grad_inputs = joint.targets, joint.grads, joint.given
+        self.receivers = [source for _, _, source in joint.targets]  # not their nodes: those hold the first call's graph
+        self.grad_values, self.grad_inputs = joint.grads, joint.given
         made_ahead = {w.storage.id for op in ahead for w in op.writes}
         grads = {v.storage.id: v.storage for v in joint.grads if v is not None}
         own = {v.storage.id for v in joint.given}
@@ -137,11 +138,10 @@ class JointPlan(Plan):
         fresh = {s.id: s for s in (*self.fresh, *self.saved)}
         self.fresh = list(fresh.values())
         kept = [*self.fresh, *[v.storage for _, v, _, _ in self.grads]]
-        self.program = Program(ahead, kept, [], len(self.numbers), exact, name, self.timed)
+        self.program = Program(ahead, kept, [], len(self.numbers), exact, timed)
         new = [s for i, s in grads.items() if s.kind is TEMPORARY and i not in saved and i not in own]
         self.new_grads = new
-        self.behind = Program(back, new, [*self.saved, *[v.storage for v in joint.given]], len(self.numbers), exact, name,
-                               self.timed)
+        self.behind = Program(back, new, [*self.saved, *[v.storage for v in joint.given]], len(self.numbers), exact, timed)
         self.behind_sources = Sources(self.behind, recorder, leaves)
 
     def marks(self, leaves: list[Any]) -> list[int]:
@@ -207,6 +207,3 @@ class JointPlan(Plan):
         t = _new(Tensor)
         t._array, t._node, t._counter = array, None, None
         return t
-
-
-__all__ = ["Joint", "JointPlan"]

@@ -19,16 +19,20 @@ def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs:
     if recorder is None:
         return step(optimizer, *args, **kwargs)
     before = {id(p): set(s) for p, s in optimizer.state.items() if isinstance(s, dict)}
-    changed = [(group, key, value) for group in optimizer.param_groups for key, value in group.items()]
+    given = [(group, key, value, _symbolic(recorder, group, key, value)) for group in optimizer.param_groups
+             for key, value in group.items()]
     try:
-        for group, key, value in changed:
-            symbolic = _symbolic(recorder, group, key, value)
+        for group, key, _, symbolic in given:
             if symbolic is not None:
                 group[key] = symbolic
         return step(optimizer, *args, **kwargs)
     finally:
-        for group, key, value in changed:
-            group[key] = value
+        for group, key, value, symbolic in given:
+            now = group.get(key)
+            if symbolic is not None and now is symbolic:
+                group[key] = value
+            elif isinstance(now, SymFloat):  # the step changed it: `function.py` sees that it is not what it was
+                group[key] = float(now)
         for some in optimizer.state.values():
             for key, value in list(some.items()) if isinstance(some, dict) else ():
                 if isinstance(value, SymFloat):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from .ir import INPUT, SCALAR, TEMPORARY, Number, Op, Storage, Value, replaced, values_in
@@ -17,15 +18,26 @@ def simplified(ops: list[Op], kept: set[int]) -> list[Op]:
     return without_dead(ops, kept)
 
 
-def reads_of(op: Op):
+def reads_of(op: Op) -> Iterator[Value]:
     """All windows an operation reads, those inside run-time numbers included."""
     yield from op.reads
+    yield from numbers_in(op)
+
+
+def numbers_in(op: Op) -> Iterator[Value]:
+    """The windows from which an operation's run-time numbers are loaded."""
     for v in op.reads:
         if v.storage.kind is SCALAR:
             yield from loads(v.storage.expression)
-    for a in op.args:
+    yield from _loads_in(op.args)
+
+
+def _loads_in(args: Any) -> Iterator[Value]:
+    for a in args:
         if a.__class__ is Number:
             yield from loads(a.expression)
+        elif a.__class__ in (list, tuple):
+            yield from _loads_in(a)
 
 
 def without_dead(ops: list[Op], kept: set[int]) -> list[Op]:
@@ -42,7 +54,7 @@ def without_dead(ops: list[Op], kept: set[int]) -> list[Op]:
 def common(ops: list[Op], kept: set[int]) -> list[Op]:
     """An operation that repeats an earlier one on unchanged memory takes its result."""
     versions: dict[int, int] = {}
-    once = _written_once(ops)
+    once = _written_once(ops) - _loaded(ops)
     seen: dict[Any, Op] = {}
     instead: dict[int, Storage] = {}
     left = []
@@ -72,6 +84,11 @@ def common(ops: list[Op], kept: set[int]) -> list[Op]:
     return left
 
 
+def _loaded(ops: list[Op]) -> set[int]:
+    """Storages that run-time numbers are loaded from: their names stay, as expressions are not rewritten."""
+    return {v.storage.id for op in ops for v in numbers_in(op)}
+
+
 def _written_once(ops: list[Op]) -> set[int]:
     counts: dict[int, int] = {}
     for op in ops:
@@ -84,25 +101,20 @@ def _key(op: Op, versions: dict[int, int]) -> Any:
     def of(a: Any) -> Any:
         if a.__class__ is Value:
             if a.storage.kind is SCALAR:
-                return ("scalar", repr(a.storage.expression), a.dtype.char)
+                return ("scalar", repr(a.storage.expression), a.dtype.char, *map(of, loads(a.storage.expression)))
             return (*a.key, versions.get(a.storage.id, 0))
         if a.__class__ in (list, tuple):
             return tuple([of(x) for x in a])
         if a.__class__ is Number:
-            return ("number", repr(a.expression))
+            return ("number", repr(a.expression), *map(of, loads(a.expression)))
         return (type(a).__name__, repr(a))
     return op.kernel, of(op.args), tuple((o.shape, o.dtype.char) for o in op.outs)
 
 
 def without_copies(ops: list[Op], kept: set[int]) -> list[Op]:
     """A copy of a temporary that nobody looks at afterwards is the temporary itself under another name."""
-    last: dict[int, int] = {}
-    writers: dict[int, int] = {}
-    for i, op in enumerate(ops):
-        for v in (*reads_of(op), *op.writes):
-            last[v.storage.id] = i
-        for w in op.writes:
-            writers[w.storage.id] = writers.get(w.storage.id, 0) + 1
+    kept = kept | _loaded(ops)
+    last = {v.storage.id: i for i, op in enumerate(ops) for v in (*reads_of(op), *op.writes)}
     instead: dict[int, Storage] = {}
 
     def change(v: Value) -> Value:

@@ -1,48 +1,366 @@
-"""Where temporaries live: one arena, in which memory is used again once nobody reads it any more."""
+"""A captured call that can be repeated: its program, what it takes for granted, and what it leaves behind."""
 
 from __future__ import annotations
 
+from operator import is_not
+from sys import getrefcount
 from typing import Any
 
-from .ir import TEMPORARY, Storage
-from .passes import reads_of
+import numpy as np
+from numpy import ndarray
 
-_ALIGN = 64
+from ..autograd.node import Node, VersionCounter, start_counter
+from ..backends.cpu import memory
+from ..native import pointer
+from ..tensor import Tensor, wrap
+from .capture import Recorder
+from .guards import Guards
+from .ir import CONSTANT, INPUT, TEMPORARY, Value
+from .optimizers import unchanged
+from .program import Program, array_at
+from .symbolic import evaluate
+from .trees import unflatten
+
+_new = object.__new__
+_UNSEEN = 4  # references to a gradient that nobody else holds: the leaf's, the plan's, the local name, getrefcount's own
 
 
-def lifetimes(groups: list[Any]) -> dict[int, tuple[Storage, int, int]]:
-    """For each temporary the first and the last group that touches it."""
-    found: dict[int, tuple[Storage, int, int]] = {}
-    for at, group in enumerate(groups):
-        for op in group.ops:
-            for v in (*reads_of(op), *op.writes):
-                s = v.storage
-                if s.kind is TEMPORARY:
-                    first = found[s.id][1] if s.id in found else at
-                    found[s.id] = s, first, at
-    return found
+BYTES = np.dtype(np.uint8)
 
 
-def arena(groups: list[Any], elsewhere: set[int], registers: set[int]) -> tuple[dict[int, int], int, int]:
-    """(offset of each temporary, bytes of the arena, bytes if nothing were reused).
+class FreedGraph(Node):
+    """The history of a result whose backward pass already ran inside the compiled function."""
 
-    elsewhere: storages that have memory of their own. registers: those that never reach memory.
+    saved = None
+
+    def __init__(self, like: Any):
+        self.shape, self.dtype = like.shape, like.dtype
+
+    def name(self) -> str:
+        return "CompiledFunctionBackward"
+
+    def apply(self, grads: Any) -> Any:
+        from ..autograd.node import freed_error
+        raise freed_error(self)
+
+
+class Output:
+    """How one tensor of the result is made: a window onto a storage that is new at every call, or onto an input.
+
+    node: it had a history whose backward pass ran inside; graph: its number among those that still have one;
+    inference: it was made in inference mode.
     """
-    lives = [life for i, life in lifetimes(groups).items() if i not in elsewhere and i not in registers and life[0].nbytes]
-    lives.sort(key=lambda life: (-life[0].nbytes, life[1]))  # the largest first: they are the hardest to place
-    placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last
-    offsets: dict[int, int] = {}
-    total = top = 0
-    for storage, first, last in lives:
-        size = (storage.nbytes + _ALIGN - 1) // _ALIGN * _ALIGN
-        total += size
-        busy = sorted((o, e) for o, e, f, to in placed if not (to < first or f > last))
-        at = 0
-        for o, e in busy:
-            if o - at >= size:
-                break
-            at = max(at, e)
-        offsets[storage.id] = at
-        placed.append((at, at + size, first, last))
-        top = max(top, at + size)
-    return offsets, top, total
+
+    __slots__ = ("graph", "inference", "node", "value")
+
+    def __init__(self, value: Value, node: Any, graph: int | None = None, inference: bool = False):
+        self.value, self.graph, self.inference = value, graph, inference
+        self.node = None if node is None else FreedGraph(value)
+
+
+class Sources:
+    """Where a program's inputs come from at each call: arguments, tensors that are held, gradients of leaves."""
+
+    def __init__(self, program: Program, recorder: Recorder, leaves: list[Any], extra: Any = ()):
+        by_id = {id(a): i for i, a in enumerate(leaves) if isinstance(a, Tensor)}
+        of_grads = {id(grad): leaf for leaf, grad in recorder.grad_found.values() if grad is not None}
+        self.table = program.table
+        self.from_args: list[tuple[int, int, int]] = []
+        self.from_grads: list[tuple[Any, int, int]] = []
+        self.held: list[tuple[Any, int, int]] = []
+        self.bumped: list[Any] = []
+        self.bumped_args: list[int] = []
+        self.origin: dict[int, tuple[Any, int]] = {}
+        copies = {id(t): copy for t, _, copy in recorder.copied}
+        for storage in (*program.inputs, *extra):
+            number, source = program.place.get(storage.id), storage.source
+            delta = storage.start - (pointer(copies.get(id(source), source._array)) or 0)
+            written = storage.id in program.written
+            if id(source) in by_id:
+                at = by_id[id(source)]
+                self.origin[storage.id] = at, delta
+                if number is None:
+                    continue
+                self.from_args.append((at, number, delta))
+                if written:
+                    self.bumped_args.append(at)
+            elif id(source) in of_grads:
+                leaf = of_grads[id(source)]
+                self.from_grads.append((by_id.get(id(leaf), leaf), number, delta))
+            else:
+                self.origin[storage.id] = source, delta
+                if number is None:
+                    continue
+                self.held.append((source, number, delta))
+                self.table[number] = (pointer(source._array) or 0) + delta
+                if written:
+                    self.bumped.append(source)
+        self.tensors = [t for t, _, _ in self.held]
+        self.arrays = [t._array for t in self.tensors]
+        self.nodes = [t._node for t in self.tensors]
+        self.marks = [(node, _mark(node)) for node in self.nodes if node is not None]
+
+    def hold(self) -> bool:
+        """Whether the held tensors are still the same; where only their memory moved, the new address is taken."""
+        tensors = self.tensors
+        if any(map(is_not, [t._array for t in tensors], self.arrays)):
+            for tensor, array in zip(tensors, list(self.arrays)):
+                if tensor._array is not array and not self._moved(tensor):
+                    return False
+        if any(map(is_not, [t._node for t in tensors], self.nodes)):
+            return False
+        for node, mark in self.marks:
+            if (node.hooks is not None or mark) and _mark(node) != mark:
+                return False
+        return True
+
+    def _moved(self, tensor: Any) -> bool:
+        for i, (t, number, delta) in enumerate(self.held):
+            if t is tensor:
+                old, new = self.arrays[i], tensor._array
+                if new.__class__ is not ndarray or old.shape != new.shape or old.strides != new.strides or (
+                        old.dtype is not new.dtype):
+                    return False
+                self.arrays[i] = new
+                self.table[number] = (pointer(new) or 0) + delta
+        return True
+
+    def fill(self, leaves: list[Any]) -> None:
+        table = self.table
+        for i, number, delta in self.from_args:
+            table[number] = (pointer(leaves[i]._array) or 0) + delta
+        for leaf, number, delta in self.from_grads:
+            table[number] = (pointer((leaves[leaf] if leaf.__class__ is int else leaf)._grad._array) or 0) + delta
+
+    def window(self, v: Value, leaves: list[Any]) -> ndarray:
+        """A result that is a view of an input."""
+        from ..backends.cpu.arrays import restride
+        source, delta = self.origin[v.storage.id]
+        array = (leaves[source] if source.__class__ is int else source)._array
+        return restride(array, v.shape, v.strides, (delta + v.offset) // v.dtype.itemsize)
+
+
+class Plan:
+    """Runs a captured call again."""
+
+    def __init__(self, recorder: Recorder, guards: Guards, leaves: list[Any], outputs: list[Any], shape: Any, exact: bool,
+                 timed: bool = False):
+        self.guards, self.shape = guards, shape
+        self.numbers = recorder.numbers
+        self.number_guards = recorder.number_guards
+        self.counts = recorder.counts
+        self.optimizers = recorder.optimizers
+        self.results = outputs            # leaves of the result: Output, ("same", tensor), ("arg", i) or ("value", x)
+        by_id = {id(a): i for i, a in enumerate(leaves) if isinstance(a, Tensor)}
+        self.grads = self._final_grads(recorder, by_id)
+        self.grad_guards = [(by_id.get(id(leaf), leaf), None if grad is None else _meta(grad))
+                            for leaf, grad in recorder.grad_found.values()]
+        fresh = {o.value.storage.id: o.value.storage for o in outputs if o.__class__ is Output
+                 and o.value.storage.kind is TEMPORARY}
+        for _, parts, _, _ in self.sparse:
+            fresh.update({v.storage.id: v.storage for v in parts if v.storage.kind is TEMPORARY})
+        self.fresh = list(fresh.values())
+        self._build(recorder, leaves, exact, timed)
+        windows = [o.value for o in outputs if o.__class__ is Output] + [v for _, parts, _, _ in self.sparse for v in parts]
+        views = [v.storage for v in windows if v.storage.kind is INPUT]
+        self.sources = Sources(self.program, recorder, leaves, [s for s in views if s.id not in self.program.place])
+        self.overlaps = overlaps(leaves) if self.sources.bumped_args else None
+        self._tell_apart(leaves)
+        self.counters: list[Any] | None = None
+        alone: dict[int, list[Value]] = {}
+        for o in outputs:
+            if o.__class__ is Output:
+                alone.setdefault(o.value.storage.id, []).append(o.value)
+        self.fresh_places = []
+        for storage in self.fresh:  # a storage that is just one result is allocated as that, others as bytes
+            some = alone.get(storage.id, [])
+            single = len(some) == 1 and some[0].contiguous and some[0].nbytes == storage.nbytes and some[0].dtype is not BYTES
+            self.fresh_places.append((storage.id, self.program.place[storage.id], *(
+                (some[0].shape, some[0].dtype) if single else ((storage.nbytes,), BYTES))))
+
+    # ------------------------------------------------------------------------------------------------- building
+    def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, timed: bool) -> None:
+        kept = [*self.fresh, *[v.storage for _, v, _, _ in self.grads]]
+        self.program = Program(recorder.ops, kept, [], len(self.numbers), exact, timed)
+
+    def _final_grads(self, recorder: Recorder, by_id: dict[int, int]) -> list[list[Any]]:
+        """[leaf, value, tensor, its memory] for gradients that the program makes; the rest are dropped or changed in place.
+
+        A leaf that is an argument is known by its number.
+        """
+        made, self.dropped, self.sparse = [], [], []
+        for leaf in recorder.leaves.values():
+            grad, leaf = leaf._grad, by_id.get(id(leaf), leaf)
+            if grad is None:
+                self.dropped.append(leaf)
+                continue
+            if grad.is_sparse:
+                parts = recorder.value_of(grad._held_indices), recorder.value_of(grad._held_values)
+                self.sparse.append((leaf, parts, tuple(grad.shape), grad._coalesced))
+                continue
+            value = recorder.value_of(grad)
+            if value.storage.kind is TEMPORARY:
+                made.append([leaf, value, None, None])
+            elif value.storage.kind is CONSTANT:
+                storage = value.storage
+                storage.kind, storage.init = TEMPORARY, array_at(storage.start, Value(
+                    storage, 0, (storage.nbytes,), (1,), np.dtype(np.uint8))).tobytes()
+                made.append([leaf, value, None, None])
+        return made
+
+    def _tell_apart(self, leaves: list[Any]) -> None:
+        """An argument that the call also reaches by another way must be that tensor again, and where the program writes, none
+        of the others may become one of those it holds: it would not know that the two are one memory."""
+        reached = self.guards.tensors().union(*[map(id, params) for _, kept in self.optimizers for _, params, *_ in kept[6:]])
+        self.same = [(i, a) for i, a in enumerate(leaves) if isinstance(a, Tensor) and id(a) in reached]
+        sources = self.sources
+        writes = sources.bumped or sources.bumped_args
+        self.others = [i for i, _, _ in sources.from_args if id(leaves[i]) not in reached] if writes else []
+        self.held = set(map(id, sources.tensors))
+
+    # -------------------------------------------------------------------------------------------------- checking
+    def holds(self, leaves: list[Any]) -> bool:
+        """Whether everything is as it was when this was captured (the arguments' kinds were compared before)."""
+        if self.overlaps is not None and overlaps(leaves) != self.overlaps:
+            return False
+        if not self.guards.hold():
+            return False
+        for i, tensor in self.same:
+            if leaves[i] is not tensor:
+                return False
+        for i in self.others:
+            if id(leaves[i]) in self.held or id(leaves[i]._base) in self.held:
+                return False
+        for optimizer, kept in self.optimizers:
+            if not unchanged(optimizer, kept):
+                return False
+        for leaf, meta in self.grad_guards:
+            grad = (leaves[leaf] if leaf.__class__ is int else leaf)._grad
+            if (grad is None) is not (meta is None) or (meta is not None and _meta(grad) != meta):
+                return False
+        if not self.sources.hold():
+            return False
+        if self.number_guards:
+            numbers = self._read_numbers()
+            return all(evaluate(e, numbers) == outcome for e, outcome in self.number_guards)
+        return True
+
+    def _read_numbers(self) -> list[float]:
+        return [c[k] if i is None else c[k][i] for c, k, i in self.numbers]
+
+    # --------------------------------------------------------------------------------------------------- running
+    def run(self, leaves: list[Any]) -> Any:
+        program = self.program
+        table = program.table
+        with program.lock:
+            self.sources.fill(leaves)
+            if self.numbers:
+                numbers = program.numbers
+                for n, (container, key, i) in enumerate(self.numbers):
+                    numbers[n] = container[key] if i is None else container[key][i]
+            raws = self._fresh_memory(table)
+            for entry in self.grads:
+                self._ready(entry, table)
+            program.run()
+            for leaf in self.dropped:
+                (leaves[leaf] if leaf.__class__ is int else leaf)._grad = None
+            for leaf, _, grad, _ in self.grads:
+                if leaf.__class__ is not int:
+                    leaf._grad = grad
+                else:
+                    leaves[leaf]._grad = grad
+        for leaf, parts, shape, coalesced in self.sparse:
+            from ..sparse import make
+            tensors = [wrap(self._window(v, raws, leaves)) for v in parts]
+            (leaves[leaf] if leaf.__class__ is int else leaf)._grad = make(*tensors, shape, coalesced)
+        for container, key in self.counts:
+            container[key] += 1
+        self._bump(leaves)
+        return self._result(leaves, raws)
+
+    def _fresh_memory(self, table: Any) -> dict[int, Any]:
+        raws = {}
+        for i, number, shape, dtype in self.fresh_places:
+            raws[i] = raw = memory.empty(shape, dtype)
+            table[number] = pointer(raw)
+        return raws
+
+    def _ready(self, entry: list[Any], table: Any) -> None:
+        """Memory for a gradient: the same as last time, unless somebody holds on to that."""
+        leaf, value, grad = entry[:3]
+        if grad is not None and leaf.__class__ is not int:
+            held = getrefcount(grad) - (1 if leaf._grad is grad else 0)
+            if held <= _UNSEEN - 1 and getrefcount(grad._array) <= 2 and getrefcount(entry[3]) <= 3 and (
+                    grad._counter is None and grad._node is None):
+                return
+        storage = value.storage
+        raw = memory.empty((storage.nbytes,), BYTES)
+        entry[2], entry[3] = grad, raw = _new(Tensor), raw
+        grad._array = value.array(raw)
+        grad._node = grad._counter = None
+        table[self.program.place[storage.id]] = pointer(raw)
+
+    def _bump(self, leaves: list[Any]) -> None:
+        sources = self.sources
+        if self.counters is None:
+            self.counters = [t._counter or start_counter(t) for t in sources.bumped]
+        for counter in self.counters:
+            counter.value += 1
+        for i in sources.bumped_args:
+            t = leaves[i]
+            (t._counter or start_counter(t)).value += 1
+        for leaf, _, _ in sources.from_grads:
+            grad = (leaves[leaf] if leaf.__class__ is int else leaf)._grad
+            if grad is not None:
+                (grad._counter or start_counter(grad)).value += 1
+
+    def _window(self, v: Value, raws: dict[int, Any], leaves: list[Any]) -> ndarray:
+        """The array of a result: new memory, a view of an input, or a copy of a constant."""
+        raw = raws.get(v.storage.id)
+        if raw is not None:
+            return raw if raw.dtype is v.dtype and raw.shape == v.shape else v.array(raw)
+        if v.storage.kind is INPUT:
+            return self.sources.window(v, leaves)
+        return array_at(v.storage.start + v.offset, v).copy()
+
+    def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any]) -> None:
+        """Gives the results their history; a plan without a backward program has none to give."""
+
+    def _result(self, leaves: list[Any], raws: dict[int, Any]) -> Any:
+        made = []
+        for out in self.results:
+            if out.__class__ is not Output:
+                kind, value = out
+                made.append(leaves[value] if kind == "arg" else made[value] if kind == "again" else value)
+                continue
+            array = self._window(out.value, raws, leaves)
+            t = _new(Tensor)
+            t._array = array
+            t._counter = None
+            t._node = out.node
+            if out.inference:
+                t._inference, t._counter = True, VersionCounter()
+            made.append(t)
+        self._attach(made, leaves, raws)
+        return unflatten(self.shape, iter(made))
+
+
+def _meta(tensor: Any) -> Any:
+    a = tensor._array
+    return a.shape, a.strides, a.dtype
+
+
+def _mark(node: Any) -> Any:
+    """Whether a tensor requires a gradient (None if not), and the hooks on it."""
+    if node is None:
+        return None
+    hooks = getattr(node, "hooks", None)
+    if hooks is None:
+        return ()
+    return tuple([id(f) for table in (hooks.tensor, hooks.pre, hooks.post, hooks.accumulated) for f in table.values()])
+
+
+def overlaps(leaves: list[Any]) -> list[tuple[int, int]]:
+    """Which arguments share memory: it matters where one of them is written."""
+    arrays = [(i, a._array) for i, a in enumerate(leaves) if isinstance(a, Tensor)]
+    return [(i, j) for n, (i, a) in enumerate(arrays) for j, b in arrays[n + 1:] if np.may_share_memory(a, b)]

@@ -7,27 +7,32 @@ import os
 import sys
 import threading
 import time
+import weakref
 from typing import Any
 
 import numpy as np
 
 from .. import native
+from ..backends.cpu.arrays import cast_into
 from ..backends.cpu.table import KERNELS
 from ..native import pointer, pointwise, toolchain
+from .arena import arena, lifetimes
 from .expand import expanded
 from .fusion import Loop, grouped
-from .ir import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value
+from .ir import CONSTANT, INPUT, SCALAR, TEMPORARY, Number, Op, Storage, Value
 from .lower import lowered
 from .passes import reads_of, simplified
-from .plan import arena, lifetimes
+from .recompute import recomputed
 from .render import Renderer, signatures
+from .symbolic import evaluate
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long)
-_memory_names: list[Any] = []
 
 
-class ProgramError(RuntimeError):
-    """The native function reported a failure."""
+_ERRORS = {1: (IndexError, "index out of range in self"),  # what a program returns
+           3: (RuntimeError, "index is out of bounds for the dimension it is used on"),
+           4: (IndexError, "Target is out of bounds."),
+           5: (RuntimeError, "all elements of input should be between 0 and 1")}
 
 
 class Program:
@@ -38,19 +43,20 @@ class Program:
     """
 
     def __init__(self, ops: list[Op], kept: list[Storage], given: list[Storage], numbers: int, exact: bool = False,
-                 name: str = "program", timed: bool = False):
+                 timed: bool = False):
         start = time.perf_counter()
         self.lock = threading.Lock()
         self.captured = len(ops)
         kept_ids = {s.id for s in (*kept, *given)}
         self.ops = simplified(ops if exact else expanded(ops), kept_ids)
+        if not exact:
+            self.ops = recomputed(self.ops, kept_ids)
         self.groups = grouped(self.ops, _never if exact else lowered, exact)
         self.lives = lifetimes(self.groups)
         self._slots(kept, given)
         registers = self._registers(kept_ids)
         self.arena_offsets, self.arena_bytes, self.unshared_bytes = arena(self.groups, kept_ids, registers)
-        slots = {i: f"p[{n}]" for i, n in self.place.items()}
-        slots.update({i: f"p[0] + {offset}" for i, offset in self.arena_offsets.items()})
+        slots = {i: (n, 0) for i, n in self.place.items()} | {i: (0, at) for i, at in self.arena_offsets.items()}
         stored = set(self.lives) - registers
         renderer = Renderer(self.groups, slots, stored, self._inits([*kept, *given], slots), timed)
         self.source = renderer.source()
@@ -60,7 +66,7 @@ class Program:
         self._memory(renderer.scratch, numbers)
         self.seconds_planning = time.perf_counter() - start
         start = time.perf_counter()
-        self._load(renderer, exact, name)
+        self._load(renderer, exact)
         self.seconds_building = time.perf_counter() - start
 
     # ------------------------------------------------------------------------------------------------- layout
@@ -90,7 +96,7 @@ class Program:
         return {i for i, (s, _, _) in self.lives.items() if i not in kept and s.init is None and len(where[i]) == 1
                 and self.groups[next(iter(where[i]))].__class__ is Loop}
 
-    def _inits(self, kept: list[Storage], slots: dict[int, str]) -> dict[int, list[str]]:
+    def _inits(self, kept: list[Storage], slots: dict[int, Any]) -> dict[int, list[str]]:
         """Statements that fill a temporary with what it held before its first write, where that is not overwritten.
 
         By the group before which they stand; -1: what no operation touches, but the caller looks at.
@@ -121,17 +127,18 @@ class Program:
             self.table[self.place["image", i]] = pointer(image)
         self.numbers = (ctypes.c_double * max(1, numbers))()
 
-    def _load(self, renderer: Renderer, exact: bool, name: str) -> None:
+    def _load(self, renderer: Renderer, exact: bool) -> None:
         for family in sorted({signatures()[f][0] for f in renderer.functions} | {"runtime"}):
             if native.library(family) is None:
                 raise toolchain.BuildError(f"the native '{family}' kernels could not be built")
         extra = (*pointwise.FLAGS, "-fwrapv", *(("-ffp-contract=off",) if exact else ()))
-        handle = toolchain.load(toolchain.build(self.source, name, extra), private=True)
+        handle = toolchain.load(toolchain.build(self.source, "step", extra), private=True)
         self.function = handle.program
         self.function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         self.function.restype = ctypes.c_long
         self.error: BaseException | None = None
-        self.callback = _CALLBACK(self._call)  # kept: the native code refers to it
+        me = weakref.ref(self)  # no cycle: the arena goes away with the last reference, not with the next collection
+        self.callback = _CALLBACK(lambda number: me()._call(number))  # kept: the native code refers to it
         self.table[2] = ctypes.cast(self.callback, ctypes.c_void_p).value
         self.times = (ctypes.c_double * len(self.groups)).in_dll(handle, "seconds") if renderer.timed else None
         self._arguments = ctypes.addressof(self.table), ctypes.addressof(self.numbers)
@@ -142,17 +149,10 @@ class Program:
         status = self.function(*self._arguments)
         if status:
             error, self.error = self.error, None
-            if error is not None:
-                raise error
-            if status == 1:
-                raise IndexError("index out of range in self")
-            if status == 3:
-                raise RuntimeError("index is out of bounds for the dimension it is used on")
-            if status == 4:
-                raise IndexError("Target is out of bounds.")
-            if status == 5:
-                raise RuntimeError("all elements of input should be between 0 and 1")
-            raise ProgramError(f"the compiled program failed with status {status}")
+            if error is None:
+                kind, message = _ERRORS.get(status, (RuntimeError, f"the compiled program failed with status {status}"))
+                error = kind(message)
+            raise error
 
     def address(self, storage: Storage) -> int:
         number = self.place.get(storage.id)
@@ -176,48 +176,34 @@ class Program:
         return array_at(self.address(v.storage) + v.offset, v)
 
 
+def _argument(a: Any, array: Any, numbers: Any) -> Any:
+    """What an argument of an operation is in this run."""
+    if a.__class__ is Value:
+        if a.storage.kind is SCALAR:
+            return np.asarray(evaluate(a.storage.expression, numbers, array), a.dtype)
+        return array(a)
+    if a.__class__ is Number:
+        return evaluate(a.expression, numbers, array)
+    if a.__class__ in (list, tuple):
+        return a.__class__([_argument(x, array, numbers) for x in a])
+    return a
+
+
 def run_kernel(op: Op, array: Any, numbers: Any) -> None:
     """The NumPy kernel of an operation, on the memory of its windows."""
-    from .ir import Number
-
-    def value(a: Any) -> Any:
-        if a.__class__ is Value:
-            if a.storage.kind is SCALAR:
-                return np.asarray(_number(a.storage.expression, array, numbers), a.dtype)
-            return array(a)
-        if a.__class__ is Number:
-            return _number(a.expression, array, numbers)
-        if a.__class__ in (list, tuple):
-            return a.__class__([value(x) for x in a])
-        return a
-
-    args = [value(a) for a in op.args]
+    args = [_argument(a, array, numbers) for a in op.args]
     if op.kernel in ("cast", "reshape_copy"):
         made: Any = args[0].reshape(op.outs[0].shape)
-    elif op.kernel in ("copy_into", "fill_into"):
-        from ..backends.cpu.arrays import cast_into
+    elif op.kernel == "copy_into":
         cast_into(args[0], args[1])
         return
     else:
         made = KERNELS[op.kernel](*args)
     results = [m for m in (made if made.__class__ in (tuple, list) else (made,)) if m is not None]
-    by_place = [r for r in results]
-    if len(op.outs) != len(results):  # some results were views of arguments
-        by_place = [r for r in results if not any(np.may_share_memory(r, a) for a in args if isinstance(a, np.ndarray))]
-    for out, result in zip(op.outs, by_place):
+    if len(op.outs) != len(results):  # some were views of arguments: those are in place already
+        results = [r for r in results if not any(np.may_share_memory(r, a) for a in args if isinstance(a, np.ndarray))]
+    for out, result in zip(op.outs, results):
         np.copyto(array(out), result, casting="unsafe")
-
-
-def _number(expression: Any, array: Any, numbers: Any) -> float:
-    from .symbolic import _PYTHON
-    kind = expression[0]
-    if kind == "number":
-        return expression[1]
-    if kind == "input":
-        return numbers[expression[1]]
-    if kind == "load":
-        return float(array(expression[1]))
-    return _PYTHON[kind](*[_number(e, array, numbers) for e in expression[1:]])
 
 
 def array_at(address: int, v: Value) -> np.ndarray:
@@ -236,7 +222,7 @@ def _overwritten(storage: Storage, group: Any) -> bool:
             return False
         for w in op.writes:
             if w.storage is storage:
-                return (w.whole and op.kernel in ("copy_into", "fill_into")) or (w.whole and w in op.outs)
+                return w.whole and (op.kernel == "copy_into" or w in op.outs)
     return False
 
 

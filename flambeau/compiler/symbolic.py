@@ -7,6 +7,7 @@ the program computes it from what the call reads; where one is compared or teste
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .ir import literal
@@ -39,11 +40,11 @@ class SymFloat(float):
 
     __hash__ = float.__hash__
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type, tuple[float]]:
         return float, (float(self),)
 
 
-def _arithmetic(sign: str, swapped: bool = False):
+def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], Any]:
     def method(self: SymFloat, other: Any) -> Any:
         if not isinstance(other, (int, float)):
             return NotImplemented
@@ -67,24 +68,19 @@ def expression_of(value: Any) -> Any:
     return value.expression if isinstance(value, SymFloat) else ("number", float(value))
 
 
-def evaluate(expression: Any, numbers: Any) -> Any:
-    """The value of an expression, given the numbers a call reads."""
+def evaluate(expression: Any, numbers: Any, array: Callable[[Any], Any] | None = None) -> Any:
+    """The value of an expression, given the numbers a call reads; array gives the memory of a Value that it loads."""
     kind = expression[0]
     if kind == "number":
         return expression[1]
     if kind == "input":
         return numbers[expression[1]]
-    return _PYTHON[kind](*[evaluate(e, numbers) for e in expression[1:]])
-
-
-def depends_on_memory(expression: Any) -> bool:
-    kind = expression[0]
     if kind == "load":
-        return True
-    return kind not in ("number", "input") and any(depends_on_memory(e) for e in expression[1:])
+        return float(array(expression[1]))
+    return _PYTHON[kind](*[evaluate(e, numbers, array) for e in expression[1:]])
 
 
-def loads(expression: Any):
+def loads(expression: Any) -> Iterator[Any]:
     """The Values whose memory an expression reads."""
     if expression[0] == "load":
         yield expression[1]

@@ -12,8 +12,6 @@ import threading
 import warnings
 from typing import Any
 
-from . import toolchain
-
 _libraries: dict[str, Any] = {}
 _lock = threading.RLock()
 _at = ctypes.c_void_p.from_address
@@ -69,6 +67,7 @@ def _load(name: str) -> Library | None:
         if name in _libraries:
             return _libraries[name]
         made = None
+        from . import toolchain  # only here: importing flambeau takes a blink, and many programs never get here
         if toolchain.compiler() is None:
             toolchain.hint()
         else:
@@ -81,18 +80,25 @@ def _load(name: str) -> Library | None:
         return made
 
 
-def _build(name: str) -> Library:
-    """Builds `name`.c. Its exported functions carry their argument kinds in a comment before each: `//: fl_f(ppld)`."""
-    if name != "runtime":
-        library("runtime")
-    source = (toolchain.HERE / f"{name}.c").read_text()
-    signatures = {}
+def signatures(source: str) -> dict[str, str]:
+    """Of each exported function "result:arguments" in letters (p pointer, l long, d double, f float, i int), from the comments
+    before them: `//: fl_f(ppld)`, or `//: l fl_f(ppld)` with a result."""
+    found = {}
     for line in source.splitlines():
         if line.startswith("//: "):
             what, _, rest = line[4:].partition("(")
-            result, _, function = what.strip().rpartition(" ")
-            signatures[function] = f"{result}:{rest.partition(')')[0]}"
-    made = Library(toolchain.load(toolchain.build(source, name)), signatures)
+            result, _, name = what.strip().rpartition(" ")
+            found[name] = f"{result}:{rest.partition(')')[0]}"
+    return found
+
+
+def _build(name: str) -> Library:
+    """Builds `name`.c."""
+    if name != "runtime":
+        library("runtime")
+    from . import toolchain
+    source = (toolchain.HERE / f"{name}.c").read_text()
+    made = Library(toolchain.load(toolchain.build(source, name)), signatures(source))
     if name == "runtime":
         from . import threads
         threads.attach(made)

@@ -21,9 +21,13 @@ typedef struct {  // how images lie in memory: a plane of `rows` rows per channe
     int as_is;                 // the image itself lies so
 } layout;
 
-typedef struct {  // a row of taps: reads row (y + at) * stride + r - padding of the source for position row y
+typedef struct {  // a row of taps: reads row (y + at) * stride + r - padding of the source for position row y; columns alike
     long at, r;
-} tap_row;
+} tap_line;
+
+typedef struct {  // what a vector needs: tap rows [low, high); of each, steps before `first` only see padding in its first
+    long low, high, first, last;  // position, and steps from `last` on in its last one
+} need;
 
 typedef struct {  // a run of lanes that are wanted, and where they go
     long lane, count, out;
@@ -79,17 +83,20 @@ static layout windows_layout(const geometry *g, long slack) {
     return l;
 }
 
-// Where each tap of each channel of a group lies, from a position on; in the order (row of the kernel, channel, column).
-static void windows_table(const geometry *g, layout *l, int *table) {
+// Where each tap of each channel of a group lies, from a position on; in the order (row of the kernel, channel, column), or,
+// `by_column`, (row, column, channel).
+static void windows_table(const geometry *g, layout *l, int by_column, int *table) {
+    long each = g->c / g->groups;
     for (long i = 0; i < g->kh; i++)
-        for (long c = 0; c < g->c / g->groups; c++)
+        for (long c = 0; c < each; c++)
             for (long j = 0; j < g->kw; j++)
-                *table++ = c * l->channel + phase_of(l, i * g->dh % g->sh, j * g->dw % g->sw) * l->plane +
-                           i * g->dh / g->sh * l->pitch + j * g->dw / g->sw;
+                table[i * each * g->kw + (by_column ? j * each + c : c * g->kw + j)] =
+                    c * l->channel + phase_of(l, i * g->dh % g->sh, j * g->dw % g->sw) * l->plane +
+                    i * g->dh / g->sh * l->pitch + j * g->dw / g->sw;
 }
 
 // Which of the rows of taps [*from, *to) read anything but padding for position rows y to z.
-static void useful_rows(const layout *l, long h, const tap_row *taps, long count, long y, long z, long *from, long *to) {
+static void useful_rows(const layout *l, long h, const tap_line *taps, long count, long y, long z, long *from, long *to) {
     *from = *to = 0;
     for (long i = 0; i < count; i++) {
         long first = (y + taps[i].at) * l->sh + taps[i].r - l->ph, last = (z + taps[i].at) * l->sh + taps[i].r - l->ph;
@@ -97,6 +104,12 @@ static void useful_rows(const layout *l, long h, const tap_row *taps, long count
         if (*from == *to) *from = i;
         *to = i + 1;
     }
+}
+
+// How many of the first columns of taps read padding for position column x, and from which on for position column z.
+static void useful_columns(const layout *l, long w, const tap_line *taps, long count, long x, long z, long *first, long *last) {
+    for (*first = 0; *first < count && (x + taps[*first].at) * l->sw + taps[*first].r < l->pw;) ++*first;
+    for (*last = count; *last > *first && (z + taps[*last - 1].at) * l->sw + taps[*last - 1].r - l->pw >= w;) --*last;
 }
 
 // How many vectors cover rows x columns positions that lie `pitch` apart, leaving out as many between rows as possible.

@@ -1,47 +1,46 @@
 // Convolutions of one element type; included by conv.c.
 #include "gemm.h"
 
-#define ZERO(to) *(S(V) *)(to) = (S(V)){0}
-#define MARGIN (LANES > 8 ? LANES : 8)  // how far copies may write beyond their end
+#define FEW 64                          // products per output up to which writing it counts: its lines are fetched ahead
+#define MARGIN (LANES > 8 ? LANES : 8)  // how far tiles may read beyond the end of copies
 
 // ----------------------------------------------------------------------------------------------------- copies of images
-// `left` zeros, `count` elements, `right` zeros. Writes up to a vector further: whoever calls writes on from there.
-static inline void S(put_row)(T *to, long left, long count, long right, const T *from, long step, const T *end) {
-    for (long i = 0; i < left; i += LANES) ZERO(to + i);
-    to += left;
-    if (step == 1 && from + up(count, LANES) <= end)
-        for (long i = 0; i < count; i += LANES) *(S(V) *)(to + i) = *(const S(V) *)(from + i);
+// to[i] = from[i * step], i < count, and nothing else is written; the last vector of a row overlaps the one before it.
+INLINE void S(put_row)(T *to, long count, const T *from, long step, const T *end) {
+    if (step == 1 && count >= LANES) {
+        for (long i = 0; i < count - LANES; i += LANES) *(S(V) *)(to + i) = *(const S(V) *)(from + i);
+        *(S(V) *)(to + count - LANES) = *(const S(V) *)(from + count - LANES);
+    } else if (step == 1 && count >= 8) {
+        if (count > 8) *(S(V8) *)to = *(const S(V8) *)from;
+        *(S(V8) *)(to + count - 8) = *(const S(V8) *)(from + count - 8);
 #ifdef FL_TURN
-    else if (step == 2 && from + 2 * up(count, 8) <= end)
-        for (long i = 0; i < count; i += 8) {
+    } else if (step == 2 && count >= 8 && from + 2 * count <= end) {
+        for (long i = 0;; i = least(i + 8, count - 8)) {
             S(V8) x = *(const S(V8) *)(from + 2 * i), y = *(const S(V8) *)(from + 2 * i + 8);
             *(S(V8) *)(to + i) = __builtin_shufflevector(x, y, 0, 2, 4, 6, 8, 10, 12, 14);
+            if (i == count - 8) break;
         }
 #endif
-    else
+    } else
         for (long i = 0; i < count; i++) to[i] = from[i * step];
-    to += count;
-    for (long i = 0; i < right; i += LANES) ZERO(to + i);
 }
 
-// One phase of one channel of size h x w; `end`: the end of the memory that may be read.
-static void S(put_plane)(const layout *l, long r, long s, long h, long w, const T *x, const T *end, T *to) {
-    long first = most(0, (l->pw - s + l->sw - 1) / l->sw);  // the first column that is not padding
-    long columns = w - 1 + l->pw - s < 0 ? 0 : (w - 1 + l->pw - s) / l->sw + 1;
-    first = least(first, l->pitch);
-    columns = most(first, least(columns, l->pitch));
-    for (long y = 0; y < l->rows; y++, to += l->pitch) {
-        long at = y * l->sh + r - l->ph;
-        if (at < 0 || at >= h) S(put_row)(to, l->pitch, 0, 0, x, 1, end);
-        else S(put_row)(to, first, columns - first, l->pitch - columns, x + at * w + first * l->sw + s - l->pw, l->sw, end);
-    }
-    for (long i = l->rows * l->pitch; i < l->plane; i += LANES, to += LANES) ZERO(to);
+// What is not padding of phase (r, s) of all channels of an image of size h x w; `end`: the end of the memory that may be read.
+static void S(put_phase)(const layout *l, long r, long s, long channels, long h, long w, const T *x, const T *end, T *to) {
+    long left = least(l->pitch, most(0, (l->pw - s + l->sw - 1) / l->sw)), top = most(0, (l->ph - r + l->sh - 1) / l->sh);
+    long right = least(l->pitch, (w - 1 + l->pw - s + l->sw) / l->sw);
+    long bottom = least(l->rows, (h - 1 + l->ph - r + l->sh) / l->sh);
+    x += (top * l->sh + r - l->ph) * w + left * l->sw + s - l->pw;
+    to += top * l->pitch + left;
+    for (long c = 0; c < channels; c++, x += h * w, to += l->channel)
+        for (long y = 0; y < bottom - top; y++)
+            S(put_row)(to + y * l->pitch, right - left, x + y * l->sh * w, l->sw, end);
 }
 
+// An image where the margins are zero already: memory is cleared once, and used for one image after the other.
 static void S(put_image)(const layout *l, long channels, long h, long w, const T *x, const T *end, T *to) {
-    for (long c = 0; c < channels; c++)
-        for (long p = 0; p < l->phases; p++)
-            S(put_plane)(l, l->phase[p][0], l->phase[p][1], h, w, x + c * h * w, end, to + c * l->channel + p * l->plane);
+    for (long p = 0; p < l->phases; p++)
+        S(put_phase)(l, l->phase[p][0], l->phase[p][1], channels, h, w, x, end, to + p * l->plane);
 }
 
 // ---------------------------------------------------------------------------------------------- forward and input: sweeps
@@ -50,9 +49,10 @@ static void S(put_image)(const layout *l, long channels, long h, long w, const T
 typedef struct {
     long k;
     int *table;         // of each step, rows of taps first
-    tap_row taps[32];
+    tap_line taps[32], columns[32];
     long tap_rows, per; // k is their product
-    long *rows;         // the rows of taps that each vector needs: two numbers
+    long tap_columns;   // 0 if there are too many of them
+    need *needs;        // of each vector
     int across;
     T *left;            // packed weights: along, k * ROWS for each ROWS channels; across, k * width for `width` channels
     cover over;
@@ -73,6 +73,10 @@ typedef T S(VR) __attribute__((vector_size(ROWS * sizeof(T)), aligned(sizeof(T))
 static void __attribute__((noinline)) S(any_tile)(long left, int vectors, long k, const T *a, const T **b, const int *table,
                                                   T **c, long ldc, const T *bias) {
 #define GO(r, v) S(tile)(r, v, k, a, b[0], b[1], b[2], table, 0, c[0] + at, c[1] + at, c[2] + at, ldc, bias, 0)
+    if (k == 9 && left == ROWS && vectors == 3) {  // one channel, 3 by 3: a known number of steps is unrolled
+        S(tile)(ROWS, 3, 9, a, b[0], b[1], b[2], table, 0, c[0], c[1], c[2], ldc, bias, 0);
+        return;
+    }
     for (long rows, at = 0; left > 0; left -= rows, a += rows, at += rows * ldc, bias += bias ? rows : 0) {
         rows = fl_power(left);
         FL_SWITCH(GO)
@@ -94,6 +98,39 @@ INLINE void S(tile_across)(const int rows, const int vectors, long k, const T *i
         FL_EACH(FL_STEP)
     }
     FL_EACH(FL_OUT)
+}
+
+// The same for ROWS positions of which some steps leave out the first or the last: it sees only padding there.
+#define READ                                                                                                                \
+    const T *a = image + *table++;                                                                                          \
+    S(V) x0 = *(const S(V) *)w, x1, x2;                                                                                     \
+    if (vectors > 1) x1 = *(const S(V) *)(w + LANES);                                                                       \
+    if (vectors > 2) x2 = *(const S(V) *)(w + 2 * LANES);                                                                   \
+    w += vectors * LANES;
+#define LATER(i) if (i > 0) FL_STEP(i)
+#define EARLIER(i) if (i < ROWS - 1) FL_STEP(i)
+INLINE void S(tile_ragged)(const int vectors, const need *n, long per, const T *image, const int *table, const T *w, T *c) {
+    const int more = 0, rows = ROWS;
+    const long ldc = PANEL;
+    const T *add = 0;
+    T *c0 = c, *c1 = c + LANES, *c2 = c + 2 * LANES;
+    FL_EACH(FL_ACC)
+    for (long y = n->low; y < n->high; y++) {
+        for (long p = 0; p < n->first; p++) { READ FL_EACH(LATER) }
+        for (long p = n->first; p < n->last; p++) { READ FL_EACH(FL_STEP) }
+        for (long p = n->last; p < per; p++) { READ FL_EACH(EARLIER) }
+    }
+    FL_EACH(FL_OUT)
+}
+#undef READ
+#undef LATER
+#undef EARLIER
+
+static void __attribute__((noinline)) S(any_ragged)(int vectors, const need *n, long per, const T *image, const int *table,
+                                                    const T *w, T *c) {
+    if (vectors == 3) S(tile_ragged)(3, n, per, image, table, w, c);
+    else if (vectors == 2) S(tile_ragged)(2, n, per, image, table, w, c);
+    else S(tile_ragged)(1, n, per, image, table, w, c);
 }
 
 static void __attribute__((noinline)) S(any_across)(int rows, int vectors, long k, const T *image, const int *table, const T *w,
@@ -167,7 +204,7 @@ static void S(sweep_along)(const S(job) *job, const S(sweep) *s, const T *source
             b[v] = source + image * job->l.image + over->start[at[v]];
             target[v] = out + image * job->groups * job->m * over->plane;
             if (over->full) c[v] = target[v] + over->segments[at[v]].out;
-            low = least(low, s->rows[2 * at[v]]), high = most(high, s->rows[2 * at[v] + 1]);
+            low = least(low, s->needs[at[v]].low), high = most(high, s->needs[at[v]].high);
         }
         long skipped = least(low, high) * s->per, k = most(0, high - low) * s->per;
         const int *table = s->table + skipped;
@@ -175,6 +212,8 @@ static void S(sweep_along)(const S(job) *job, const S(sweep) *s, const T *source
             long rows = least(ROWS, job->m - i);
             const T *weights = left + i * s->k + skipped * ROWS;
             if (over->full) {
+                for (long r = 0; s->k <= FEW && r < rows; r++)
+                    for (long v = 0; v < 3; v++) __builtin_prefetch(c[v] + r * over->plane + PANEL, 1);
                 S(any_tile)(rows, vectors, k, weights, b, table, c, over->plane, bias ? bias + i : 0);
                 for (long v = 0; v < 3; v++) c[v] += ROWS * over->plane;
                 continue;
@@ -201,13 +240,16 @@ static void S(sweep_across)(const S(job) *job, const S(sweep) *s, const T *sourc
     long limit = S(limit)(over, to);
     for (long q = from; q < to; q++) {
         long image = q / over->count, at = q % over->count, rows = over->full ? over->segments[at].count : ROWS;
-        long skipped = s->rows[2 * at] * s->per, k = s->rows[2 * at + 1] * s->per - skipped;
+        const need *n = &s->needs[at];
+        long skipped = n->low * s->per, k = n->high * s->per - skipped;
+        const T *place = source + image * job->l.image + over->start[at];
         T *target = out + image * job->groups * job->m * over->plane;
         for (long i = 0, width; i < job->m; i += width, target += width * over->plane) {
             width = S(width)(job->m, i);
             long channels = least(width, job->m - i);
-            S(any_across)(rows, width / LANES, k, source + image * job->l.image + over->start[at], s->table + skipped,
-                          left + i * s->k + skipped * width, part);
+            const T *weights = left + i * s->k + skipped * width;
+            if (n->first || n->last < s->per) S(any_ragged)(width / LANES, n, s->per, place, s->table + skipped, weights, part);
+            else S(any_across)(rows, width / LANES, k, place, s->table + skipped, weights, part);
             if (bias)
                 for (long r = 0; r < rows; r++)
                     for (long j = 0; j < channels; j++) part[r * PANEL + j] += bias[i + j];
@@ -257,6 +299,7 @@ static void S(run)(S(job) *job) {
         }
         long block = n > 1 ? 1 : most(1, least(to - from, 65536 / most(1, l->image)));
         T *copy = from < to ? scratch((block * l->image + 2 * MARGIN) * sizeof(T)) : 0;
+        if (copy) memset(copy, 0, (block * l->image + MARGIN) * sizeof(T));
         for (long i = from; i < to; i += block) {
             long images = least(block, to - i);
             for (long j = 0; j < images; j++)
@@ -267,7 +310,7 @@ static void S(run)(S(job) *job) {
     for (long i = 0; i < job->count; i++) {
         free(job->sweeps[i].table);
         free(job->sweeps[i].left);
-        free(job->sweeps[i].rows);
+        free(job->sweeps[i].needs);
         free(job->sweeps[i].over.start);
     }
 }
@@ -285,10 +328,15 @@ static void S(plan)(const S(job) *job, S(sweep) *s, long rows, long columns, lon
         if (cost[i] < cost[best] && (i == 2 || (whole && columns >= (i == 1 ? LANES : ROWS)))) best = i;
     s->across = best > 1;
     s->over = cover_of(rows, columns, pitch, s->across ? ROWS : LANES, best & 1, s->across, row, column, plane);
-    s->rows = malloc(2 * s->over.count * sizeof(long));
+    s->needs = malloc(s->over.count * sizeof(need));
     for (long v = 0, lanes = s->across ? ROWS : LANES; v < s->over.count; v++) {
+        need *n = &s->needs[v];
         long start = s->over.start[v], last = least(start + lanes - 1, (rows - 1) * pitch + columns - 1);
-        useful_rows(&job->l, job->h, s->taps, s->tap_rows, start / pitch, last / pitch, s->rows + 2 * v, s->rows + 2 * v + 1);
+        useful_rows(&job->l, job->h, s->taps, s->tap_rows, start / pitch, last / pitch, &n->low, &n->high);
+        n->first = 0, n->last = s->per;
+        if (!s->across || !s->over.full || s->over.segments[v].count < ROWS || !s->tap_columns) continue;
+        useful_columns(&job->l, job->w, s->columns, s->tap_columns, start % pitch, last % pitch, &n->first, &n->last);
+        n->first *= s->per / s->tap_columns, n->last *= s->per / s->tap_columns;
     }
 }
 
@@ -306,10 +354,12 @@ void S(fl_conv_forward)(const geometry *g, const T *x, const T *w, const T *bias
     S(sweep) *s = &job.sweeps[0];
     long each = g->c / g->groups;
     s->tap_rows = g->kh, s->per = each * g->kw, s->k = s->tap_rows * s->per;
-    for (long i = 0; i < g->kh; i++) s->taps[i] = (tap_row){i * g->dh / g->sh, i * g->dh % g->sh};
-    s->table = malloc(s->k * sizeof(int));
-    windows_table(g, &job.l, s->table);
+    for (long i = 0; i < g->kh; i++) s->taps[i] = (tap_line){i * g->dh / g->sh, i * g->dh % g->sh};
+    if (g->kw <= 32) s->tap_columns = g->kw;
+    for (long j = 0; j < s->tap_columns; j++) s->columns[j] = (tap_line){j * g->dw / g->sw, j * g->dw % g->sw};
     S(plan)(&job, s, g->oh, g->ow, g->ow, 1, g->oh * g->ow);
+    s->table = malloc(s->k * sizeof(int));
+    windows_table(g, &job.l, s->across, s->table);
     s->left = S(panels)(g->groups, job.m, s->k, s->across);
     T *turned = malloc(s->k * PANEL * sizeof(T));
     for (long q = 0; q < g->groups; q++)
@@ -318,8 +368,10 @@ void S(fl_conv_forward)(const geometry *g, const T *x, const T *w, const T *bias
             S(pack_turned)(least(width, job.m - m), s->k, w + (q * job.m + m) * s->k, s->k, turned, width);
             T *to = s->left + (q * up(job.m, s->across ? LANES : ROWS) + m) * s->k;
             for (long i = 0; i < g->kh; i++)
-                for (long c = 0; c < each; c++, to += g->kw * width)
-                    memcpy(to, turned + (c * g->kh + i) * g->kw * width, g->kw * width * sizeof(T));
+                for (long c = 0; c < each; c++)
+                    for (long j = 0; j < g->kw; j++)
+                        memcpy(to + (i * s->per + (s->across ? j * each + c : c * g->kw + j)) * width,
+                               turned + ((c * g->kh + i) * g->kw + j) * width, width * sizeof(T));
         }
     free(turned);
     S(run)(&job);
@@ -332,17 +384,20 @@ static void S(phase_sweep)(const geometry *g, S(job) *job, const T *w, const spa
     for (long i = 0; i < g->kh; i++)
         if (i * g->dh % g->sh == y->r) {
             row[s->tap_rows] = i;
-            s->taps[s->tap_rows++] = (tap_row){y->q - ymin - i * g->dh / g->sh, 0};
+            s->taps[s->tap_rows++] = (tap_line){y->q - ymin - i * g->dh / g->sh, 0};
         }
-    for (long j = 0; j < g->kw; j++)
+    for (long j = g->kw - 1; j >= 0; j--)  // from left to right, as the gradient is read
         if (j * g->dw % g->sw == x->r) column[columns++] = j;
+    if (columns <= 32) s->tap_columns = columns;
+    for (long j = 0; j < s->tap_columns; j++) s->columns[j] = (tap_line){x->q - xmin - column[j] * g->dw / g->sw, 0};
     s->per = each * columns, s->k = s->tap_rows * s->per;
+    S(plan)(job, s, y->count, x->count, g->sh * g->w, g->sw, g->h * g->w);
     s->table = malloc(most(1, s->k) * sizeof(int));
-    for (long i = 0, p = 0; i < s->tap_rows; i++)
+    for (long i = 0; i < s->tap_rows; i++)
         for (long o = 0; o < each; o++)
             for (long j = 0; j < columns; j++)
-                s->table[p++] = o * job->l.channel - row[i] * g->dh / g->sh * job->l.pitch - column[j] * g->dw / g->sw;
-    S(plan)(job, s, y->count, x->count, g->sh * g->w, g->sw, g->h * g->w);
+                s->table[i * s->per + (s->across ? j * each + o : o * columns + j)] =
+                    o * job->l.channel - row[i] * g->dh / g->sh * job->l.pitch - column[j] * g->dw / g->sw;
     s->left = S(panels)(g->groups, job->m, s->k, s->across);
     for (long q = 0; q < g->groups; q++)
         for (long m = 0, width; m < job->m; m += width) {
@@ -350,9 +405,10 @@ static void S(phase_sweep)(const geometry *g, S(job) *job, const T *w, const spa
             T *to = s->left + (q * up(job->m, s->across ? LANES : ROWS) + m) * s->k;
             for (long i = 0; i < s->tap_rows; i++)
                 for (long o = 0; o < each; o++)
-                    for (long j = 0; j < columns; j++, to += width) {
+                    for (long j = 0; j < columns; j++) {
                         const T *from = w + ((q * each + o) * job->m + m) * size + row[i] * g->kw + column[j];
-                        for (long c = 0; c < least(width, job->m - m); c++) to[c] = from[c * size];
+                        T *step = to + (i * s->per + (s->across ? j * each + o : o * columns + j)) * width;
+                        for (long c = 0; c < least(width, job->m - m); c++) step[c] = from[c * size];
                     }
         }
     s->shift = (y->q - ymin) * job->l.pitch + x->q - xmin;
@@ -555,7 +611,9 @@ static void S(weight_share)(const S(products) *s, const T *grad, const T *x, lon
     long size = g->oh * g->ow, size_g = g->o * size, size_x = g->c * g->h * g->w, turned = g->groups * size * s->each;
     T *image = scratch((block * (s->lx.image + (s->across ? turned : s->lg.image)) + ROWS * s->lg.channel + 4 * MARGIN) * sizeof(T));
     T *rows = image + up(block * s->lx.image + MARGIN, MARGIN);
-    if (s->across && s->m != s->each) memset(rows, 0, block * turned * sizeof(T));
+    if (!s->lx.as_is) memset(image, 0, (block * s->lx.image + MARGIN) * sizeof(T));
+    if (!s->across) memset(rows, 0, (block * s->lg.image + MARGIN) * sizeof(T));
+    else if (s->m != s->each) memset(rows, 0, block * turned * sizeof(T));
     for (long i = from; i < to; i += block) {
         long images = least(block, to - i);
         for (long j = i; j < i + images; j++) {
@@ -607,7 +665,7 @@ void S(fl_conv_weight)(const geometry *g, const T *grad, const T *x, T *dw, T *d
     s.lg.image = g->o * s.lg.channel;
     s.k = up((g->oh - 1) * s.lg.pitch + g->ow, LANES);
     int *table = malloc(s.inner * sizeof(int));
-    windows_table(g, &s.lx, table);
+    windows_table(g, &s.lx, 0, table);
     s.table = table;
     int team = least(fl_team(g->n * g->o * s.k / GRAIN * s.inner), g->n);
     long size = g->groups * s.inner * s.each, total = size + up(g->o, LANES);
@@ -631,8 +689,8 @@ void S(fl_conv_weight)(const geometry *g, const T *grad, const T *x, T *dw, T *d
     free(table);
 }
 
-#undef ZERO
 #undef MARGIN
+#undef FEW
 #undef DOT
 #undef SUMS
 #undef SUM

@@ -53,6 +53,11 @@ static void S(pack_straight)(long columns, long k, const T *from, long ld, T *to
             S(V) *y = (S(V) *)to, x0 = x[0], x1 = x[1], x2 = x[2];
             y[0] = x0, y[1] = x1, y[2] = x2;
         }
+    else if (columns == 2 * LANES && step == columns)
+        for (long p = 0; p < k; p++, from += ld, to += step) {
+            S(V) x0 = *(const S(V) *)from, x1 = *(const S(V) *)(from + LANES);
+            *(S(V) *)to = x0, *(S(V) *)(to + LANES) = x1;
+        }
     else if (columns == ROWS)
         for (long p = 0; p < k; p++, from += ld, to += step)
             for (long j = 0; j < ROWS; j++) to[j] = from[j];
@@ -92,6 +97,12 @@ static inline void S(panel)(long rows, long columns, long k, const T *a, long ld
         for (long j = 0; j < columns; j++) c[i * ldc + j] = part[i * PANEL + j] + (more ? c[i * ldc + j] : 0);
 }
 
+// Columns of the next panel when so many are left: three vectors, but four of them are two and two.
+static inline long S(next_panel)(long left) {
+    long vectors = (left + LANES - 1) / LANES;
+    return (vectors == 4 ? 2 : vectors > 3 ? 3 : vectors) * LANES;
+}
+
 static void S(add_row)(long m, long n, T *c, long ldc, const T *bias) {
     for (long i = 0; bias && i < m; i++, c += ldc)
         for (long j = 0; j < n; j++) c[j] += bias[j];
@@ -116,8 +127,11 @@ static void S(block)(int ta, int tb, long m, long n, long k, T alpha, const T *a
         for (long pc = 0; pc < k; pc += depth) {
             long kc = k - pc < depth ? k - pc : depth;
             const T *from = b + (tb ? jc * ldb + pc : pc * ldb + jc);
-            for (long j = direct ? nc / LANES * LANES / PANEL * PANEL : 0; j < nc; j += PANEL)
-                S(pack)(tb, nc - j < PANEL ? nc - j : PANEL, kc, from + (tb ? j * ldb : j), ldb, right + j * kc, PANEL);
+            for (long j = 0, width; j < nc; j += width) {
+                width = S(next_panel)(nc - j);
+                if (direct && j + width <= nc) continue;
+                S(pack)(tb, nc - j < width ? nc - j : width, kc, from + (tb ? j * ldb : j), ldb, right + j * kc, width);
+            }
             for (long i = 0; i < m; i += ROWS) {
                 long rows = m - i < ROWS ? m - i : ROWS;
                 const T *rows_at = a + (ta ? pc * lda + i : i * lda + pc);
@@ -125,10 +139,11 @@ static void S(block)(int ta, int tb, long m, long n, long k, T alpha, const T *a
                 if (!straight) S(pack)(!ta, rows, kc, rows_at, lda, left, ROWS);
                 if (alpha != 1)
                     for (long p = 0; p < kc * ROWS; p++) left[p] *= alpha;
-                for (long j = 0; j < nc; j += PANEL) {
-                    int whole = direct && j + PANEL <= nc;
-                    S(panel)(rows, nc - j < PANEL ? nc - j : PANEL, kc, straight ? rows_at : left, straight ? lda : 0,
-                             whole ? from + j : right + j * kc, whole ? ldb : PANEL, c + i * ldc + jc + j, ldc, pc > 0 || beta != 0);
+                for (long j = 0, width; j < nc; j += width) {
+                    width = S(next_panel)(nc - j);
+                    int whole = direct && j + width <= nc;
+                    S(panel)(rows, nc - j < width ? nc - j : width, kc, straight ? rows_at : left, straight ? lda : 0,
+                             whole ? from + j : right + j * kc, whole ? ldb : width, c + i * ldc + jc + j, ldc, pc > 0 || beta != 0);
                 }
                 if (bias && pc + kc == k) S(add_row)(rows, nc, c + i * ldc + jc, ldc, bias + jc);
             }

@@ -4,10 +4,14 @@
 
 //: fl_layer_norm_f32(pppppplld)
 //: fl_layer_norm_f64(pppppplld)
+//: fl_layer_norm_only_f32(pppplld)
+//: fl_layer_norm_only_f64(pppplld)
 //: fl_layer_norm_backward_f32(ppppppppll)
 //: fl_layer_norm_backward_f64(ppppppppll)
 
-#define BATCH 64  // rows whose weight gradients are added up in their own precision
+#define TOGETHER 4  // rows whose shares of the weight's gradient are added up in registers
+#define LONG 512   // elements of a row that is worked on alone
+#define BATCH 64   // rows whose weight gradients are added up in their own precision
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)
 #define X(name) JOIN(name, SUFFIX)
@@ -23,52 +27,83 @@
 
 #else
 
-static inline double X(squares)(const T *x, long n, T mean) {
-    double total = 0;
-    for (long from = 0; from < n; from += FL_PIECE) {
-        long to = from + FL_PIECE < n ? from + FL_PIECE : n;
-        T s = 0;
-#pragma omp simd reduction(+ : s)
-        for (long i = from; i < to; i++) s += (x[i] - mean) * (x[i] - mean);
-        total += s;
-    }
-    return total;
-}
-
 static inline void X(put_row)(const T *r, const T *weight, const T *bias, T *o, T m, T s, long n) {
-    if (weight && bias)
-#pragma omp simd
-        for (long i = 0; i < n; i++) o[i] = (r[i] - m) * s * weight[i] + bias[i];
-    else if (weight)
-#pragma omp simd
-        for (long i = 0; i < n; i++) o[i] = (r[i] - m) * s * weight[i];
-    else if (bias)
-#pragma omp simd
-        for (long i = 0; i < n; i++) o[i] = (r[i] - m) * s + bias[i];
-    else
-#pragma omp simd
-        for (long i = 0; i < n; i++) o[i] = (r[i] - m) * s;
+    if (weight && bias) FL_ALONG(n, if (in) o[i] = (r[i] - m) * s * weight[i] + bias[i]);
+    else if (weight) FL_ALONG(n, if (in) o[i] = (r[i] - m) * s * weight[i]);
+    else if (bias) FL_ALONG(n, if (in) o[i] = (r[i] - m) * s + bias[i]);
+    else FL_ALONG(n, if (in) o[i] = (r[i] - m) * s);
 }
 
-// weight and bias may be NULL; mean NULL: RMS norm, whose rows are not centred.
-void X(fl_layer_norm)(const T *x, const T *weight, const T *bias, T *out, T *mean, T *rstd, long rows, long n, double eps) {
+// weight and bias may be NULL, and so may mean and rstd, the places for the statistics; not centred: RMS norm.
+static inline void X(norm)(const T *x, const T *weight, const T *bias, T *out, T *mean, T *rstd, long rows, long n, double eps,
+                           int centred) {
     long step = fl_rows_at_once(n);
 #pragma omp parallel for num_threads(fl_team(rows * n * 2))
     for (long block = 0; block < (rows + step - 1) / step; block++) {
-        long from = block * step, to = from + step < rows ? from + step : rows;
-        T m[FL_SHORT] = {0};
+        long from = block * step, count = rows - from < step ? rows - from : step;
+        T m[FL_SHORT] = {0}, r[FL_SHORT];
         double s[FL_SHORT];
-        if (mean)
-            for (long k = from; k < to; k++) mean[k] = m[k - from] = (T)(X(fl_row_sum)(x + k * n, n) / n);
-        for (long k = from; k < to; k++) s[k - from] = X(squares)(x + k * n, n, m[k - from]);
-        for (long k = from; k < to; k++) rstd[k] = (T)(1 / sqrt(s[k - from] / n + eps));
-        for (long k = from; k < to; k++) X(put_row)(x + k * n, weight, bias, out + k * n, m[k - from], rstd[k], n);
+        if (centred)
+            for (long k = 0; k < count; k++) m[k] = (T)(X(fl_row_sum)(x + (from + k) * n, n) / n);
+        for (long k = 0; k < count; k++) s[k] = X(fl_row_squares)(x + (from + k) * n, n, m[k]);
+#pragma omp simd
+        for (long k = 0; k < count; k++) r[k] = (T)(1 / sqrt(s[k] / n + eps));
+        for (long k = 0; k < count; k++) X(put_row)(x + (from + k) * n, weight, bias, out + (from + k) * n, m[k], r[k], n);
+        if (mean) memcpy(mean + from, m, count * sizeof(T));
+        if (rstd) memcpy(rstd + from, r, count * sizeof(T));
     }
 }
 
-// One row's share: *along = sum of w g h, *plain = sum of w g, with h = (x - m) * s; dw += g h and db += g where wanted.
-static inline void X(row_sums)(const T *g, const T *x, const T *w, T m, T s, T *dw, T *db, long n, double *along,
-                               double *plain) {
+void X(fl_layer_norm)(const T *x, const T *weight, const T *bias, T *out, T *mean, T *rstd, long rows, long n, double eps) {
+    X(norm)(x, weight, bias, out, mean, rstd, rows, n, eps, mean != NULL);
+}
+
+// Where nobody asks for the statistics.
+void X(fl_layer_norm_only)(const T *x, const T *weight, const T *bias, T *out, long rows, long n, double eps) {
+    X(norm)(x, weight, bias, out, NULL, NULL, rows, n, eps, 1);
+}
+
+// The shares of `count` rows in their block at i, of which `rest` elements are there (0: all), with h = (x - m) * s:
+// a[k] += w g h and b[k] += w g; dw += g h and db += g where wanted (both have room for whole blocks).
+static inline __attribute__((always_inline)) void X(block_sums)(const T *g, const T *x, const T *w, const T *m, const T *s,
+                                                                T *dw, T *db, X(fl_block) *a, X(fl_block) *b, int count,
+                                                                long n, long i, int rest) {
+    X(fl_block) to_w = {0}, to_b = {0}, factor;
+    if (dw) to_w = X(fl_load)(dw + i);
+    if (db) to_b = X(fl_load)(db + i);
+    if (w) factor = rest ? X(fl_part)(w + i, rest, 0) : X(fl_load)(w + i);
+    for (int k = 0; k < count; k++) {
+        X(fl_block) h = rest ? X(fl_part)(x + k * n + i, rest, m[k]) : X(fl_load)(x + k * n + i);
+        X(fl_block) v = rest ? X(fl_part)(g + k * n + i, rest, 0) : X(fl_load)(g + k * n + i);
+        h = (h - m[k]) * s[k];
+        to_w += v * h;
+        to_b += v;
+        if (w) v *= factor;
+        a[k] += v * h;
+        b[k] += v;
+    }
+    if (dw) X(fl_put)(dw + i, to_w);
+    if (db) X(fl_put)(db + i, to_b);
+}
+
+// Whole rows: along[k] += sum of w g h, plain[k] += sum of w g.
+static inline __attribute__((always_inline)) void X(row_sums)(const T *g, const T *x, const T *w, const T *m, const T *s,
+                                                              T *dw, T *db, int count, long n, double *along, double *plain) {
+    for (long from = 0; from < n; from += FL_PIECE) {
+        long i = from, to = from + FL_PIECE < n ? from + FL_PIECE : n;
+        X(fl_block) a[TOGETHER] = {{0}}, b[TOGETHER] = {{0}};
+        for (; i + FL_LANES <= to; i += FL_LANES) X(block_sums)(g, x, w, m, s, dw, db, a, b, count, n, i, 0);
+        if (i < to) X(block_sums)(g, x, w, m, s, dw, db, a, b, count, n, i, to - i);
+        for (int k = 0; k < count; k++) {
+            along[k] += X(fl_fold_sum)((const T *)&a[k]);
+            plain[k] += X(fl_fold_sum)((const T *)&b[k]);
+        }
+    }
+}
+
+// The same for one long row: simple loops, which do better where the memory is the limit.
+static inline void X(long_row_sums)(const T *g, const T *x, const T *w, T m, T s, T *dw, T *db, long n, double *along,
+                                    double *plain) {
     for (long from = 0; from < n; from += FL_PIECE) {
         long to = from + FL_PIECE < n ? from + FL_PIECE : n;
         T a = 0, b = 0;
@@ -97,12 +132,8 @@ static inline void X(row_sums)(const T *g, const T *x, const T *w, T m, T s, T *
 }
 
 static inline void X(put_gradient)(const T *g, const T *x, const T *w, T *o, T m, T s, T along, T plain, long n) {
-    if (w)
-#pragma omp simd
-        for (long i = 0; i < n; i++) o[i] = s * (g[i] * w[i] - plain - (x[i] - m) * s * along);
-    else
-#pragma omp simd
-        for (long i = 0; i < n; i++) o[i] = s * (g[i] - plain - (x[i] - m) * s * along);
+    if (w) FL_ALONG(n, if (in) o[i] = s * (g[i] * w[i] - plain - (x[i] - m) * s * along));
+    else FL_ALONG(n, if (in) o[i] = s * (g[i] - plain - (x[i] - m) * s * along));
 }
 
 static inline void X(flush)(double *total, T *part, long n) {
@@ -114,7 +145,8 @@ static inline void X(flush)(double *total, T *part, long n) {
 void X(fl_layer_norm_backward)(const T *g, const T *x, const T *mean, const T *rstd, const T *weight, T *dx, T *dw, T *db,
                                long rows, long n) {
     int team = fl_team(rows * n * 2), used = 1;
-    size_t each = 2 * n * (sizeof(double) + sizeof(T));
+    long room = (n + FL_LANES - 1) & -(long)FL_LANES;
+    size_t each = 2 * room * (sizeof(double) + sizeof(T));
     char *memory = dw || db ? calloc(team, each) : NULL;
     long step = fl_rows_at_once(n);
 #pragma omp parallel num_threads(team)
@@ -124,16 +156,21 @@ void X(fl_layer_norm_backward)(const T *g, const T *x, const T *mean, const T *r
         fl_share(rows, BATCH, t, count, &first, &last);
         if (t == 0) used = count;
         double *total = memory ? (double *)(memory + t * each) : NULL;
-        T *pw = dw ? (T *)(total + 2 * n) : NULL, *pb = db ? (T *)(total + 2 * n) + n : NULL;
+        T *pw = dw ? (T *)(total + 2 * room) : NULL, *pb = db ? (T *)(total + 2 * room) + room : NULL;
         for (long from = first; from < last; from += step) {
             long to = from + step < last ? from + step : last;
             double along[FL_SHORT] = {0}, plain[FL_SHORT] = {0};
-            for (long k = from; k < to; k++)
-                X(row_sums)(g + k * n, x + k * n, weight, mean ? mean[k] : 0, rstd[k], pw, pb, n, along + k - from,
-                            plain + k - from);
+            T m[FL_SHORT] = {0};
+            if (mean) memcpy(m, mean + from, (to - from) * sizeof(T));
+            long k = from, at = 0;
+            for (; k + TOGETHER <= to; k += TOGETHER, at += TOGETHER)
+                X(row_sums)(g + k * n, x + k * n, weight, m + at, rstd + k, pw, pb, TOGETHER, n, along + at, plain + at);
+            for (; k < to; k++, at++)
+                if (n > LONG) X(long_row_sums)(g + k * n, x + k * n, weight, m[at], rstd[k], pw, pb, n, along + at, plain + at);
+                else X(row_sums)(g + k * n, x + k * n, weight, m + at, rstd + k, pw, pb, 1, n, along + at, plain + at);
             if (dx)
                 for (long k = from; k < to; k++)
-                    X(put_gradient)(g + k * n, x + k * n, weight, dx + k * n, mean ? mean[k] : 0, rstd[k],
+                    X(put_gradient)(g + k * n, x + k * n, weight, dx + k * n, m[k - from], rstd[k],
                                     (T)(along[k - from] / n), mean ? (T)(plain[k - from] / n) : 0, n);
             if ((to - first) % BATCH == 0 || to == last) {
                 if (dw) X(flush)(total, pw, n);

@@ -20,7 +20,7 @@ import numpy as np
 from numpy import ndarray
 
 from ..backends.cpu import memory
-from . import Library, library, pointer, toolchain
+from . import Library, library, pointer
 
 C_TYPES = {"f32": "float", "f64": "double", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",
            "u8": "uint8_t", "b8": "uint8_t"}
@@ -146,20 +146,26 @@ void fl_walk(R *o, {pointers}{numbers}const long *g, long dims) {{
     #pragma omp parallel num_threads(fl_team(rows * inner * {cost}))
     {{
         long from, to, at[{arrays} + 1] = {{0}}, index[16];
-        fl_share(rows, 1, omp_get_thread_num(), omp_get_num_threads(), &from, &to);
-        long rest = from;
-        for (long d = dims - 2; d >= 0; d--) {{
-            index[d] = rest % g[d];
-            rest /= g[d];
-            for (long k = 0; k <= {arrays}; k++) at[k] += index[d] * g[(k + 1) * dims + d];
-        }}
-        for (long r = from; r < to; r++) {{
-            strip(o + at[0], g[2 * dims - 1], {walked}inner);
+        if (dims == 1) {{
+            fl_share(inner, 64, omp_get_thread_num(), omp_get_num_threads(), &from, &to);
+            for (long k = 0; k <= {arrays}; k++) at[k] = from * g[k + 1];
+            if (from < to) strip(o + at[0], g[1], {walked}to - from);
+        }} else {{
+            fl_share(rows, 1, omp_get_thread_num(), omp_get_num_threads(), &from, &to);
+            long rest = from;
             for (long d = dims - 2; d >= 0; d--) {{
-                for (long k = 0; k <= {arrays}; k++) at[k] += g[(k + 1) * dims + d];
-                if (++index[d] < g[d]) break;
-                for (long k = 0; k <= {arrays}; k++) at[k] -= index[d] * g[(k + 1) * dims + d];
-                index[d] = 0;
+                index[d] = rest % g[d];
+                rest /= g[d];
+                for (long k = 0; k <= {arrays}; k++) at[k] += index[d] * g[(k + 1) * dims + d];
+            }}
+            for (long r = from; r < to; r++) {{
+                strip(o + at[0], g[2 * dims - 1], {walked}inner);
+                for (long d = dims - 2; d >= 0; d--) {{
+                    for (long k = 0; k <= {arrays}; k++) at[k] += g[(k + 1) * dims + d];
+                    if (++index[d] < g[d]) break;
+                    for (long k = 0; k <= {arrays}; k++) at[k] -= index[d] * g[(k + 1) * dims + d];
+                    index[d] = 0;
+                }}
             }}
         }}
     }}
@@ -176,8 +182,10 @@ class Loops:
         self.positions = [i for i, letter in enumerate(e.args) if letter in used and i not in entry.plain]
         self.numbers = [i for i, letter in enumerate(e.args) if letter in used and i in entry.plain]
         self.mask_position = MASKS.get(kernel)
+        self.alike = not self.numbers and self.mask_position is None and len(self.positions) == len(e.args)
         self.dtype, self.result = dtype, _BOOL if entry.is_bool else dtype
         source = self._source(kernel, e)
+        from . import toolchain
         made = ctypes.CDLL(str(toolchain.build(source, "pointwise", FLAGS)))
         kinds = "p" * len(self.positions) + ("l" if dtype.kind in "iub" else "d") * len(self.numbers)
         functions = Library(made, {"fl_flat": f":p{kinds}ll", "fl_walk": f":p{kinds}pl"})
@@ -201,7 +209,7 @@ class Loops:
             given = "".join(f"p{x}, {s}, " for (x, _), s in zip(arrays, steps))
             return f"if ({test}) {{ row(o, 1, {given}{''.join(f'{x}_, ' for x in numbers)}n); return; }}"
 
-        combinations = [s for s in itertools.product((1, 0), repeat=len(arrays)) if any(s)]
+        combinations = [s for s in itertools.product((1, 0), repeat=len(arrays)) if any(s) or len(s) == 1]
         text = _ROW.format(
             parameters="".join(f"const {t} *p{x}, long s{x}, " for x, t in arrays) + plain,
             fixed=" ".join([f"{t} f{x} = *p{x};" for x, t in arrays] + [f"T {x} = (T){x}_;" for x in numbers]),
@@ -238,7 +246,7 @@ def _find(kernel: str, dtype: np.dtype, arguments: tuple[Any, ...]) -> Loops | N
             if dtype in SUFFIXES and {"u": "i"}.get(dtype.kind, dtype.kind) in e.kinds:
                 try:
                     made = Loops(kernel, e, dtype)
-                except (toolchain.BuildError, OSError):
+                except (RuntimeError, OSError):  # the build failed
                     made = None  # the NumPy kernel is there
             _loops[e.c, dtype.char] = made
             if isinstance(_entries[kernel].c, str):
@@ -254,6 +262,9 @@ def run(kernel: str, *args: Any, out: ndarray | None = None) -> ndarray | None:
     dtype = main.dtype
     try:
         loops = _ready[kernel, dtype]
+        if out is None and loops is not None and loops.alike and main.ndim and main.flags.c_contiguous and (
+                library("runtime") is not None) and (made := _plain(loops, main, args)) is not None:
+            return made
     except KeyError:
         loops = _find(kernel, dtype, args) if library("runtime") is not None else None
     if loops is None or library("runtime") is None or (out is not None and out.dtype is not loops.result):
@@ -291,6 +302,21 @@ def run(kernel: str, *args: Any, out: ndarray | None = None) -> ndarray | None:
         loops.flat(pointer(out), *[pointer(x) for x in arrays], *numbers, scalars, out.size)
         return out
     return _walk(loops, main, arrays, numbers, out)
+
+
+def _plain(loops: Loops, x: ndarray, args: tuple[Any, ...]) -> ndarray | None:
+    """One contiguous array, or two of one shape and dtype: what most calls bring, with the fewest steps around the loop."""
+    if len(args) == 1:
+        out = memory.empty(x.shape, loops.result)
+        loops.flat(pointer(out), pointer(x), 0, x.size)
+        return out
+    y = args[1]
+    if len(args) == 2 and type(y) is ndarray and y.dtype is x.dtype and y.shape == (shape := x.shape) and (
+            y.flags.c_contiguous):
+        out = memory.empty(shape, loops.result)
+        loops.flat(pointer(out), pointer(x), pointer(y), 0, x.size)
+        return out
+    return None
 
 
 def _dimensions(x: ndarray) -> int:

@@ -13,6 +13,8 @@
 #include "runtime.h"
 #include "vmath.h"
 #define BLOCK 1024   // elements added in one go along memory
+#define PARTS 8      // vectors of running sums along memory
+#define LONG 16      // vectors added to each in one go
 #define DEEP 32      // rows added in one go across memory
 #define WIDTH 1024   // columns worked on together across memory
 #define SIDE 256     // columns that rows laid side by side may make
@@ -30,11 +32,20 @@ static inline void add_exactly(double *sum, double *lost, double x) {
 
 #define T float
 #define S f32
+#define INDEX int32_t
+#define SIGN INT32_MIN
+#define ABOVE 8, 9, 10, 11, 12, 13, 14, 15
 #include __FILE__
 #undef T
 #undef S
+#undef INDEX
+#undef SIGN
+#undef ABOVE
 #define T double
 #define S f64
+#define INDEX int64_t
+#define SIGN INT64_MIN
+#define ABOVE
 #include __FILE__
 #else
 
@@ -43,28 +54,49 @@ static inline __attribute__((always_inline)) T NAME(mapped)(T v, int mode) {
     return mode == SQUARES ? v * v : mode == SIZES ? NAME(fabs)(v) : v;
 }
 
-// Sixty-four columns of sixteen elements at a time; their sums go on in double.
+typedef T NAME(lanes) __attribute__((vector_size(64), aligned(sizeof(T)), may_alias));
+typedef INDEX NAME(index) __attribute__((vector_size(64)));
+typedef double NAME(wide) __attribute__((vector_size(64 / sizeof(T) * sizeof(double))));
+
+static inline __attribute__((always_inline)) NAME(lanes) NAME(mapped_lanes)(NAME(lanes) v, int mode) {
+    if (mode == SQUARES) return v * v;
+    if (mode != SIZES) return v;
+    return (NAME(lanes))((NAME(index))v & ~SIGN);
+}
+
+// PARTS vectors of running sums, which are added up and go on in double after LONG elements each.
 static inline __attribute__((always_inline)) double NAME(block)(const T *x, long n, T shift, int mode) {
-    double total[64] = {0};
+    enum { LANES = 64 / sizeof(T), ROW = LANES * PARTS };
+    #define AT(k) NAME(mapped_lanes)(*(const NAME(lanes) *)(x + i + (k) * LANES) - shift, mode)
+    NAME(wide) total = {0};
     long i = 0;
-    while (n - i >= 64) {
-        long end = n - i < BLOCK ? n - 63 : i + BLOCK;
-        T part[64];
-        #pragma omp simd
-        for (long j = 0; j < 64; j++) part[j] = NAME(mapped)(x[i + j] - shift, mode);
-        for (i += 64; i < end; i += 64) {
-            #pragma omp simd
-            for (long j = 0; j < 64; j++) part[j] += NAME(mapped)(x[i + j] - shift, mode);
+    while (n - i >= LANES) {
+        long end = n - i < LONG * ROW ? n - ROW + 1 : i + LONG * ROW;
+        NAME(lanes) part[PARTS] = {0}, last = {0};
+        for (; i < end; i += ROW) {
+            #pragma GCC unroll 8
+            for (int k = 0; k < PARTS; k++) part[k] += AT(k);
         }
-        #pragma omp simd
-        for (long j = 0; j < 64; j++) total[j] += part[j];
+        if (n - i < ROW)
+            for (; n - i >= LANES; i += LANES) last += AT(0);
+        last += ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
+        total += __builtin_convertvector(last, NAME(wide));
     }
-    for (long w = 32; w && i; w /= 2)
-        for (long j = 0; j < w; j++) total[j] += total[j + w];
     T rest = 0;
-    #pragma omp simd reduction(+ : rest)
-    for (long k = i; k < n; k++) rest += NAME(mapped)(x[k] - shift, mode);
-    return total[0] + rest;
+    if (i && i < n) {  // the last vector again, without what has been added already
+        static const NAME(index) place = {0, 1, 2, 3, 4, 5, 6, 7, ABOVE};
+        NAME(index) mask = place >= (INDEX)(LANES - (n - i));
+        i = n - LANES;
+        total += __builtin_convertvector((NAME(lanes))((NAME(index))AT(0) & mask), NAME(wide));
+    } else {
+        for (; i < n; i++) rest += NAME(mapped)(x[i] - shift, mode);
+    }
+    #undef AT
+    double sums[LANES];
+    memcpy(sums, &total, sizeof sums);
+    for (int w = LANES / 2; w; w /= 2)
+        for (int j = 0; j < w; j++) sums[j] += sums[j + w];
+    return sums[0] + rest;
 }
 
 static double NAME(along)(const T *x, long n, T shift, int mode) {
@@ -102,15 +134,22 @@ static inline __attribute__((always_inline)) void NAME(down)(const T *x, long ro
     T part[WIDTH];
     for (long j = 0; j < width; j++) total[j] = 0;
     for (long r = 0; r < rows; r += DEEP) {
-        long end = r + DEEP < rows ? r + DEEP : rows;
+        long end = r + DEEP < rows ? r + DEEP : rows, i = r;
         for (long j = 0; j < width; j++) part[j] = 0;
-        for (long i = r; i < end; i++) {
+        for (; i + 8 <= end; i += 8) {
             const T *row = x + i * step;
             #pragma omp simd
             for (long j = 0; j < width; j++) {
-                T v = shift ? row[j] - shift[j] : row[j];
-                part[j] += NAME(mapped)(v, mode);
+                T s = shift ? shift[j] : 0;
+                #define AT(k) NAME(mapped)(shift ? row[k * step + j] - s : row[k * step + j], mode)
+                part[j] += ((AT(0) + AT(1)) + (AT(2) + AT(3))) + ((AT(4) + AT(5)) + (AT(6) + AT(7)));
+                #undef AT
             }
+        }
+        for (; i < end; i++) {
+            const T *row = x + i * step;
+            #pragma omp simd
+            for (long j = 0; j < width; j++) part[j] += NAME(mapped)(shift ? row[j] - shift[j] : row[j], mode);
         }
         #pragma omp simd
         for (long j = 0; j < width; j++) total[j] += part[j];

@@ -37,6 +37,8 @@ static struct {
 static _Atomic int calls;      // what sleeping helpers wait on: goes up with each region
 static _Atomic int asleep;
 static int helpers;            // threads of the pool
+static pthread_t team[MOST];
+static int core = -1;          // where the caller was when helpers were last told to keep off
 static pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER, shared = PTHREAD_MUTEX_INITIALIZER;
 static __thread int number = 0, count = 1;
 static __thread char inside = 0;
@@ -55,7 +57,20 @@ static inline void relax(void) {
 #ifdef __linux__
 static void wait_on(_Atomic int *word, int value) { syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, 0, 0, 0); }
 static void wake_all(_Atomic int *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, MOST, 0, 0, 0); }
+
+// Helpers are kept off the caller's core: the system likes to wake a thread where it was called from, and there it would have
+// to wait for the caller.
+static void keep_off(void) {
+    int here = sched_getcpu();
+    if (here == core) return;
+    core = here;
+    cpu_set_t allowed;
+    if (here < 0 || sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) < 2) return;
+    CPU_CLR(here, &allowed);
+    for (int i = 0; i < helpers; i++) pthread_setaffinity_np(team[i], sizeof allowed, &allowed);
+}
 #else
+static void keep_off(void) {}
 static void wait_on(_Atomic int *word, int value) { usleep(50); }
 static void wake_all(_Atomic int *word) {}
 #endif
@@ -104,6 +119,7 @@ static void *helper(void *nothing) {
 static void forked(void) {
     helpers = 0;
     asleep = 0;
+    core = -1;
     pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
     owner = shared = fresh;
     region.shares = 0;
@@ -115,13 +131,13 @@ static void grow(int wanted) {
         watched = 1;
         pthread_atfork(0, 0, forked);
     }
+    core = -1;
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, 8 << 20);
     while (helpers < wanted) {
-        pthread_t thread;
-        if (pthread_create(&thread, &attributes, helper, 0)) break;
+        if (pthread_create(&team[helpers], &attributes, helper, 0)) break;
         helpers++;
     }
     pthread_attr_destroy(&attributes);
@@ -140,6 +156,7 @@ void fl_parallel(work_t work, void *data, unsigned shares) {
             __atomic_store_n(&region.shares, shares, __ATOMIC_RELEASE);
             __atomic_store_n(&region.ticket, next, __ATOMIC_SEQ_CST);
             __atomic_add_fetch(&calls, 1, __ATOMIC_SEQ_CST);
+            keep_off();
             if (__atomic_load_n(&asleep, __ATOMIC_SEQ_CST)) wake_all(&calls);
             take();
             for (long looks = 0; __atomic_load_n(&region.done, __ATOMIC_ACQUIRE) < shares; looks++) {

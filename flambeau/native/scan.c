@@ -4,6 +4,7 @@
 #ifndef T
 #include "runtime.h"
 #define WIDTH 256
+enum { SUMS, PRODUCTS, FROM_END };
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)
 #define NAME(a) JOIN(a, S)
@@ -17,13 +18,15 @@
 #include __FILE__
 #else
 
-static inline __attribute__((always_inline)) void NAME(rows)(const T *x, T *out, long count, long n, int times) {
+static inline __attribute__((always_inline)) void NAME(rows)(const T *x, T *out, long count, long n, int mode) {
+    const int times = mode == PRODUCTS;
     long o = 0;
     for (; o + 4 <= count; o += 4) {  // four rows at once: each step waits for the one before
         const T *p = x + o * n;
         T *q = out + o * n;
         double a = times, b = times, c = times, d = times;
-        for (long i = 0; i < n; i++) {
+        for (long k = 0; k < n; k++) {
+            long i = mode == FROM_END ? n - 1 - k : k;
             q[i] = a = times ? a * p[i] : a + p[i];
             q[n + i] = b = times ? b * p[n + i] : b + p[n + i];
             q[2 * n + i] = c = times ? c * p[2 * n + i] : c + p[2 * n + i];
@@ -32,16 +35,21 @@ static inline __attribute__((always_inline)) void NAME(rows)(const T *x, T *out,
     }
     for (; o < count; o++) {
         double a = times;
-        for (long i = 0; i < n; i++) out[o * n + i] = a = times ? a * x[o * n + i] : a + x[o * n + i];
+        for (long k = 0; k < n; k++) {
+            long i = o * n + (mode == FROM_END ? n - 1 - k : k);
+            out[i] = a = times ? a * x[i] : a + x[i];
+        }
     }
 }
 
-static inline __attribute__((always_inline)) void NAME(strip)(const T *x, T *out, long n, long width, long step, int times) {
+static inline __attribute__((always_inline)) void NAME(strip)(const T *x, T *out, long n, long width, long step, int mode) {
+    const int times = mode == PRODUCTS;
     double running[WIDTH];
     for (long j = 0; j < width; j++) running[j] = times;
     for (long i = 0; i < n; i++) {
-        const T *p = x + i * step;
-        T *q = out + i * step;
+        long at = (mode == FROM_END ? n - 1 - i : i) * step;
+        const T *p = x + at;
+        T *q = out + at;
         #pragma omp simd
         for (long j = 0; j < width; j++) {
             double r = times ? running[j] * p[j] : running[j] + p[j];
@@ -51,16 +59,17 @@ static inline __attribute__((always_inline)) void NAME(strip)(const T *x, T *out
     }
 }
 
-// times: products instead of sums.
-void NAME(fl_cumulate)(const T *x, T *out, long outer, long n, long inner, int times) {
+// mode: sums, products, or sums from the last element to the first.
+void NAME(fl_cumulate)(const T *x, T *out, long outer, long n, long inner, int mode) {
     int team = fl_team(outer * n * inner);
     if (inner == 1) {
         #pragma omp parallel num_threads(team) if(team > 1)
         {
             long from, to;
             fl_share(outer, 4, omp_get_thread_num(), omp_get_num_threads(), &from, &to);
-            if (times) NAME(rows)(x + from * n, out + from * n, to - from, n, 1);
-            else NAME(rows)(x + from * n, out + from * n, to - from, n, 0);
+            if (mode == PRODUCTS) NAME(rows)(x + from * n, out + from * n, to - from, n, PRODUCTS);
+            else if (mode == FROM_END) NAME(rows)(x + from * n, out + from * n, to - from, n, FROM_END);
+            else NAME(rows)(x + from * n, out + from * n, to - from, n, SUMS);
         }
         return;
     }
@@ -68,8 +77,9 @@ void NAME(fl_cumulate)(const T *x, T *out, long outer, long n, long inner, int t
     #pragma omp parallel for num_threads(team) schedule(static) if(team > 1)
     for (long s = 0; s < outer * strips; s++) {
         long o = s / strips, j = s % strips * WIDTH, width = inner - j < WIDTH ? inner - j : WIDTH, at = o * n * inner + j;
-        if (times) NAME(strip)(x + at, out + at, n, width, inner, 1);
-        else NAME(strip)(x + at, out + at, n, width, inner, 0);
+        if (mode == PRODUCTS) NAME(strip)(x + at, out + at, n, width, inner, PRODUCTS);
+        else if (mode == FROM_END) NAME(strip)(x + at, out + at, n, width, inner, FROM_END);
+        else NAME(strip)(x + at, out + at, n, width, inner, SUMS);
     }
 }
 #endif

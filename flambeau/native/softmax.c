@@ -27,14 +27,30 @@
 
 #else
 
+static inline void X(short_rows)(const T *x, T *out, long rows, long n) {
+    T m[FL_SHORT], kept[FL_SHORT * FL_SHORT_ROW] __attribute__((aligned(64)));
+    double total[FL_SHORT];
+    long each = (n + FL_LANES - 1) & -(long)FL_LANES;
+    for (long k = 0; k < rows; k++) m[k] = X(fl_row_max)(x + k * n, n);
+    for (long k = 0; k < rows; k++) total[k] = X(fl_row_powers_apart)(x + k * n, kept + k * each, n, m[k]);
+#pragma omp simd
+    for (long k = 0; k < rows; k++) m[k] = (T)(1 / total[k]);
+    for (long k = 0; k < rows; k++) {
+        T *o = out + k * n, *p = kept + k * each, factor = m[k];
+        FL_ALONG(n, if (in) o[i] = p[i] * factor);
+    }
+}
+
 static inline void X(some_rows)(const T *x, T *out, long rows, long n) {
     T m[FL_SHORT];
+    double total[FL_SHORT];
     for (long k = 0; k < rows; k++) m[k] = X(fl_row_max)(x + k * n, n);
-    for (long k = 0; k < rows; k++) m[k] = (T)(1 / X(fl_row_powers)(x + k * n, out + k * n, n, m[k]));
-    for (long k = 0; k < rows; k++) {
-        T *o = out + k * n;
+    for (long k = 0; k < rows; k++) total[k] = X(fl_row_powers)(x + k * n, out + k * n, n, m[k]);
 #pragma omp simd
-        for (long i = 0; i < n; i++) o[i] *= m[k];
+    for (long k = 0; k < rows; k++) m[k] = (T)(1 / total[k]);
+    for (long k = 0; k < rows; k++) {
+        T *o = out + k * n, factor = m[k];
+        FL_ALONG(n, if (in) o[i] *= factor);
     }
 }
 
@@ -55,8 +71,7 @@ static inline void X(some_log_rows)(const T *x, T *out, long rows, long n) {
     for (long k = 0; k < rows; k++) {
         const T *r = x + k * n;
         T *o = out + k * n, high = m[k], rest = low[k];
-#pragma omp simd
-        for (long i = 0; i < n; i++) o[i] = (r[i] - high) - rest;
+        FL_ALONG(n, if (in) o[i] = (r[i] - high) - rest);
     }
 }
 
@@ -96,6 +111,7 @@ static void X(forward)(const T *x, T *out, long outer, long n, long inner, int l
         for (long k = 0; k < (outer + step - 1) / step; k++) {
             long o = k * step, rows = outer - o < step ? outer - o : step;
             if (logs) X(some_log_rows)(x + o * n, out + o * n, rows, n);
+            else if (n <= FL_SHORT_ROW) X(short_rows)(x + o * n, out + o * n, rows, n);
             else X(some_rows)(x + o * n, out + o * n, rows, n);
         }
         return;
@@ -123,26 +139,32 @@ static void X(strip_back)(const T *g, const T *y, T *out, long n, long inner, lo
         T *oi = out + i * inner;
         if (logs)
 #pragma omp simd
-            for (long j = 0; j < width; j++) oi[j] = gi[j] - X(exp)(yi[j]) * s[j];
+            for (long j = 0; j < width; j++) oi[j] = gi[j] - X(fl_row_exp)(yi[j]) * s[j];
         else
 #pragma omp simd
             for (long j = 0; j < width; j++) oi[j] = (gi[j] - s[j]) * yi[j];
     }
 }
 
+static inline void X(some_rows_back)(const T *g, const T *y, T *out, long rows, long n, int logs) {
+    T sum[FL_SHORT];
+    for (long k = 0; k < rows; k++) sum[k] = (T)(logs ? X(fl_row_sum)(g + k * n, n) : X(fl_row_dot)(g + k * n, y + k * n, n));
+    for (long k = 0; k < rows; k++) {
+        const T *gk = g + k * n, *yk = y + k * n;
+        T *o = out + k * n, s = sum[k];
+        if (logs) FL_ALONG(n, if (in) o[i] = gk[i] - X(fl_row_exp)(yk[i]) * s);
+        else FL_ALONG(n, if (in) o[i] = (gk[i] - s) * yk[i]);
+    }
+}
+
 static void X(back)(const T *g, const T *y, T *out, long outer, long n, long inner, int logs) {
     int team = fl_team(outer * n * inner * (logs ? 3 : 1));
     if (inner == 1) {
+        long step = fl_rows_at_once(n);
 #pragma omp parallel for num_threads(team)
-        for (long o = 0; o < outer; o++) {
-            const T *go = g + o * n, *yo = y + o * n;
-            T *to = out + o * n, s = (T)(logs ? X(fl_row_sum)(go, n) : X(fl_row_dot)(go, yo, n));
-            if (logs)
-#pragma omp simd
-                for (long i = 0; i < n; i++) to[i] = go[i] - X(exp)(yo[i]) * s;
-            else
-#pragma omp simd
-                for (long i = 0; i < n; i++) to[i] = (go[i] - s) * yo[i];
+        for (long k = 0; k < (outer + step - 1) / step; k++) {
+            long o = k * step, rows = outer - o < step ? outer - o : step;
+            X(some_rows_back)(g + o * n, y + o * n, out + o * n, rows, n, logs);
         }
         return;
     }

@@ -2,8 +2,8 @@
 
 A library is cached under a name that is the digest of all that makes it: source, headers, compiler, flags and CPU. Files are
 written elsewhere and renamed into place, so processes that build the same thing at once do not disturb each other; a file
-that does not match its recorded digest is built again. The folder is the user's own (`FLAMBEAU_CACHE` moves it), and a folder
-that others may write to is not used.
+that does not match its recorded digest is built again. The folder is the user's own (`FLAMBEAU_CACHE` moves it): one that
+belongs to somebody else is not used, and one that others may write to is closed to them first.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ from .table import LARGE, _nothing_to_free, constant, export
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
-_clamp_kernel, _concatenate, _flip_kernel = KERNELS["clamp"], KERNELS["concatenate"], KERNELS["flip"]
+_clamp_kernel, _clamp_within = KERNELS["clamp"], KERNELS["clamp_within"]
+_concatenate, _flip_kernel = KERNELS["concatenate"], KERNELS["flip"]
 
 
 def plain(input: Any) -> bool:
@@ -200,7 +201,10 @@ def clamp(*args, **kwargs):
         if low.__class__ in _REAL and high.__class__ in _REAL and low == low and high == high:
             x = input._array
             native = x.dtype
-            made = _clamp_kernel(x, constant(low, native), constant(high, native))
+            if x.size < LARGE:
+                made = _clamp_kernel(x, constant(low, native), constant(high, native))
+            else:
+                made = _clamp_within(x, low, high)
             return comparison._clamp_numbers.single(mode, input, (low, high), made)
     return comparison.clamp(*args, **kwargs)
 

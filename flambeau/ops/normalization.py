@@ -10,12 +10,19 @@ import math
 from typing import Any
 
 from .. import dtypes as _dtypes
-from ..autograd.node import freed_error
+from ..autograd.node import freed_error, next_sequence
 from ..autograd.state import CAPTURE, grad_enabled, state
-from ..backends.cpu import normalization as _kernels  # noqa: F401  (enters the kernels into the table)
-from ..tensor import Tensor
-from .table import FUNCTIONS, _type_word, public, row, unpack
+from ..autograd.views import edge_of
+from ..backends import registry
+from ..backends.cpu import normalization as _kernels
+from ..parameter import Parameter
+from ..tensor import Tensor, wrap
+from .fast_forms import in_front, plain
+from .table import FLOAT32, FUNCTIONS, _type_word, public, row, unpack
 
+_new = object.__new__
+ndarray = registry.CPU_ARRAY
+_OURS = frozenset((Tensor, Parameter))
 Grads = "tuple[Tensor | None, Tensor | None, Tensor | None]"
 _batch_grad = row("batch_norm_grad", "grad_output input weight mean invstd training needs")
 _layer_grad = row("layer_norm_grad", "grad_output input dims mean rstd weight needs")
@@ -31,11 +38,12 @@ def _together(made: Any, joint: Any, targets: tuple[int, ...], every: bool = Fal
         if self.saved is None:
             raise freed_error(self)
         results: list[Any] = [None] * len(self.next)
-        if grads[0] is None and not every:
+        grad = grads if every or self.outputs is None else grads[0]
+        if grad is None:
             return results
         needs = tuple([self.next[t] is not None for t in targets])
         values = [unpack(self, i) for i in range(len(self.saved))]
-        for t, value, needed in zip(targets, joint(grads if every else grads[0], needs, *values), needs):
+        for t, value, needed in zip(targets, joint(grad, needs, *values), needs):
             if needed:
                 results[t] = value
         return results
@@ -91,11 +99,10 @@ def _batch_grads(grad, needs, input, weight, running_mean, running_var, training
 
 def _call(made: Any, *args: Any) -> Any:
     """A kernel's results without the Nones among them."""
-    arrays = [a._array if isinstance(a, Tensor) else a for a in args]
-    from ..backends import registry
-    from ..tensor import wrap
-    backend = registry.common([a for a in arrays if hasattr(a, "strides")])
-    return [wrap(m) for m in backend.call(made.kernel, tuple(arrays)) if m is not None]
+    arrays = tuple([a._array if isinstance(a, Tensor) else a for a in args])
+    given = [a for a in arrays if hasattr(a, "strides")]
+    call = registry.cpu.call if all([type(a) is ndarray for a in given]) else registry.common(given).call
+    return [wrap(m) for m in call(made.kernel, arrays) if m is not None]
 
 
 def _batch_formula(index: int) -> Any:
@@ -237,6 +244,32 @@ _layer_norm = _together(
     _layer_grads, (0, 2, 3))
 
 
+def _quick_layer_grads(self: Any, grad: Any, keep: bool) -> Any:
+    """`Node.quick` for what `_recorded` made: from arrays to arrays."""
+    saved = self.saved
+    if saved is None:
+        raise freed_error(self)
+    if self.outputs is None and type(grad._array) is ndarray and grad._array.dtype is saved[0]._array.dtype:
+        for i in (0, 2, 3):
+            if saved[i]._counter is not None:
+                unpack(self, i)  # compares versions
+        input, shape, weight, _, mean, inverse, _ = saved
+        to_input, _, to_weight, to_bias, _ = self.next
+        made = _kernels.layer_norm_grad(grad._array, input._array, len(shape), mean._array, inverse._array,
+                                        weight._array, (to_input is not None, to_weight is not None, to_bias is not None))
+        if not keep:
+            self.saved = None
+        dx, dw, db = [None if m is None else wrap(m) for m in made]
+        return dx, None, dw, db, None
+    results = self.apply(grad)
+    if not keep:
+        self.release()
+    return results
+
+
+_layer_norm.node.quick = _quick_layer_grads
+
+
 @public(method=False)
 def native_layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None, bias: Tensor | None,
                       eps: float) -> Any:
@@ -272,14 +305,62 @@ def _checked_shape(name: str, input: Any, normalized_shape: Any, weight: Any, bi
     return shape
 
 
-@public(method=False, out=False)
-def layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
-               eps: float = 1e-5, cudnn_enable: bool = True) -> Tensor:
+def _any_layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
+                    eps: float = 1e-5, cudnn_enable: bool = True) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over the last dimensions of each sample."""
     shape = _checked_shape("layer_norm", input, normalized_shape, weight, bias)
     if input._array.dtype.char not in "fd":
         return native_layer_norm(input, shape, weight, bias, eps)[0]
     return _layer_norm(input, shape, weight, bias, float(eps))[0]
+
+
+_any_layer_norm = public(_any_layer_norm, method=False, out=False, name="layer_norm")
+
+
+@in_front(_any_layer_norm, method=False)
+def layer_norm(*args, **kwargs):
+    mode = state.mode
+    if mode < 2 and not kwargs and 3 < len(args) < 6 and plain(args[0]):
+        input, shape, weight, bias = args if len(args) == 4 else args[:4]
+        eps = args[4] if len(args) == 5 else 1e-5
+        x = input._array
+        if weight.__class__ in _OURS and bias.__class__ in _OURS and shape.__class__ is tuple and eps.__class__ is float:
+            w, b = weight._array, bias._array
+            if shape and w.shape == shape == b.shape == x.shape[-len(shape):] and w.dtype is x.dtype is b.dtype and (
+                    type(w) is ndarray is type(b)):
+                if mode == 0 and (input._node is not None or weight._node is not None or bias._node is not None
+                                  or input._counter is not None or weight._counter is not None
+                                  or bias._counter is not None):
+                    return _recorded(input, shape, weight, bias, eps, _kernels.layer_norm(x, len(shape), w, b, eps))
+                t = _new(Tensor)
+                t._array = _kernels.layer_norm_only(x, len(shape), w, b, eps)
+                t._node = t._counter = None
+                return t
+    return _any_layer_norm(*args, **kwargs)
+
+
+def _recorded(input: Tensor, shape: tuple[int, ...], weight: Tensor, bias: Tensor, eps: float, made: Any) -> Tensor:
+    """What `Row.finish` does, but for the result alone: nobody else has the statistics, they need no counters or edges."""
+    edges = [t._node if t._counter is None else edge_of(t) for t in (input, weight, bias)]
+    out, mean, inverse = made
+    t = _new(Tensor)
+    t._array = out
+    t._node = t._counter = None
+    if edges[0] is None and edges[1] is None and edges[2] is None:
+        return t
+    if input._inference or weight._inference or bias._inference:
+        return _layer_norm.finish((input, shape, weight, bias, eps), made)[0]  # which says what is wrong
+    t._node = n = _new(_layer_norm.node)
+    n.next = (edges[0], None, edges[1], edges[2], None)
+    n.sequence = next_sequence()
+    n.shape = out.shape
+    if out.dtype is not FLOAT32:
+        n.dtype = out.dtype
+    n.saved = (input, shape, weight, bias, wrap(mean), wrap(inverse), eps)
+    versions = [0 if v._counter is None else v._counter.value for v in (input, weight, bias)]
+    if any(versions):
+        n.versions = (versions[0], 0, versions[1], versions[2], 0, 0, 0)
+    return t
 
 
 def _rms_grads(grad, needs, input, dims, weight, eps, result1):

@@ -21,7 +21,9 @@ def from_end(operation: Any, x: Tensor, dim: int) -> Tensor:
 
 # --------------------------------------------------------------------------------------------- sum and product
 _cumsum = row("cumsum", "self dim dtype", forward="linear", backward=dict(
-    self=lambda grad, dim: from_end(cumsum, grad, dim)))
+    self=lambda grad, dim: _cumsum_from_end(grad, dim)))
+_cumsum_from_end = row("cumsum_from_end", "self dim", forward="linear", backward=dict(
+    self=lambda grad, dim: _cumsum(grad, dim, None)))
 
 
 @reduction(out="typed")

@@ -7,6 +7,7 @@ Every kernel works block by block, so that its steps find their data in the cach
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,7 @@ from .table import kernel
 
 _BLOCK = 1 << 15
 _BITS = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_early = functools.partial(native, least=1 << 8)  # for kernels of a dozen NumPy passes
 _RSQRT_2PI = 1 / math.sqrt(2 * math.pi)
 # erf(x / sqrt(2)) = tanh(x * P(x * x)) to 1.3e-7: what float32 can hold. Fitted for |x| <= 5.4; beyond it is 1.
 _ERF = tuple(np.float32(c) for c in (0.7978849415525369, 0.03633308405562344, -3.2594279277795246e-05,
@@ -182,7 +184,7 @@ def _erf_of_half(x: ndarray, out: ndarray, square: ndarray) -> None:
 
 
 @kernel
-@native
+@_early
 def gelu(x: ndarray, approximate: str) -> ndarray:
     return stepwise(_gelu_tanh if approximate == "tanh" else _gelu, x)
 
@@ -213,7 +215,7 @@ def _gelu_tanh(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
-@native
+@_early
 def gelu_backward(grad: ndarray, x: ndarray, approximate: str) -> ndarray:
     return paired(_gelu_tanh_grad if approximate == "tanh" else _gelu_grad, grad, x)
 

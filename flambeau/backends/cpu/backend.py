@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from . import arrays, creation, memory, shared
+from . import arrays, creation, memory, parallel, shared
 from .table import KERNELS
 
 ARRAY = np.ndarray
@@ -43,7 +43,7 @@ def device_of(array: Any) -> Any:
 
 def copy_with_layout(source: Any, like: Any) -> Any:
     out = memory.like(like)
-    np.copyto(out, source, casting="unsafe")
+    parallel.copy_into(out, source)
     return out
 
 

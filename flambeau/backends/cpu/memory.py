@@ -7,27 +7,18 @@ alive through NumPy's `base`). The list is bounded; `release_cached()` empties i
 
 from __future__ import annotations
 
+import functools
+import math
 import os
-import threading
 
 import numpy as np
 from numpy import ndarray
 
 POOLED_BYTES = 1 << 18
+_LINE = 64  # bytes that blocks are aligned to: a vector that spans two cache lines takes twice as long to store
 _LIMIT = int(os.environ.get("FLAMBEAU_CACHE_BYTES", 2 << 30))
 _free: dict[int, list[ndarray]] = {}
-_held = 0
-_lock = threading.RLock()
-
-
-def _fresh_lock() -> None:
-    """In a forked child: another thread of the parent may have held the lock at that moment."""
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_fresh_lock)
+_held = 0  # bytes in the lists. Threads need no lock here: list operations are whole, and so is a `+=` of plain numbers
 
 
 class Pages(ndarray):
@@ -44,12 +35,12 @@ class Block(ndarray):
         if type(base) is not Pages:  # a slice or copy made by NumPy, not the block itself
             return
         size = base.nbytes
-        with _lock:
-            if _held + size <= _LIMIT:
-                _held += size
-                _free.setdefault(size, []).append(base)
+        if _held + size <= _LIMIT:
+            _held += size
+            _free.setdefault(size, []).append(base)
 
 
+@functools.lru_cache(4096)
 def _round(nbytes: int) -> int:
     """Size classes of a sixteenth of the next power of two: at most 12 % is wasted."""
     step = max(1 << 12, 1 << (nbytes.bit_length() - 4))
@@ -59,44 +50,51 @@ def _round(nbytes: int) -> int:
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> ndarray:
     """An uninitialised C-contiguous array, from the pool when it is large."""
     global _held
-    count = 1
-    for n in shape:
-        count *= n
-    nbytes = count * dtype.itemsize
+    nbytes = math.prod(shape) * dtype.itemsize
     if nbytes < POOLED_BYTES:
         return np.empty(shape, dtype)
     size = _round(nbytes)
-    with _lock:
-        blocks = _free.get(size)
-        if blocks:
-            raw = blocks.pop()
-            _held -= size
-        else:
-            raw = None
-    if raw is None:
+    try:
+        raw = _free[size].pop()
+        _held -= size
+    except LookupError:
         raw = _allocate(size)
     block = raw.view(Block)
     block.used = nbytes
-    return ndarray(shape, dtype, buffer=block)
+    return ndarray(shape, dtype, block)
 
 
 def _allocate(size: int) -> ndarray:
     try:
-        return Pages(size, np.uint8)
+        return _aligned(size)
     except MemoryError:
         release_cached()
     try:
-        return Pages(size, np.uint8)
+        return _aligned(size)
     except MemoryError:
         raise RuntimeError(f"not enough memory: you tried to allocate {size} bytes.") from None
+
+
+def _aligned(size: int) -> ndarray:
+    raw = Pages(size + _LINE, np.uint8)
+    start = -raw.ctypes.data % _LINE
+    return raw[start:start + size]
 
 
 def release_cached() -> None:
     """Gives all cached blocks back to the operating system."""
     global _held
-    with _lock:
-        _free.clear()
-        _held = 0
+    _free.clear()
+    _held = 0
+
+
+def trim() -> None:
+    """Gives all memory that is free back to the operating system, small pieces too where the C library can."""
+    release_cached()
+    import ctypes
+    give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if give_back is not None:
+        give_back(0)
 
 
 def cached_bytes() -> int:

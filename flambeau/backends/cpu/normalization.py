@@ -224,13 +224,7 @@ def layer_norm(x: ndarray, dims: int, weight: ndarray | None, bias: ndarray | No
     lead = shape[:len(shape) - dims]
     quick = _quick_rows(x, weight, bias)
     if quick is not None:
-        x = _plain(x)
-        out = memory.empty(shape, native)
-        saved = (*lead, *(1,) * dims)
-        mean, inverse = np.empty(saved, native), np.empty(saved, native)
-        _typed(quick, "fl_layer_norm", x)(pointer(x), _at(weight), _at(bias), pointer(out), pointer(mean), pointer(inverse),
-                                          mean.size, x.size // mean.size, eps)
-        return out, mean, inverse
+        return _rows(quick, x, dims, weight, bias, eps)
     length = math.prod(shape[len(shape) - dims:])
     given = x, weight
     x = np.ascontiguousarray(_wide(x)).reshape(math.prod(lead), length)
@@ -264,6 +258,34 @@ def layer_norm(x: ndarray, dims: int, weight: ndarray | None, bias: ndarray | No
     out = out.reshape(shape)
     out = out if out.dtype == native else out.astype(native)
     return out, _kept(mean.reshape(saved), *given), _kept(inverse.reshape(saved), *given)
+
+
+def _rows(quick: Any, x: ndarray, dims: int, weight: ndarray | None, bias: ndarray | None, eps: float) -> Any:
+    x = _plain(x)
+    shape, native = x.shape, x.dtype
+    out = memory.empty(shape, native)
+    saved = (*shape[:len(shape) - dims], *(1,) * dims)
+    mean, inverse = np.empty(saved, native), np.empty(saved, native)
+    rows = mean.size
+    run = quick.fl_layer_norm_f32 if native.char == "f" else quick.fl_layer_norm_f64
+    run(pointer(x), _at(weight), _at(bias), pointer(out), pointer(mean), pointer(inverse), rows, x.size // rows, eps)
+    return out, mean, inverse
+
+
+def layer_norm_only(x: ndarray, dims: int, weight: ndarray | None, bias: ndarray | None, eps: float) -> ndarray:
+    """`layer_norm` of float32 or float64 arrays of one dtype that are not empty, without the statistics: they take as long
+    as the rest of a small one."""
+    quick = library("layernorm")
+    if quick is None or not x.flags.c_contiguous or (weight is not None and not weight.flags.c_contiguous) or (
+            bias is not None and not bias.flags.c_contiguous):
+        return layer_norm(x, dims, weight, bias, eps)[0]
+    shape, native = x.shape, x.dtype
+    out = memory.empty(shape, native)
+    length = shape[-1] if dims == 1 else math.prod(shape[len(shape) - dims:])
+    run = quick.fl_layer_norm_only_f32 if native.char == "f" else quick.fl_layer_norm_only_f64
+    run(pointer(x), None if weight is None else pointer(weight), None if bias is None else pointer(bias), pointer(out),
+        x.size // length, length, eps)
+    return out
 
 
 @kernel
@@ -331,7 +353,7 @@ def _rows_backward(quick: Any, g: ndarray, x: ndarray, inner: tuple[int, ...], m
     dx = memory.empty(x.shape, kind) if needs[0] else None
     dw = np.empty(inner, kind) if needs[1] else None
     db = np.empty(inner, kind) if needs[2] else None
-    run = _typed(quick, "fl_layer_norm_backward", x)
+    run = quick.fl_layer_norm_backward_f32 if kind.char == "f" else quick.fl_layer_norm_backward_f64
     run(pointer(g), pointer(x), _at(mean), pointer(inverse), _at(weight), _at(dx), _at(dw), _at(db), inverse.size,
         x.size // inverse.size)
     return dx, dw, db

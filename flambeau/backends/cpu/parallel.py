@@ -16,13 +16,14 @@ import numpy as np
 from numpy import ndarray
 
 from ...native import threads
-from ...native.pointwise import run
+from ...native.pointwise import enter, run
 from . import memory
 from .errors import silence
-from .table import KERNELS
+from .table import KERNELS, kernel
 
 SPLIT = 1 << 19
 NATIVE = 1 << 12  # elements from which a call into C, with its checks, costs less than the passes it saves
+NATIVE_COPY = 1 << 16  # the same for a copy, which NumPy does in one pass too
 _threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _team: list[_Worker] = []
 _team_pid = 0
@@ -118,7 +119,7 @@ def split(count: int, work) -> None:
 
 def large(kernel: Any, *args: Any, out: ndarray | None = None) -> Any:
     """kernel(*args) for large arrays; the same result as a plain call."""
-    made = run(_name(kernel), *args, out=out)
+    made = run(_names.get(kernel) or _name(kernel), *args, out=out)
     if made is not None:
         return made
     if not isinstance(kernel, np.ufunc) or kernel.nout != 1:
@@ -157,19 +158,34 @@ def _name(kernel: Any) -> str:
 _names: dict[Any, str] = {}
 
 
-def native(function: Callable[..., Any]) -> Callable[..., Any]:
-    """For kernels with a C expression (native/pointwise.py) whose first argument is an array: large ones run it."""
+def native(function: Callable[..., Any], least: int = NATIVE) -> Callable[..., Any]:
+    """For kernels with a C expression (native/pointwise.py) whose first argument is an array: from `least` elements on they
+    run it."""
     name = function.__name__.rstrip("_")
 
     @functools.wraps(function)
     def chosen(x, *rest):
-        if x.size >= NATIVE:
+        if x.size >= least:
             made = run(name, x, *rest)
             if made is not None:
                 return made
         return function(x, *rest)
 
     return chosen
+
+
+@kernel
+def copied(x: ndarray) -> ndarray:
+    return x.copy()
+
+
+enter("copied", 1, "a", "fib")
+
+
+def copy_into(out: ndarray, x: ndarray) -> None:
+    """out[...] = x for memory that x does not share: large arrays on all cores."""
+    if out.size < NATIVE_COPY or x.dtype is not out.dtype or run("copied", x, out=out) is None:
+        np.copyto(out, x, casting="unsafe")
 
 
 _dtypes: dict[Any, np.dtype] = {}

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy import ndarray
 
-from ...native.pointwise import run
+from ...native.pointwise import enter, run
 from . import memory
 from .parallel import NATIVE, SPLIT, native, split
 from .table import KERNELS, add, kernel
@@ -376,6 +376,16 @@ def clamp(x, low, high):
     if low is not None:
         x = np.maximum(x, low)
     return np.asarray(x if high is None else np.minimum(x, high))
+
+
+@kernel
+@native
+def clamp_within(x, low, high):
+    """clamp of floats by two numbers that are not nan."""
+    return np.where(x < low, x.dtype.type(low), np.where(x > high, x.dtype.type(high), x))
+
+
+enter("clamp_within", 3, "atmost(atleast(a, b), c)", plain=(1, 2))
 
 
 def _clamp(x, out, low, high):

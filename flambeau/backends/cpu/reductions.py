@@ -78,9 +78,10 @@ def grid(x: ndarray, axes: Axes) -> tuple[int, int, int] | None:
     return math.prod(shape[:first]), math.prod(shape[first:last + 1]), math.prod(shape[last + 1:])
 
 
-def _native_sums(x: ndarray, sizes: tuple[int, int, int], mode: int = _PLAIN, divisor: float = 1.0, root: int = 0) -> ndarray:
-    """Sums over the middle of contiguous memory seen as (outer, n, inner): of elements, squares or sizes; one row."""
-    out = memory.empty((sizes[0] * sizes[2],), x.dtype)
+def _native_sums(x: ndarray, sizes: tuple[int, int, int], shape: tuple[int, ...] | None = None, mode: int = _PLAIN,
+                 divisor: float = 1.0, root: int = 0) -> ndarray:
+    """Sums over the middle of contiguous memory seen as (outer, n, inner): of elements, squares or sizes. shape: one row."""
+    out = memory.empty((sizes[0] * sizes[2],) if shape is None else shape, x.dtype)
     native = library("reduce")
     function = native.fl_sum_f32 if x.dtype is FLOAT32 else native.fl_sum_f64
     function(pointer(x), pointer(out), *sizes, mode, divisor, root)
@@ -279,7 +280,11 @@ def sum_all(x: ndarray) -> Any:
     n = x.size
     if n <= FEW:
         return np.asarray(x.ravel().dot(ones_of(x.dtype, n)))
-    return np.add.reduce(x, axis=None, out=...) if n < SMALL else np.asarray(flat_sum(x.reshape(-1)))
+    if n < SMALL:
+        return np.add.reduce(x, axis=None, out=...)
+    if library("reduce") is None:
+        return np.asarray(flat_sum(x.reshape(-1)))
+    return _native_sums(x, (1, n, 1), ())
 
 
 def sum_one(x: ndarray, axis: int, keepdim: bool) -> ndarray:
@@ -293,6 +298,10 @@ def sum_one(x: ndarray, axis: int, keepdim: bool) -> ndarray:
         if axis == 0:
             made = ones_of(x.dtype, shape[0]).dot(x.reshape(shape[0], -1) if n != 2 else x)
             return made.reshape(1, *shape[1:]) if keepdim else made if n == 2 else made.reshape(shape[1:])
+    elif x.size >= SMALL and x.flags.c_contiguous and library("reduce") is not None:
+        n, inner = shape[axis], math.prod(shape[axis + 1:])
+        if inner == 1 or n * inner >= 512:
+            return _native_sums(x, (math.prod(shape[:axis]), n, inner), reduced_shape(shape, (axis,), keepdim))
     return np.asarray(add_up(x, (axis,), keepdim))
 
 
@@ -464,7 +473,7 @@ def vector_norm(x: ndarray, ord: float, axes: Axes = None, keepdim: bool = False
     result = np.empty(0, x.dtype).real.dtype if x.dtype.kind == "c" else x.dtype
     axes_np = axes_of(x, axes)
     if ord in (1, 2) and (sizes := grid(x, axes)) is not None:
-        made = _native_sums(x, sizes, _SIZES if ord == 1 else _SQUARES, root=ord == 2)
+        made = _native_sums(x, sizes, mode=_SIZES if ord == 1 else _SQUARES, root=ord == 2)
         return made.reshape(reduced_shape(x.shape, axes, keepdim))
     if ord == 2 and axes is None and x.dtype is FLOAT32 and x.flags.c_contiguous and x.size >= SMALL and not keepdim:
         return np.sqrt(_squares(x.reshape(-1))).astype(FLOAT32)

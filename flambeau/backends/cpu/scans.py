@@ -35,6 +35,28 @@ def cumprod(x: ndarray, axis: int, dtype: np.dtype | None = None) -> ndarray:
     return _accumulated(x, axis, _wanted(x, dtype), np.multiply)
 
 
+@kernel
+def cumsum_from_end(x: ndarray, axis: int) -> ndarray:
+    """Running sums from the last element to the first: the derivative of cumsum."""
+    if x.ndim and x.size > _FEW and x.dtype.char in "fd" and library("scan") is not None:
+        return _native_cumulate(x, axis, _FROM_END)
+    if not x.ndim:
+        return x.copy()
+    return np.ascontiguousarray(np.flip(_accumulated(np.flip(x, axis), axis, x.dtype, np.add), axis))
+
+
+_SUMS, _PRODUCTS, _FROM_END = range(3)
+
+
+def _native_cumulate(x: ndarray, axis: int, mode: int) -> ndarray:
+    x = np.ascontiguousarray(x)
+    out = memory.empty(x.shape, x.dtype)
+    native = library("scan")
+    function = native.fl_cumulate_f32 if x.dtype is FLOAT32 else native.fl_cumulate_f64
+    function(pointer(x), pointer(out), math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1:]), mode)
+    return out
+
+
 def _accumulated(x: ndarray, axis: int, dtype: np.dtype, step: np.ufunc) -> ndarray:
     """One element after the other; narrow floats in float64, rounded at the end, as PyTorch does."""
     if not x.ndim:
@@ -44,13 +66,8 @@ def _accumulated(x: ndarray, axis: int, dtype: np.dtype, step: np.ufunc) -> ndar
     if x.size <= _FEW and x.dtype is dtype and dtype.char in "fd":
         made = step.accumulate(x, axis, FLOAT64)
         return made if dtype is FLOAT64 else made.astype(dtype)
-    if x.dtype is dtype and dtype.char in "fd" and x.size and (native := library("scan")) is not None:
-        x = np.ascontiguousarray(x)
-        out = memory.empty(x.shape, dtype)
-        function = native.fl_cumulate_f32 if dtype is FLOAT32 else native.fl_cumulate_f64
-        function(pointer(x), pointer(out), math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1:]),
-                 step is np.multiply)
-        return out
+    if x.dtype is dtype and dtype.char in "fd" and x.size and library("scan") is not None:
+        return _native_cumulate(x, axis, _PRODUCTS if step is np.multiply else _SUMS)
     narrow_float = dtype.num == FLOAT32.num or dtype.num in NARROW
     exact = FLOAT64 if narrow_float else dtype
     if narrow_float:

@@ -11,6 +11,7 @@ from numpy import ndarray
 from ..strides import expand_strides, unsqueeze_stride, view_strides
 from . import arrays, memory
 from .arrays import cast_into, restride, strides
+from .parallel import copy_into
 from .table import KERNELS, add, kernel
 
 # ------------------------------------------------------------------------------------------------------ conversion
@@ -42,7 +43,7 @@ def clone(x, fmt):
     if out.flags.c_contiguous and x.ndim > 1 and x.nbytes > _BLOCKED and x.strides[-1] > 64:
         _copy_transposed(out, x)
     else:
-        np.copyto(out, x)
+        copy_into(out, x)
     return out
 
 
@@ -480,7 +481,7 @@ def flip(x, dims):
     if x.flags.c_contiguous and 0 < x.nbytes < memory.POOLED_BYTES and 1 not in x.shape:
         return turned.copy()  # half the time of what follows
     out = memory.like(x)
-    np.copyto(out, turned)
+    copy_into(out, turned)
     return out
 
 
