@@ -18,6 +18,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -27,6 +28,9 @@ FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-fno-math-er
 _LEAN = ("-Wl,--as-needed",) if sys.platform.startswith("linux") else ()
 TIMEOUT = 300.0
 seconds_building = 0.0  # spent in the compiler by this process
+
+
+_building: dict[str, threading.Lock] = {}
 
 
 class BuildError(RuntimeError):
@@ -130,16 +134,17 @@ def build(source: str, name: str, extra: tuple[str, ...] = ()) -> Path:
     key = digest(source, flags)
     place = folder()
     target = place / f"{name}-{key}.so"
-    if _intact(target):
-        return target
-    start = time.perf_counter()
-    try:
-        _compile(command, flags, source, target)
-    except OSError as error:  # the disk is full, the folder went away...
-        target = _own_folder() / target.name
-        warnings.warn(f"flambeau could not write to its cache folder {place}: {error}", RuntimeWarning, stacklevel=3)
-        _compile(command, flags, source, target)
-    seconds_building += time.perf_counter() - start
+    with _building.setdefault(key, threading.Lock()):  # another thread may be at it
+        if _intact(target):
+            return target
+        start = time.perf_counter()
+        try:
+            _compile(command, flags, source, target)
+        except OSError as error:  # the disk is full, the folder went away...
+            target = _own_folder() / target.name
+            warnings.warn(f"flambeau could not write to its cache folder {place}: {error}", RuntimeWarning, stacklevel=3)
+            _compile(command, flags, source, target)
+        seconds_building += time.perf_counter() - start
     return target
 
 
