@@ -65,14 +65,13 @@ class CompiledFunction:
         if mode & ~_MODES or stance == "force_eager":  # inside another capture, or a mode that watches every operation
             return self.function(*args, **kwargs)
         leaves: list[Any] = []
+        shape: Any
         for a in args:
-            if a.__class__ is Tensor:
-                leaves.append(a)
-            else:
-                shape = [flatten(x, leaves) for x in args] if leaves.clear() is None else None
+            if a.__class__ is not Tensor:
+                shape = [flatten(x, leaves) for x in args]
                 break
-        else:
-            shape = len(args)
+        else:  # the usual call: nothing but tensors
+            leaves, shape = list(args), len(args)
         if kwargs:
             shape = shape, flatten(kwargs, leaves)
         key = signature(leaves, mode, shape)

@@ -16,7 +16,7 @@ from ..native import pointwise
 from .ir import C_TYPES, CONSTANT, SCALAR, Number, Op, Value
 from .passes import numbers_in, reads_of
 
-COPIES = {"cast": "a", "copy_into": "b", "reshape_copy": "a", "clone": "a", "contiguous": "a"}
+COPIES = frozenset(("cast", "copy_into", "reshape_copy", "clone", "contiguous"))
 _FAR = 60  # how many groups back an operation may look for a loop to join
 _LONGEST = 200  # operations of one loop: beyond that a C compiler takes long, and registers are long gone
 
@@ -145,10 +145,7 @@ def pointwise_step(op: Op, exact: bool = False) -> tuple[list[int], Step] | None
         return _copy(op)
     if len(op.outs) != 1 or len(op.writes) != 1:
         return None
-    try:
-        found = pointwise.expression(op.kernel, tuple(op.args))
-    except TypeError:  # it depends on a number that is known only at run time
-        return None
+    found = expression_of(op)
     if found is None:
         return None
     names, c, kinds = found
@@ -163,6 +160,14 @@ def pointwise_step(op: Op, exact: bool = False) -> tuple[list[int], Step] | None
         return None
     dims = [n for n in out.shape if n != 1] or [1]
     return dims, Step(op, c, pointwise.SUFFIXES[compute], reads, Access(out, _strides(out, out.shape)))
+
+
+def expression_of(op: Op) -> pointwise.Expression | None:
+    """The C expression of the operation's kernel; None if it has none, or one that depends on a number known at run time."""
+    try:
+        return pointwise.expression(op.kernel, tuple(op.args))
+    except TypeError:
+        return None
 
 
 def _operands(op: Op, names: tuple[str, ...], shape: tuple[int, ...]) -> tuple[dict[str, Any], Any] | None:

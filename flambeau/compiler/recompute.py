@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from ..native import pointwise
-from .fusion import ieee_only
+from .fusion import expression_of, ieee_only
 from .ir import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value, replaced, values_in
 from .passes import reads_of
 
@@ -65,10 +64,7 @@ def _candidate(op: Op, kept: set[int], writers: dict[int, list[int]]) -> Value |
 def _is_cheap(op: Op) -> bool:
     if op.kernel in _CHEAP:
         return True
-    try:
-        found = pointwise.expression(op.kernel, tuple(op.args))
-    except TypeError:
-        return False
+    found = expression_of(op)
     return found is not None and ieee_only(found.c)
 
 
