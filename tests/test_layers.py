@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "flambeau"
 ARRAY_LIBRARIES = {"numpy", "cupy", "scipy", "ml_dtypes"}
 INTEROP = {"interop.py", "testing.py"}
 FILES = sorted(p for p in PACKAGE.rglob("*.py"))
-# Native code works on the memory of arrays: native/ (which stands below backends/cpu and finds BLAS through NumPy and SciPy)
+# Native code works on the memory of arrays: native/ (whose kernels backends/cpu calls)
 # and compiler/ (which records kernel calls on arrays and plans their memory) handle arrays as backends/ does.
 ARRAY_CODE = {"backends", "native", "compiler"}
 

@@ -13,7 +13,7 @@ from .passes import reads_of
 
 _LARGE = 1 << 16      # bytes from which it is worth it
 _FAR = 24             # operations between two uses that count as "much later"
-_CHEAP = frozenset(("layer_norm_shaped", "rms_norm_shaped"))
+_CHEAP = frozenset(("layer_norm_shaped", "rms_norm"))
 _numbers = count(1 << 30)  # of new storages: beyond those of any capture
 
 
