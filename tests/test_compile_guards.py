@@ -31,7 +31,7 @@ def changing(function, change, back=None, args=lambda: (torch.arange(3.0),), at_
     fn = torch.compile(function)
 
     def check():
-        for _ in range(2):
+        for _ in range(4):  # a capture, a call with every check, and repetitions
             a, b = args(), args()
             same(seen(function(*a)), seen(fn(*b)))
     with warnings.catch_warnings():

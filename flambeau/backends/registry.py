@@ -12,6 +12,8 @@ ARRAY_TYPES = _BY_TYPE
 POINTWISE: set[str] = set()  # kernels that work element by element (ops/elementwise.py enters their names)
 VIEWS: set[str] = set()      # kernels whose result is a view of their first array (ops/table.py enters their names)
 
+run_time: Any = None         # (number, dtype) -> an array, if the number is one that compiled programs read anew at each call
+
 
 def backend_of(array: Any) -> Any:
     found = _BY_TYPE.get(type(array))

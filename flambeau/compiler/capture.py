@@ -1,9 +1,11 @@
 """Capture: a function runs once, and every kernel call is written down while it really happens.
 
-For that time the arrays of all living tensors are of the type `Traced`: the same memory, seen through a subclass of NumPy's
-array. Operations send arrays of another type to that type's backend (backends/registry.py), which here is backend.py: it runs
-the CPU kernel and notes the call. Windows onto memory (views) are recognised by their addresses, so nothing has to be noted for
-them. A NumPy function that reaches a Traced array by another way, or a look at a value, raises `Uncapturable`.
+For that time every array that is read from a tensor is of the type `Traced`: the same memory, seen through a subclass of
+NumPy's array. (`Tensor._array` is a property meanwhile, which exchanges a tensor's array when the capturing thread first asks
+for it. So the work does not depend on how many tensors there are, and other threads see nothing of it.) Operations send
+arrays of another type to that type's backend (backends/registry.py), which here is backend.py: it runs the CPU kernel and
+notes the call. Windows onto memory (views) are recognised by their addresses, so nothing has to be noted for them. A NumPy
+function that reaches a Traced array by another way, or a look at a value, raises `Uncapturable`.
 """
 
 from __future__ import annotations
@@ -13,14 +15,17 @@ import ctypes
 import gc
 import os
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable
+from itertools import compress
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
-from ..autograd.node import next_sequence, user_frame
+from ..autograd.node import AccumulateGrad, next_sequence, user_frame
 from ..autograd.state import CAPTURE, state
 from ..backends import registry
 from ..backends.cpu.arrays import Storage as Memory
@@ -30,9 +35,11 @@ from ..backends.cpu.table import KERNELS
 from ..native import pointer
 from ..tensor import Tensor
 from .ir import CONSTANT, INPUT, SCALAR, TEMPORARY, Number, Op, Storage, Value, values_in
-from .symbolic import SymFloat, expression_of, loads
+from .symbolic import SymFloat, expression_of, loads, plain
 
 _local = threading.local()
+_slot = Tensor.__dict__["_array"]  # where a tensor keeps its array; `Recorder.begin` puts a property in front of it
+_get, _set = _slot.__get__, _slot.__set__
 
 
 class Uncapturable(RuntimeError):
@@ -139,7 +146,7 @@ def stripped(value: Any) -> Any:
     if kind is Traced:
         return value.plain if value.plain is not None else value.view(ndarray)
     if kind is SymFloat:
-        return float(value)
+        return plain(value)
     if kind is list or kind is tuple:
         return kind([stripped(v) for v in value])
     return value
@@ -165,7 +172,7 @@ class Recorder:
         self.counts: list[tuple[Any, Any]] = []   # Python numbers that go up by one at each call
         self.number_guards: list[tuple[Any, bool]] = []
         self.transient: str | None = None         # why this run is not like the following ones
-        self.tensors: dict[int, Any] = {}         # address of an owner of memory -> the living tensor over it
+        self.tensors: dict[int, Any] = {}         # address of an owner of memory -> a tensor over it that was there before
         self.cleared: dict[int, Any] = {}         # leaves whose gradient was dropped before it was looked at
         self.grad_found: dict[int, Any] = {}      # leaves whose gradient was looked at first
         self.leaves: dict[int, Any] = {}          # leaves whose gradient may have changed
@@ -175,6 +182,8 @@ class Recorder:
         self.mode = state.mode
         self.first_sequence = 0                   # nodes with a smaller number were there before
         self.swapped: list[Any] = []              # (tensor, its array, the Traced one that it has meanwhile)
+        self.assigned: list[Any] = []             # weak references to tensors that were given a Traced array
+        self.abroad: set[int] = set()             # tensors that other threads made meanwhile
         self.copied: list[Any] = []               # (argument, its array, its private copy)
         self.born: list[Any] = []                 # tensors that the call made
         self.replaced: list[Any] = []             # tensors that it gave other memory
@@ -356,44 +365,73 @@ class Recorder:
 
     def guard_number(self, expression: Any, outcome: bool) -> None:
         if next(loads(expression), None) is not None:
-            self.fail("the program branches on a number that is computed inside it")
+            self.fail("Python uses a number that the program computes")
         elif (expression, outcome) not in self.number_guards:
             self.number_guards.append((expression, outcome))
 
-    # ------------------------------------------------------------------------------------- living tensors
+    # ---------------------------------------------------------------------------------------- tensors' arrays
     def begin(self, private: Any = ()) -> None:
-        """Turns the arrays of all living tensors into Traced ones. private: arguments, which get memory of their own where
-        other tensors share theirs: at the next call they may lie elsewhere."""
-        found, counts = [], Counter()
-        for tensor in living():
-            array = getattr(tensor, "_array", None)
-            if array.__class__ is Traced:  # another thread made a view while an earlier capture went on
-                tensor._array = array = stripped(array)
-            if array.__class__ is ndarray and not tensor.is_sparse:
-                found.append((tensor, array))
-                if array.size:
-                    start = Memory(array).address
-                    counts[start] += 1
-                    old = self.tensors.get(start)
-                    if old is None or _rank(tensor) > _rank(old):
-                        self.tensors[start] = tensor
-        for tensor in private:
-            array = tensor._array
-            if array.__class__ is ndarray and array.size and counts[Memory(array).address] > 1:
-                copy = _copy_in_place(array)
-                self.copied.append((tensor, array, copy))
-                self.tensors[Memory(copy).address] = tensor
-        copies = {id(tensor): copy for tensor, _, copy in self.copied}
-        for tensor, array in found:  # from here on nothing can go wrong before `end`
-            new = traced(copies.get(id(tensor), array))
-            self.swapped.append((tensor, array, new))
-            tensor._array = new
+        """From here on the arrays of tensors are Traced when this thread reads them. private: arguments, which get memory of
+        their own where other tensors share theirs: at the next call they may lie elsewhere."""
+        self.copied = [(t, t._array, _copy_in_place(t._array)) for t in sharing(private)]
+        for tensor, array, copy in self.copied:  # from here on nothing can go wrong before `end`
+            self.tensors[Memory(copy).address] = tensor
+            self.swapped.append((tensor, array, traced(copy)))
+            tensor._array = self.swapped[-1][2]
         _local.recorder = self
         self.first_sequence = next_sequence()
         state.mode |= CAPTURE
+        Tensor._array = property(self._read, self._assign)
+
+    def _read(self, tensor: Any) -> Any:
+        """tensor._array; other threads, and this one after the capture was given up, see plain arrays only."""
+        array = _get(tensor)
+        kind = array.__class__
+        if kind is Traced:
+            return array if active() is self else stripped(array)
+        if kind is ndarray and active() is self and not tensor.is_sparse:
+            return self._meet(tensor, array)
+        return array
+
+    def _assign(self, tensor: Any, array: Any) -> None:
+        """tensor._array = array"""
+        before = _array_of(tensor)
+        if active() is not self:
+            array = stripped(array)
+            if before is None:
+                self.abroad.add(id(tensor))
+        else:
+            if before.__class__ is ndarray:
+                self._meet(tensor, before)  # `end` shall see that it has other memory now
+            if array.__class__ is ndarray:
+                array = self.adopt(array)
+            if array.__class__ is Traced:
+                self.assigned.append(weakref.ref(tensor))
+        _set(tensor, array)
+
+    def _meet(self, tensor: Any, array: ndarray) -> Traced:
+        """A tensor that was there before is looked at for the first time."""
+        if id(tensor) in self.abroad:
+            self.fail("a tensor was made by another thread")
+        made = traced(array)
+        self.swapped.append((tensor, array, made))
+        _set(tensor, made)
+        if array.size:
+            start = Memory(array).address
+            old = self.tensors.get(start)
+            if old is None or _rank(tensor) > _rank(old):
+                self.tensors[start] = tensor
+                storage = self.known(array)
+                if storage is not None and storage.kind is not INPUT:
+                    self.fail("a tensor's memory was reached by another way before")
+                elif storage is not None:
+                    storage.source = tensor
+        return made
 
     def end(self) -> None:
         """Everything is as it was; `born` are the new tensors, `replaced` those that have other memory now."""
+        if Tensor.__dict__["_array"] is not _slot:
+            Tensor._array = _slot
         state.mode &= ~CAPTURE
         if state.mode != self.mode and self.failed is None:
             self.failed = "the call leaves another grad mode behind", None
@@ -408,10 +446,12 @@ class Recorder:
             else:
                 self.replaced.append(tensor)
         self.swapped = []
-        for tensor in living():
-            if getattr(tensor, "_array", None).__class__ is Traced:
+        for reference in self.assigned:
+            tensor = reference()
+            if tensor is not None and tensor._array.__class__ is Traced:
                 self.born.append(tensor)
                 tensor._array = self._original(tensor, stripped(tensor._array))
+        self.assigned = []
 
     def _written(self, array: ndarray) -> bool:
         storage = self.known(array)
@@ -523,22 +563,53 @@ def _rank(tensor: Any) -> int:
 
 
 def living() -> list[Any]:
-    """All tensors that exist."""
+    """All tensors that exist. Takes a tenth of a second per million objects."""
+    kinds, found = set(), [Tensor]
+    while found:
+        kinds.add(kind := found.pop())
+        found += type.__subclasses__(kind)
     frozen = gc.get_freeze_count()
     if frozen:  # gc.get_objects() would not show those
         gc.unfreeze()
-    found = [o for o in gc.get_objects() if issubclass(type(o), Tensor)]
+    objects = gc.get_objects()
     if frozen:
         gc.freeze()
-    return found
+    return list(compress(objects, map(kinds.__contains__, map(type, objects))))
+
+
+def _alone(tensor: Any) -> bool:
+    """Whether nothing else refers to a tensor's memory: the array and those that it is a view of have one owner each."""
+    node, array = tensor._node, tensor._array
+    owners = 2 if node.__class__ is AccumulateGrad and node._array is array else 1
+    while getrefcount(array) == owners + 2:  # and the local name, and getrefcount's own
+        if array.base is None:
+            return True
+        if not isinstance(array.base, ndarray):
+            return False
+        array, owners = array.base, 1
+    return False
+
+
+def sharing(tensors: Any) -> list[Any]:
+    """Those over whose memory other tensors lie as well."""
+    found = [t for t in tensors if type(_array_of(t)) is ndarray and t._array.size and not t.is_sparse and not _alone(t)]
+    if all(t._base is not None for t in found):
+        return found
+    counts = Counter([Memory(t._array).address for t in living() if type(_array_of(t)) is ndarray and not t.is_sparse])
+    return [t for t in found if counts[Memory(t._array).address] > 1]
 
 
 def shared(leaves: list[Any]) -> bool:
     """Whether other tensors lie over the memory of one of these."""
-    mine = {Memory(a._array).address for a in leaves if isinstance(a, Tensor) and not a.is_sparse and a._array.size}
-    ours = set(map(id, leaves))
-    return bool(mine) and any(Memory(t._array).address in mine for t in living() if id(t) not in ours and isinstance(
-        getattr(t, "_array", None), ndarray) and not t.is_sparse and t._array.size)
+    return bool(sharing([a for a in leaves if isinstance(a, Tensor)]))
+
+
+def _array_of(tensor: Any) -> Any:
+    """What a tensor keeps as its array; None where it has none yet."""
+    try:
+        return _get(tensor)
+    except AttributeError:
+        return None
 
 
 def traced(array: ndarray) -> Traced:
@@ -552,12 +623,15 @@ def traced(array: ndarray) -> Traced:
 def scalar(number: SymFloat, dtype: np.dtype) -> ndarray:
     """A run-time number as a zero-dim array for kernels."""
     recorder = active()
-    array = np.asarray(float(number), dtype)
+    array = np.asarray(plain(number), dtype)
     if recorder is None:
         return array
     storage = recorder.new_storage(SCALAR, array)
     storage.expression = expression_of(number)
     return traced(array)
+
+
+registry.run_time = lambda value, dtype: scalar(value, dtype) if value.__class__ is SymFloat else None
 
 
 def backward_starts(nodes: Any, keep_graph: bool) -> None:

@@ -26,6 +26,7 @@ from .guards import Watch, watching
 from .ir import CONSTANT
 from .joint import Joint, JointPlan
 from .plan import Output, Plan, overlaps
+from .replay import MISS, Replay, Unsuitable
 from .trees import flatten
 
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
@@ -33,6 +34,9 @@ _ATTEMPTS = 3   # captures of one signature before it is left to eager
 _TRANSIENTS = 20  # captures of one signature that were unlike the calls that follow
 _MOST = 64      # programs of one function
 _FAILURES = 100  # captures of one function, whatever the signature, that came to nothing
+_REPLAYS = 4    # plans whose next call is checked natively
+_LASTING = 0.05  # seconds after which a replay that no longer fits was worth having
+_RAREST = 256   # calls between two tries of making one
 _MODES = NO_GRAD | INFERENCE
 stance = "default"  # what set_stance asked for
 _functions: Any = weakref.WeakSet()
@@ -49,6 +53,8 @@ class CompiledFunction:
         self.timed = timed
         self._made_of = function, fullgraph, mode, limit, timed
         self.plans: dict[Any, list[Any]] = {}
+        self.remembered: dict[int, Replay] = {}  # address of a plan -> the last way to repeat it
+        self.replays: list[Replay] = []          # those that are tried first, the latest first
         self.attempts: dict[Any, int] = {}
         self.transients: dict[Any, int] = {}
         self.apart: set[Any] = set()  # signatures whose arguments share memory that is not written
@@ -62,6 +68,10 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         mode = state.mode
+        if not kwargs and stance == "default":
+            for replay in self.replays:
+                if replay.mode == mode and (made := replay.run(args)) is not MISS:
+                    return made
         if mode & ~_MODES or stance == "force_eager":  # inside another capture, or a mode that watches every operation
             return self.function(*args, **kwargs)
         leaves: list[Any] = []
@@ -77,8 +87,36 @@ class CompiledFunction:
         key = signature(leaves, mode, shape)
         for plan in self.plans.get(key, ()):
             if plan.holds(leaves):
-                return plan.run(leaves)
+                made = plan.run(leaves)
+                if not kwargs:
+                    self._remember(plan, args, mode)
+                return made
         return self._new(key, leaves, args, kwargs)
+
+    def _remember(self, plan: Plan, args: tuple[Any, ...], mode: int) -> None:
+        """After a call that went the long way: the next ones may be just like it (replay.py).
+
+        Where they turn out not to be, again and again, this is tried more and more rarely.
+        """
+        if plan.pause is None:  # nothing for replay.py
+            return
+        last = self.remembered.get(id(plan))
+        if last is not None and last not in self.replays:  # other plans were in the way
+            self.replays = [last, *self.replays[:_REPLAYS - 1]]
+            return
+        if last is not None and time.perf_counter() - last.since > _LASTING:
+            plan.pause = plan.wait = 1
+        plan.pause -= 1
+        if plan.pause > 0:
+            return
+        plan.wait = min(2 * plan.wait, _RAREST)
+        plan.pause = plan.wait
+        try:
+            self.remembered[id(plan)] = made = Replay(plan, args, mode)
+        except Unsuitable:
+            plan.pause = None
+            return
+        self.replays = [made, *[r for r in self.replays if r is not last][:_REPLAYS - 1]]
 
     # ------------------------------------------------------------------------------------------------- capturing
     def _new(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
@@ -316,6 +354,8 @@ def reset() -> None:
     """Forgets every program of every compiled function."""
     for function in list(_functions):
         function.plans.clear()
+        function.replays = []
+        function.remembered.clear()
         function.attempts.clear()
         function.transients.clear()
         function.reasons.clear()

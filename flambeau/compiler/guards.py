@@ -12,6 +12,7 @@ import gc
 import os
 import random
 import sys
+import weakref
 from functools import cache
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
@@ -30,9 +31,11 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
-_MISSING = object()
+MISSING = object()
+_COMPREHENSIONS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")  # their functions live for one call
 _DEPTH = 4        # how far attributes of attributes are followed
-_LONGEST = 4096   # elements of a container that are compared one by one
+LONGEST = 4096   # elements of a container that are compared one by one
+DEEPEST = 8      # how far containers in containers are compared
 _TABLES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks",
            "_backward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs",
            "_forward_hooks_always_called")
@@ -40,11 +43,11 @@ _TABLES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pr
 
 def copied(value: Any, depth: int = 0) -> Any:
     """A value to compare with later: containers are copied, anything else is itself."""
-    if value.__class__ in (tuple, list) and len(value) <= _LONGEST and depth < 3:
+    if value.__class__ in (tuple, list) and len(value) <= LONGEST and depth < DEEPEST:
         return value.__class__([copied(v, depth + 1) for v in value])
-    if value.__class__ is dict and len(value) <= _LONGEST and depth < 3:
+    if value.__class__ is dict and len(value) <= LONGEST and depth < DEEPEST:
         return {k: copied(v, depth + 1) for k, v in value.items()}
-    if value.__class__ is set or (value.__class__ is np.ndarray and value.size <= _LONGEST):
+    if value.__class__ is set or (value.__class__ is np.ndarray and value.size <= LONGEST):
         return value.copy()
     return value
 
@@ -86,6 +89,8 @@ class Watch:
         self.codes: dict[CodeType, dict[str, Any]] = {}   # code of the user's -> its globals
         self.entries: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}  # (container, name) -> container, name, value
         self.modules: dict[int, tuple[Any, Any]] = {}
+        self.functions: dict[int, Any] = {}               # functions that ran; weakly: those made inside are gone at the end
+        self.unknown: set[CodeType] = set()               # code that ran for a function that was not found
         self.random = random.getstate(), _numpy_random()
         owner = getattr(function, "__self__", None)
         if isinstance(function, Module):
@@ -118,6 +123,9 @@ class Watch:
         if code not in self.codes:
             self.codes[code] = frame.f_globals
             self._globals(code, frame.f_globals)
+            self._seek(frame)
+        elif code.co_freevars:  # the same text may run for several functions, with a closure each
+            self._seek(frame)
 
     def _globals(self, code: CodeType, table: dict[str, Any]) -> None:
         names = _names(code)
@@ -138,17 +146,19 @@ class Watch:
             self._module(value)
             return
         if isinstance(value, (list, tuple)):
-            for v in value[:_LONGEST]:
+            for v in value[:LONGEST]:
                 self._follow(v, names, depth + 1)
             return
         if isinstance(value, dict):
-            for v in list(value.values())[:_LONGEST]:
+            for v in list(value.values())[:LONGEST]:
                 self._follow(v, names, depth + 1)
             return
         if isinstance(value, ModuleType) and _library(value):
             return
         if isinstance(value, FunctionType):
             return
+        if isinstance(value, optimizer.Optimizer):  # its numbers are read at each call, the rest is compared by optimizers.py
+            names = tuple([n for n in names if n not in ("param_groups", "defaults")])
         for owner in (value, *(type(value).__mro__ if not isinstance(value, (type, ModuleType)) else ())):
             if str(getattr(owner, "__module__", "")).partition(".")[0] in ("flambeau", "builtins", "numpy"):
                 continue
@@ -158,12 +168,12 @@ class Watch:
             for name in names:
                 if owner is value and name not in table and not isinstance(value, (type, ModuleType)) and hasattr(
                         type(value), name) and hasattr(value, "__dict__"):  # the class's own, which the object may hide later
-                    self.entries.setdefault((id(owner), name), (_Attributes(owner), name, _MISSING))
+                    self.entries.setdefault((id(owner), name), (Attributes(owner), name, MISSING))
                 if name in table and (id(owner), name) not in self.entries:
                     found = table[name]
                     if isinstance(found, (FunctionType, property, classmethod, staticmethod)) and owner is not value:
                         continue
-                    self.entries[id(owner), name] = _Attributes(owner), name, copied(found)
+                    self.entries[id(owner), name] = Attributes(owner), name, copied(found)
                     self._follow(found, names, depth + 1)
 
     def _module(self, module: Any) -> None:
@@ -172,6 +182,20 @@ class Watch:
         for m in module.modules():
             if id(m) not in self.modules:
                 self.modules[id(m)] = m, module_state(m)
+
+    def _seek(self, frame: FrameType) -> None:
+        """Finds the function that a frame runs, for its closure and defaults. Python does not tell, so this looks where its
+        caller can have it from; if it is not there, `guards` looks at all functions."""
+        code = frame.f_code
+        if code.co_name in _COMPREHENSIONS or not (code.co_freevars or code.co_argcount or code.co_kwonlyargcount):
+            return
+        free = {name: frame.f_locals.get(name, MISSING) for name in code.co_freevars}
+        found = [f for f in _callables(frame, self.function) if f.__code__ is code and all(
+            Cell(c).get(None, MISSING) is v for c, v in zip(f.__closure__ or (), free.values()))]
+        if not found:
+            self.unknown.add(code)
+        for f in found:
+            self.functions[id(f)] = weakref.ref(f)
 
     def _closures(self, functions: Any) -> None:
         """Closures and defaults of functions."""
@@ -184,22 +208,42 @@ class Watch:
                     value = cell.cell_contents
                 except ValueError:
                     continue
-                self.entries.setdefault((id(cell), None), (_Cell(cell), None, copied(value)))
+                self.entries.setdefault((id(cell), None), (Cell(cell), None, copied(value)))
                 self._follow(value, names, 0)
             for part in ("__defaults__", "__kwdefaults__"):
                 value = getattr(function, part)
                 if value:
-                    self.entries.setdefault((id(function), part), (_Attributes(function), (part,), copied(value)))
+                    self.entries.setdefault((id(function), part), (Attributes(function), (part,), copied(value)))
 
     def guards(self) -> Guards:
-        codes = self.codes
-        self._closures([f for f in gc.get_objects() if type(f) is FunctionType and f.__code__ in codes])
+        self._closures([f for r in self.functions.values() if (f := r()) is not None])
+        if self.unknown:
+            self._closures([f for f in gc.get_objects() if type(f) is FunctionType and f.__code__ in self.unknown])
         return Guards(self)
 
     def drew(self) -> str | None:
         """Python's or NumPy's own random numbers were drawn: later calls would get the same ones again."""
         now = random.getstate(), _numpy_random()
         return None if now == self.random else "random numbers of Python or NumPy were drawn"
+
+
+def _callables(frame: FrameType, function: Any) -> list[FunctionType]:
+    """Functions that the caller of a frame has at hand: variables, globals, attributes of its objects and classes."""
+    caller = frame.f_back
+    names = (frame.f_code.co_name, *(caller.f_code.co_names if caller else ()))
+    local = list(caller.f_locals.values()) if caller else []
+    owners = [*local, *list(frame.f_locals.values())[:1]]
+    found = [function, *local, *[frame.f_globals.get(n) for n in names]]
+    if caller is not None:
+        found += [caller.f_globals.get(n) for n in names]
+    for owner in owners:
+        kind = owner if isinstance(owner, type) else type(owner)
+        if kind.__module__ != "builtins":
+            tables = [getattr(owner, "__dict__", {}), *[vars(k) for k in kind.__mro__[:-1]]]
+            found += [table[n] for table in tables for n in names if n in table]
+    functions = [getattr(f, "__func__", None) or getattr(f, "fget", None) or f for f in found if callable(f) or isinstance(
+        f, (property, classmethod, staticmethod))]
+    return [f for f in functions if type(f) is FunctionType]
 
 
 def _names(code: CodeType) -> tuple[str, ...]:
@@ -218,7 +262,7 @@ def _numpy_random() -> Any:
     return kind, words.tobytes(), position, has, cached
 
 
-class _Cell:
+class Cell:
     """A closure's variable as a container."""
 
     __slots__ = ("cell",)
@@ -233,7 +277,7 @@ class _Cell:
             return default
 
 
-class _Attributes:
+class Attributes:
     """An object's own attributes as a container."""
 
     __slots__ = ("owner",)
@@ -273,7 +317,7 @@ class Guards:
 
     def hold(self) -> bool:
         for container, name, value in self.entries:
-            now = container.get(name, _MISSING)
+            now = container.get(name, MISSING)
             if (now is not value or value.__class__ in (list, dict)) and not same(now, value):
                 return False
         for table, name, value in self.inner:
@@ -291,10 +335,10 @@ class Guards:
     def broken(self) -> str | None:
         """What differs now, in words."""
         for container, name, value in self.entries:
-            if not same(container.get(name, _MISSING), value):
-                if container.__class__ is _Cell:
+            if not same(container.get(name, MISSING), value):
+                if container.__class__ is Cell:
                     return "a variable of an enclosing function"
-                return f"the {'attribute' if container.__class__ is _Attributes else 'global'} '{name}'"
+                return f"the {'attribute' if container.__class__ is Attributes else 'global'} '{name}'"
         for m, state in self.modules:
             name = changed_attribute(m, state)
             if name:
@@ -312,7 +356,7 @@ class Guards:
 
     def describe(self) -> list[str]:
         kinds = (ModuleType, type, FunctionType)
-        lines = [f"{'closure' if c.__class__ is _Cell else n} = {_short(v)}" for c, n, v in self.entries
+        lines = [f"{'closure' if c.__class__ is Cell else n} = {_short(v)}" for c, n, v in self.entries
                  if not isinstance(v, (*kinds, Module)) and not callable(v)]
         return lines + [f"{type(m).__name__}: training={s[0].get('training')}" for m, s in self.modules]
 
@@ -321,11 +365,11 @@ def changed_attribute(module: Any, state: tuple[dict[str, Any], list[Any]]) -> s
     values, tables = state
     own = module.__dict__
     for key, value in own.items():
-        if key not in _TABLES and not same(value, values.get(key, _MISSING)):
+        if key not in _TABLES and not same(value, values.get(key, MISSING)):
             return key
     for name, then in zip(_TABLES, tables):
         now = own.get(name) or {}
-        if len(now) != len(then) or any(now.get(k, _MISSING) is not v for k, v in then.items()):
+        if len(now) != len(then) or any(now.get(k, MISSING) is not v for k, v in then.items()):
             return name
     return None
 

@@ -137,7 +137,7 @@ class JointPlan(Plan):
         self.saved = [s for i, s in saved.items() if i not in own]
         fresh = {s.id: s for s in (*self.fresh, *self.saved)}
         self.fresh = list(fresh.values())
-        kept = [*self.fresh, *[v.storage for _, v, _, _ in self.grads]]
+        kept = [*self.fresh, *[g.value.storage for g in self.grads]]
         self.program = Program(ahead, kept, [], len(self.numbers), exact, timed)
         new = [s for i, s in grads.items() if s.kind is TEMPORARY and i not in saved and i not in own]
         self.new_grads = new

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import is_not, itemgetter
+from operator import is_not
 from typing import Any
 
 from ..tensor import Tensor
 from .capture import Recorder, active
-from .symbolic import SymFloat
+from .symbolic import SymFloat, known_to_math, plain
 
 _NUMBERS = ("lr", "momentum", "weight_decay")  # hyper-parameters that people also give as ints
 
@@ -25,21 +25,22 @@ def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs:
         for group, key, _, symbolic in given:
             if symbolic is not None:
                 group[key] = symbolic
-        return step(optimizer, *args, **kwargs)
+        with known_to_math():
+            return step(optimizer, *args, **kwargs)
     finally:
         for group, key, value, symbolic in given:
             now = group.get(key)
             if symbolic is not None and now is symbolic:
                 group[key] = value
             elif isinstance(now, SymFloat):  # the step changed it: `function.py` sees that it is not what it was
-                group[key] = float(now)
+                group[key] = plain(now)
         for some in optimizer.state.values():
             for key, value in list(some.items()) if isinstance(some, dict) else ():
                 if isinstance(value, SymFloat):
-                    some[key] = float(value)
+                    some[key] = plain(value)
                     recorder.fail("the optimizer keeps a number in its state that depends on its hyper-parameters")
         if not any(optimizer is o for o, _ in recorder.optimizers):
-            recorder.optimizers.append((optimizer, snapshot(optimizer)))
+            recorder.optimizers.append((optimizer, Kept(optimizer)))
         if any(before.get(id(p), set()) != set(s) for p, s in optimizer.state.items() if isinstance(s, dict)):
             recorder.transient = "the optimizer made its state in this step"
 
@@ -52,44 +53,48 @@ def _symbolic(recorder: Recorder, group: dict[str, Any], key: str, value: Any) -
     return None
 
 
-def snapshot(optimizer: Any) -> list[Any]:
-    """What a program takes for granted of an optimizer: its switches, its parameters, and the dictionary of its state."""
-    states, tensors = [], []
-    for some in optimizer.state.values():
-        if isinstance(some, dict) and all(isinstance(v, Tensor) for v in some.values()):
-            tensors.append((some, list(some.values())))
-        elif isinstance(some, dict):
-            states += [(some, k, v) for k, v in some.items() if isinstance(v, Tensor)]
-    hooks = [(t, dict(t)) for t in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)]
-    kept: list[Any] = [optimizer.state, len(optimizer.param_groups), list(optimizer.state.values()), states, hooks, tensors]
-    for group in optimizer.param_groups:
-        flags = [k for k, v in group.items() if v is None or v.__class__ in (bool, str) or (
-            v.__class__ is int and k not in _NUMBERS)]
-        flags = flags if len(flags) > 1 else [*flags, "params", "params"][:2]  # itemgetter gives a tuple for two or more
-        look = itemgetter(*flags)
-        kept.append((group, list(group["params"]), look, look(group)))
-    return kept
+class Kept:
+    """What a program takes for granted of an optimizer: its switches, its parameters, and the tensors of its state."""
+
+    def __init__(self, optimizer: Any):
+        self.state, self.of = optimizer.state, list(optimizer.state.values())
+        self.mixed, self.tensors = [], []  # (dict, key, tensor) of states that hold other things too; (dict, tensors)
+        for some in self.of:
+            if isinstance(some, dict) and all(isinstance(v, Tensor) for v in some.values()):
+                self.tensors.append((some, list(some.values())))
+            elif isinstance(some, dict):
+                self.mixed += [(some, k, v) for k, v in some.items() if isinstance(v, Tensor)]
+        self.hooks = [(t, dict(t)) for t in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)]
+        self.groups = [(group, list(group["params"]), {k: v for k, v in group.items() if _switch(k, v)})
+                       for group in optimizer.param_groups]
 
 
-def unchanged(optimizer: Any, kept: list[Any]) -> bool:
+def _switch(key: str, value: Any) -> bool:
+    return value is None or value.__class__ in (bool, str) or (value.__class__ is int and key not in _NUMBERS)
+
+
+def unchanged(optimizer: Any, kept: Kept) -> bool:
     state = optimizer.state
-    if state is not kept[0] or len(optimizer.param_groups) != kept[1]:
+    if state is not kept.state or len(optimizer.param_groups) != len(kept.groups):
         return False
-    if len(state) != len(kept[2]) or any(map(is_not, state.values(), kept[2])):
+    if len(state) != len(kept.of) or any(map(is_not, state.values(), kept.of)):
         return False
-    for some, key, value in kept[3]:
+    for some, key, value in kept.mixed:
         if some.get(key) is not value:
             return False
-    for table, then in kept[4]:
+    for table, then in kept.hooks:
         if table != then:
             return False
-    for some, values in kept[5]:
+    for some, values in kept.tensors:
         if len(some) != len(values) or any(map(is_not, some.values(), values)):
             return False
-    for group, params, look, flags in kept[6:]:
+    for (group, params, switches), present in zip(kept.groups, optimizer.param_groups):
         now = group["params"]
-        if len(now) != len(params) or any(map(is_not, now, params)) or look(group) != flags:
+        if group is not present or len(now) != len(params) or any(map(is_not, now, params)):
             return False
+        for key, value in switches.items():
+            if group.get(key) != value:
+                return False
     return True
 
 

@@ -22,7 +22,7 @@ from .symbolic import evaluate
 from .trees import unflatten
 
 _new = object.__new__
-_UNSEEN = 4  # references to a gradient that nobody else holds: the leaf's, the plan's, the local name, getrefcount's own
+_UNSEEN = 3  # references to a gradient that nobody else holds: the plan's, the local name, getrefcount's own
 
 
 BYTES = np.dtype(np.uint8)
@@ -56,6 +56,18 @@ class Output:
     def __init__(self, value: Value, node: Any, graph: int | None = None, inference: bool = False):
         self.value, self.graph, self.inference = value, graph, inference
         self.node = None if node is None else FreedGraph(value)
+
+
+class Gradient:
+    """A leaf's gradient that each call makes, in the memory of the last call's unless somebody holds on to that.
+
+    present: whether the leaf had one when the last call began.
+    """
+
+    __slots__ = ("leaf", "memory", "present", "tensor", "value")
+
+    def __init__(self, leaf: Any, value: Value):
+        self.leaf, self.value, self.tensor, self.memory, self.present = leaf, value, None, None, False
 
 
 class Sources:
@@ -146,6 +158,8 @@ class Plan:
     def __init__(self, recorder: Recorder, guards: Guards, leaves: list[Any], outputs: list[Any], shape: Any, exact: bool,
                  timed: bool = False):
         self.guards, self.shape = guards, shape
+        self.pause: int | None = 1  # calls until replay.py is asked again; None: it can do nothing for this plan
+        self.wait = 1
         self.numbers = recorder.numbers
         self.number_guards = recorder.number_guards
         self.counts = recorder.counts
@@ -166,7 +180,6 @@ class Plan:
         self.sources = Sources(self.program, recorder, leaves, [s for s in views if s.id not in self.program.place])
         self.overlaps = overlaps(leaves) if self.sources.bumped_args else None
         self._tell_apart(leaves)
-        self.counters: list[Any] | None = None
         alone: dict[int, list[Value]] = {}
         for o in outputs:
             if o.__class__ is Output:
@@ -180,14 +193,12 @@ class Plan:
 
     # ------------------------------------------------------------------------------------------------- building
     def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, timed: bool) -> None:
-        kept = [*self.fresh, *[v.storage for _, v, _, _ in self.grads]]
+        kept = [*self.fresh, *[g.value.storage for g in self.grads]]
         self.program = Program(recorder.ops, kept, [], len(self.numbers), exact, timed)
 
-    def _final_grads(self, recorder: Recorder, by_id: dict[int, int]) -> list[list[Any]]:
-        """[leaf, value, tensor, its memory] for gradients that the program makes; the rest are dropped or changed in place.
-
-        A leaf that is an argument is known by its number.
-        """
+    def _final_grads(self, recorder: Recorder, by_id: dict[int, int]) -> list[Gradient]:
+        """Gradients that the program makes; the rest are dropped or changed in place. A leaf that is an argument is known by
+        its number."""
         made, self.dropped, self.sparse = [], [], []
         for leaf in recorder.leaves.values():
             grad, leaf = leaf._grad, by_id.get(id(leaf), leaf)
@@ -200,18 +211,18 @@ class Plan:
                 continue
             value = recorder.value_of(grad)
             if value.storage.kind is TEMPORARY:
-                made.append([leaf, value, None, None])
+                made.append(Gradient(leaf, value))
             elif value.storage.kind is CONSTANT:
                 storage = value.storage
                 storage.kind, storage.init = TEMPORARY, array_at(storage.start, Value(
                     storage, 0, (storage.nbytes,), (1,), np.dtype(np.uint8))).tobytes()
-                made.append([leaf, value, None, None])
+                made.append(Gradient(leaf, value))
         return made
 
     def _tell_apart(self, leaves: list[Any]) -> None:
         """An argument that the call also reaches by another way must be that tensor again, and where the program writes, none
         of the others may become one of those it holds: it would not know that the two are one memory."""
-        reached = self.guards.tensors().union(*[map(id, params) for _, kept in self.optimizers for _, params, *_ in kept[6:]])
+        reached = self.guards.tensors().union(*[map(id, params) for _, kept in self.optimizers for _, params, _ in kept.groups])
         self.same = [(i, a) for i, a in enumerate(leaves) if isinstance(a, Tensor) and id(a) in reached]
         sources = self.sources
         writes = sources.bumped or sources.bumped_args
@@ -259,24 +270,25 @@ class Plan:
                 for n, (container, key, i) in enumerate(self.numbers):
                     numbers[n] = container[key] if i is None else container[key][i]
             raws = self._fresh_memory(table)
-            for entry in self.grads:
-                self._ready(entry, table)
+            for gradient in self.grads:
+                self._ready(gradient, table)
             program.run()
             for leaf in self.dropped:
                 (leaves[leaf] if leaf.__class__ is int else leaf)._grad = None
-            for leaf, _, grad, _ in self.grads:
-                if leaf.__class__ is not int:
-                    leaf._grad = grad
-                else:
-                    leaves[leaf]._grad = grad
+            for g in self.grads:
+                (leaves[g.leaf] if g.leaf.__class__ is int else g.leaf)._grad = g.tensor
+        self._bump(leaves)
+        self.leave(leaves, raws)
+        return self.result(leaves, raws)
+
+    def leave(self, leaves: list[Any], raws: dict[int, Any]) -> None:
+        """Sparse gradients and counts kept as Python numbers."""
         for leaf, parts, shape, coalesced in self.sparse:
             from ..sparse import make
             tensors = [wrap(self._window(v, raws, leaves)) for v in parts]
             (leaves[leaf] if leaf.__class__ is int else leaf)._grad = make(*tensors, shape, coalesced)
         for container, key in self.counts:
             container[key] += 1
-        self._bump(leaves)
-        return self._result(leaves, raws)
 
     def _fresh_memory(self, table: Any) -> dict[int, Any]:
         raws = {}
@@ -285,27 +297,28 @@ class Plan:
             table[number] = pointer(raw)
         return raws
 
-    def _ready(self, entry: list[Any], table: Any) -> None:
+    def _ready(self, g: Gradient, table: Any) -> None:
         """Memory for a gradient: the same as last time, unless somebody holds on to that."""
-        leaf, value, grad = entry[:3]
-        if grad is not None and leaf.__class__ is not int:
-            held = getrefcount(grad) - (1 if leaf._grad is grad else 0)
-            if held <= _UNSEEN - 1 and getrefcount(grad._array) <= 2 and getrefcount(entry[3]) <= 3 and (
-                    grad._counter is None and grad._node is None):
+        leaf, grad = g.leaf, g.tensor
+        if leaf.__class__ is not int:
+            now = leaf._grad
+            g.present = now is not None
+            if grad is not None and getrefcount(grad) - (2 if now is grad else 0) <= _UNSEEN and (
+                    getrefcount(grad._array) <= 2 and getrefcount(g.memory) <= 3 and grad._array.base is g.memory
+                    and grad._node is None and (grad._counter is None or getrefcount(grad._counter) <= 2)):
+                grad._counter = None  # of a view that is gone
                 return
-        storage = value.storage
-        raw = memory.empty((storage.nbytes,), BYTES)
-        entry[2], entry[3] = grad, raw = _new(Tensor), raw
-        grad._array = value.array(raw)
+        storage = g.value.storage
+        g.memory = memory.empty((storage.nbytes,), BYTES)
+        g.tensor = grad = _new(Tensor)
+        grad._array = g.value.array(g.memory)
         grad._node = grad._counter = None
-        table[self.program.place[storage.id]] = pointer(raw)
+        table[self.program.place[storage.id]] = pointer(g.memory)
 
     def _bump(self, leaves: list[Any]) -> None:
         sources = self.sources
-        if self.counters is None:
-            self.counters = [t._counter or start_counter(t) for t in sources.bumped]
-        for counter in self.counters:
-            counter.value += 1
+        for t in sources.bumped:
+            (t._counter or start_counter(t)).value += 1
         for i in sources.bumped_args:
             t = leaves[i]
             (t._counter or start_counter(t)).value += 1
@@ -326,7 +339,7 @@ class Plan:
     def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any]) -> None:
         """Gives the results their history; a plan without a backward program has none to give."""
 
-    def _result(self, leaves: list[Any], raws: dict[int, Any]) -> Any:
+    def result(self, leaves: list[Any], raws: dict[int, Any]) -> Any:
         made = []
         for out in self.results:
             if out.__class__ is not Output:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -148,11 +148,15 @@ class Program:
         """One run; the caller has filled the table and the numbers, and holds `lock`."""
         status = self.function(*self._arguments)
         if status:
-            error, self.error = self.error, None
-            if error is None:
-                kind, message = _ERRORS.get(status, (RuntimeError, f"the compiled program failed with status {status}"))
-                error = kind(message)
-            raise error
+            self.failed(status)
+
+    def failed(self, status: int) -> NoReturn:
+        """Raises what a status other than 0 means."""
+        error, self.error = self.error, None
+        if error is None:
+            kind, message = _ERRORS.get(status, (RuntimeError, f"the compiled program failed with status {status}"))
+            error = kind(message)
+        raise error
 
     def address(self, storage: Storage) -> int:
         number = self.place.get(storage.id)

@@ -1,11 +1,14 @@
 """Numbers that are read anew at each call of a compiled program: learning rates and other hyper-parameters.
 
 During capture an optimizer's groups hold `SymFloat`s: floats that remember how they were computed. Where one reaches a kernel,
-the program computes it from what the call reads; where one is compared or tested, the outcome becomes a guard.
+the program computes it from what the call reads; where one is compared or tested, the outcome becomes a guard, and so does its
+value where something takes the plain number.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +17,10 @@ from .ir import literal
 
 _PYTHON = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,
            "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-           "neg": lambda a: -a, "abs": abs}
+           "neg": lambda a: -a, "abs": abs, "sqrt": math.sqrt}
+_MATH = ("sqrt", "pow", "fabs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "sinh",
+         "cosh", "atan", "atan2", "hypot", "fmod", "copysign", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite")
+plain = float.__float__  # the number alone, for those who remember the origin themselves
 
 
 class SymFloat(float):
@@ -27,8 +33,13 @@ class SymFloat(float):
         made.expression = expression
         return made
 
+    def __float__(self) -> float:
+        """NumPy, too, asks here."""
+        self._compare("==", plain(self))
+        return plain(self)
+
     def _compare(self, sign: str, other: Any) -> bool:
-        outcome = _PYTHON[sign](float(self), float(other))
+        outcome = _PYTHON[sign](plain(self), plain(other) if isinstance(other, float) else other)
         from .capture import active
         recorder = active()
         if recorder is not None:
@@ -41,7 +52,7 @@ class SymFloat(float):
     __hash__ = float.__hash__
 
     def __reduce__(self) -> tuple[type, tuple[float]]:
-        return float, (float(self),)
+        return float, (plain(self),)
 
 
 def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], Any]:
@@ -49,7 +60,7 @@ def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], A
         if not isinstance(other, (int, float)):
             return NotImplemented
         pair = (other, self) if swapped else (self, other)
-        value = _PYTHON[sign](*[float(p) for p in pair])
+        value = _PYTHON[sign](*[plain(p) if isinstance(p, float) else p for p in pair])
         return SymFloat(value, (sign, *[expression_of(p) for p in pair]))
     return method
 
@@ -59,9 +70,36 @@ for _sign, _name in (("+", "add"), ("-", "sub"), ("*", "mul"), ("/", "truediv"),
     setattr(SymFloat, f"__r{_name}__", _arithmetic(_sign, True))
 for _sign, _name in (("<", "lt"), ("<=", "le"), (">", "gt"), (">=", "ge"), ("==", "eq"), ("!=", "ne")):
     setattr(SymFloat, f"__{_name}__", lambda self, other, sign=_sign: self._compare(sign, other))
-SymFloat.__neg__ = lambda self: SymFloat(-float(self), ("neg", self.expression))
+for _name in ("mod", "floordiv", "divmod"):
+    setattr(SymFloat, f"__{_name}__", lambda self, other, name=f"__{_name}__": getattr(float(self), name)(other))
+    setattr(SymFloat, f"__r{_name}__", lambda self, other, name=f"__r{_name}__": getattr(float(self), name)(other))
+for _name in ("int", "trunc", "floor", "ceil", "round", "format", "str", "repr"):
+    setattr(SymFloat, f"__{_name}__", lambda self, *args, name=f"__{_name}__": getattr(float(self), name)(*args))
+SymFloat.__neg__ = lambda self: SymFloat(-plain(self), ("neg", self.expression))
 SymFloat.__pos__ = lambda self: self
-SymFloat.__abs__ = lambda self: SymFloat(abs(float(self)), ("abs", self.expression))
+SymFloat.__abs__ = lambda self: SymFloat(abs(plain(self)), ("abs", self.expression))
+
+
+@contextlib.contextmanager
+def known_to_math() -> Iterator[None]:
+    """Python's math functions read the number behind a float without asking it: for this block they do ask."""
+    before = {name: getattr(math, name) for name in _MATH if hasattr(math, name)}
+
+    def aware(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if name == "sqrt" and isinstance(args[0], SymFloat):
+                return SymFloat(function(args[0]), ("sqrt", args[0].expression))
+            if name == "pow" and any(isinstance(a, SymFloat) for a in args):
+                return args[0] ** args[1]
+            return function(*[float(a) if isinstance(a, SymFloat) else a for a in args], **kwargs)
+        return call
+    try:
+        for name, function in before.items():
+            setattr(math, name, aware(name, function))
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(math, name, function)
 
 
 def expression_of(value: Any) -> Any:
@@ -103,6 +141,6 @@ def to_c(expression: Any) -> str:
         return f"pow({operands[0]}, {operands[1]})"
     if kind == "neg":
         return f"(-{operands[0]})"
-    if kind == "abs":
-        return f"fabs({operands[0]})"
+    if kind in ("abs", "sqrt"):
+        return f"{'fabs' if kind == 'abs' else kind}({operands[0]})"
     return f"({operands[0]} {kind} {operands[1]})"

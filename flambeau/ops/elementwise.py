@@ -109,6 +109,10 @@ def number(value: Any, native: Any) -> Any:
         value &= (1 << bits) - 1
         if native.kind == "i" and value >> (bits - 1):
             value -= 1 << bits
+    elif value.__class__ not in _NUMBERS and registry.run_time is not None:
+        made = registry.run_time(value, native)
+        if made is not None:
+            return made
     return _asarray(value, native)
 
 

@@ -1,0 +1,374 @@
+"""Repeated calls in one native step: checking guards, filling in addresses, running the program, leaving its traces.
+
+`Plan.holds` and `Plan.run` say in Python what a call has to check and do. Most calls find everything exactly as the call
+before left it: the same objects in the same places. A `Replay` is a list of those places, written down after a call that went
+the long way; native/replay.c compares them word by word and goes on to run the program. Whatever differs, however slightly,
+sends the call the long way again, which decides.
+
+The tables hold addresses of Python objects. `keep` holds on to all of them, except gradients: whether somebody else
+holds on to those is one of the things to check.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import sysconfig
+import time
+from types import CellType, ModuleType
+from typing import Any
+
+from numpy import ndarray
+
+from .. import dtypes
+from ..autograd.hooks import changes
+from ..autograd.node import VersionCounter
+from ..backends.cpu import memory
+from ..native import toolchain
+from ..tensor import Tensor
+from .guards import DEEPEST, LONGEST, MISSING, Attributes, Cell, Guards
+from .plan import Output
+from .trees import LEAF
+
+MISS = object()  # what `Replay.run` returns when the call has to go the long way
+_new = object.__new__
+_HEADER = object.__basicsize__
+_IMMUTABLE = (int, float, complex, bool, str, bytes, type(None))
+_P, _L = ctypes.c_void_p, ctypes.c_long
+_PYTHON = ("PyDict_GetItem", "PyDict_Size", "PyDict_Next", "PyList_Size", "PyList_GetItem", "PyTuple_Size", "PyTuple_GetItem",
+           "PyObject_GetAttr", "PyObject_SetAttr", "Py_DecRef", "PyFloat_AsDouble", "PyLong_AsLong", "PyLong_FromLong",
+           "PyErr_Occurred", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread")
+
+
+def _structure(**fields: Any) -> type[ctypes.Structure]:
+    return type("Part", (ctypes.Structure,), {"_fields_": list(fields.items())})
+
+
+# As in native/replay.c.
+_WORD, _ITEM, _ENTRIES, _LIST, _ATTRIBUTE = range(5)
+_Rule = _structure(kind=_L, object=_P, name=_P, value=_P, names=_P, values=_P, count=_L)
+_Window = _structure(object=_P, type=_P, node=_P, dtype=_P, dimensions=_L, extent=_P, first=_L, place=_L, delta=_L)
+_Number = _structure(container=_P, name=_P, index=_L)
+_Gradient = _structure(leaf=_P, tensor=_P, array=_P, memory=_P, present=_L)
+_Table = _structure(
+    program=_P, table=_P, numbers=_P, header=_L, array_slot=_L, node_slot=_L, counter_slot=_L, value_slot=_L, none=_P, no=_P,
+    array_type=_P, name_grad=_P, name_base=_P, name_inference=_P, name_counter=_P, rules=_P, n_rules=_L, arguments=_P,
+    n_arguments=_L, found=_P, n_found=_L, reads=_P, n_reads=_L, gradients=_P, n_gradients=_L, fresh=_P, n_fresh=_L, dropped=_P,
+    n_dropped=_L, counters=_P, n_counters=_L, held=_P, n_held=_L)
+_SLOTS = ("_array", "_node", "_counter")
+_NAMES = ("_grad", "_base", "_inference", "_counter")
+
+
+class Unsuitable(Exception):
+    """The plan depends on something that has no fixed place, or does what replay.c does not know."""
+
+
+@functools.cache
+def _native() -> Any:
+    """The C function, or None: then every call goes the long way."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED") or ctypes.sizeof(_L) != ctypes.sizeof(_P):
+        return None
+    try:
+        made = ctypes.PyDLL(str(toolchain.build((toolchain.HERE / "replay.c").read_text(), "replay")))
+        functions = (_P * len(_PYTHON))(*[ctypes.cast(getattr(ctypes.pythonapi, name), _P).value for name in _PYTHON])
+    except (toolchain.BuildError, OSError, AttributeError):
+        return None
+    made.fl_replay_attach(functions)
+    made.fl_replay.argtypes = [_P, ctypes.py_object, ctypes.py_object]
+    made.fl_replay.restype = _L
+    return made.fl_replay
+
+
+@functools.cache
+def _slot(kind: type, name: str) -> int:
+    """Where instances of a class keep a slot: it is looked for in one of them."""
+    made, mark = _new(kind), object()
+    setattr(made, name, mark)
+    for offset in range(0, kind.__basicsize__, 8):
+        if _P.from_address(id(made) + offset).value == id(mark):
+            return offset
+    raise Unsuitable
+
+
+class _Rules:
+    """Collects what must be as it is now."""
+
+    def __init__(self) -> None:
+        self.rules: list[Any] = []
+        self.keep: list[Any] = []
+
+    def addresses(self, objects: list[Any]) -> Any:
+        self.keep += objects
+        return self.block((_P * len(objects))(*map(id, objects)))
+
+    def block(self, made: Any) -> int:
+        """The address of an array of structures."""
+        self.keep.append(made)
+        return ctypes.addressof(made)
+
+    def add(self, kind: int, owner: Any, name: Any = None, value: Any = MISSING) -> None:
+        self.keep += [owner, name, value]
+        self.rules.append(_Rule(kind, id(owner), id(name), None if value is MISSING else id(value)))
+
+    def word(self, owner: Any, offset: int, value: Any) -> None:
+        self.keep += [owner, value]
+        self.rules.append(_Rule(_WORD, id(owner) + offset, None, None if value is MISSING else id(value)))
+
+    def item(self, table: dict[Any, Any], key: Any) -> None:
+        """An entry of a dict, and what it holds."""
+        value = table.get(key, MISSING)
+        self.add(_ITEM, table, key, value)
+        self.inside(value)
+
+    def inside(self, value: Any, depth: int = 0) -> None:
+        """What a container holds; anything else is known by its identity (guards.py, `same`)."""
+        if value.__class__ is set or value.__class__ is ndarray:
+            raise Unsuitable
+        if not isinstance(value, (tuple, list, dict)) or len(value) > LONGEST or depth >= DEEPEST:
+            return
+        self.entries(value)
+        for v in value.values() if isinstance(value, dict) else value:
+            self.inside(v, depth + 1)
+
+    def entries(self, value: Any) -> None:
+        """That a dict or list has the entries that it has."""
+        self.keep.append(value)
+        if isinstance(value, dict):
+            self.rules.append(_Rule(_ENTRIES, id(value), None, None, self.addresses(list(value)),
+                                    self.addresses(list(value.values())), len(value)))
+        elif isinstance(value, list):
+            self.rules.append(_Rule(_LIST, id(value), None, None, None, self.addresses(list(value)), len(value)))
+
+    # --------------------------------------------------------------------------------------- what a plan checks
+    def python(self, guards: Guards) -> None:
+        """Globals, closures, attributes, modules, hooks."""
+        for container, name, _ in guards.entries:
+            if container.__class__ is Cell:
+                value = container.get(name, MISSING)
+                self.word(container.cell, _cell_slot(), value)
+                self.inside(value)
+            elif container.__class__ is Attributes and name.__class__ is tuple:
+                value = getattr(container.owner, name[0])
+                self.add(_ATTRIBUTE, container.owner, name[0], value)
+                self.inside(value)
+            elif container.__class__ is Attributes:
+                self.item(self._attributes(container.owner), name)
+            else:
+                self.item(container, name)
+        for table, name, _ in guards.inner:
+            self.item(table, name)
+        for table, _ in guards.hooks:
+            self.inside(table)
+        self.inside(changes)
+        self.inside(dtypes._default)
+
+    def _attributes(self, owner: Any) -> dict[str, Any]:
+        found = owner.__dict__
+        if isinstance(owner, type):  # a view of the real dict
+            return next(d for d in gc.get_referents(found) if isinstance(d, dict))
+        if not isinstance(owner, ModuleType):
+            self.add(_ATTRIBUTE, owner, "__dict__", found)
+        return found
+
+    def optimizer(self, optimizer: Any, kept: Any) -> None:
+        for name in ("state", "param_groups"):
+            self.add(_ITEM, optimizer.__dict__, name, optimizer.__dict__[name])
+            self.entries(optimizer.__dict__[name])
+        for table, _ in (*kept.hooks, *kept.tensors):
+            self.entries(table)
+        for some, key, _ in kept.mixed:
+            self.item(some, key)
+        for group, _, switches in kept.groups:
+            for key in ("params", *switches):
+                self.item(group, key)
+
+    def held(self, sources: Any) -> None:
+        """Tensors that the program reads and writes where they are."""
+        for tensor in sources.tensors:
+            self.word(tensor, _slot(Tensor, "_array"), tensor._array)
+            self.word(tensor, _slot(Tensor, "_node"), tensor._node)
+        for tensor in sources.bumped:
+            self.word(tensor, _slot(Tensor, "_counter"), tensor._counter)
+        for node, _ in sources.marks:
+            if node.hooks is not None:
+                raise Unsuitable
+            self.add(_ATTRIBUTE, node, "hooks", None)
+
+
+@functools.cache
+def _cell_slot() -> int:
+    mark = object()
+    cell = CellType(mark)
+    if _P.from_address(id(cell) + _HEADER).value != id(mark):
+        raise Unsuitable
+    return _HEADER
+
+
+class Replay:
+    """One plan's calls, as long as everything stays where it is. mode: the grad mode in which they are made."""
+
+    def __init__(self, plan: Any, args: tuple[Any, ...], mode: int):
+        self.call = _native()
+        if self.call is None or plan.overlaps is not None or plan.sources.bumped_args:
+            raise Unsuitable
+        self.plan, self.mode = plan, mode
+        rules = _Rules()
+        rules.python(plan.guards)
+        for optimizer, kept in plan.optimizers:
+            rules.optimizer(optimizer, kept)
+        rules.held(plan.sources)
+        if plan.number_guards:
+            for container, key, _ in plan.numbers:
+                rules.item(container, key)
+        table = self._table(rules, plan)
+        self._arguments(rules, table, args)
+        self._gradients(rules, table)
+        _fill(rules, table, "rules", _Rule, rules.rules)
+        self.keep, self.address = rules.keep, rules.block(table)
+        self.lock = plan.program.lock
+        self.fresh = [(shape, dtype) for _, _, shape, dtype in plan.fresh_places]
+        self.more = bool(plan.counts or plan.sparse)
+        self.simple = self._simple()
+        self.build = builder(plan.shape)
+        self.since = time.perf_counter()
+
+    # ------------------------------------------------------------------------------------------------ writing it down
+    def _table(self, rules: _Rules, plan: Any) -> Any:
+        program = plan.program
+        made = _Table(ctypes.cast(program.function, _P).value, ctypes.addressof(program.table),
+                      ctypes.addressof(program.numbers), _HEADER, *[_slot(Tensor, name) for name in _SLOTS],
+                      _slot(VersionCounter, "value"), id(None), id(False), id(ndarray), *map(id, _NAMES))
+        _fill(rules, made, "fresh", _L, [place for _, place, _, _ in plan.fresh_places])
+        reads = []
+        for container, key, index in plan.numbers:
+            if not isinstance(container, dict):
+                raise Unsuitable
+            rules.keep += [container, key]
+            reads.append(_Number(id(container), id(key), -1 if index is None else index))
+        _fill(rules, made, "reads", _Number, reads)
+        counters = [t._counter for t in plan.sources.bumped]
+        made.counters, made.n_counters = rules.addresses(counters), len(counters)
+        held = plan.sources.tensors if plan.others else []
+        made.held, made.n_held = rules.addresses(held), len(held)
+        return made
+
+    def _arguments(self, rules: _Rules, table: Any, args: tuple[Any, ...]) -> None:
+        places = {i: (number, delta) for i, number, delta in self.plan.sources.from_args}
+        known = dict(self.plan.same)
+        first: dict[int, int] = {}
+        made = []
+        for n, a in enumerate(args):
+            if isinstance(a, Tensor):
+                w = _window(rules, a, *places.get(n, (-1, 0)))
+                w.object = id(a) if n in known else None
+                w.first = first.setdefault(id(a), n)
+            elif isinstance(a, _IMMUTABLE):
+                w = _Window(object=id(a), place=-1)
+                rules.keep.append(a)
+            else:
+                raise Unsuitable
+            made.append(w)
+        _fill(rules, table, "arguments", _Window, made)
+
+    def _gradients(self, rules: _Rules, table: Any) -> None:
+        plan = self.plan
+        leaves = [g.leaf for g in plan.grads] + plan.dropped + [leaf for leaf, _ in plan.grad_guards]
+        leaves += [leaf for leaf, _, _ in plan.sources.from_grads] + [leaf for leaf, *_ in plan.sparse]
+        if any(leaf.__class__ is int for leaf in leaves):  # of an argument
+            raise Unsuitable
+        rules.keep += leaves
+        made = []
+        for g in plan.grads:
+            made.append(_Gradient(id(g.leaf), id(g.tensor), id(g.tensor._array), id(g.memory), g.present))
+        _fill(rules, table, "gradients", _Gradient, made)
+        places = {id(leaf): (number, delta) for leaf, number, delta in plan.sources.from_grads}
+        found = []
+        for leaf, meta in plan.grad_guards:
+            if meta is None:
+                rules.add(_ATTRIBUTE, leaf, "_grad", None)
+            else:
+                if leaf._grad is None or any(leaf is g.leaf for g in plan.grads):
+                    raise Unsuitable
+                w = _window(rules, leaf._grad, *places.pop(id(leaf), (-1, 0)))
+                w.object = id(leaf)
+                found.append(w)
+        if places:
+            raise Unsuitable
+        _fill(rules, table, "found", _Window, found)
+        table.dropped, table.n_dropped = rules.addresses(plan.dropped), len(plan.dropped)
+
+    def _simple(self) -> list[tuple[int, Any]] | None:
+        """(number among the fresh memory, history) of each result, where all of them are just that."""
+        at = {place[0]: n for n, place in enumerate(self.plan.fresh_places)}
+        found = []
+        for out in self.plan.results:
+            if out.__class__ is not Output or out.inference or out.graph is not None or out.value.storage.id not in at:
+                return None
+            n = at[out.value.storage.id]
+            if self.fresh[n] != (out.value.shape, out.value.dtype):
+                return None
+            found.append((n, out.node))
+        return found
+
+    # ----------------------------------------------------------------------------------------------------- running
+    def run(self, args: tuple[Any, ...]) -> Any:
+        """The result of a call, or MISS."""
+        raws = [memory.empty(shape, dtype) for shape, dtype in self.fresh]
+        with self.lock:
+            status = self.call(self.address, args, raws)
+            if status:
+                if status == -1:
+                    return MISS
+                self.plan.program.failed(status)
+        if self.simple is None or self.more:
+            plan = self.plan
+            leaves, by_id = list(args), {place[0]: raw for place, raw in zip(plan.fresh_places, raws)}
+            plan.leave(leaves, by_id)
+            return plan.result(leaves, by_id)
+        made = []
+        for n, node in self.simple:
+            t = _new(Tensor)
+            t._array = raws[n]
+            t._counter = None
+            t._node = node
+            made.append(t)
+        return self.build(made)
+
+
+def _window(rules: _Rules, tensor: Any, place: int, delta: int) -> Any:
+    array, node = tensor._array, tensor._node
+    if array.__class__ is not ndarray:
+        raise Unsuitable
+    extent = (_L * (2 * array.ndim))(*array.shape, *array.strides)
+    rules.keep += [tensor.__class__, node.__class__, array.dtype]
+    return _Window(None, id(tensor.__class__), None if node is None else id(node.__class__), id(array.dtype), array.ndim,
+                   rules.block(extent), 0, place, delta)
+
+
+def _fill(rules: _Rules, table: Any, name: str, kind: Any, parts: list[Any]) -> None:
+    setattr(table, name, rules.block((kind * len(parts))(*parts)))
+    setattr(table, f"n_{name}", len(parts))
+
+
+def builder(shape: Any) -> Any:
+    """A function that puts a list of leaves together as `trees.unflatten` does, without a walk at every call."""
+    names: dict[str, Any] = {}
+    count = 0
+
+    def named(value: Any) -> str:
+        name = f"c{len(names)}"
+        names[name] = value
+        return name
+
+    def text(part: Any) -> str:
+        nonlocal count
+        if part is LEAF:
+            count += 1
+            return f"leaves[{count - 1}]"
+        kind, parts = part
+        if kind is dict:
+            return "{" + ", ".join([f"{named(k)}: {text(s)}" for k, s in parts]) + "}"
+        inner = "".join([text(s) + "," for s in parts])
+        return f"[{inner}]" if kind is list else f"({inner})" if kind is tuple else f"{named(kind)}({inner})"
+    return eval(f"lambda leaves: {text(shape)}", names)
