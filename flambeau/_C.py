@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import enum as _enum
 import sys as _sys
+from contextlib import nullcontext as _nullcontext
 from types import ModuleType as _ModuleType
 from types import SimpleNamespace as _Namespace
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from .autograd import function as _function
 from .autograd.modes import is_grad_enabled, is_inference_mode_enabled
 from .autograd.node import AccumulateGrad as _AccumulateGrad
+from .missing import refused
 from .overrides import (
     DisableTorchFunction,
     DisableTorchFunctionSubclass,
@@ -19,6 +22,9 @@ from .overrides import (
 from .tensor import Size
 from .tensor import Tensor as TensorBase
 
+__path__: list[str] = []  # private modules below it are found by name (internals.py)
+
+_SCRIPT = frozenset("Graph ScriptDict ScriptFunction ScriptList ScriptMethod ScriptModule TensorType".split())
 _functions = _Namespace(AccumulateGrad=_AccumulateGrad, UndefinedGrad=_function.UndefinedGrad,
                         DelayedError=_function.DelayedError, Error=_function.Error)
 _FunctionBase = _function.BackwardCFunction
@@ -50,8 +56,59 @@ for _family in ("_nn", "_linalg", "_fft", "_special"):
     globals()[_family] = _sys.modules[f"{__name__}.{_family}"] = _Bindings(f"{__name__}.{_family}")
 
 
+has_lapack = has_spectral = True
+has_mkl = has_mkldnn = has_openmp = _has_cuda = False
+
+
+class _TorchFunctionState(_enum.Enum):
+    """How much of `__torch_function__` is switched off."""
+
+    ENABLED = 0
+    SUBCLASSES_DISABLED = 1
+    ALL_DISABLED = 2
+
+
+_DisableFuncTorch = _nullcontext  # there is no stack of transformations to leave
+
+
+def _get_torch_function_state() -> _TorchFunctionState:
+    return _TorchFunctionState.ENABLED
+
+
+def _get_privateuse1_backend_name() -> str:
+    return "privateuseone"
+
+
+def _get_graph_executor_optimize(mode: bool | None = None) -> bool:
+    """Accepted; there is no TorchScript."""
+    return True
+
+
+_set_graph_executor_optimize = _jit_set_num_profiled_runs = _get_graph_executor_optimize
+
+
+def _set_warnAlways(always: bool) -> None:
+    from .settings import set_warn_always
+    set_warn_always(always)
+
+
 def _get_tracing_state() -> None:
     """Nothing is being traced."""
+
+
+def _is_torch_function_mode_enabled() -> bool:
+    from .overrides import _is_torch_function_mode_enabled as asked
+    return asked()
+
+
+def _len_torch_function_stack() -> int:
+    from .overrides import _get_current_function_mode_stack
+    return len(_get_current_function_mode_stack())
+
+
+def _get_cpu_capability() -> str:
+    """What PyTorch calls the vector unit; flambeau's kernels choose their own when they are built."""
+    return "DEFAULT"
 
 
 def _log_api_usage_once(name: str) -> None:
@@ -76,6 +133,14 @@ def _set_grad_enabled(mode: bool) -> None:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "FileCheck":
+        from .file_check import FileCheck
+        return FileCheck
+    if name in _SCRIPT:
+        return refused("_C", "TorchScript is not implemented", name)[name]
+    if name == "_LinAlgError":
+        from .linalg import LinAlgError
+        return LinAlgError
     if name == "Generator":
         from .random import Generator
         return Generator

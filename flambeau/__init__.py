@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import gc as _gc
+
+_collecting = _gc.isenabled()
+_gc.disable()  # an import makes many objects and no garbage: looking for some takes a tenth of its time
+
 import importlib as _importlib
 import math as _math
 from typing import Any
-
-_collecting = _gc.isenabled()
-_gc.disable()  # an import makes many objects and no garbage: looking for some takes a twentieth of its time
 
 # The order matters: operations first, then what is built on them.
 # isort: off
@@ -77,6 +78,7 @@ _HOMES = {
                "ComplexFloatStorage ComplexDoubleStorage",
     "serialization": "save load",
     "compiler": "compile",
+    "_compile": "_disable_dynamo",
     "func.batching": "vmap",
     "jit": "fork wait ScriptFunction CompilationUnit",
     "checks": "_check _check_index _check_is_size _check_not_implemented _check_tensor_all _check_type _check_value "
@@ -87,6 +89,8 @@ _HOMES = {
     "ops.loss_functions": "binary_cross_entropy_with_logits cosine_embedding_loss cosine_similarity hinge_embedding_loss "
                           "kl_div margin_ranking_loss norm_except_dim pairwise_distance pdist poisson_nll_loss "
                           "segment_reduce _segment_reduce triplet_margin_loss",
+    "ops.losses": "ctc_loss",
+    "ops.rnn": "gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell",
     "amp": "autocast GradScaler",
     "amp.autocast_mode": "is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype "
                          "is_autocast_cpu_enabled set_autocast_cpu_enabled get_autocast_cpu_dtype "
@@ -107,8 +111,10 @@ class MissingName(AttributeError, NotImplementedError):
 
 
 def __getattr__(name: str) -> Any:
+    if name == "torch":  # PyTorch is found inside itself, too
+        return _importlib.import_module(__name__)
     home = "ops.foreach" if name.startswith("_foreach_") else _ELSEWHERE.get(name)
-    if home is None and name not in _LAZY:
+    if home is None and name not in _LAZY and not (name.startswith("_") and _is_internal(name)):
         raise MissingName(f"module 'flambeau' has no attribute '{name}' (if PyTorch has one: it is not implemented)")
     try:
         value = _importlib.import_module(f".{home or name}", __name__)
@@ -122,6 +128,12 @@ def __getattr__(name: str) -> Any:
         value = getattr(value, name)
     globals()[name] = value
     return value
+
+
+def _is_internal(name: str) -> bool:
+    """Whether PyTorch has a private module of that name."""
+    from .internals import HOMES
+    return name in HOMES
 
 
 def __dir__() -> list[str]:
@@ -152,4 +164,7 @@ __all__ = ["Tensor", "Size", "is_tensor", "device", "dtype", "finfo", "iinfo", "
            *_settings.__all__]
 
 if _collecting:
+    if not _gc.get_freeze_count():  # all that is there counts as old: the collector would start by going through it
+        _gc.freeze()
+        _gc.unfreeze()
     _gc.enable()

@@ -7,11 +7,14 @@ from types import ModuleType
 from typing import Any
 
 from .compiler import InvalidBackend, allow_in_graph, disable, explain, is_compiling, list_backends, reset
+from .compiler_settings import Settings
+
+__path__: list[str] = []  # private modules below it are found by name (internals.py)
 
 __all__ = ["allow_in_graph", "config", "disable", "exc", "explain", "graph_break", "is_compiling", "list_backends",
            "mark_dynamic", "mark_static", "maybe_mark_dynamic", "reset"]
 
-config = sys.modules[f"{__name__}.config"] = ModuleType(f"{__name__}.config", "Settings of PyTorch's compiler.")
+config = sys.modules[f"{__name__}.config"] = Settings(f"{__name__}.config", "Settings of PyTorch's compiler.")
 config.__dict__.update(suppress_errors=False, cache_size_limit=8, recompile_limit=8, verbose=False, optimize_ddp=True,
                        capture_scalar_outputs=False, capture_dynamic_output_shape_ops=False,
                        automatic_dynamic_shapes=True, assume_static_by_default=True)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
+
+from .compiler_settings import Settings
+
+__path__: list[str] = []  # private modules below it are found by name (internals.py)
 
 __all__ = ["config"]
 
-config = sys.modules[f"{__name__}.config"] = ModuleType(f"{__name__}.config", "Settings of PyTorch's compiler.")
+config = sys.modules[f"{__name__}.config"] = Settings(f"{__name__}.config", "Settings of PyTorch's compiler.")
 config.__dict__.update(coordinate_descent_tuning=False, fx_graph_cache=True, max_autotune=False, debug=False,
                        triton=SimpleNamespace(unique_kernel_names=False, cudagraphs=False), cpp=SimpleNamespace(threads=-1))

@@ -69,12 +69,23 @@ class _Finder:
         return importlib.util.spec_from_loader(name, _Alias(module), is_package=hasattr(module, "__path__"))
 
 
+class _LateFinder:
+    """Asked after all others: private modules of PyTorch's have stand-ins (internals.py)."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+        if not name.startswith(_OWN + "."):
+            return None
+        from . import internals
+        return internals.spec(name)
+
+
 def _torch_modules() -> dict[str, ModuleType]:
     return {name: module for name, module in sys.modules.items() if name == "torch" or name.startswith("torch.")}
 
 
 _finder = _Finder()
 sys.meta_path.insert(0, _finder)
+sys.meta_path.append(_LateFinder())
 
 
 def install() -> None:

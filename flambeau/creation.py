@@ -623,7 +623,8 @@ def _ends(name: str, start: Any, end: Any, steps: Any, dtype: Any, out: Any, dev
                            f"dimension(s) and end with {dims[1]} dimension(s).")
     first, last = scalar(name, "start", start), scalar(name, "end", end)
     if isinstance(steps, (bool, float)) or not hasattr(steps, "__index__"):
-        raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
+        given = ", ".join([type(v).__name__ for v in (start, end, steps)])
+        raise TypeError(f"{name}() received an invalid combination of arguments - got ({given}), but expected steps as an int")
     steps = steps.__index__()
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")

@@ -8,8 +8,10 @@ from typing import Any
 from .amp.by_device import module_for as _amp_for
 from .backends.registry import MissingDevice
 from .legacy import LEGACY, legacy_class
-from .missing import refused_modules
+from .missing import refusal, refused_modules
 from .settings import OutOfMemoryError  # noqa: F401
+
+__path__: list[str] = []  # private modules below it are found by name (internals.py)
 
 for _name in LEGACY:
     globals()[_name + "Tensor"] = legacy_class(_name, "torch.cuda")
@@ -154,6 +156,8 @@ _inner = refused_modules(__name__, _NEEDED, {
 for _name in ("mark", "range", "range_pop", "range_push", "range_start", "range_end"):
     setattr(_inner["nvtx"], _name, _no_nvtx)
 _inner["nccl"].is_available = lambda tensors=(): False
+for _name in ("_create_jit_fn", "_create_multi_output_jit_fn"):  # can be made anywhere; what they make cannot be called
+    setattr(_inner["jiterator"], _name, lambda *args, **kwargs: refusal("cuda.jiterator", _NEEDED))
 for _name in ("memory", "random", "graphs", "streams"):  # PyTorch's files: the names are all here
     sys.modules[f"{__name__}.{_name}"] = globals()[_name] = sys.modules[__name__]
 

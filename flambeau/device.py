@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-_TYPES = ("cpu", "cuda", "meta")
-# Types that PyTorch has and flambeau has no backend for: the name is accepted, making a tensor there is not.
-_KNOWN_ELSEWHERE = ("mps", "xpu", "xla", "hip", "mkldnn", "opengl", "opencl", "ideep", "ve", "fpga", "maia", "lazy",
-                    "vulkan", "ipu", "hpu", "mtia", "privateuseone")
+# All that PyTorch knows: where flambeau has no backend the name is accepted, making a tensor there is not.
+_KINDS = tuple("""cpu cuda ipu xpu mkldnn opengl opencl ideep hip ve fpga maia xla lazy vulkan mps meta hpu mtia
+    privateuseone""".split())
 
 
 class device:
@@ -30,10 +29,10 @@ class device:
             if not number.isdigit() or number != str(int(number)):
                 raise RuntimeError(f"Invalid device string: '{spec}'")
             index = int(number)
-        if kind not in _TYPES and kind not in _KNOWN_ELSEWHERE:
-            raise RuntimeError(f"Expected one of {', '.join(_TYPES + _KNOWN_ELSEWHERE)} device type at start of device "
-                               "string: "
-                               f"{spec}")
+        if kind not in _KINDS:
+            raise RuntimeError(f"Expected one of {', '.join(_KINDS)} device type at start of device string: {spec}")
+        if index is not None and (isinstance(index, bool) or not isinstance(index, int)):
+            raise TypeError(f"device(): argument 'index' (position 2) must be int, not {index.__class__.__name__}")
         self.type, self.index = kind, index
 
     def __str__(self) -> str:

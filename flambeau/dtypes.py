@@ -102,7 +102,8 @@ def get_default_dtype() -> dtype:
 def set_default_dtype(d: dtype) -> None:
     """Sets the type of new floating tensors; only floating types are accepted."""
     if not isinstance(d, dtype):
-        raise TypeError(f"invalid dtype object: expected a floating flambeau dtype, got {type(d).__name__}")
+        raise TypeError("invalid dtype object: only floating-point types are supported as the default type, got "
+                        f"{type(d).__name__}")
     if not d.is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, got {d}")
     _default[0] = d

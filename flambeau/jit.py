@@ -14,6 +14,8 @@ from typing import Any, Final, TypeVar
 from .missing import refusal
 from .nn.module import Module
 
+__path__: list[str] = []  # private modules below it are found by name (internals.py)
+
 T = TypeVar("T")
 
 

@@ -34,8 +34,8 @@ def legacy_tensor(cls: type, *args: Any, device: Any = None, _d: _dtype | None =
             raise TypeError(f"new(): data must be a sequence (got {type(only).__name__})")
         made = wrap(_read(only, d))
     else:
-        size = tuple(only) if isinstance(only, Size) else args
-        made = wrap(registry.cpu.empty(read_size("new", size or (0,), single=True), d.native))
+        size = tuple(only) if isinstance(only, Size) else read_size("new", args or (0,), single=True)
+        made = wrap(registry.cpu.empty(size, d.native))
     if cls is not Tensor and issubclass(cls, Tensor):
         made.__class__ = cls
     return made

@@ -21,6 +21,8 @@ from .ops.vector_norms import vector_norm as _vector_norm
 from .shapes import wrap_dim
 from .tensor import Tensor
 
+__path__: list[str] = []  # private modules below it are found by name (internals.py)
+
 __all__ = ["amax", "amin", "argmax", "argmin", "cumprod", "cumsum", "log_softmax", "logaddexp", "logsumexp", "mean",
            "median", "norm", "normalize", "prod", "softmax", "softmin", "std", "sum", "var"]
 
@@ -44,9 +46,19 @@ class _Later(ModuleType):
 
 for _name in ("maskedtensor", "maskedtensor.core", "maskedtensor.creation"):
     sys.modules[f"{__name__}.{_name}"] = _Later(f"{__name__}.{_name}")
+sys.modules[f"{__name__}.maskedtensor"].__path__ = []  # more below it is found by name (internals.py)
 
 
 # --------------------------------------------------------------------------------------------------- arguments
+def _input_mask(input: Tensor, *args: Any, mask: Tensor | None = None, **kwargs: Any) -> Tensor:
+    """The mask of an input, spread over it. (PyTorch's tests call it.)"""
+    if mask is None:
+        raise ValueError("_input_mask requires explicit mask")
+    if mask.ndim > input.ndim:
+        raise IndexError("_input_mask expected broadcastable mask (got mask dimensionality higher than of the input)")
+    return _mask_for(input, mask)
+
+
 def _mask_for(input: Tensor, mask: Tensor | None) -> Tensor | None:
     """The mask as bool, broadcast to the input."""
     if mask is None:

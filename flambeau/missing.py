@@ -92,6 +92,7 @@ def refused_modules(package: str, reason: str, table: dict[str, str]) -> dict[st
     for inner, names in table.items():
         module = made[inner] = ModuleType(f"{package}.{inner}", f"Not available: {reason}.")
         module.__path__ = []  # modules below it are found by name alone
+        module.__all__ = [name for name in names.split() if not name.startswith("_")]
         module.__dict__.update(refused(module.__name__.removeprefix("flambeau."), reason, names))
         sys.modules[module.__name__] = module
         parent, _, name = module.__name__.rpartition(".")

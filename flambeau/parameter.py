@@ -27,7 +27,7 @@ class Parameter(Tensor, metaclass=_ParameterType):
             from .creation import empty
             data = empty(0)
         kind = type(data)
-        if kind is not Tensor and kind is not Parameter and not kind._plain:
+        if kind is not Tensor and kind is not Parameter and not getattr(kind, "_plain", False):
             made = data.detach().requires_grad_(requires_grad)
             if type(made) is not kind:
                 raise RuntimeError(f"Creating a Parameter from an instance of type {kind.__name__} requires that "
@@ -48,11 +48,7 @@ class Parameter(Tensor, metaclass=_ParameterType):
         if id(self) in memo:
             return memo[id(self)]
         made = type(self)(self.data.clone(memory_format=_preserve()), self.requires_grad)
-        memo[id(self)] = made
-        extra = _attributes(self)
-        if extra:
-            from copy import deepcopy
-            made.__dict__.update(deepcopy(extra, memo))
+        memo[id(self)] = made  # without the attributes, as in PyTorch
         return made
 
     def __reduce_ex__(self, protocol: int):

@@ -12,6 +12,8 @@ from typing import Any
 from .autograd.profiler import EventList, FunctionEvent, record_function
 from .autograd.profiler import profile as _profile
 
+__path__: list[str] = []  # private modules below it are found by name (internals.py)
+
 __all__ = ["ProfilerAction", "ProfilerActivity", "profile", "record_function", "schedule", "supported_activities",
            "tensorboard_trace_handler"]
 

@@ -652,6 +652,11 @@ def _refuse(name: str) -> Tensor:
 @public
 def bernoulli(input, p=None, *, generator=None) -> Tensor:
     """Ones with the probabilities in `input` (or all with probability p), else zeros."""
+    mode = state.mode
+    if p is generator is None and mode < 2 and _plain(input) and (mode or untracked(input)):
+        x = input._array
+        with default_generator._lock:
+            return wrap(_kernels.draw_bernoulli(default_generator._engine.words, x.shape, x.dtype, x))
     source = _source("bernoulli", generator)
     x = input._array
     if p is not None:
@@ -742,6 +747,8 @@ def multinomial(input, num_samples, replacement=False, *, generator=None) -> Ten
     count = _side("multinomial", "num_samples", num_samples)
     if count <= 0:
         raise RuntimeError("cannot sample n_sample <= 0 samples")
+    if x.shape[-1] > 1 << 24:
+        raise RuntimeError("number of categories cannot exceed 2^24")
     if not replacement and count > x.shape[-1]:
         raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
     backend = registry.backend_of(x)

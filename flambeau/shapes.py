@@ -57,7 +57,7 @@ def infer_shape(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
         raise RuntimeError("only one dimension can be inferred")
     for n in shape:
         if n < -1:
-            raise RuntimeError(f"invalid shape dimension {n}")
+            raise RuntimeError(f"invalid shape dimension {n} at index {shape.index(n)} of shape {list(shape)}")
     known = numel(tuple(n for n in shape if n != -1))
     if unknown:
         if known == 0 and count == 0:

@@ -16,6 +16,8 @@ from .backends.cpu.sparse import placeholder
 from .formats import sparse_coo
 from .tensor import Size, Tensor
 
+__path__: list[str] = []  # private modules below it are found by name (internals.py)
+
 __all__ = ["SparseTensor", "mm", "sum", "addmm"]
 _new = object.__new__
 HANDLERS: dict[str, Callable] = {}
@@ -123,6 +125,23 @@ class SparseTensor(Tensor):
 
     def detach(self) -> SparseTensor:
         return make(self._held_indices, self._held_values.detach(), self.shape, self._coalesced)
+
+    @property
+    def data(self) -> SparseTensor:
+        return self.detach()
+
+    @data.setter
+    def data(self, other: SparseTensor) -> None:
+        self._take(other)
+
+    def _take(self, other: SparseTensor) -> None:
+        """Becomes what the other one is."""
+        self._held_indices, self._held_values = other._held_indices, other._held_values
+        self._coalesced = other._coalesced
+
+    def detach_(self) -> SparseTensor:
+        self._held_values = self._held_values.detach()
+        return self
 
     def clone(self, *, memory_format: Any = None) -> SparseTensor:
         return make(self._held_indices.clone(), self._held_values.clone(), self.shape, self._coalesced)

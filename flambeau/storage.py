@@ -313,6 +313,15 @@ for _name, _type in {"float": "float32", "double": "float64", "half": "float16",
     setattr(TypedStorage, _name, lambda self, _d=_dtypes.ALIASES[_type]: self._to(_d))
 
 
+def _get_always_warn_typed_storage_removal() -> bool:
+    """Whether each use of a typed storage warns: Python's own filters decide how often one is shown."""
+    return True
+
+
+def _set_always_warn_typed_storage_removal(always_warn: bool) -> None:
+    """Accepted."""
+
+
 def _rebuild_typed(storage: UntypedStorage, dtype: Any) -> TypedStorage:
     return TypedStorage(wrap_storage=storage, dtype=dtype)
 
@@ -332,4 +341,5 @@ def _legacy_class(name: str, dtype: Any) -> type:
 
 for _type in set(_dtypes.BY_NUM.values()):
     globals()[_legacy(_type)] = _legacy_class(_legacy(_type), _type)
+_StorageBase, _LegacyStorage = UntypedStorage, TypedStorage  # what PyTorch's code asks isinstance for
 Storage = globals()["FloatStorage"]  # of the default dtype, as in PyTorch

@@ -211,6 +211,8 @@ class Tensor:
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if value.__class__ is not bool:
+            raise RuntimeError("requires_grad must be a bool")
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
@@ -226,7 +228,7 @@ class Tensor:
             self._node = None
         elif node is None:
             if self._array.dtype.num not in GRAD_NUMS:
-                raise RuntimeError("only Tensors of floating point and complex dtype can require gradients, got "
+                raise RuntimeError("only Tensors of floating point dtype can require gradients (or of complex dtype), got "
                                    f"{self.dtype}")
             if self._inference and not state.mode & _state.INFERENCE:
                 raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
@@ -271,8 +273,10 @@ class Tensor:
             if value is self:
                 raise RuntimeError("can't assign Variable as its own grad")
             if value.dtype is not self.dtype:
-                raise RuntimeError(f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with dtype "
-                                   f"'{self.dtype}'. Please ensure that the gradient and the tensor have the same dtype")
+                from .ops.exports import _c_word, _type_word
+                raise RuntimeError(f"attempting to assign a gradient with dtype '{_c_word(value.dtype)}' to a tensor with "
+                                   f"grad_dtype '{_type_word(self.dtype)}'. Please ensure that the gradient and the tensor "
+                                   "have the same dtype")
             if value.device != self.device:
                 raise RuntimeError(f"attempting to assign a gradient with device type '{value.device}' to a tensor with "
                                    f"device type '{self.device}'. Please ensure that they are on the same device")

@@ -263,3 +263,18 @@ Tensor.grad_dtype = property(_grad_dtype)
 Tensor.volatile = property(_volatile)
 Tensor._has_symbolic_sizes_strides = False
 Tensor._dimI = Tensor._dimV = lambda self: 0
+
+
+def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
+    """What load_state_dict puts in this parameter's place when it swaps tensors."""
+    return other.detach() if assign else self.detach().copy_(other.detach())
+
+
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """g * v / |v|, the norm taken over all dimensions but one."""
+    import flambeau
+    return v * (g / flambeau.norm_except_dim(v, 2, dim))
+
+
+Tensor.module_load = module_load
+FUNCTIONS["_weight_norm"] = _weight_norm

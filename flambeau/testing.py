@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import cmath
 import collections.abc
+import importlib
 import math
 from collections.abc import Callable
 from typing import Any
 
 from . import dtypes as _dtypes
+from .file_check import FileCheck
 from .tensor import Tensor
 
-__all__ = ["assert_close", "assert_allclose", "make_tensor"]
+__path__: list[str] = []  # private modules below it are found by name (internals.py)
+
+__all__ = ["FileCheck", "assert_close", "assert_allclose", "make_tensor"]
 
 _TOLERANCES = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7),
                "complex64": (1.3e-6, 1e-5), "complex128": (1e-7, 1e-7)}
@@ -301,4 +305,15 @@ def _limits(dtype: _dtypes.dtype, low: Any, high: Any) -> tuple[Any, Any]:
     if dtype.is_floating_point or dtype.is_complex:
         most = _dtypes.finfo(dtype).max
         return max(-most, min(most, low)), max(-most, min(most, high))
-    return math.ceil(low), math.ceil(high)
+    least, end = (0, 2) if dtype is _dtypes.bool_ else (_dtypes.iinfo(dtype).min, _dtypes.iinfo(dtype).max + 1)
+    end -= dtype is _dtypes.int64  # what randint takes
+    if high < least or low >= end:
+        raise ValueError(f"The value interval specified by `low` and `high` is [{low}, {high}), but {dtype} only supports "
+                         f"[{least}, {end})")
+    return math.ceil(min(max(low, least), end)), math.ceil(min(max(high, least), end))
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("_comparison", "_creation", "_utils"):  # PyTorch's files: stand-ins (internals.py)
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module 'flambeau.testing' has no attribute '{name}'")

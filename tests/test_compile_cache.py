@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -267,3 +268,188 @@ if __name__ == "__main__":
     print("fine")
 """
     assert "fine" in python(code, FLAMBEAU_CACHE=cache)[0]
+
+
+# ---------------------------------------------------------------------------------------------- parts, and several at a time
+LARGE = """
+import sys, warnings
+warnings.simplefilter("always")
+import flambeau as torch
+from flambeau import nn
+F = nn.functional
+torch.manual_seed(0)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.memory, self.norm = nn.Embedding(9, 64), nn.GRU(64, 64, batch_first=True), nn.LayerNorm(64)
+        self.first, self.last = nn.Linear(64, 96), nn.Linear(32, 11)
+
+    def forward(self, i):
+        x = F.dropout(self.norm(self.memory(self.table(i))[0]), 0.3)
+        q, k, v = [y.view(4, 40, 2, 16).transpose(1, 2) for y in F.gelu(self.first(x)).chunk(3, -1)]
+        x = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(4, 40, 32)
+        x = F.max_pool1d(F.softmax(x, -1).cumsum(1), 2)
+        return self.last(x.repeat(1, 1, 2))
+
+net = Net()
+optimizer = torch.optim.RMSprop(net.parameters(), lr=1e-3)
+i, target = torch.arange(160).view(4, 40) % 9, torch.arange(160) % 11
+
+def step(i, target):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(net(i).view(160, 11), target)
+    loss.backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optimizer.step()
+    return loss
+
+if sys.argv[1] == "eager first":
+    kept = {k: v.clone() for k, v in net.state_dict().items()}
+    step(i, target)
+    net.load_state_dict(kept)
+    optimizer.__setstate__(torch.optim.RMSprop(net.parameters(), lr=1e-3).__getstate__())
+    net.zero_grad()
+torch.manual_seed(1)
+compiled = torch.compile(step)
+print(*[compiled(i, target).item() for _ in range(4)], sum(map(len, compiled._compiled.plans.values())))
+"""
+
+
+def run_large(tmp_path, how, **changes):
+    """The losses of the large step, how many programs it made, and the libraries it left behind."""
+    path = tmp_path / "large.py"
+    path.write_text(LARGE)
+    folder = tmp_path / how.replace(" ", "-")
+    done = subprocess.run([sys.executable, path, how], capture_output=True, text=True, timeout=300,
+                          env=environment(FLAMBEAU_CACHE=folder, **changes))
+    assert done.returncode == 0 and not warnings_in(done.stderr), done.stderr
+    *losses, count = done.stdout.split()
+    return [float(x) for x in losses], int(count), sorted(p.name for p in folder.glob("*.so"))
+
+
+def test_what_numpy_did_while_captured_gives_the_same_program(tmp_path):
+    """Nothing is built while a call is captured; kernels on NumPy draw and keep what native ones do."""
+    cold, count, made = run_large(tmp_path, "cold")
+    after, _, all_made = run_large(tmp_path, "eager first")
+    assert count == 1 and cold == pytest.approx(after, rel=1e-5)
+    assert {n for n in made if n.startswith("step-")} == {n for n in all_made if n.startswith("step-")}
+    assert any(n.startswith("pointwise-") for n in all_made) and not any(n.startswith("pointwise-") for n in made)
+
+
+def test_a_program_builds_only_what_it_uses():
+    code = STEP + """
+from flambeau import native
+f(torch.ones(3000, 300))
+made = native.library("reduce")
+print("built", sorted(n for n in made.signatures if n in vars(made)))
+torch.ones(3000, 300, dtype=torch.float64).sum()
+print("built", sorted(n for n in made.signatures if n in vars(made)))
+"""
+    code = code.replace("w = torch.ones(3,", "w = torch.ones(1,").replace("assert w.grad", "assert 1 or w.grad").replace(
+        "assert found", "assert 1 or found")
+    assert [line for line in python(code)[0].splitlines() if line.startswith("built")] == [
+        "built ['fl_sum_f32']", "built ['fl_sum_f32', 'fl_sum_f64']"]
+
+
+def test_every_function_belongs_to_one_part():
+    from flambeau import native
+    from flambeau.native import toolchain
+    for path in toolchain.HERE.glob("*.c"):
+        source = path.read_text()
+        parts = native.parts(source)
+        assert sorted(f for part in parts for f in part) == sorted(native.signatures(source))
+        assert all(len({f.endswith("_f64") for f in part}) == 1 for part in parts)
+
+
+def test_parts_run_on_our_threads(tmp_path):
+    """A part that found no GOMP_parallel among its own functions would bring GCC's OpenMP library with it."""
+    code = "import flambeau as torch\nx = torch.ones(300, 300)\ntorch.softmax(x @ x, 1).sum()\n"
+    python(code, FLAMBEAU_CACHE=tmp_path / "cache")
+    libraries = list((tmp_path / "cache").glob("*.so"))
+    assert len(libraries) >= 4 and not any(b"libgomp" in p.read_bytes() for p in libraries)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_program_is_built_with_its_kernels_at_the_same_time(tmp_path):
+    log = tmp_path / "log"
+    cc = script(tmp_path / "slow-cc", f'[ "$1" = --version ] || {{ echo + >> {log}; sleep 0.3; }}\n'
+                                      f'cc "$@"; r=$?\n[ "$1" = --version ] || echo - >> {log}\nexit $r\n')
+    python(STEP + "f(torch.ones(3000, 3))\n", FLAMBEAU_CACHE=tmp_path / "cache", FLAMBEAU_CC=cc)
+    assert "++" in log.read_text().replace("\n", "")
+
+
+def test_one_of_several_builds_fails(tmp_path):
+    """Its message, eager results, and nothing left behind."""
+    cc = script(tmp_path / "picky-cc", 'for a; do case "$a" in */source.c) grep -q "long program(" "$a" && '
+                                       '{ echo I do not like programs >&2; exit 1; };; esac; done\nexec cc "$@"\n')
+    out, err = python(STEP, FLAMBEAU_CC=cc, FLAMBEAU_CACHE=tmp_path / "cache")
+    assert "programs 0" in out and err.count("runs eagerly") == 1 and "I do not like programs" in err and "Traceback" not in err
+    assert not list((tmp_path / "cache").glob("build-*"))
+
+
+# ------------------------------------------------------------------------------------------------------- keeping it small
+def libraries(folder, ages):
+    """Files that look like libraries of 100 kB, last used so many hours ago."""
+    folder.mkdir(exist_ok=True)
+    for n, hours in enumerate(ages):
+        path = folder / f"old-{n:032x}.so"
+        path.write_bytes(bytes(100_000))
+        path.with_suffix(".sum").write_text("?")
+        os.utime(path, (time.time() - 3600 * hours,) * 2)
+
+
+def left(folder):
+    return sorted(int(p.stem[4:], 16) for p in folder.glob("old-*.so"))
+
+
+def test_what_was_used_longest_ago_goes_first(tmp_path, monkeypatch):
+    from flambeau.native import toolchain
+    libraries(tmp_path, [5, 1, 9, 3, 0, 7])
+    (tmp_path / "notes.so").write_bytes(bytes(10**6))  # not ours
+    monkeypatch.setenv("FLAMBEAU_CACHE_LIMIT", "0.6")
+    toolchain.prune(tmp_path)
+    assert left(tmp_path) == [0, 1, 2, 3, 4, 5]
+    monkeypatch.setenv("FLAMBEAU_CACHE_LIMIT", "0.5")
+    toolchain.prune(tmp_path)
+    assert left(tmp_path) == [1, 3, 4] and len(list(tmp_path.glob("*.sum"))) == 3
+    monkeypatch.setenv("FLAMBEAU_CACHE_LIMIT", "0")
+    toolchain.prune(tmp_path)
+    assert left(tmp_path) == [4]  # another process may be about to load it
+    assert (tmp_path / "notes.so").exists()
+
+
+def test_remains_of_builds_that_were_killed_go_too(tmp_path):
+    from flambeau.native import toolchain
+    for name, hours in (("build-old", 5), ("build-new", 0)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "source.c").touch()
+        os.utime(tmp_path / name, (time.time() - 3600 * hours,) * 2)
+    toolchain.prune(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["build-new"]
+
+
+def test_a_build_makes_room_and_a_use_counts(cache, tmp_path):
+    folder = tmp_path / "cache"
+    shutil.copytree(cache, folder)
+    for path in folder.glob("*.so"):
+        os.utime(path, (time.time() - 3600 * 24,) * 2)
+    libraries(folder, range(1, 9))
+    assert "programs 1" in python(STEP, FLAMBEAU_CACHE=folder, FLAMBEAU_CACHE_LIMIT=0)[0]
+    used = {path.name for path in folder.glob("*.so") if path.stat().st_mtime > time.time() - 600}
+    assert len(used) >= 2 and len(left(folder)) == 8  # nothing was built
+    out, err = python(STEP.replace("+ 1", "+ 1.0").replace("tanh", "sigmoid"), FLAMBEAU_CACHE=folder, FLAMBEAU_CACHE_LIMIT=0)
+    assert "programs 1" in out and not warnings_in(err)
+    assert not left(folder) and used <= {path.name for path in folder.glob("*.so")}
+
+
+def test_several_processes_make_room_at_once(cache, tmp_path):
+    folder = tmp_path / "cache"
+    libraries(folder, range(1, 200))
+    code = STEP.replace("+ 1", "+ {}").replace("assert found", "assert 1 or found")
+    runs = [subprocess.Popen([sys.executable, "-c", code.format(n)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env=environment(FLAMBEAU_CACHE=folder, FLAMBEAU_CACHE_LIMIT=0)) for n in range(3)]
+    for run in runs:
+        out, err = run.communicate(timeout=120)
+        assert run.returncode == 0 and "programs 1" in out and not warnings_in(err), err
+    assert not left(folder)

@@ -14,6 +14,7 @@ from compiled import programs
 
 import flambeau as torch
 from flambeau import nn, optim
+from flambeau.compiler import pages
 from flambeau.compiler.capture import Traced, living
 
 
@@ -297,3 +298,139 @@ def test_programs_go_away_with_their_function():
         assert program() is None
     finally:
         gc.enable()
+
+
+# -------------------------------------------------------------------------------------------- what a capture looks at
+def trained(model):
+    opt = optim.Adam(model.parameters(), lr=0.1)
+
+    def step(x):
+        opt.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        opt.step()
+        return loss.detach()
+    return step
+
+
+def test_a_capture_does_not_look_at_all_objects(monkeypatch):
+    """Its time must not grow with what else lives in the process."""
+    step = torch.compile(trained(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))))
+    with monkeypatch.context() as patch:
+        patch.setattr(gc, "get_objects", lambda *args: pytest.fail("a capture looked at all objects"))
+        for _ in range(4):
+            step(torch.ones(5, 3))
+    assert programs(step) == 1
+
+
+def test_the_closure_of_a_function_that_is_hard_to_find():
+    """It is reached through a table, not through a name: its variable is still guarded."""
+    def scaling(by):
+        def scaled(x):
+            return x * by
+
+        def change(value):
+            nonlocal by
+            by = value
+        return scaled, change
+    (first, change), (second, _) = scaling(2), scaling(2)
+    table = {"one": [first], "two": [second]}
+    f = torch.compile(lambda x: table["one"][0](x) + table["two"][0](x))
+    for by in (2, 2, 5, 5, 2):
+        change(by)
+        assert f(torch.ones(1)).item() == by + 2
+
+
+def test_a_call_that_goes_on_eagerly_copies_into_new_tensors():
+    """After the capture was given up, old and new tensors are of one kind."""
+    held = torch.full((3,), 7.0)
+
+    def f(x):
+        x.sum().item()
+        made = torch.zeros(3)
+        made.copy_(x)
+        held.copy_(x * 2)
+        made[1:].copy_(held[1:])
+        return made
+    g = torch.compile(f)
+    with pytest.warns(RuntimeWarning, match="value was read"):
+        assert g(torch.ones(3)).tolist() == [1.0, 2.0, 2.0]
+    assert held.tolist() == [2.0] * 3
+
+
+def test_a_tensor_that_another_thread_makes_meanwhile_is_not_kept():
+    def f(x):
+        found = []
+        thread = threading.Thread(target=lambda: found.append(x * 2))
+        thread.start()
+        thread.join()
+        return found[0] + 1
+    g = torch.compile(f)
+    with pytest.warns(RuntimeWarning, match="thread|closure|enclosing"):
+        for i in range(5):
+            assert g(torch.full((2,), float(i))).tolist() == [2.0 * i + 1] * 2
+
+
+def test_values_of_constants_may_be_read():
+    outside = np.ones(5000, np.float32)
+
+    @torch.compile
+    def f(x):
+        return x * torch.tensor([1.0, 2.0, 3.0]).sum().item() + sum(torch.arange(3).tolist())
+
+    @torch.compile
+    def g(x):
+        return x * torch.from_numpy(outside)[3].item()
+    with pytest.warns(RuntimeWarning, match="value was read"):
+        for i in range(4):
+            outside[:] = i
+            assert f(torch.ones(2)).tolist() == [9.0, 9.0] and g(torch.ones(2)).tolist() == [i, i]
+    assert programs(f) == 1
+
+
+def test_dead_temporaries_give_their_pages_back(monkeypatch):
+    """The addresses stay taken, so the program is the same; the captured call itself has right results."""
+    given, give_back = [], pages.give_back
+    monkeypatch.setattr(pages, "give_back", lambda *piece: given.append(piece) or give_back(*piece))
+    torch.manual_seed(0)
+    layers = [nn.Linear(256, 256) for _ in range(12)]
+
+    def f(x):
+        for layer in layers:
+            x = torch.tanh(layer(x))
+        return x
+    x = torch.randn(512, 256)
+    with torch.no_grad():
+        expected = f(x)
+        g = torch.compile(f)
+        for _ in range(3):
+            torch.testing.assert_close(g(x), expected)
+    assert programs(g) == 1 and sum(n for _, n in given) > 4 << 20
+
+
+# --------------------------------------------------------------------------------- derivatives that depend on values
+CASES = {
+    "distinct": [[3.0, 1.0, 2.0], [0.5, 4.0, -1.0]], "ties": [[3.0, 1.0, 3.0], [1.0, 3.0, 1.0]],
+    "nan": [[3.0, float("nan"), 2.0], [0.5, 4.0, float("nan")]], "zero": [[3.0, 0.0, 2.0], [0.5, 4.0, -1.0]],
+    "zeros": [[0.0, 0.0, 2.0], [0.0, 4.0, -1.0]],
+}
+
+
+@pytest.mark.parametrize("name, function", [
+    ("max", lambda x: x.max()), ("min", lambda x: x.min()), ("median", lambda x: x.median()), ("prod", lambda x: x.prod()),
+    ("prod of rows", lambda x: (x.prod(1) * x.new_ones(2)).sum()), ("kept", lambda x: x.prod(0, keepdim=True).square().sum()),
+    ("cumprod", lambda x: x.cumprod(1).square().sum())])
+def test_derivatives_that_depend_on_values_are_captured(name, function):
+    """One program serves ties, zeros and nan, with PyTorch's numbers."""
+    import torch as reference
+
+    @torch.compile
+    def step(x):
+        function(x).backward()
+        return x.grad.clone()
+    for case in (*CASES, *CASES):
+        theirs = reference.tensor(CASES[case], requires_grad=True)
+        function(theirs).backward()
+        found = step(torch.tensor(CASES[case], requires_grad=True))
+        np.testing.assert_allclose(found.numpy(), theirs.grad.numpy(), rtol=1e-6, err_msg=f"{name}, {case}")
+    assert programs(step) == 1

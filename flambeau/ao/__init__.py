@@ -17,6 +17,8 @@ _QUANTIZATION = """ABC QuantStub DeQuantStub QuantWrapper QConfig QConfigMapping
     disable_fake_quant disable_observer enable_fake_quant enable_observer float16_dynamic_qconfig fuse_modules
     fuse_modules_qat get_default_qat_qconfig get_default_qconfig get_default_qconfig_mapping get_default_qat_qconfig_mapping
     get_observer_state_dict load_observer_state_dict per_channel_dynamic_qconfig prepare prepare_qat propagate_qconfig_
+    default_dynamic_qat_qconfig default_dynamic_quant_observer default_embedding_qat_qconfig QuantType
+    default_symmetric_qnnpack_qat_qconfig float_qparams_weight_only_qconfig default_weight_fake_quant
     quantize quantize_dynamic quantize_dynamic_jit quantize_jit quantize_qat script_qconfig swap_module"""
 refused_modules(__name__, _REASON, {
     "quantization": _QUANTIZATION,
@@ -29,17 +31,24 @@ refused_modules(__name__, _REASON, {
     "quantization.stubs": _QUANTIZATION,
     "quantization.fuse_modules": _QUANTIZATION,
     "nn": "",
-    "nn.quantized": _LAYERS,
+    "nn.quantized": _LAYERS + " MaxPool2d",
     "nn.quantized.dynamic": _LAYERS,
     "nn.quantized.modules": _LAYERS,
     "nn.quantized.functional": "linear conv1d conv2d conv3d",
     "nn.quantizable": "LSTM LSTMCell MultiheadAttention",
+    "nn.quantizable.modules": "LSTM LSTMCell MultiheadAttention",
     "nn.qat": "Linear Conv1d Conv2d Conv3d Embedding EmbeddingBag",
-    "nn.intrinsic": _FUSED,
+    "nn.qat.modules": "Linear Conv1d Conv2d Conv3d Embedding EmbeddingBag",
+    "nn.intrinsic": _FUSED + " _FusedModule",
     "nn.intrinsic.qat": _FUSED,
     "nn.intrinsic.quantized": _FUSED,
+    "nn.intrinsic.quantized.dynamic": _FUSED,
     "pruning": "BaseSparsifier WeightNormSparsifier NearlyDiagonalSparsifier BaseScheduler LambdaSL CubicSL FakeSparsity "
                "fqn_to_module module_to_fqn get_dynamic_sparse_quantized_mapping get_static_sparse_quantized_mapping",
+    "quantization.quantization_mappings": "get_default_dynamic_quant_module_mappings get_default_qconfig_propagation_list "
+                                          "get_default_qat_module_mappings get_default_static_quant_module_mappings",
     "ns": "",
+    "ns.fx": "",
+    "ns.fx.ns_types": "NSSingleResultValuesType NSSubgraph",
     "ns._numeric_suite": "compare_weights compare_model_outputs compare_model_stub",
 })

@@ -17,9 +17,19 @@ _LAZY = {
     "set_detect_anomaly": "anomaly",
     "Variable": "variable", "is_multithreading_enabled": "variable", "set_multithreading_enabled": "variable",
     "functional": None, "forward_ad": None, "graph": None, "function": None, "variable": None, "profiler": None,
-    "grad_mode": None, "anomaly_mode": None,
+    "grad_mode": None, "anomaly_mode": None, "kineto_available": "profiler",
 }
 __all__ = ["no_grad", "enable_grad", "set_grad_enabled", "inference_mode", *_LAZY]
+
+
+def _calculate_shape(output: Any, grad: Any, is_grads_batched: bool) -> tuple[Any, Any]:
+    """The shapes that a result and the gradient given for it must share (PyTorch's tests call it)."""
+    from .graph import GradientEdge
+    if isinstance(output, GradientEdge):
+        if is_grads_batched:
+            raise RuntimeError("Batched grads are not supported with GradientEdge")
+        return output.node._input_metadata[output.output_nr].shape, grad.shape
+    return output.shape, grad.shape[1:] if is_grads_batched else grad.shape
 
 
 def __getattr__(name: str) -> Any:

@@ -328,7 +328,7 @@ def _before(node: Node, grads: Any) -> Any:
 def _check_hook(value: Any, grad: Any, hook: Any) -> None:
     name = getattr(hook, "__name__", type(hook).__name__)
     if grad is None:
-        raise RuntimeError(f"hook '{name}' can't replace a None gradient with a non-None value")
+        raise RuntimeError(f"can't replace a None gradient with a non-None value (hook '{name}')")
     if not hasattr(value, "_array"):
         raise TypeError(f"expected Variable, but hook returned '{type(value).__name__}': hook '{name}' must return a "
                         "Tensor or None")
@@ -345,9 +345,21 @@ def _pre_hooks(node: Node, grads: Any) -> Any:
         given = tuple(grads) if several else (grads,)
         replaced = hook(given)
         if replaced is not None:
-            replaced = replaced if isinstance(replaced, tuple) else (replaced,)
+            replaced = _checked_tuple(replaced, given, hook)
             grads = list(replaced) if several else replaced[0]
     return grads
+
+
+def _checked_tuple(replaced: Any, given: tuple[Any, ...], hook: Any) -> tuple[Any, ...]:
+    """What a hook of a node returned, which must be gradients of the kind that it was given."""
+    replaced = replaced if isinstance(replaced, tuple) else (replaced,)
+    if len(replaced) != len(given):
+        raise RuntimeError(f"hook '{getattr(hook, '__name__', type(hook).__name__)}' has returned an incorrect number of "
+                           f"values (got {len(replaced)}, but expected {len(given)})")
+    for new, old in zip(replaced, given):
+        if new is not None and new is not old:
+            _check_hook(new, old, hook)
+    return replaced
 
 
 def _post_hooks(node: Node, results: Any, grads: Any) -> Any:
@@ -356,7 +368,7 @@ def _post_hooks(node: Node, results: Any, grads: Any) -> Any:
     for hook in list(node.hooks.post.values()):
         replaced = hook(results, outputs)
         if replaced is not None:
-            results = replaced if isinstance(replaced, tuple) else (replaced,)
+            results = _checked_tuple(replaced, results, hook)
     return results
 
 
@@ -397,7 +409,12 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
         captured_grad(tensor, "grad_touched")
     old = tensor._grad
     if grad.is_sparse or (old is not None and old.is_sparse):
-        tensor._grad = grad.detach() if old is None else old + grad
+        if old is None:
+            tensor._grad = grad.detach()
+        elif old.is_sparse and grad.is_sparse and not create_graph:
+            old._take(old + grad)  # whoever holds the gradient sees the sum, as with a dense one
+        else:
+            tensor._grad = old + grad
     elif old is None:
         if create_graph:
             tensor._grad = _recorded_copy(grad, tensor)
@@ -409,10 +426,10 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
         with _accumulate_lock:
             tensor._grad.add_(grad)
     if hooks is not None:
-        for hook in list(hooks.post.values()):
-            hook((), (grad,))
         for hook in list(hooks.accumulated.values()):
             hook(tensor)
+        for hook in list(hooks.post.values()):
+            hook((), (grad,))
 
 
 def _is_ours(grad: Any, tensor: Any) -> bool:

@@ -527,8 +527,9 @@ def _save(ctx: BackwardCFunction, node: FunctionNode, outs: tuple[Any, ...],
     for i, v in enumerate(ctx.to_save):
         if isinstance(v, Tensor):
             if v._inference:
-                raise RuntimeError("Inference tensors cannot be saved for backward. To work around you can make a "
-                                   "clone to get a normal tensor and use it in autograd.")
+                raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in "
+                                   "inference mode in computation tracked by autograd. To work around this, you can make a "
+                                   "clone to get a normal tensor and use it in autograd, or use no_grad() instead.")
             if _among(v, outs):
                 nr = next(k for k, o in enumerate(outs) if o is v)
                 shown = v if made is None else made[nr]
@@ -660,6 +661,24 @@ class UndefinedGradBackward(Node):
 
 def _is_setup_context_defined(function: Any) -> bool:
     return function is not _no_setup
+
+
+def _nested_map(condition: Any, fn: Any, condition_msg: str | None = None) -> Any:
+    """A function that applies `fn` to what meets the condition inside nested tuples, lists and dicts."""
+    def mapped(value: Any) -> Any:
+        if condition(value):
+            return fn(value)
+        if isinstance(value, (list, tuple)):
+            made = [mapped(v) for v in value]
+            return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+        if isinstance(value, dict):
+            return {key: mapped(v) for key, v in value.items()}
+        if value is None:
+            return None
+        raise ValueError(f"Auto nesting doesn't know how to process an input object of type {type(value).__name__}"
+                         + (f". Accepted types: {condition_msg}, or lists/tuples of them" if condition_msg else ""))
+
+    return mapped
 
 
 __all__ = ["FunctionCtx", "BackwardCFunction", "Function", "once_differentiable", "InplaceFunction", "NestedIOFunction"]

@@ -58,6 +58,8 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
     """Tells autograd that the tensors were written to by means that it cannot see."""
+    if not isinstance(tensor, (Tensor, Iterable)):
+        raise RuntimeError("increment_version expect a Iterable[Tensor] as input")
     for t in [tensor] if isinstance(tensor, Tensor) else tensor:
         if not t._inference:
             bump(t)

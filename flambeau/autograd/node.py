@@ -139,6 +139,11 @@ class Node:
     def _sequence_nr(self) -> int:
         return self.sequence
 
+    def _set_sequence_nr(self, number: int) -> None:
+        self.sequence = number
+
+    requires_grad = True
+
     def _hooks(self) -> Hooks:
         if self.hooks is None:
             self.hooks = Hooks()

@@ -9,6 +9,7 @@ from typing import Any
 from .. import overrides as _overrides
 from ..creation import ones_like, zeros_like
 from ..dtypes import BY_NUM
+from ..settings import is_warn_always_enabled
 from ..tensor import Tensor
 from .engine import Task, run
 from .node import AccumulateGrad, Edge, GradientEdge, Node, behind
@@ -29,6 +30,8 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
         grad_tensors = grad_variables
     tensors = _as_tuple(tensors)
     edges = None
+    if create_graph:
+        _warn_of_cycle()
     if inputs is not None:
         inputs = _as_tuple(inputs)
         if not inputs:
@@ -58,6 +61,19 @@ class _ByIdentity:
         return self.value is other.value
 
 
+def _warn_of_cycle() -> None:
+    """Once: a `.grad` with a graph refers to its parameter, which refers to the `.grad`."""
+    if not _warned or is_warn_always_enabled():
+        _warned.append(True)
+        warnings.warn("Using backward() with create_graph=True will create a reference cycle between the parameter and its "
+                      "gradient which can cause a memory leak. We recommend using autograd.grad when creating the graph to "
+                      "avoid this. If you have to use this function, make sure to reset the .grad fields of your parameters "
+                      "to None after use to break the cycle and avoid the leak.", stacklevel=3)
+
+
+_warned: list[bool] = []
+
+
 def tensor_backward(self: Tensor, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
                     inputs: Any = None) -> None:
     """Adds d(self)/d(leaf) to the `.grad` of every leaf of the graph (or of `inputs`)."""
@@ -69,6 +85,8 @@ def tensor_backward(self: Tensor, gradient: Any = None, retain_graph: bool | Non
     if inputs is not None:
         backward(self, gradient, retain_graph, create_graph, inputs=inputs)
         return
+    if create_graph:
+        _warn_of_cycle()
     run([_root(self, gradient, 0)],
         Task(create_graph if retain_graph is None else retain_graph, create_graph, None, True))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ..missing import refused
 from ..overrides import TorchFunctionMode
 from .state import state
 
@@ -175,9 +176,14 @@ class record_function:
         return inside
 
 
+def kineto_available() -> bool:
+    """False: Kineto is a library of PyTorch's build."""
+    return False
+
+
 def __getattr__(name: str) -> Any:
-    if name in ("emit_nvtx", "emit_itt", "load_nvprof", "KinetoStepTracker", "kineto_available"):
-        raise NotImplementedError(f"autograd.profiler.{name}: flambeau has no connection to NVTX, ITT or Kineto")
+    if name in ("emit_nvtx", "emit_itt", "load_nvprof", "parse_nvprof_trace", "KinetoStepTracker"):
+        return refused("autograd.profiler", "there is no connection to NVTX, ITT or Kineto", name)[name]
     raise AttributeError(f"module 'flambeau.autograd.profiler' has no attribute '{name}'")
 
 

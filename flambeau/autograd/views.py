@@ -155,7 +155,7 @@ def check_creation(tensor: Any, change: str = "and is being modified inplace") -
 def _name(node: Any) -> str:
     if node is None:
         return "a view"
-    return (node.node if node.__class__ is Edge else node).name()
+    return (node.node if node.__class__ is Edge else node).name().rstrip("0123456789").removesuffix("Backward")
 
 
 def set_history(tensor: Any, edge: Node | Edge | None) -> None:

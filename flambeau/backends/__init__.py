@@ -21,6 +21,7 @@ from .flags import (  # noqa: F401  (PyTorch's switches)
     nnpack,
     openmp,
     opt_einsum,
+    python_native,
     quantized,
     xnnpack,
 )

@@ -92,6 +92,7 @@ mha = Flags("mha", get_fastpath_enabled=lambda: False, set_fastpath_enabled=lamb
 miopen = Flags("miopen", immediate=False)
 cusparselt = Flags("cusparselt")
 kleidiai = Flags("kleidiai")
+python_native = Flags("python_native", available_dsls=[], all_dsls=[])
 
 
 def disable_global_flags() -> None:

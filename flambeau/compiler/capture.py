@@ -25,18 +25,28 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ..amp.autocast_mode import _settings as autocast
 from ..autograd.node import AccumulateGrad, next_sequence, user_frame
 from ..autograd.state import CAPTURE, state
 from ..backends import registry
 from ..backends.cpu.arrays import Storage as Memory
 from ..backends.cpu.arrays import restride
 from ..backends.cpu.arrays import strides as element_strides
+from ..backends.cpu.memory import Block
 from ..backends.cpu.table import KERNELS
 from ..native import pointer
 from ..tensor import Tensor
+from . import pages
 from .ir import CONSTANT, INPUT, SCALAR, TEMPORARY, Number, Op, Storage, Value, values_in
 from .symbolic import SymFloat, expression_of, loads, plain
 
+
+def _references_of_a_name() -> int:
+    value = object()
+    return getrefcount(value)
+
+
+_NAMED = _references_of_a_name()  # what getrefcount says of an object that only a local name refers to
 _local = threading.local()
 _slot = Tensor.__dict__["_array"]  # where a tensor keeps its array; `Recorder.begin` puts a property in front of it
 _get, _set = _slot.__get__, _slot.__set__
@@ -107,7 +117,7 @@ class Traced(ndarray):
             return stripped(self)[stripped(key)]
         found = super().__getitem__(key)
         if not isinstance(found, ndarray):
-            give_up("an element of a tensor was read")
+            _look(self, "an element of a tensor was read")
         return found
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -123,9 +133,24 @@ class Traced(ndarray):
             recorder.write(window, value)
 
 
+def _look(array: Traced, reason: str) -> None:
+    """Somebody reads an array's elements: only those of a constant are the same at each call."""
+    recorder = active()
+    if recorder is not None and array.size:
+        storage = recorder.value(array).storage
+        if storage.kind is not CONSTANT or not _unseen(storage):
+            recorder.fail(reason)
+
+
+def _unseen(storage: Storage) -> bool:
+    """Whether nobody outside can write to a constant's memory, as with a NumPy array that was made a tensor."""
+    array, owner = storage.hold
+    return owner is array or getrefcount(owner) == 2 + _NAMED or type(owner) is not ndarray
+
+
 def _refuse(what: str) -> Callable[..., Any]:
     def method(self: Traced, *args: Any, **kwargs: Any) -> Any:
-        give_up("a tensor's value was read")
+        _look(self, "a tensor's value was read")
         return getattr(stripped(self), what)(*args, **kwargs)
     return method
 
@@ -166,6 +191,8 @@ class Recorder:
         self._starts: list[int] = []              # addresses of the storages that have bytes, sorted
         self._by_start: list[Storage] = []
         self.used: set[int] = set()               # storages that an operation refers to
+        self._large: list[Storage] = []           # temporaries whose pages can be given back when they die
+        self._since = 0                           # bytes of them since that was last tried
         self.numbers: list[Any] = []              # how a call reads its n-th number: (container, key, index)
         self._number_of: dict[Any, int] = {}
         self.number_values: list[float] = []      # what was read during capture
@@ -189,6 +216,8 @@ class Recorder:
         self.replaced: list[Any] = []             # tensors that it gave other memory
         self.moved: dict[int, Value] = {}         # results that are views of an argument's private copy
         self.joint: Any = None                    # the backward pass of the results, where they are still part of a graph
+        self.invoked: Any = None                  # the function and its arguments
+        self.casts: Any = None                    # what autocast around the call has cast so far
         self.reached: set[Any] = set()            # nodes of backward passes that freed their graph
 
     def fail(self, reason: str) -> None:
@@ -216,7 +245,22 @@ class Recorder:
             start, nbytes = at, 0
         elif not start <= at <= start + nbytes:
             start, nbytes = at, array.nbytes
+        if kind is TEMPORARY and nbytes >= _LARGE:
+            self._since += nbytes
+            if self._since > _SWEPT:
+                self._give_back()
+            self._large.append(made := Storage(len(self.storages), kind, start, nbytes, (array, memory.owner)))
+            return self._enter(made)
         return self._enter(Storage(len(self.storages), kind, start, nbytes, (array, memory.owner)))
+
+    def _give_back(self) -> None:
+        """Returns the pages of dead temporaries to the system. Their addresses stay taken, as they tell storages apart."""
+        self._since, large, self._large = 0, self._large, []
+        for storage in large:
+            if _dead(storage):
+                pages.give_back(storage.start, storage.nbytes)
+            else:
+                self._large.append(storage)
 
     def known(self, array: ndarray) -> Storage | None:
         address = pointer(array) or 0
@@ -276,7 +320,7 @@ class Recorder:
     def call(self, name: str, args: tuple[Any, ...]) -> Any:
         """Runs a kernel and notes it."""
         values = self.arguments(args)
-        if name in _BY_VALUE or (name.startswith("index") and _has_mask(values[1:])):
+        if (name in _BY_VALUE and not self._folds(values, [])) or (name.startswith("index") and _has_mask(values[1:])):
             self.fail(f"the shape of the result of '{name}' depends on values")
         if self.failed is not None:
             return KERNELS[name](*[stripped(a) for a in args])
@@ -378,6 +422,7 @@ class Recorder:
             self.tensors[Memory(copy).address] = tensor
             self.swapped.append((tensor, array, traced(copy)))
             tensor._array = self.swapped[-1][2]
+        self.casts, autocast.casts = autocast.casts, {}  # those it casts now are of no use outside, nor the others here
         _local.recorder = self
         self.first_sequence = next_sequence()
         state.mode |= CAPTURE
@@ -432,6 +477,7 @@ class Recorder:
         """Everything is as it was; `born` are the new tensors, `replaced` those that have other memory now."""
         if Tensor.__dict__["_array"] is not _slot:
             Tensor._array = _slot
+            autocast.casts = self.casts
         state.mode &= ~CAPTURE
         if state.mode != self.mode and self.failed is None:
             self.failed = "the call leaves another grad mode behind", None
@@ -495,6 +541,20 @@ class Recorder:
         if id(leaf) not in self.grad_found:
             self.cleared[id(leaf)] = leaf
         self.leaves[id(leaf)] = leaf
+
+
+_LARGE = 1 << 16  # bytes of temporaries that are worth a system call
+_SWEPT = 1 << 22  # bytes of new ones after which the old ones are looked at
+
+
+def _dead(storage: Storage) -> bool:
+    """Whether a storage's `hold` is all that refers to its memory."""
+    array, owner = storage.hold
+    if not (owner.base is None or isinstance(owner, Block)):  # over memory of some other object
+        return False
+    if owner is array:
+        return getrefcount(array) == 3 + _NAMED  # the pair's two, and the other name
+    return array.base is owner and getrefcount(array) == 1 + _NAMED and getrefcount(owner) == 2 + _NAMED
 
 
 def _copy_in_place(array: ndarray) -> ndarray:
@@ -581,7 +641,7 @@ def _alone(tensor: Any) -> bool:
     """Whether nothing else refers to a tensor's memory: the array and those that it is a view of have one owner each."""
     node, array = tensor._node, tensor._array
     owners = 2 if node.__class__ is AccumulateGrad and node._array is array else 1
-    while getrefcount(array) == owners + 2:  # and the local name, and getrefcount's own
+    while getrefcount(array) == owners + _NAMED:
         if array.base is None:
             return True
         if not isinstance(array.base, ndarray):
@@ -648,7 +708,7 @@ def backward_starts(nodes: Any, keep_graph: bool) -> None:
 def loaded(tensor: Any) -> Any:
     """The number in a zero-dim tensor; a captured program reads it at each run, where it is used."""
     recorder = active()
-    if recorder is None:
+    if recorder is None or tensor._array.dtype.char not in "fdlqi":
         return tensor.item()
     value = recorder.value(tensor._array)
     number = stripped(tensor._array).item()

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from ..native import pointwise
 from .ir import C_TYPES, CONSTANT, SCALAR, Number, Op, Value
 from .passes import numbers_in, reads_of
 
-COPIES = frozenset(("cast", "copy_into", "reshape_copy", "clone", "contiguous"))
+COPIES = frozenset(("_to_copy", "cast", "copy_into", "reshape_copy", "clone", "contiguous"))
 _FAR = 60  # how many groups back an operation may look for a loop to join
+_SMALL, _LANES = 64, 16  # reductions of more elements stay alone where the innermost loop would be shorter
 _LONGEST = 200  # operations of one loop: beyond that a C compiler takes long, and registers are long gone
 
 
@@ -38,16 +38,26 @@ class Access:
 
 
 class Step:
-    """One operation of a loop: its C expression, what it reads by name, what it writes."""
+    """One operation of a loop: its C expression, what it reads by name, what it writes.
 
-    __slots__ = ("expression", "op", "out", "reads", "suffix")
+    fold: of a reduction, how elements are folded (sum, max, min) and what becomes of the total; `out` stands still (stride 0)
+    along the dimensions that are folded away.
+    """
 
-    def __init__(self, op: Op, expression: str, suffix: str, reads: dict[str, Any], out: Access):
-        self.op, self.expression, self.suffix, self.reads, self.out = op, expression, suffix, reads, out
+    __slots__ = ("expression", "fold", "op", "out", "reads", "suffix")
+
+    def __init__(self, op: Op, expression: str, suffix: str, reads: dict[str, Any], out: Access,
+                 fold: tuple[str, str] | None = None):
+        self.op, self.expression, self.suffix, self.reads, self.out, self.fold = op, expression, suffix, reads, out, fold
 
     def refined(self, dims: list[int], finer: list[int]) -> Step:
         reads = {n: r.refined(dims, finer) if r.__class__ is Access else r for n, r in self.reads.items()}
-        return Step(self.op, self.expression, self.suffix, reads, self.out.refined(dims, finer))
+        return Step(self.op, self.expression, self.suffix, reads, self.out.refined(dims, finer), self.fold)
+
+    @property
+    def reduced(self) -> list[bool]:
+        """Of a fold: which dimensions it folds away."""
+        return [s == 0 for s in self.out.strides]
 
 
 class Loop:
@@ -62,20 +72,17 @@ class Loop:
     def ops(self) -> list[Op]:
         return [s.op for s in self.steps]
 
-    def accesses(self) -> Iterator[Access]:
-        for s in self.steps:
-            yield s.out
-            yield from (r for r in s.reads.values() if r.__class__ is Access)
-
     def join(self, dims: list[int], step: Step) -> bool:
         """Takes the operation in if that is right; says whether it did."""
-        finer = self.dims if dims == self.dims else _common_dims(self.dims, dims)
+        finer = self.dims if dims == self.dims else common_dims(self.dims, dims)
         if finer is None or len(self.steps) >= _LONGEST:
             return False
         if any(v.storage.id in self.written for v in numbers_in(step.op)):
             return False  # numbers are read before the loop begins
         step = step.refined(dims, finer)
         mine = self.steps if finer == self.dims else [s.refined(self.dims, finer) for s in self.steps]
+        if not _folds_fit(finer, [*mine, step]):
+            return False
         for s in mine:
             for r in s.reads.values():
                 if r.__class__ is Access and r.value.storage is step.out.value.storage and not r.same_place(step.out):
@@ -89,6 +96,21 @@ class Loop:
         self.touched |= _touched(step.op)
         self.written |= {w.storage.id for w in step.op.writes}
         return True
+
+
+def _folds_fit(dims: list[int], steps: list[Step]) -> bool:
+    """Whether the reductions among the steps can be part of one loop, and are faster there than by themselves."""
+    folds = [s for s in steps if s.fold is not None]
+    if not folds:
+        return True
+    totals = {f.out.value.storage.id for f in folds}  # not known before the loop's end
+    if len(totals) < len(folds) or any(f.reduced != folds[0].reduced for f in folds):
+        return False
+    for s in steps:
+        places = [a.value.storage.id for a in s.reads.values() if a.__class__ is Access]
+        if not totals.isdisjoint(places) or (s.fold is None and s.out.value.storage.id in totals):
+            return False
+    return math.prod(dims) <= _SMALL or collapsed(dims, steps)[0][-1] >= _LANES
 
 
 class Single:
@@ -112,28 +134,27 @@ def grouped(ops: list[Op], lower: Any, exact: bool = False) -> list[Any]:
     """The program as a list of loops and single operations, in an order that keeps every dependence."""
     groups: list[Any] = []
     for op in ops:
-        found = pointwise_step(op, exact)
+        found = pointwise_step(op, exact) or (None if exact else fold_step(op))
         if found is None:
             groups.append(Single(op, lower(op)))
-            continue
-        dims, step = found
-        target = _place(groups, op, dims, step)
-        if target is None:
-            groups.append(Loop(dims, step))
+        elif not _placed(groups, op, *found):
+            code = None if found[1].fold is None else lower(op)
+            groups.append(Loop(*found) if code is None else Single(op, code))
     return groups
 
 
-def _place(groups: list[Any], op: Op, dims: list[int], step: Step) -> Any:
+def _placed(groups: list[Any], op: Op, dims: list[int], step: Step) -> bool:
+    """Whether a loop took the operation in."""
     touched, written = _touched(op), {w.storage.id for w in op.writes}
     variable = {v.storage.id for v in (*op.reads, *op.writes) if v.storage.kind not in (CONSTANT, SCALAR) and v.size > 1}
     for back in range(len(groups) - 1, max(-1, len(groups) - 1 - _FAR), -1):
         group = groups[back]
         if group.__class__ is Loop and (group.touched & variable or (math.prod(dims) <= 16 and group.dims == dims)):
             if group.join(dims, step):
-                return group
+                return True
         if group.written & touched or group.touched & written:
-            return None  # depends on this group: it cannot go before it
-    return None
+            return False  # depends on this group: it cannot go before it
+    return False
 
 
 # ------------------------------------------------------------------------------------------------ pointwise operations
@@ -145,7 +166,7 @@ def pointwise_step(op: Op, exact: bool = False) -> tuple[list[int], Step] | None
         return _copy(op)
     if len(op.outs) != 1 or len(op.writes) != 1:
         return None
-    found = expression_of(op)
+    found = expression_of(op, exact)
     if found is None:
         return None
     names, c, kinds = found
@@ -162,10 +183,18 @@ def pointwise_step(op: Op, exact: bool = False) -> tuple[list[int], Step] | None
     return dims, Step(op, c, pointwise.SUFFIXES[compute], reads, Access(out, _strides(out, out.shape)))
 
 
-def expression_of(op: Op) -> pointwise.Expression | None:
-    """The C expression of the operation's kernel; None if it has none, or one that depends on a number known at run time."""
+def expression_of(op: Op, exact: bool = False) -> pointwise.Expression | None:
+    """The C expression of the operation's kernel; None if it has none, or one that depends on a number known at run time.
+
+    Constants count as numbers, unless results must be exact: a square is quicker than a power, but not the same operation.
+    """
+    if op.expression is not None:
+        return op.expression
+
+    def known(a: Any) -> Any:
+        return a.item() if a.__class__ is Value and a.storage.kind is CONSTANT and not a.shape and not exact else a
     try:
-        return pointwise.expression(op.kernel, tuple(op.args))
+        return pointwise.expression(op.kernel, tuple(map(known, op.args)))
     except TypeError:
         return None
 
@@ -190,6 +219,46 @@ def _operands(op: Op, names: tuple[str, ...], shape: tuple[int, ...]) -> tuple[d
     return reads, compute
 
 
+# --------------------------------------------------------------------------------------------------------- reductions
+_FOLDS = {"sum": ("sum", "a"), "sum_to_size": ("sum", "a"), "mean": ("sum", "a"), "amax": ("max", "a"), "amin": ("min", "a")}
+_NORMS = {1: ("sum", "fabs(a)"), 2: ("sum", "a * a")}
+
+
+def fold_step(op: Op) -> tuple[list[int], Step] | None:
+    """A reduction as a step of a loop over what it reduces; None if it is none, or cannot be one."""
+    norm = op.kernel == "vector_norm" and op.args[1] in _NORMS
+    if (op.kernel not in _FOLDS and not norm) or len(op.writes) != 1:
+        return None
+    how, expression = _NORMS[op.args[1]] if norm else _FOLDS[op.kernel]
+    x, out = op.args[0], op.outs[0]
+    if x.__class__ is not Value or not x.size or x.storage.kind is SCALAR:
+        return None
+    axes = all_axes(x, (*op.args, None, None)[2 if norm else 1])
+    whole = x.dtype.char in "?bBhil" and out.dtype.char == "l" and op.kernel in ("sum", "sum_to_size")
+    if not whole and (x.dtype != out.dtype or x.dtype.char not in "fd"):
+        return None
+    kept = [n for d, n in enumerate(x.shape) if d not in axes and n != 1]
+    steps = [s for n, s in zip(out.shape, out.strides) if n != 1]
+    count = math.prod([x.shape[d] for d in axes])
+    if kept != [n for n in out.shape if n != 1] or count == 1:
+        return None
+    rest = iter(steps)
+    onto = [0 if d in axes else next(rest) for d, n in enumerate(x.shape) if n != 1]
+    finish = "sqrt({t})" if norm and op.args[1] == 2 else f"{{t}} / {count}" if op.kernel == "mean" else "{t}"
+    dims = [n for n in x.shape if n != 1]
+    return dims, Step(op, expression, "i64" if whole else pointwise.SUFFIXES[x.dtype], {"a": Access(x, _strides(x, x.shape))},
+                      Access(out, tuple(onto)), (how, finish))
+
+
+def all_axes(x: Value, axes: Any) -> tuple[int, ...]:
+    """The dimensions that a reduction's argument names; none means all."""
+    if axes is None:
+        return tuple(range(len(x.shape)))
+    axes = (axes,) if isinstance(axes, int) else tuple(axes)
+    return tuple(sorted(a % max(len(x.shape), 1) for a in axes)) if x.shape else ()
+
+
+# ------------------------------------------------------------------------------------------------- pointwise operations
 _IEEE_CALLS = frozenset(("fabs", "sqrt", "floor", "ceil", "trunc", "rint", "fmax", "fmin"))
 
 
@@ -241,7 +310,7 @@ def _strides(value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(made) or (0,)
 
 
-def _common_dims(a: list[int], b: list[int]) -> list[int] | None:
+def common_dims(a: list[int], b: list[int]) -> list[int] | None:
     """Dimensions that divide both; None if there are none (or the numbers of elements differ)."""
     if math.prod(a) != math.prod(b):
         return None
@@ -276,3 +345,28 @@ def _refine(dims: list[int], strides: tuple[int, ...], finer: list[int]) -> list
     while len(made) < len(finer):
         made.append(0)
     return made[::-1]
+
+
+def collapsed(dims: list[int], steps: list[Step]) -> tuple[list[int], dict[int, tuple[int, ...]]]:
+    """A loop's dimensions, outermost first in memory order, with neighbours merged where every access allows it, and the
+    strides of each access (by its id). Where there are reductions, what they keep comes first, but for the innermost."""
+    accesses = [a for s in steps for a in (s.out, *s.reads.values()) if a.__class__ is Access]
+    main = max(accesses, key=lambda a: sum(1 for x in a.strides if x))
+    order = sorted(range(len(dims)), key=lambda d: (-abs(main.strides[d]), d))
+    made = [dims[d] for d in order]
+    strides = {id(a): [a.strides[d] for d in order] for a in accesses}
+    d = 0
+    while d < len(made) - 1:
+        if all(s[d] == s[d + 1] * made[d + 1] for s in strides.values()):
+            made[d] *= made.pop(d + 1)
+            for s in strides.values():
+                s.pop(d)
+        else:
+            d += 1
+    fold = next((s for s in steps if s.fold is not None), None)
+    if fold is not None:
+        still = [s == 0 for s in strides[id(fold.out)]]
+        last = len(made) - 1
+        order = [*[d for d in range(last) if not still[d]], *[d for d in range(last) if still[d]], last]
+        made, strides = [made[d] for d in order], {k: [s[d] for d in order] for k, s in strides.items()}
+    return made, {k: tuple(s) for k, s in strides.items()}

@@ -7,8 +7,11 @@ returned, what it wrote in place, and the user's line. Views need no operations:
 
 from __future__ import annotations
 
+import ctypes
 import math
+import threading
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -94,6 +97,11 @@ class Value:
         """The window onto the given bytes of its storage."""
         return ndarray(self.shape, self.dtype, memory, self.offset, [s * self.dtype.itemsize for s in self.strides])
 
+    def item(self) -> Any:
+        """The one element of a constant."""
+        raw = ctypes.string_at(self.storage.start + self.offset, self.dtype.itemsize)
+        return np.frombuffer(raw, self.dtype)[0].item()
+
     def __str__(self) -> str:
         at = f" + {self.offset}" if self.offset else ""
         return f"(({C_TYPES[self.dtype.char]} *)({self.storage.slot}{at}))"
@@ -114,7 +122,7 @@ class Number:
 class Op:
     """One kernel call."""
 
-    __slots__ = ("args", "kernel", "outs", "reads", "scratches", "tables", "where", "writes")
+    __slots__ = ("after", "args", "expression", "kernel", "outs", "reads", "scratches", "tables", "tile", "where", "writes")
 
     def __init__(self, kernel: str, args: list[Any], outs: list[Value], writes: list[Value], where: Any):
         self.kernel, self.args, self.outs, self.where = kernel, args, outs, where
@@ -122,6 +130,9 @@ class Op:
         self.reads = list(values_in(args))  # all that it looks at (what it writes in place included)
         self.scratches: list[int] = []     # bytes of scratch memory asked for while lowering
         self.tables: list[list[list[Value | int]]] = []
+        self.expression: Any = None        # the C expression of one that has no kernel
+        self.tile: tuple[int, int] | None = None  # rows and columns of a product that can run a loop on pieces of its result
+        self.after = ""                    # C arguments for that loop
 
     def number(self, value: Any) -> str:
         """A C double expression for a plain or run-time number."""
@@ -148,6 +159,20 @@ class Op:
 
     def __repr__(self) -> str:
         return f"{self.outs} = {self.kernel}({', '.join(map(repr, self.args))})"
+
+
+class _Numbers(threading.local):
+    """Of the storages that passes make: beyond those of any capture. They begin anew with each program; so the same program has
+    the same text, and is found on disk, whatever was compiled before."""
+
+    def restart(self) -> None:
+        self.numbers = count(1 << 30)
+
+    def next(self) -> int:
+        return next(self.numbers)
+
+
+new_numbers = _Numbers()
 
 
 def values_in(args: Any) -> Iterator[Value]:

@@ -2,7 +2,8 @@
 
 After the function has run under capture, the backward pass of its results is captured too, with gradients that each call brings
 anew. What the backward operations read of the forward ones is kept by the call in memory of its own. The results get one node,
-`CompiledFunctionBackward`, whose inputs are the leaves (parameters) and the arguments that require a gradient.
+`CompiledFunctionBackward`, whose inputs are the leaves (parameters) and the arguments that require a gradient. Where the
+gradients shall be part of a graph themselves (create_graph=True), the node runs the function again, eagerly.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ..amp.autocast_mode import autocast, get_autocast_dtype
 from ..autograd.engine import Task, run
 from ..autograd.node import AccumulateGrad, Edge, Node, freed_error, next_sequence, start_counter
-from ..autograd.state import NO_GRAD, state
+from ..autograd.state import AUTOCAST, NO_GRAD, state
 from ..autograd.views import edge_of
 from ..backends.cpu import memory
 from ..native import pointer
@@ -24,6 +26,7 @@ from .ir import CONSTANT, TEMPORARY, Storage, Value
 from .passes import reads_of
 from .plan import BYTES, Output, Plan, Sources
 from .program import Program, array_at
+from .trees import flatten, unflatten
 
 _new = object.__new__
 
@@ -33,7 +36,9 @@ class Joint:
 
     def __init__(self, recorder: Recorder, results: list[Any], args: list[Any]):
         self.boundary = len(recorder.ops)
-        self.results = results
+        self.results = results = [r for r in results if not _spent(r, recorder)]
+        if not results:
+            return
         self.given: list[Value] = []
         roots = []
         for r in results:
@@ -44,25 +49,47 @@ class Joint:
                                     gradient.dtype))
             t = _new(Tensor)
             t._array, t._node, t._counter = traced(gradient), None, None
-            edge = edge_of(r)
-            roots.append((edge.node, edge.nr, t) if edge.__class__ is Edge else (edge, 0, t))
+            roots.append((*_place(r), t))
         self.targets = _targets(roots, args)
-        inputs = [(node, nr) for node, nr, _ in self.targets]
         recorder.joint = self
-        # The pass stops at the arguments: what lies behind them is the outer graph's business.
-        # Hooks there run outside as well, when the compiled node hands its gradients on.
-        borders = {node: (node.next, node.hooks) for node, _, source in self.targets}
-        try:
-            for node in borders:
-                node.next, node.hooks = (), None
-            found = run(roots, Task(True, False, inputs, False))
-        finally:
-            for node, (edges, hooks) in borders.items():
-                node.next, node.hooks = edges, hooks
-        self.grads: list[Value | None] = []
-        for node, nr, _ in self.targets:
-            grad = found.get((node, nr))
-            self.grads.append(None if grad is None else recorder.value(grad._array))
+        with autocast("cpu", enabled=False):  # as for a backward pass after the block
+            found = _backward(roots, [(node, nr) for node, nr, _ in self.targets], False)
+        self.grads = [None if grad is None else recorder.value(grad._array) for grad in found]
+
+
+def _spent(result: Any, recorder: Recorder) -> bool:
+    """Whether a backward pass inside the call already freed part of a result's graph, as of one that was made afterwards."""
+    root, seen = _place(result)[0], set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node in recorder.reached and not node.is_leaf_node:
+            recorder.reached.add(root)
+            return True
+        if node not in seen and node.sequence > recorder.first_sequence:
+            seen.add(node)
+            stack.extend(e.node if e.__class__ is Edge else e for e in node.next if e is not None)
+    return False
+
+
+def _place(tensor: Any) -> tuple[Any, int]:
+    """The node that made a tensor, and which of its outputs it is."""
+    edge = edge_of(tensor)
+    return (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
+
+
+def _backward(roots: list[Any], targets: list[tuple[Node, int]], create_graph: bool) -> list[Any]:
+    """The gradients of the targets. The pass stops there: what lies behind them is the outer graph's business. Hooks there run
+    outside as well, when the compiled node hands its gradients on."""
+    borders = {node: (node.next, node.hooks) for node, _ in targets}
+    try:
+        for node in borders:
+            node.next, node.hooks = (), None
+        found = run(roots, Task(True, create_graph, targets, False))
+    finally:
+        for node, (edges, hooks) in borders.items():
+            node.next, node.hooks = edges, hooks
+    return [found.get(target) for target in targets]
 
 
 def _targets(roots: list[Any], args: list[Any]) -> list[tuple[Node, int, Any]]:
@@ -70,12 +97,10 @@ def _targets(roots: list[Any], args: list[Any]) -> list[tuple[Node, int, Any]]:
     found: list[tuple[Node, int, Any]] = []
     borders: dict[Any, int] = {}
     for i, a in enumerate(args):
-        edge = edge_of(a) if isinstance(a, Tensor) else None
-        if edge is not None:
-            node, nr = (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
-            if (node, nr) not in borders:
-                borders[node, nr] = i
-                found.append((node, nr, i))
+        node, nr = _place(a) if isinstance(a, Tensor) else (None, 0)
+        if node is not None and (node, nr) not in borders:
+            borders[node, nr] = i
+            found.append((node, nr, i))
     border_nodes = {node for node, _ in borders}
     seen, stack = set(), [node for node, _, _ in roots]
     while stack:
@@ -99,20 +124,33 @@ class CompiledFunctionBackward(Node):
         self.sequence = next_sequence()
         self.next = tuple([edge_of(leaves[source] if source.__class__ is int else source) for source in plan.receivers])
         self.outputs = [(a.shape, a.dtype) for a in outputs]
-        self.marks = plan.marks(leaves)
+        self.marks, self.all_marks = plan.marks(leaves), plan.all_marks(leaves)
         self.watched: list[tuple[Any, int]] = []  # counters of results that the backward program reads
 
     def apply(self, grads: Any) -> Any:
         if self.saved is None:
             raise freed_error(self)
-        if not state.mode & NO_GRAD:
-            raise RuntimeError("flambeau.compile: the backward pass of a compiled function is itself not recorded; run the "
-                               "function eagerly for second derivatives (create_graph=True)")
         leaves, raws = self.saved
-        if self.plan.marks(leaves) != self.marks or any(c.value != v for c, v in self.watched):
+        again = not state.mode & NO_GRAD
+        if self.plan.marks(leaves) != self.marks or any(c.value != v for c, v in self.watched) or (
+                again and self.plan.all_marks(leaves) != self.all_marks):
             raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
                                "operation since a compiled function read it")
-        return self.plan.run_backward(grads, leaves, raws)
+        return self._recorded(grads, leaves) if again else self.plan.run_backward(grads, leaves, raws)
+
+    def _recorded(self, grads: Any, leaves: list[Any]) -> list[Any]:
+        """The gradients as part of a graph: the function runs once more, eagerly."""
+        plan = self.plan
+        if plan.call is None or plan.sources.bumped or plan.sources.bumped_args:
+            raise RuntimeError("flambeau.compile: the backward pass of a compiled function that draws random numbers or "
+                               "changes tensors is not recorded; run it eagerly for second derivatives (create_graph=True)")
+        function, tree = plan.call
+        args, kwargs = unflatten(tree, iter(leaves))
+        found: list[Any] = []
+        flatten(function(*args, **kwargs), found)
+        results = {out.graph: t for out, t in zip(plan.results, found) if out.__class__ is Output}
+        roots = [(*_place(results[i]), g) for i, g in enumerate(grads) if g is not None]
+        return _backward(roots, [_place(leaves[s] if s.__class__ is int else s) for s in plan.receivers], True)
 
 
 class JointPlan(Plan):
@@ -121,6 +159,12 @@ class JointPlan(Plan):
     def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, timed: bool) -> None:
         joint = recorder.joint
         ahead, back = recorder.ops[:joint.boundary], recorder.ops[joint.boundary:]
+        self.call = None
+        if recorder.invoked is not None:
+            function, args, kwargs = recorder.invoked
+            if recorder.mode & AUTOCAST:
+                function = autocast("cpu", get_autocast_dtype("cpu"))(function)
+            self.call = function, flatten([list(args), kwargs], [])
         self.receivers = [source for _, _, source in joint.targets]  # not their nodes: those hold the first call's graph
         self.grad_values, self.grad_inputs = joint.grads, joint.given
         made_ahead = {w.storage.id for op in ahead for w in op.writes}
@@ -149,6 +193,11 @@ class JointPlan(Plan):
         tensors = [t for t, _, _ in self.behind_sources.held] + [leaves[i] for i, _, _ in self.behind_sources.from_args]
         return [0 if t._counter is None else t._counter.value for t in tensors]
 
+    def all_marks(self, leaves: list[Any]) -> list[int]:
+        """Versions of everything that the function read."""
+        tensors = self.sources.tensors + [leaves[i] for i, _, _ in self.sources.from_args]
+        return [0 if t._counter is None else t._counter.value for t in tensors]
+
     def _attach(self, made: list[Any], leaves: list[Any], raws: dict[int, Any]) -> None:
         outputs = [None] * len(self.grad_inputs)
         for out, t in zip(self.results, made):
@@ -168,6 +217,11 @@ class JointPlan(Plan):
         raws = {v.storage.id: array_at(v.storage.start, v) for v in whole}
         raws["held"] = [s.hold for s in self.saved]
         recorder.joint = None
+        born = set(map(id, recorder.born))
+        for out, t in zip(self.results, results):
+            if out.__class__ is Output and id(t._base) in born:  # as a view it would keep eager's graph, through its base
+                for name in ("_base", "_seen", "_creation", "_view_fn"):
+                    t.__dict__.pop(name, None)
         self._attach(results, leaves, raws)
 
     def run_backward(self, grads: list[Any], leaves: list[Any], raws: dict[int, Any]) -> list[Any]:

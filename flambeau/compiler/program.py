@@ -17,9 +17,10 @@ from ..backends.cpu.arrays import cast_into
 from ..backends.cpu.table import KERNELS
 from ..native import pointer, pointwise, toolchain
 from .arena import arena, lifetimes
+from .epilogues import Product, with_epilogues
 from .expand import expanded
-from .fusion import Loop, grouped
-from .ir import CONSTANT, INPUT, SCALAR, TEMPORARY, Number, Op, Storage, Value
+from .fusion import Single, grouped
+from .ir import CONSTANT, INPUT, SCALAR, TEMPORARY, Number, Op, Storage, Value, new_numbers
 from .lower import lowered
 from .passes import reads_of, simplified
 from .recompute import recomputed
@@ -48,15 +49,20 @@ class Program:
         self.lock = threading.Lock()
         self.captured = len(ops)
         kept_ids = {s.id for s in (*kept, *given)}
+        new_numbers.restart()
         self.ops = simplified(ops if exact else expanded(ops), kept_ids)
         if not exact:
             self.ops = recomputed(self.ops, kept_ids)
         self.groups = grouped(self.ops, _never if exact else lowered, exact)
+        if not exact:
+            self.groups = with_epilogues(self.groups, kept_ids)
         self.lives = lifetimes(self.groups)
         self._slots(kept, given)
         registers = self._registers(kept_ids)
-        self.arena_offsets, self.arena_bytes, self.unshared_bytes = arena(self.groups, kept_ids, registers)
+        shared = {g.op.outs[0].storage.id: g.inside.id for g in self.groups if g.__class__ is Product}
+        self.arena_offsets, self.arena_bytes, self.unshared_bytes = arena(self.groups, kept_ids, registers | shared.keys())
         slots = {i: (n, 0) for i, n in self.place.items()} | {i: (0, at) for i, at in self.arena_offsets.items()}
+        slots |= {i: slots[inside] for i, inside in shared.items()}
         stored = set(self.lives) - registers
         renderer = Renderer(self.groups, slots, stored, self._inits([*kept, *given], slots), timed)
         self.source = renderer.source()
@@ -89,12 +95,13 @@ class Program:
 
     def _registers(self, kept: set[int]) -> set[int]:
         """Temporaries that live and die inside one loop: they never reach memory."""
+        products = {g.op.outs[0].storage.id for g in self.groups if g.__class__ is Product}
         where: dict[int, set[int]] = {}
         for at, group in enumerate(self.groups):
             for i in group.touched:
                 where.setdefault(i, set()).add(at)
         return {i for i, (s, _, _) in self.lives.items() if i not in kept and s.init is None and len(where[i]) == 1
-                and self.groups[next(iter(where[i]))].__class__ is Loop}
+                and i not in products and self.groups[next(iter(where[i]))].__class__ is not Single}
 
     def _inits(self, kept: list[Storage], slots: dict[int, Any]) -> dict[int, list[str]]:
         """Statements that fill a temporary with what it held before its first write, where that is not overwritten.
@@ -128,11 +135,9 @@ class Program:
         self.numbers = (ctypes.c_double * max(1, numbers))()
 
     def _load(self, renderer: Renderer, exact: bool) -> None:
-        for family in sorted({signatures()[f][0] for f in renderer.functions} | {"runtime"}):
-            if native.library(family) is None:
-                raise toolchain.BuildError(f"the native '{family}' kernels could not be built")
         extra = (*pointwise.FLAGS, "-fwrapv", *(("-ffp-contract=off",) if exact else ()))
-        handle = toolchain.load(toolchain.build(self.source, "step", extra), private=True)
+        functions = [(signatures()[f][0], f) for f in sorted(renderer.functions)]
+        handle = toolchain.load(native.prepare(functions, (self.source, "step", extra))[0], private=True)
         self.function = handle.program
         self.function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         self.function.restype = ctypes.c_long

@@ -5,16 +5,13 @@ Only where that lengthens no other value's life: everything the operation reads 
 
 from __future__ import annotations
 
-from itertools import count
-
 from .fusion import expression_of, ieee_only
-from .ir import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value, replaced, values_in
+from .ir import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value, new_numbers, replaced, values_in
 from .passes import reads_of
 
 _LARGE = 1 << 16      # bytes from which it is worth it
 _FAR = 24             # operations between two uses that count as "much later"
 _CHEAP = frozenset(("layer_norm_shaped", "rms_norm"))
-_numbers = count(1 << 30)  # of new storages: beyond those of any capture
 
 
 def recomputed(ops: list[Op], kept: set[int]) -> list[Op]:
@@ -95,9 +92,11 @@ def _inputs_stay(op: Op, at: int, later: list[int], touched: dict[int, list[int]
 def _again(op: Op) -> Op:
     outs = []
     for o in op.outs:
-        storage = Storage(next(_numbers), TEMPORARY, 0, o.storage.nbytes, None)
+        storage = Storage(new_numbers.next(), TEMPORARY, 0, o.storage.nbytes, None)
         outs.append(o.over(storage))
-    return Op(op.kernel, op.args, outs, [], op.where)
+    again = Op(op.kernel, op.args, outs, [], op.where)
+    again.expression = op.expression
+    return again
 
 
 def _rename(op: Op, old: Storage, new: Storage) -> None:

@@ -7,20 +7,19 @@ time grows faster than a function does.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import re
 from typing import Any
 
-import numpy as np
-
 from .. import native
 from ..native import pointwise, toolchain
-from .fusion import Access, Loop, Single, Step
+from .epilogues import Product
+from .fusion import Access, Loop, Single, Step, collapsed
 from .ir import C_TYPES, CONSTANT, SCALAR, TEMPORARY, Number, Value, literal
+from .lower import lowered
+from .nests import Folded, FoldNest, nest, piece
 from .symbolic import to_c
 
-PARALLEL = 1 << 15  # element operations from which a loop is shared among threads
 _PART = 400         # lines of C after which another function begins
 _CLOCK = """// {id}: libraries of one text share their variables
 #include <time.h>
@@ -49,6 +48,7 @@ class Renderer:
         self.timed = timed               # whether the time of each group is taken
         self.calls: list[Any] = []       # operations that call back into Python
         self.functions: set[str] = set()
+        self.pieces: list[str] = []      # functions that run on pieces of products
 
     def source(self) -> str:
         parts: list[list[str]] = [[f"    {line}" for line in self.inits.get(-1, ())]]
@@ -61,31 +61,33 @@ class Renderer:
         calls = " || ".join(f"(status = part{i}(p, n))" for i in range(len(parts)))
         texts.append("long program(char **p, const double *n) {\n    long status;\n" + ("    tick(-1);\n" if self.timed else "")
                      + f"    return {calls} ? status : 0;\n}}\n")
-        whole = "\n".join(texts)
+        whole = "\n".join([*self.pieces, *texts])
         self.functions = {f for f in re.findall(r"\bfl_\w+", whole) if f in signatures()}
         prototypes = "\n".join(prototype(f) for f in sorted(self.functions))
         clock = _CLOCK.format(count=len(self.groups), id=id(self)) if self.timed else ""
         return ('#include "runtime.h"\n#include "vmath.h"\n'
                 f"{clock}typedef long (*call_t)(long);\n{prototypes}\n\n{whole}")
 
-    def _group(self, at: int, group: Loop | Single) -> list[str]:
+    def _group(self, at: int, group: Loop | Single | Product) -> list[str]:
         """The C of one group, below a comment that names its kernels and the user's line."""
         where = next((op.where for op in group.ops if op.where), None)
         names = [op.kernel for op in group.ops]
         title = f"// {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
         lines = [title + (f"   {where[0].rpartition('/')[2]}:{where[1]}" if where else ""), *self.inits.get(at, ())]
-        lines += self.loop(group) if group.__class__ is Loop else self.single(group)
+        lines += {Loop: self.loop, Single: self.single, Product: self.product}[group.__class__](group)
         if self.timed:
             lines.append(f"tick({at});")
         return [f"    {line}" for line in lines]
 
     def _part(self, number: int, text: str) -> str:
         """A function of its own for some of the groups; only the addresses that they use are named in it."""
-        named = {int(i) for i in re.findall(r"\bs(\d+)\b", text)}
-        declared = "".join(f"    char *const s{i} = p[{number}] + {offset};\n" for i, (number, offset) in sorted(
-            self.slots.items()) if i in named)
         return (f"static __attribute__((noinline)) long part{number}(char **p, const double *n) {{\n    long status = 0;\n"
-                f"    char *scratch = p[1];\n{declared}{text}\nfailed:\n    return status;\n}}\n")
+                f"    char *scratch = p[1];\n{self._declared(text)}{text}\nfailed:\n    return status;\n}}\n")
+
+    def _declared(self, text: str) -> str:
+        named = {int(i) for i in re.findall(r"\bs(\d+)\b", text)}
+        return "".join(f"    char *const s{i} = p[{number}] + {offset};\n" for i, (number, offset) in sorted(
+            self.slots.items()) if i in named)
 
     # ---------------------------------------------------------------------------------------------- single operations
     def single(self, group: Single) -> list[str]:
@@ -114,35 +116,70 @@ class Renderer:
                 f"    {name}[0][i] = ({name}_[0][i].slot < 0 ? (char *)0 : p[{name}_[0][i].slot]) + {name}_[0][i].add;"]
 
     def loop(self, group: Loop) -> list[str]:
-        text = _LoopText(group, self.stored)
-        for step in group.steps:
-            text.add(step)
-        lines = [*text.before, *_nest(text.dims, text.index, text.body, math.prod(text.dims) * len(group.steps))]
-        return ["{", *[f"    {line}" for line in lines], "}"]
+        text = _LoopText(group, self.stored, collapsed(group.dims, group.steps))
+        return ["{", *[f"    {line}" for line in text.lines()], "}"]
+
+
+    def product(self, group: Product) -> list[str]:
+        """The product, and a function of its own for the loop: its pieces are called from inside the product."""
+        op, loop = group.op, group.loop
+        places = {id(a): a.strides for s in loop.steps for a in (s.out, *s.reads.values()) if a.__class__ is Access}
+        text = _LoopText(loop, self.stored, (loop.dims, places))
+        body = "\n".join(f"    {line}" for line in (*text.before, *piece(text.index, text.body)))
+        name = f"piece{len(self.pieces)}"
+        self.pieces.append(f"static void {name}(void **context, long row, long column, long rows, long columns) {{\n"
+                           "    char **p = context[0];\n    const double *n = context[1];\n"
+                           f"{self._declared(body)}{body}\n}}\n")
+        op.after = f"{name}, context"
+        call = (lowered(op) or "").splitlines()
+        return ["{", "    void *context[] = {p, (void *)n};", *[f"    {line}" for line in call], "}"]
 
 
 class _LoopText:
-    """The C of a loop as it grows: declarations that stand before it, and its body."""
+    """The C of a loop: declarations that stand before it, and its body. places: dimensions, and the strides of each access."""
 
-    def __init__(self, group: Loop, stored: set[int]):
-        self.dims, self.strides = _collapsed(group)
+    def __init__(self, group: Loop, stored: set[int], places: tuple[list[int], dict[int, tuple[int, ...]]]):
+        self.dims, self.strides = places
         self.index = [f"i{d}" for d in range(len(self.dims))]
         self.written, self.stored = group.written, stored
         self.before: list[str] = []
         self.body: list[str] = []
         self.registers: dict[Any, str] = {}  # (storage, offset, strides, dtype) -> name of the variable with the value there
         self.pointers: dict[Any, str] = {}   # (storage, offset, dtype) -> name of the variable with the address
+        self.folds: list[Folded] = []
+        self.reduced: list[bool] = []        # of each dimension, whether the folds fold it away
         self.count = 0                       # of variables
+        self.work = math.prod(self.dims) * len(group.steps)
+        for step in group.steps:
+            self.add(step)
+
+    def lines(self) -> list[str]:
+        if self.folds:
+            return [*self.before, *FoldNest(self.dims, self.reduced, self.index, self.body, self.folds, self.work).lines()]
+        return [*self.before, *nest(self.dims, self.index, self.body, self.work)]
 
     def add(self, step: Step) -> None:
+        if step.fold is not None:
+            self._fold(step)
+            return
         out = step.out.value
         kind = C_TYPES[out.dtype.char]
         operands = {n: self._read(r, pointwise.C_TYPES.get(step.suffix, kind)) for n, r in step.reads.items()}
         text = operands["a"] if step.suffix == "copy" else pointwise.to_c(step.expression, step.suffix, operands)
         name = self.registers[self._key(step.out)] = self._name("r")
-        self.body.append(f"{kind} {name} = " + (f"({text}) != 0;" if out.dtype.char == "?" else f"{text};"))
+        # A truth value is an int: the compiler makes no vectors of bytes that are made from and become floats.
+        self.body.append(f"int {name} = ({text}) != 0;" if out.dtype.char == "?" else f"{kind} {name} = {text};")
         if out.storage.id in self.stored or out.storage.kind is not TEMPORARY:
             self.body.append(f"{self._place(step.out)} = {name};")
+
+    def _fold(self, step: Step) -> None:
+        how, finish = step.fold
+        kind = C_TYPES[step.out.value.dtype.char]
+        source = self._read(step.reads["a"], kind)
+        name = self._name("r")
+        self.body.append(f"{kind} {name} = {pointwise.to_c(step.expression, step.suffix, {'a': source})};")
+        self.reduced = [s == 0 for s in self.strides[id(step.out)]]
+        self.folds.append(Folded(how, kind, name, self._place(step.out), finish, len(self.folds)))
 
     def _name(self, letter: str) -> str:
         self.count += 1
@@ -175,7 +212,7 @@ class _LoopText:
             return self.registers[key]
         moves, kind = any(self.strides[id(operand)]), C_TYPES[v.dtype.char]
         if v.storage.kind is CONSTANT and not moves:
-            return _constant(_peek(v), kind)
+            return _constant(v.item(), kind)
         name = self.registers[key] = self._name("r")
         if v.storage.kind is SCALAR:
             self.before.append(f"const {kind} {name} = {to_c(v.storage.expression)};")
@@ -186,54 +223,9 @@ class _LoopText:
         return name
 
 
-def _nest(dims: list[int], index: list[str], body: list[str], work: int) -> list[str]:
-    """The loops around a body, shared among threads where there is work enough."""
-    heavy = any("exp" in line or "tanh" in line or "erf" in line or "log" in line for line in body)
-    parallel = work * (8 if heavy else 1) >= PARALLEL and math.prod(dims) >= 1024
-    together = parallel and len(dims) > 2 and dims[0] < 64  # too few rows: the two outer loops are shared as one
-    lines = []
-    for d, n in enumerate(dims):
-        inner = d == len(dims) - 1
-        pad = "    " * d
-        if parallel and d == 0:
-            what = "for simd" if inner else "for"
-            lines.append(f"{pad}#pragma omp parallel {what} num_threads(fl_threads) schedule(static)"
-                         + (" collapse(2)" if together else ""))
-        elif inner and n > 1:
-            lines.append(f"{pad}#pragma omp simd")
-        lines.append(f"{pad}for (long {index[d]} = 0; {index[d]} < {n}; {index[d]}++)" + (" {" if inner else ""))
-    pad = "    " * len(dims)
-    return [*lines, *[pad + line for line in body], "    " * (len(dims) - 1) + "}"]
-
-
 def _constant(value: Any, compute: str) -> str:
     text = literal(value)
     return f"({compute}){text}" if compute in ("float", "double") else text
-
-
-def _peek(v: Value) -> Any:
-    """The value of a constant that is one element."""
-    raw = ctypes.string_at(v.storage.start + v.offset, v.dtype.itemsize)
-    return np.frombuffer(raw, v.dtype)[0].item()
-
-
-def _collapsed(group: Loop) -> tuple[list[int], dict[int, tuple[int, ...]]]:
-    """The loop's dimensions, outermost first in memory order, with neighbours merged where every access allows it, and the
-    strides of each access (by its id)."""
-    accesses = list(group.accesses())
-    main = max((s.out for s in group.steps), key=lambda a: sum(1 for x in a.strides if x))
-    order = sorted(range(len(group.dims)), key=lambda d: (-abs(main.strides[d]), d))
-    dims = [group.dims[d] for d in order]
-    strides = {id(a): [a.strides[d] for d in order] for a in accesses}
-    d = 0
-    while d < len(dims) - 1:
-        if all(s[d] == s[d + 1] * dims[d + 1] for s in strides.values()):
-            dims[d] *= dims.pop(d + 1)
-            for s in strides.values():
-                s.pop(d)
-        else:
-            d += 1
-    return dims, {k: tuple(s) for k, s in strides.items()}
 
 
 # --------------------------------------------------------------------------------------------------- native functions

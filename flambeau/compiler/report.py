@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from .epilogues import Product
 from .fusion import Loop
 from .program import Program
 
@@ -24,12 +25,14 @@ class Explanation:
         if self.program is None:
             return "not compiled: " + ("; ".join(self.reasons) or "no call was captured")
         p, s = self.program, self.plan.seconds
-        loops = [g for g in p.groups if g.__class__ is Loop]
+        loops = [g if g.__class__ is Loop else g.loop for g in p.groups if g.__class__ in (Loop, Product)]
+        folds = sum(step.fold is not None for g in loops for step in g.steps)
         python = Counter(op.kernel for op in p.calls)
+        by_numpy = f", of which {len(p.calls)} by NumPy: " + ", ".join(f"{k} x{n}" for k, n in python.most_common())
         lines = [f"captured   {p.captured} kernel calls; {len(p.ops)} left after dead code, repeats and copies",
-                 f"fused      {sum(len(g.steps) for g in loops)} pointwise operations into {len(loops)} loops, "
-                 f"{len(p.groups) - len(loops)} other kernels" + (f", of which {len(p.calls)} by NumPy: " + ", ".join(
-                     f"{k} x{n}" for k, n in python.most_common()) if python else ""),
+                 f"fused      {sum(len(g.steps) for g in loops) - folds} pointwise operations and {folds} reductions into "
+                 f"{len(loops)} loops, {sum(g.__class__ is Product for g in p.groups)} of them inside matrix products; "
+                 f"{sum(g.__class__ is not Loop for g in p.groups)} other kernels" + (by_numpy if python else ""),
                  f"memory     {p.arena_bytes / 1e6:.2f} MB for temporaries ({p.unshared_bytes / 1e6:.2f} MB without reuse)",
                  f"first call capture {s['capture'] * 1e3:.0f} ms, planning {s['plan'] * 1e3:.0f} ms, C compiler "
                  f"{s['build'] * 1e3:.0f} ms",

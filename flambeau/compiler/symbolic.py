@@ -17,7 +17,7 @@ from .ir import literal
 
 _PYTHON = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,
            "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-           "neg": lambda a: -a, "abs": abs, "sqrt": math.sqrt}
+           "neg": lambda a: -a, "abs": abs, "sqrt": math.sqrt, "max": max, "min": min}
 _MATH = ("sqrt", "pow", "fabs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "sinh",
          "cosh", "atan", "atan2", "hypot", "fmod", "copysign", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite")
 plain = float.__float__  # the number alone, for those who remember the origin themselves
@@ -102,6 +102,14 @@ def known_to_math() -> Iterator[None]:
             setattr(math, name, function)
 
 
+def extreme(which: str, a: Any, b: Any) -> Any:
+    """max or min of two numbers, without a branch on them."""
+    value = _PYTHON[which](*[plain(v) if isinstance(v, float) else v for v in (a, b)])
+    if not isinstance(a, SymFloat) and not isinstance(b, SymFloat):
+        return value
+    return SymFloat(value, (which, expression_of(a), expression_of(b)))
+
+
 def expression_of(value: Any) -> Any:
     return value.expression if isinstance(value, SymFloat) else ("number", float(value))
 
@@ -141,6 +149,8 @@ def to_c(expression: Any) -> str:
         return f"pow({operands[0]}, {operands[1]})"
     if kind == "neg":
         return f"(-{operands[0]})"
+    if kind in ("max", "min"):
+        return f"f{kind}({operands[0]}, {operands[1]})"
     if kind in ("abs", "sqrt"):
         return f"{'fabs' if kind == 'abs' else kind}({operands[0]})"
     return f"({operands[0]} {kind} {operands[1]})"

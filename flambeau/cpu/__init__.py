@@ -83,3 +83,12 @@ def get_capabilities() -> dict[str, Any]:
     """What the processor can do; NumPy asks for itself, so only its architecture is said here."""
     import platform
     return {"architecture": platform.machine()}
+
+
+def _no_such_unit() -> bool:
+    """PyTorch's tests choose low-precision kernels by these: flambeau has none to choose."""
+    return False
+
+
+_is_avx2_supported = _is_avx512_supported = _is_avx512_bf16_supported = _is_vnni_supported = _no_such_unit
+_is_amx_tile_supported = _is_amx_fp16_supported = _is_arm_sve_supported = _init_amx = _no_such_unit

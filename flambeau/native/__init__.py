@@ -3,16 +3,26 @@
 `library("softmax")` gives the functions of softmax.c, or None where there is no C compiler: callers then use NumPy.
 Every exported C function starts with `fl_` and takes raw pointers, `long` sizes and doubles; Python hands pointers over with
 `pointer(array)`. Calls release the interpreter lock.
+
+A source is built in parts (`parts`), so that nobody waits for what he does not use. While a call is captured nothing is built:
+NumPy does the work, and the finished program asks for all its functions at once (`prepare`), which keeps every core busy.
+Lines of a source that begin with `//!` say what is special about it: `flags` for the compiler, other families that it `uses`,
+or that it is built `now`, in a capture too, since without it other things would be captured.
 """
 
 from __future__ import annotations
 
 import ctypes
+import re
 import threading
 import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
+Request = tuple[str, str, tuple[str, ...]]  # what toolchain.build is called with: source, name, flags
 _libraries: dict[str, Any] = {}
+_families: dict[str, Family] = {}
 _lock = threading.RLock()
 _at = ctypes.c_void_p.from_address
 _DATA = object.__basicsize__  # a NumPy array's data pointer comes right after the object header
@@ -24,7 +34,7 @@ def pointer(array: Any) -> int | None:
 
 
 class Library:
-    """The functions of one C source as attributes, with the argument types that `signatures` gives them."""
+    """Functions of a library as attributes, with the argument types that `signatures` gives them."""
 
     def __init__(self, handle: ctypes.CDLL, signatures: dict[str, str]):
         kinds = {"p": ctypes.c_void_p, "l": ctypes.c_long, "d": ctypes.c_double, "f": ctypes.c_float, "i": ctypes.c_int}
@@ -37,7 +47,53 @@ class Library:
         self.handle = handle
 
 
-def library(name: str) -> Library | None:
+class Family(Library):
+    """The functions of one C source as attributes; the part that a function belongs to is built when it is first asked for."""
+
+    def __init__(self, name: str):
+        from . import toolchain
+        self.name, self.source = name, (toolchain.HERE / f"{name}.c").read_text()
+        self.signatures = signatures(self.source)
+        whole = name == "runtime" or not toolchain.is_gcc()  # runtime.c has more to give than what Python calls
+        self.parts = [tuple(self.signatures)] if whole else parts(self.source)
+        said = dict(re.findall(r"^//! (\w+) ?(.*)$", self.source, re.M))  # what the source asks for
+        self.flags = (*said.get("flags", "").split(), *(() if whole else ("-fwhole-program",)))
+        self.uses = said.get("uses", "").split()
+        self.now = "now" in said  # even during a capture
+        self.loaded: set[tuple[str, ...]] = set()
+
+    def __getattr__(self, function: str) -> Any:
+        if function not in self.__dict__.get("signatures", ()):
+            raise AttributeError(f"there is no native function '{function}'")
+        try:
+            prepare([(self.name, function)])
+        except (RuntimeError, OSError):
+            _libraries[self.name] = None  # the next call goes to NumPy
+            raise
+        return self.__dict__[function]
+
+    def request(self, part: tuple[str, ...]) -> Request:
+        """What to build for a part: the whole source, from which the compiler drops what the part's functions do not need."""
+        seen = "".join(f"extern __typeof({f}) {f} __attribute__((externally_visible));\n" for f in part)
+        return self.source + seen if "-fwhole-program" in self.flags else self.source, self.name, self.flags
+
+    def missing(self, function: str) -> Iterator[tuple[Family, tuple[str, ...]]]:
+        """The part that holds a function, after those that it uses, where they are not loaded."""
+        part = next(p for p in self.parts if function in p)
+        if part not in self.loaded:
+            for other in map(_family, self.uses):
+                for f in other.signatures:
+                    if _element(f) == _element(function):
+                        yield from other.missing(f)
+            yield self, part
+
+    def load(self, part: tuple[str, ...], path: Path) -> None:
+        from . import toolchain
+        super().__init__(toolchain.load(path), {f: self.signatures[f] for f in part})
+        self.loaded.add(part)
+
+
+def library(name: str) -> Any:
     """The native functions of a family, built and loaded on first use; None if that cannot be done."""
     try:
         return _libraries[name]
@@ -62,22 +118,73 @@ class _Nothing(dict):
         return None
 
 
-def _load(name: str) -> Library | None:
+def _load(name: str) -> Family | None:
+    """Builds the first part of a family: if that can be done, the others can."""
+    from . import toolchain  # only here: importing flambeau takes a blink, and many programs never get here
     with _lock:
         if name in _libraries:
             return _libraries[name]
-        made = None
-        from . import toolchain  # only here: importing flambeau takes a blink, and many programs never get here
         if toolchain.compiler() is None:
             toolchain.hint()
-        else:
-            try:
-                made = _build(name)
-            except (toolchain.BuildError, OSError) as error:
-                warnings.warn(f"flambeau's native '{name}' kernels could not be built; NumPy does their work.\n{error}",
-                              RuntimeWarning, stacklevel=3)
-        _libraries[name] = made
-        return made
+            return _libraries.setdefault(name, None)
+        family = _family(name)
+        if not family.now and postponed(*family.request(family.parts[0])):
+            return None
+        try:
+            if name == "runtime" or library("runtime") is not None:
+                prepare([(name, family.parts[0][0])])
+        except (toolchain.BuildError, OSError) as error:
+            warnings.warn(f"flambeau's native '{name}' kernels could not be built; NumPy does their work.\n{error}",
+                          RuntimeWarning, stacklevel=3)
+        return _libraries.setdefault(name, None)
+
+
+def _family(name: str) -> Family:
+    """What is known of a family, whether it is loaded or not."""
+    if name not in _families:
+        _families[name] = Family(name)
+    return _families[name]
+
+
+def prepare(functions: Iterable[tuple[str, str]], *more: Request) -> list[Path]:
+    """Loads functions, each given with its family, for this process and for libraries that it loads later.
+
+    What is not on disk is built, several parts at a time, along with further sources, whose libraries are returned.
+    """
+    from . import toolchain
+    with _lock:
+        wanted = [("runtime", "fl_set_threads"), *functions]
+        for name, _ in wanted:
+            if _libraries.get(name, name) is None or isinstance(_libraries, _Nothing):
+                raise toolchain.BuildError(f"the native '{name}' kernels could not be built")
+        missing = list(dict.fromkeys(found for name, function in wanted for found in _family(name).missing(function)))
+        paths = toolchain.build_all([*more, *[family.request(part) for family, part in missing]])
+        for (family, part), path in zip(missing, paths[len(more):]):
+            family.load(part, path)
+            if family.name == "runtime":
+                from . import threads
+                threads.attach(family)
+        _libraries.update({name: _family(name) for name, _ in wanted})
+        return paths[:len(more)]
+
+
+def coming() -> bool:
+    """Whether native code is used in this process, even if some of it is not built yet."""
+    from . import toolchain
+    return toolchain.compiler() is not None and not isinstance(_libraries, _Nothing)
+
+
+class Postponed(Exception):
+    """Not built now, since `postponed` said so."""
+
+
+def postponed(source: str, name: str, flags: tuple[str, ...] = ()) -> bool:
+    """Whether a build should wait: a call is being captured, and its program will bring native code of its own."""
+    from ..autograd.state import CAPTURE, state
+    if not state.mode & CAPTURE:
+        return False
+    from . import toolchain
+    return not toolchain.cached(source, name, flags)
 
 
 def signatures(source: str) -> dict[str, str]:
@@ -92,14 +199,16 @@ def signatures(source: str) -> dict[str, str]:
     return found
 
 
-def _build(name: str) -> Library:
-    """Builds `name`.c."""
-    if name != "runtime":
-        library("runtime")
-    from . import toolchain
-    source = (toolchain.HERE / f"{name}.c").read_text()
-    made = Library(toolchain.load(toolchain.build(source, name)), signatures(source))
-    if name == "runtime":
-        from . import threads
-        threads.attach(made)
-    return made
+def parts(source: str) -> list[tuple[str, ...]]:
+    """The functions that are built together: those for one element type. An empty `//:` line sets what follows apart."""
+    found: dict[tuple[int, str], list[str]] = {}
+    for at, block in enumerate(re.split(r"^//:$", source, flags=re.M)):
+        for name in signatures(block):
+            found.setdefault((at, _element(name)), []).append(name)
+    return list(map(tuple, found.values()))
+
+
+def _element(function: str) -> str:
+    """The element type, or size, that a function is for; those for any go with float32."""
+    suffix = function.rpartition("_")[2]
+    return suffix if suffix in ("f64", "8", "16", "32", "64") else "f32"

@@ -3,6 +3,7 @@
 #ifndef T
 #include "rows.h"
 
+//! flags -O2
 //: fl_attention_f32(ppppppppd)
 //: fl_attention_f64(ppppppppd)
 //: fl_attention_backward_f32(ppppppppppppd)

@@ -10,6 +10,7 @@
 //: fl_batch_norm_f64(pppppppplllldd)
 //: fl_batch_norm_grad_f32(ppppppppllll)
 //: fl_batch_norm_grad_f64(ppppppppllll)
+//:
 //: fl_group_norm_f32(pppppplllld)
 //: fl_group_norm_f64(pppppplllld)
 //: fl_group_norm_grad_f32(pppppppppllll)

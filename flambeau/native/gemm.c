@@ -20,12 +20,21 @@ static void *scratch(long bytes) {
     return scratch_;
 }
 
+// What is done with each piece of a result: a function of its first row and column, and how many there are; `row` and `column`
+// are where the block begins.
+typedef struct {
+    void (*run)(void *context, long row, long column, long rows, long columns);
+    void *context;
+    long row, column;
+} after;
+
 #define T float
 #define S(name) name##_f32
 //: fl_gemm_f32(iilllfplplfpl)
 //: fl_gemm1_f32(iilllfplplfpl)
 //: fl_bgemm_f32(liilllfpllpllfpll)
 //: fl_linear_f32(iilllplplppl)
+//: fl_product_f32(iilllplplpplpp)
 #include "gemm_body.h"
 #undef T
 #undef S
@@ -36,4 +45,5 @@ static void *scratch(long bytes) {
 //: fl_gemm1_f64(iillldplpldpl)
 //: fl_bgemm_f64(liillldpllplldpll)
 //: fl_linear_f64(iilllplplppl)
+//: fl_product_f64(iilllplplpplpp)
 #include "gemm_body.h"

@@ -108,9 +108,10 @@ static void S(add_row)(long m, long n, T *c, long ldc, const T *bias) {
         for (long j = 0; j < n; j++) c[j] += bias[j];
 }
 
-// A block of the result by one thread; a bias per column is added while a strip of it is in the cache.
+// A block of the result by one thread; a bias per column is added, and what comes after is run, while a strip of it is in the
+// cache.
 static void S(block)(int ta, int tb, long m, long n, long k, T alpha, const T *a, long lda, const T *b, long ldb, T beta,
-                     T *c, long ldc, const T *bias) {
+                     T *c, long ldc, const T *bias, const after *then) {
     if (m <= 0 || n <= 0) return;
     if (beta != 0 && beta != 1) S(scale)(m, n, beta, c, ldc);
     if (k <= 0 || alpha == 0) {
@@ -145,17 +146,19 @@ static void S(block)(int ta, int tb, long m, long n, long k, T alpha, const T *a
                     S(panel)(rows, nc - j < width ? nc - j : width, kc, straight ? rows_at : left, straight ? lda : 0,
                              whole ? from + j : right + j * kc, whole ? ldb : width, c + i * ldc + jc + j, ldc, pc > 0 || beta != 0);
                 }
-                if (bias && pc + kc == k) S(add_row)(rows, nc, c + i * ldc + jc, ldc, bias + jc);
+                if (pc + kc < k) continue;
+                if (bias) S(add_row)(rows, nc, c + i * ldc + jc, ldc, bias + jc);
+                if (then) then->run(then->context, then->row + i, then->column + jc, rows, nc);
             }
         }
     }
 }
 
 static void S(threaded)(int ta, int tb, long m, long n, long k, T alpha, const T *a, long lda, const T *b, long ldb, T beta,
-                        T *c, long ldc, const T *bias) {
+                        T *c, long ldc, const T *bias, const after *then) {
     int team = fl_team(m * n / GRAIN * k);
     if (team == 1) {
-        S(block)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, bias);
+        S(block)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, bias, then);
         return;
     }
     int by_columns = n >= m;  // whoever splits columns packs all of a, and the other way round
@@ -163,32 +166,39 @@ static void S(threaded)(int ta, int tb, long m, long n, long k, T alpha, const T
     {
         long from, to;
         int t = omp_get_thread_num(), count = omp_get_num_threads();
-        if (by_columns) {
-            fl_share(n, LANES, t, count, &from, &to);
+        fl_share(by_columns ? n : m, by_columns ? LANES : ROWS, t, count, &from, &to);
+        after mine = then ? (after){then->run, then->context, by_columns ? 0 : from, by_columns ? from : 0} : (after){0};
+        if (by_columns)
             S(block)(ta, tb, m, to - from, k, alpha, a, lda, b + (tb ? from * ldb : from), ldb, beta, c + from, ldc,
-                     bias ? bias + from : 0);
-        } else {
-            fl_share(m, ROWS, t, count, &from, &to);
-            S(block)(ta, tb, to - from, n, k, alpha, a + (ta ? from : from * lda), lda, b, ldb, beta, c + from * ldc, ldc, bias);
-        }
+                     bias ? bias + from : 0, then ? &mine : 0);
+        else
+            S(block)(ta, tb, to - from, n, k, alpha, a + (ta ? from : from * lda), lda, b, ldb, beta, c + from * ldc, ldc, bias,
+                     then ? &mine : 0);
     }
 }
 
 // ---------------------------------------------------------------------------------------------------------- interface
 void S(fl_gemm1)(int ta, int tb, long m, long n, long k, T alpha, const T *a, long lda, const T *b, long ldb, T beta, T *c,
                  long ldc) {
-    S(block)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, 0);
+    S(block)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, 0, 0);
 }
 
 void S(fl_gemm)(int ta, int tb, long m, long n, long k, T alpha, const T *a, long lda, const T *b, long ldb, T beta, T *c,
                 long ldc) {
-    S(threaded)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, 0);
+    S(threaded)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, 0, 0);
 }
 
 // c = a b, plus a bias per column.
 void S(fl_linear)(int ta, int tb, long m, long n, long k, const T *a, long lda, const T *b, long ldb, const T *bias, T *c,
                   long ldc) {
-    S(threaded)(ta, tb, m, n, k, 1, a, lda, b, ldb, 0, c, ldc, bias);
+    S(threaded)(ta, tb, m, n, k, 1, a, lda, b, ldb, 0, c, ldc, bias, 0);
+}
+
+// The same, and run(context, ...) on each piece of the result as soon as it is final.
+void S(fl_product)(int ta, int tb, long m, long n, long k, const T *a, long lda, const T *b, long ldb, const T *bias, T *c,
+                   long ldc, void *run, void *context) {
+    after then = {run, context, 0, 0};
+    S(threaded)(ta, tb, m, n, k, 1, a, lda, b, ldb, 0, c, ldc, bias, &then);
 }
 
 // `count` products, sa, sb and sc elements apart.
@@ -197,10 +207,10 @@ void S(fl_bgemm)(long count, int ta, int tb, long m, long n, long k, T alpha, co
     int team = fl_team(m * n * k / GRAIN * count);
     if (count < team) {
         for (long i = 0; i < count; i++)
-            S(threaded)(ta, tb, m, n, k, alpha, a + i * sa, lda, b + i * sb, ldb, beta, c + i * sc, ldc, 0);
+            S(threaded)(ta, tb, m, n, k, alpha, a + i * sa, lda, b + i * sb, ldb, beta, c + i * sc, ldc, 0, 0);
         return;
     }
 #pragma omp parallel for num_threads(team) schedule(static)
     for (long i = 0; i < count; i++)
-        S(block)(ta, tb, m, n, k, alpha, a + i * sa, lda, b + i * sb, ldb, beta, c + i * sc, ldc, 0);
+        S(block)(ta, tb, m, n, k, alpha, a + i * sa, lda, b + i * sb, ldb, beta, c + i * sc, ldc, 0, 0);
 }

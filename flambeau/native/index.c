@@ -161,14 +161,17 @@ static void start_from(char *x, const char *base, long total, long bytes) {
             }                                                                                                                  \
         }                                                                                                                      \
     }
+//:
 //: l fl_gather_8(pppllll)
 //: l fl_gather_16(pppllll)
 //: l fl_gather_32(pppllll)
 //: l fl_gather_64(pppllll)
+//:
 //: l fl_scatter_8(ppppllllll)
 //: l fl_scatter_16(ppppllllll)
 //: l fl_scatter_32(ppppllllll)
 //: l fl_scatter_64(ppppllllll)
+//:
 //: fl_masked_fill_8(pppllp)
 //: fl_masked_fill_16(pppllp)
 //: fl_masked_fill_32(pppllp)
@@ -178,6 +181,7 @@ ELEMENTS(16)
 ELEMENTS(32)
 ELEMENTS(64)
 
+//:
 //: l fl_one_hot(ppll)
 long fl_one_hot(const int64_t *at, int64_t *out, long n, long classes) {
     if (bad_positions(at, n, 0, classes)) return 1;
@@ -224,12 +228,16 @@ long fl_sort_positions(const int64_t *at, long n, long limit, int32_t *order, in
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
 #define NAME(n) JOIN(n, SUFFIX)
+//:
 //: l fl_add_rows_f32(ppplllll)
 //: l fl_add_rows_f64(ppplllll)
+//:
 //: l fl_scatter_add_f32(pppplllll)
 //: l fl_scatter_add_f64(pppplllll)
+//:
 //: fl_sum_rows_f32(ppppll)
 //: fl_sum_rows_f64(ppppll)
+//:
 //: fl_sparse_adam_f32(pppppppllddddl)
 //: fl_sparse_adam_f64(pppppppllddddl)
 #define T float

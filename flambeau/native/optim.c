@@ -3,6 +3,7 @@
 // The tensors come as a table with eight entries for each: parameter, gradient, three arrays of state (null where a rule has
 // fewer), step count, a second count, and the number of elements. Threads share the elements of all tensors laid end to end.
 // Products and sums are rounded one by one, as the NumPy kernels do it.
+//! now
 #ifndef T
 #pragma GCC optimize("fp-contract=off", "no-unswitch-loops")  // a choice inside a loop is a blend: memory takes longer anyway
 #pragma STDC FP_CONTRACT OFF
@@ -90,16 +91,35 @@ static long elements(row_t *table, long rows) {
 #define EACH _Pragma("omp simd") for (long k = 0; k < n; k++)
 #define INLINE static inline __attribute__((always_inline))
 
+//:
 //: fl_adam_f32(plldddddll)
+//: fl_adam_f64(plldddddll)
+//:
 //: fl_sgd_f32(plddddlll)
+//: fl_sgd_f64(plddddlll)
+//:
 //: fl_rmsprop_f32(plldddddl)
+//: fl_rmsprop_f64(plldddddl)
+//:
 //: fl_adagrad_f32(pllddddl)
+//: fl_adagrad_f64(pllddddl)
+//:
 //: fl_adadelta_f32(pllddddl)
+//: fl_adadelta_f64(pllddddl)
+//:
 //: fl_adamax_f32(plldddddl)
+//: fl_adamax_f64(plldddddl)
+//:
 //: fl_nadam_f32(pllddddddll)
+//: fl_nadam_f64(pllddddddll)
+//:
 //: fl_radam_f32(plldddddll)
+//: fl_radam_f64(plldddddll)
+//:
 //: fl_total_norm_f32(pldp)
+//: fl_total_norm_f64(pldp)
 //: fl_clip_f32(plpd)
+//: fl_clip_f64(plpd)
 #define T float
 #define NAME(name) fl_##name##_f32
 #define LOCAL(name) name##_f32
@@ -114,16 +134,6 @@ static long elements(row_t *table, long rows) {
 #undef ADAM
 #undef SGD
 #undef RMS
-//: fl_adam_f64(plldddddll)
-//: fl_sgd_f64(plddddlll)
-//: fl_rmsprop_f64(plldddddl)
-//: fl_adagrad_f64(pllddddl)
-//: fl_adadelta_f64(pllddddl)
-//: fl_adamax_f64(plldddddl)
-//: fl_nadam_f64(pllddddddll)
-//: fl_radam_f64(plldddddll)
-//: fl_total_norm_f64(pldp)
-//: fl_clip_f64(plpd)
 #define T double
 #define NAME(name) fl_##name##_f64
 #define LOCAL(name) name##_f64

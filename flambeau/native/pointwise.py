@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import re
-import string
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ import numpy as np
 from numpy import ndarray
 
 from ..backends.cpu import memory
-from . import Library, library, pointer
+from . import Library, Postponed, library, pointer, postponed
 
 C_TYPES = {"f32": "float", "f64": "double", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",
            "u8": "uint8_t", "b8": "uint8_t"}
@@ -34,6 +33,7 @@ _FUNCTIONS = _CHEAP | frozenset("""
     ndtr nextafter pow remainder sigmoid sin sinh sqrt tan tanh tanh_softplus""".split())
 _TOKEN = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[-+]?\d+)?|[A-Za-z_]\w*")
 _BOOL = np.dtype(np.bool_)
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 FLAGS = ("-fno-tree-pre",)  # it would make choices between numbers branches again, and keep loops from vector code
 MASKS = {"where": 0}  # arguments that are bool whatever the others are
 
@@ -76,7 +76,7 @@ def expression(kernel: str, arguments: tuple[Any, ...] | None = None) -> Express
     if entry is None:
         return None
     c = entry.c if isinstance(entry.c, str) else entry.c(*arguments) if arguments is not None else entry.c()
-    return None if c is None else Expression(tuple(string.ascii_lowercase[:entry.count]), c, entry.kinds)
+    return None if c is None else Expression(tuple(_LETTERS[:entry.count]), c, entry.kinds)
 
 
 def kernels() -> list[str]:
@@ -185,6 +185,8 @@ class Loops:
         self.alike = not self.numbers and self.mask_position is None and len(self.positions) == len(e.args)
         self.dtype, self.result = dtype, _BOOL if entry.is_bool else dtype
         source = self._source(kernel, e)
+        if postponed(source, "pointwise", FLAGS):
+            raise Postponed
         from . import toolchain
         made = ctypes.CDLL(str(toolchain.build(source, "pointwise", FLAGS)))
         kinds = "p" * len(self.positions) + ("l" if dtype.kind in "iub" else "d") * len(self.numbers)
@@ -246,6 +248,8 @@ def _find(kernel: str, dtype: np.dtype, arguments: tuple[Any, ...]) -> Loops | N
             if dtype in SUFFIXES and {"u": "i"}.get(dtype.kind, dtype.kind) in e.kinds:
                 try:
                     made = Loops(kernel, e, dtype)
+                except Postponed:
+                    return None  # for now
                 except (RuntimeError, OSError):  # the build failed
                     made = None  # the NumPy kernel is there
             _loops[e.c, dtype.char] = made

@@ -13,10 +13,12 @@ enum { D, H, W, KD, KH, KW, SD, SH, SW, PD, PH, PW, DD, DH, DW, OD, OH, OW };
 //: fl_max_pool_f64(ppplpl)
 //: fl_max_pool_scatter_f32(pplppl)
 //: fl_max_pool_scatter_f64(pplppl)
+//:
 //: fl_avg_pool_f32(ppplll)
 //: fl_avg_pool_f64(ppplll)
 //: fl_avg_pool_grad_f32(ppplll)
 //: fl_avg_pool_grad_f64(ppplll)
+//:
 //: fl_adaptive_avg_f32(pppl)
 //: fl_adaptive_avg_f64(pppl)
 //: fl_adaptive_avg_grad_f32(pppl)

@@ -4,6 +4,7 @@
 // Words come out of the twister in order, on one thread; what is done with them is spread over the cores where it costs more
 // than the words do. Sums and products are rounded one by one, except where FMA says otherwise: the fused steps are those of
 // PyTorch's kernels.
+//! now
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("fp-contract=off")
 #else

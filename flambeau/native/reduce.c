@@ -3,10 +3,13 @@
 // This file includes itself for each element type T, whose functions have the suffix S.
 //: fl_sum_f32(pplllidi)
 //: fl_sum_f64(pplllidi)
+//:
 //: fl_var_mean_f32(pppllldi)
 //: fl_var_mean_f64(pppllldi)
+//:
 //: fl_extreme_f32(pppllli)
 //: fl_extreme_f64(pppllli)
+//:
 //: fl_logsumexp_f32(pplll)
 //: fl_logsumexp_f64(pplll)
 #ifndef T
@@ -35,7 +38,7 @@ static inline void add_exactly(double *sum, double *lost, double x) {
 #define INDEX int32_t
 #define SIGN INT32_MIN
 #define ABOVE 8, 9, 10, 11, 12, 13, 14, 15
-#include __FILE__
+#include "reduce.c"
 #undef T
 #undef S
 #undef INDEX
@@ -46,7 +49,7 @@ static inline void add_exactly(double *sum, double *lost, double x) {
 #define INDEX int64_t
 #define SIGN INT64_MIN
 #define ABOVE
-#include __FILE__
+#include "reduce.c"
 #else
 
 // ------------------------------------------------------------------------------------------------------------- sums

@@ -5,6 +5,8 @@
 // recurrence each thread owns some of the hidden units and keeps their weights, packed, in its own cache through all steps:
 // it multiplies, applies the gates while the products are at hand, and waits for the others once a step. The workspace at the
 // end of a table has the size that backends/cpu/rnn.py says.
+//! uses gemm
+//! now
 #ifndef T
 #include "runtime.h"
 #include "vmath.h"

@@ -3,6 +3,7 @@
 // A region has as many shares as threads were asked for, numbered; what a share does depends on its number alone, so results do
 // not depend on who ran it. The caller takes shares too, and goes on as soon as all are done: a helper that was not woken in
 // time finds nothing left, and nobody waits for it. Helpers look for work for a while before they sleep.
+//! now
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>

@@ -17,7 +17,8 @@ void fl_lock(void);
 void fl_unlock(void);
 int fl_share_number(void);
 int fl_share_count(void);
-#define FL_LOCAL __attribute__((visibility("hidden")))
+// Hidden from other libraries, but there when the compiler writes the calls, though nothing calls them before.
+#define FL_LOCAL __attribute__((visibility("hidden"), externally_visible))
 FL_LOCAL void GOMP_parallel(void (*work)(void *), void *data, unsigned shares, unsigned flags) { fl_parallel(work, data, shares); }
 FL_LOCAL void GOMP_barrier(void) { fl_barrier(); }
 FL_LOCAL void GOMP_atomic_start(void) { fl_lock(); }

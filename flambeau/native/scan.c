@@ -10,12 +10,12 @@ enum { SUMS, PRODUCTS, FROM_END };
 #define NAME(a) JOIN(a, S)
 #define T float
 #define S f32
-#include __FILE__
+#include "scan.c"
 #undef T
 #undef S
 #define T double
 #define S f64
-#include __FILE__
+#include "scan.c"
 #else
 
 static inline __attribute__((always_inline)) void NAME(rows)(const T *x, T *out, long count, long n, int mode) {

@@ -3,16 +3,20 @@
 A library is cached under a name that is the digest of all that makes it: source, headers, compiler, flags and CPU. Files are
 written elsewhere and renamed into place, so processes that build the same thing at once do not disturb each other; a file
 that does not match its recorded digest is built again. The folder is the user's own (`FLAMBEAU_CACHE` moves it): one that
-belongs to somebody else is not used, and one that others may write to is closed to them first.
+belongs to somebody else is not used, and one that others may write to is closed to them first. A library's time of change is
+that of its last use: those that nobody has used for longest go when the folder outgrows `FLAMBEAU_CACHE_LIMIT` megabytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
+import itertools
 import os
 import platform
+import re
 import shutil
 import stat
 import subprocess
@@ -22,15 +26,18 @@ import threading
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
 _LEAN = ("-Wl,--as-needed",) if sys.platform.startswith("linux") else ()
 TIMEOUT = 300.0
-seconds_building = 0.0  # spent in the compiler by this process
-
-
+LIMIT = 512       # megabytes of libraries on disk
+IN_USE = 600.0    # seconds for which a library is kept after its last use, whatever the limit
+EVERY = 64        # builds between two looks at the folder's size
 _building: dict[str, threading.Lock] = {}
+_builds = itertools.count()
+_OURS = re.compile(r"\w+-[0-9a-f]{32}\.so")
 
 
 class BuildError(RuntimeError):
@@ -111,46 +118,99 @@ def _own_folder() -> Path:
     return Path(made)
 
 
-def _headers(source: str) -> bytes:
+@functools.cache
+def is_gcc() -> bool:
+    return "Free Software Foundation" in _version(compiler() or ())
+
+
+@functools.cache
+def _headers() -> bytes:
     """The text of our headers, which a source may include."""
-    return b"".join(path.read_bytes() for path in sorted(HERE.glob("*.h"))) if "#include \"" in source else b""
+    return b"".join(path.read_bytes() for path in sorted(HERE.glob("*.h")))
 
 
 def digest(source: str, flags: tuple[str, ...]) -> str:
     h = hashlib.sha256()
     for part in (source, " ".join(flags), " ".join(compiler() or ()), _version(compiler() or ()), _machine()):
         h.update(part.encode() + b"\0")
-    h.update(_headers(source))
+    if "#include \"" in source:
+        h.update(_headers())
     return h.hexdigest()[:32]
+
+
+def _target(source: str, name: str, flags: tuple[str, ...]) -> Path:
+    return folder() / f"{name}-{digest(source, flags)}.so"
+
+
+def cached(source: str, name: str, extra: tuple[str, ...] = ()) -> bool:
+    """Whether `build` would find the library on disk."""
+    return _target(source, name, (*FLAGS, *extra)).exists()
+
+
+def build_all(requests: list[tuple[str, str, tuple[str, ...]]]) -> list[Path]:
+    """`build` for several at a time, as many as there are cores. All have ended when this returns or raises."""
+    made: list[Any] = [None] * len(requests)
+    todo = [i for i, (source, name, extra) in enumerate(requests) if not cached(source, name, extra)]
+    for i in {*range(len(requests))}.difference(todo):
+        made[i] = build(*requests[i])
+    todo.reverse()  # taken from the end
+
+    def work() -> None:
+        while True:
+            try:
+                i = todo.pop()
+            except IndexError:
+                return
+            try:
+                made[i] = build(*requests[i])
+            except BaseException as error:  # raised below, by the thread that asked
+                made[i] = error
+
+    helpers = [threading.Thread(target=work, daemon=True) for _ in range(min(_cores(), len(todo)) - 1)]
+    for helper in helpers:
+        helper.start()
+    try:
+        work()
+    finally:  # an interrupt ends it early
+        todo.clear()
+        for helper in helpers:
+            helper.join()
+    for result in made:
+        if isinstance(result, BaseException):
+            raise result
+    return made
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def build(source: str, name: str, extra: tuple[str, ...] = ()) -> Path:
     """The shared library of a C source, from the cache or fresh. Raises BuildError."""
-    global seconds_building
     command = compiler()
     if command is None:
         raise BuildError("no C compiler was found")
     flags = (*FLAGS, *extra)
-    key = digest(source, flags)
-    place = folder()
-    target = place / f"{name}-{key}.so"
-    with _building.setdefault(key, threading.Lock()):  # another thread may be at it
+    target = _target(source, name, flags)
+    with _building.setdefault(target.name, threading.Lock()):  # another thread may be at it
         if _intact(target):
             return target
-        start = time.perf_counter()
         try:
             _compile(command, flags, source, target)
         except OSError as error:  # the disk is full, the folder went away...
-            target = _own_folder() / target.name
+            place, target = target.parent, _own_folder() / target.name
             warnings.warn(f"flambeau could not write to its cache folder {place}: {error}", RuntimeWarning, stacklevel=3)
             _compile(command, flags, source, target)
-        seconds_building += time.perf_counter() - start
+    if next(_builds) % EVERY == 0:
+        prune(target.parent)
     return target
 
 
 def _intact(target: Path) -> bool:
-    """Whether a cached file is there and is the one that was written."""
+    """Whether a cached file is there and is the one that was written. If so, it counts as used."""
     try:
+        with contextlib.suppress(PermissionError):
+            os.utime(target)  # before it is read: `prune` in another process looks at this
         return target.with_suffix(".sum").read_text() == hashlib.sha256(target.read_bytes()).hexdigest()
     except OSError:
         return False
@@ -175,6 +235,37 @@ def _compile(command: tuple[str, ...], flags: tuple[str, ...], source: str, targ
         check.write_text(hashlib.sha256(made.read_bytes()).hexdigest())
         os.replace(made, target)
         os.replace(check, target.with_suffix(".sum"))
+
+
+def prune(place: Path) -> None:
+    """Makes room where a folder holds more libraries than it may: those used longest ago go, a quarter of the limit at least.
+
+    Another process may do the same, or be about to load one of them: that one has just been used, and stays.
+    """
+    try:
+        limit = float(os.environ.get("FLAMBEAU_CACHE_LIMIT", LIMIT)) * 2**20
+    except ValueError:
+        limit = LIMIT * 2**20
+    now, total, found = time.time(), 0, []
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                info = entry.stat(follow_symlinks=False)
+                if entry.name.startswith("build-") and now - info.st_mtime > 2 * TIMEOUT + IN_USE:
+                    shutil.rmtree(entry.path, ignore_errors=True)  # left behind by a process that was killed
+                elif _OURS.fullmatch(entry.name):
+                    found.append((info.st_mtime_ns, info.st_size, entry.path))
+                    total += info.st_size
+    if total <= limit:
+        return
+    for used, size, path in sorted(found):
+        if total <= 0.75 * limit or now - used / 1e9 < IN_USE:
+            return
+        with contextlib.suppress(OSError):
+            if os.stat(path).st_mtime_ns == used:  # still
+                os.unlink(path)
+                os.unlink(path.removesuffix("so") + "sum")
+        total -= size
 
 
 def load(path: Path, private: bool = False) -> ctypes.CDLL:

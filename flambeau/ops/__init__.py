@@ -1,10 +1,12 @@
-"""Every operation, grouped by family. Importing this package fills the op table and Tensor's methods."""
+"""Every operation, grouped by family. Importing this package fills the op table and Tensor's methods.
+
+Families that only layers use (conv, losses, rnn...) are imported by those.
+"""
 
 from ..backends.cpu import kernels  # noqa: F401  (the table of kernels comes first)
 from . import (  # noqa: F401  # noqa: E402, F401  (stand in front of others: after them)
     activations,
     arithmetic,
-    attention,
     comparison,
     complex,
     convert,
@@ -16,14 +18,12 @@ from . import (  # noqa: F401  # noqa: E402, F401  (stand in front of others: af
     inplace,
     linalg,
     linear,
-    losses,
     matmul,
     memory,
     padding,
     pieces,
     pointwise,
     reductions,
-    rnn,
     scans,
     shape,
     sorting,

@@ -12,6 +12,7 @@ from ..autograd.state import state
 from ..native.pointwise import run
 from ..tensor import Tensor
 from .elementwise import Pointwise, binary, plain_number, promoted, untracked
+from .exports import _c_word
 from .pointwise import abs_, conj, masked, neg, nothing, where_row
 from .table import LARGE, check_overlap, export, make_inplace, ndarray, public
 
@@ -21,7 +22,11 @@ _NUMBERS = (bool, int, float, complex)
 
 
 def _no_bools(self: Any, other: Any, alpha: Any = 1) -> None:
-    if any(a.dtype is _dtypes.bool_ if isinstance(a, Tensor) else isinstance(a, bool) for a in (self, other)):
+    bools = [a.dtype is _dtypes.bool_ if isinstance(a, Tensor) else isinstance(a, bool) for a in (self, other)]
+    if all(bools):
+        raise RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
+                           "`logical_xor()` operator instead.")
+    if any(bools):
         raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to "
                            "invert a mask, use the `~` or `logical_not()` operator instead.")
 
@@ -377,7 +382,8 @@ def _same_dtype(name: str, *tensors: Any) -> None:
     first = tensors[0].dtype
     for t in tensors[1:]:
         if isinstance(t, Tensor) and t.dtype is not first:
-            raise RuntimeError(f"{name}: expected tensors of one dtype, got {first} and {t.dtype}")
+            which = "end" if t is tensors[1] else "weight"
+            raise RuntimeError(f"expected dtype {_c_word(first)} for `{which}` but got dtype {_c_word(t.dtype)}")
 
 
 @public(inplace=True)

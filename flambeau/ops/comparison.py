@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from .. import dtypes as _dtypes
@@ -9,7 +10,7 @@ from ..tensor import Tensor
 from .arithmetic import _right, refuse
 from .elementwise import Pointwise, binary, compare, plain_number
 from .pointwise import bitwise_not, masked, nothing, where_row
-from .table import public
+from .table import _type_word, public
 
 _ORDERED = "?bBhHiIlLqQefdE"
 _INTEGERS = "?bBhHiIlLqQ"
@@ -99,6 +100,8 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
         if condition.dtype is not _dtypes.uint8:
             raise RuntimeError("where expected condition to be a boolean tensor, but got a tensor with dtype "
                                f"{condition.dtype}")
+        warnings.warn("where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future "
+                      "version of PyTorch. Use a boolean condition instead.", stacklevel=3)
         condition = condition != 0
     return where_row(condition, input, other)
 
@@ -220,7 +223,7 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
     """Whether |input - other| <= atol + rtol * |other|, element by element."""
     _two_tensors("isclose", input, other)
     if input.dtype is not other.dtype:
-        raise RuntimeError(f"{input.dtype} did not match {other.dtype}")
+        raise RuntimeError(f"{_type_word(input.dtype)} did not match {_type_word(other.dtype)}")
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value < 0:
             raise RuntimeError(f"{name} must be greater than or equal to zero, but got {value}")

@@ -8,7 +8,7 @@ from .. import dtypes as _dtypes
 from ..tensor import Tensor
 from .elementwise import Pointwise, unary
 from .pointwise import masked, nothing
-from .table import FUNCTIONS, Row, public
+from .table import FUNCTIONS, Row, _type_word, public
 
 
 def _parts(grad: Any) -> tuple[Any, Any]:
@@ -169,12 +169,12 @@ def _two_floats(name: str, first: Any, second: Any) -> None:
         if not isinstance(t, Tensor):
             raise TypeError(f"{name}(): argument '{names[i]}' (position {i + 1}) must be Tensor, not {type(t).__name__}")
     for t in (first, second):
-        if not t.is_floating_point():
-            raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {first.dtype} and "
-                               f"{second.dtype}")
+        if not t.is_floating_point() or t.dtype is _dtypes.bfloat16:
+            raise RuntimeError("Expected both inputs to be Half, Float or Double tensors but got "
+                               f"{_type_word(first.dtype)} and {_type_word(second.dtype)}")
     if first.dtype is not second.dtype:
-        raise RuntimeError(f"Expected object of scalar type {first.dtype} but got scalar type {second.dtype} for "
-                           "second argument")
+        raise RuntimeError(f"Expected object of scalar type {_type_word(first.dtype)} but got scalar type "
+                           f"{_type_word(second.dtype)} for second argument")
 
 
 @public(name="complex", method=False)

@@ -6,6 +6,7 @@ of each is made of the other two.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from ..autograd.state import CAPTURE, state
@@ -118,8 +119,9 @@ def _check(name: str, x: Any, weight: Any, bias: Any, dims: int) -> None:
                            "of "
                            f"size: {list(x.shape)}")
     if weight.ndim != dims + 2:
-        raise RuntimeError(f"Expected {dims + 2}-dimensional weight for {name}, but got weight of size "
-                           f"{list(weight.shape)}")
+        raise RuntimeError("weight should have at least three dimensions" if weight.ndim < 3 else
+                           f"Expected {weight.ndim}-dimensional input for {weight.ndim}-dimensional weight"
+                           f"{list(weight.shape)}, but got {x.ndim}-dimensional input of size {list(x.shape)} instead")
     for other, value in (("weight", weight), ("bias", bias)):
         if value is not None and value.dtype is not x.dtype:
             raise RuntimeError(f"Input type ({_type_word(x.dtype)}) and {other} type ({_type_word(value.dtype)}) "
@@ -140,33 +142,34 @@ def _check_numbers(stride: Any, padding: Any, dilation: Any, groups: int, output
         raise RuntimeError(f"dilation should be greater than zero, got dilation={list(dilation)}")
 
 
-def _check_shapes(x: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
-    out, inner = weight.shape[:2]
+@functools.lru_cache(1024)  # the same layer comes by in every step
+def _check_shapes(image: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
+    """Whether a convolution of these shapes (bias: None without one) and numbers can be."""
+    _check_numbers(stride, padding, dilation, groups)
+    out, inner = weight[:2]
     if out < groups or out % groups:
-        raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but "
-                           "got weight "
-                           f"of size {list(weight.shape)} instead")
-    if x.shape[1] != inner * groups:
-        raise RuntimeError(f"Given groups={groups}, weight of size {list(weight.shape)}, expected input{list(x.shape)} "
-                           "to "
-                           f"have {inner * groups} channels, but got {x.shape[1]} channels instead")
+        wanted = "at least" if out < groups else "divisible by"
+        raise RuntimeError(f"Given groups={groups}, expected weight to be {wanted} {groups} at dimension 0, but "
+                           f"got weight of size {list(weight)} instead")
+    if image[1] != inner * groups:
+        raise RuntimeError(f"Given groups={groups}, weight of size {list(weight)}, expected input{list(image)} "
+                           f"to have {inner * groups} channels, but got {image[1]} channels instead")
     _check_bias(weight, bias, out)
-    kernel = weight.shape[2:]
-    padded = [n + 2 * p for n, p in zip(x.shape[2:], padding)]
+    kernel = weight[2:]
+    padded = [n + 2 * p for n, p in zip(image[2:], padding)]
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel)]
     if any([k == 0 for k in kernel]):
-        raise RuntimeError(f"kernel size should be greater than zero, but got weight of size {list(weight.shape)}")
+        raise RuntimeError(f"kernel size should be greater than zero, but got weight of size {list(weight)}")
     if any([n < r for n, r in zip(padded, reach)]):
         show = lambda sizes: "(" + " x ".join(str(n) for n in sizes) + ")"
         raise RuntimeError(f"Calculated padded input size per channel: {show(padded)}. Kernel size: {show(reach)}. "
-                           "Kernel "
-                           "size can't be greater than actual input size")
+                           "Kernel size can't be greater than actual input size")
 
 
-def _check_bias(weight: Tensor, bias: Any, out: int) -> None:
-    if bias is not None and (bias.ndim != 1 or bias.shape[0] != out):
-        raise RuntimeError(f"Given weight of size {list(weight.shape)}, expected bias to be 1-dimensional with {out} "
-                           f"elements, but got bias of size {list(bias.shape)} instead")
+def _check_bias(weight: Any, bias: Any, out: int) -> None:
+    if bias is not None and bias != (out,):
+        raise RuntimeError(f"Given weight of size {list(weight)}, expected bias to be 1-dimensional with {out} "
+                           f"elements, but got bias of size {list(bias)} instead")
 
 
 def _same(x: Tensor, weight: Tensor, stride: Any, dilation: Any) -> tuple[Tensor, tuple[int, ...]]:
@@ -195,8 +198,7 @@ def _conv(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: Any, pad
         x, padding = _same(x, weight, stride, dilation) if padding == "same" else (x, (0,) * dims)
     else:
         padding = spread(padding, dims, "padding")
-        _check_numbers(stride, padding, dilation, groups)
-    _check_shapes(x, weight, bias, stride, padding, dilation, groups)
+    _check_shapes(x.shape, weight.shape, None if bias is None else bias.shape, stride, padding, dilation, groups)
     made = convolution(x, weight, bias, stride, padding, dilation, False, (0,) * dims, groups)
     return made if batched else made.squeeze(0)
 
@@ -243,7 +245,7 @@ def _transposed(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: An
         raise RuntimeError(f"Given transposed=1, weight of size {list(weight.shape)}, expected input{list(x.shape)} to "
                            "have "
                            f"{weight.shape[0]} channels, but got {x.shape[1]} channels instead")
-    _check_bias(weight, bias, weight.shape[1] * groups)
+    _check_bias(weight.shape, None if bias is None else bias.shape, weight.shape[1] * groups)
     if any([m >= s and m >= d for m, s, d in zip(more, stride, dilation)]):
         raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got output_padding="
                            f"{list(more)}, stride={list(stride)}, dilation={list(dilation)}")

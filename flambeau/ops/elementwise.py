@@ -68,7 +68,10 @@ class Pointwise(Row):
             if self.name == "neg":
                 raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
                                    "invert a mask, use the `~` or `logical_not()` operator instead.")
-            raise NotImplementedError(f'"{self.name}" not implemented for \'{_word(common)}\'')
+            if self.name in ("maximum", "minimum") and common.is_complex:
+                raise RuntimeError(f"{self.name} not implemented for complex tensors.")
+            known = _CPU_NAMES.get(self.name, self.name)
+            raise NotImplementedError(f'"{known}" not implemented for \'{_word(common)}\'')
         if self.kind == "float" and not (common.is_floating_point or common.is_complex):
             common = _dtypes.get_default_dtype()
         native = common.native
@@ -140,6 +143,12 @@ def broadcast_error(*shapes: tuple[int, ...]) -> RuntimeError:
                 return RuntimeError(f"The size of tensor a ({x[-back]}) must match the size of tensor b ({y[-back]}) "
                                     f"at non-singleton dimension {max(len(x), len(y)) - back}")
     return RuntimeError(f"shapes {', '.join(str(list(s)) for s in shapes)} cannot be broadcast together")
+
+
+# What PyTorch calls the kernels in its errors, where that is not the name of the function.
+_CPU_NAMES = {"floor_divide": "div_floor_cpu", "bitwise_left_shift": "lshift_cpu", "bitwise_right_shift": "rshift_cpu",
+              **{name: f"{name}_cpu" for name in ("lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor",
+                                                  "bitwise_not", "atan2", "remainder", "fmod")}}
 
 
 def _word(d: Any) -> str:

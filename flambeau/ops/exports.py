@@ -267,6 +267,9 @@ def _write_one(name: str, out: Tensor, result: Tensor) -> None:
         check_inplace(out)
     if out.device != result.device:
         raise RuntimeError(f"{name}(): expected out on device {result.device}, got {out.device}")
+    if out.dtype is not result.dtype and name in ("complex", "polar"):
+        raise RuntimeError(f"Expected object of scalar type {_type_word(result.dtype)} but got scalar type "
+                           f"{_type_word(out.dtype)} for argument 'out'")
     if out.dtype is not result.dtype and name in _EXACT_OUT:
         raise RuntimeError(f"{name}(): Expected out tensor to have dtype {_c_word(result.dtype)}, but got "
                            f"{_c_word(out.dtype)} instead")

@@ -167,7 +167,6 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
     for name, t, n in (("input", input, 2), ("other", other, 2), ("tau", tau, 1)):
         if t._array.ndim < n:
             raise RuntimeError(f"torch.ormqr: {name} must have at least {n} dimensions.")
-    check_floating(input, "torch.ormqr")
     m = input._array.shape[-2]
     if other._array.shape[-2 if left else -1] < tau._array.shape[-1]:
         raise RuntimeError("torch.ormqr: other.shape[-2] must be greater than or equal to tau.shape[-1]")
@@ -176,6 +175,7 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
     if tau._array.shape[-1] != min(m, input._array.shape[-1]):
         raise RuntimeError("torch.ormqr: tau.shape[-1] must be equal to min(other.shape[-2], input.shape[-1]), got "
                            f"{tau._array.shape[-1]}")
+    check_floating(input, "torch.ormqr")
     return _ormqr(input, tau, other, left, transpose)
 
 

@@ -12,14 +12,16 @@ from typing import Any
 from .. import dtypes as _dtypes
 from ..autograd.modes import no_grad
 from ..autograd.node import FLOAT32, SavedOutput, next_sequence
-from ..autograd.state import CAPTURE, NO_GRAD, state
+from ..autograd.state import CAPTURE, FORWARD_AD, NO_GRAD, state
 from ..backends import registry
+from ..backends.cpu import ctc as _ctc  # noqa: F401  (enters its kernels into the table)
+from ..backends.cpu import losses as _kernels  # noqa: F401  (likewise)
 from ..backends.cpu.table import KERNELS
 from ..parameter import Parameter
 from ..shapes import broadcast_shapes
 from ..tensor import Tensor, wrap
 from .activations import quiet, softplus_
-from .elementwise import promoted
+from .elementwise import Pointwise, broadcast_error, promoted
 from .pointwise import sigmoid
 from .scans import _log_softmax, _log_softmax_grad
 from .table import FUNCTIONS, Row, RowNode, freed_error, public, unpack
@@ -78,7 +80,10 @@ def pair(r: Row, input: Tensor, target: Tensor, *rest: Any) -> Tensor:
         from .table import _type_word
         raise NotImplementedError(f'"{r.name}" not implemented for \'{_type_word(input.dtype)}\'')
     if input._array.shape != target._array.shape:
-        shape = broadcast_shapes(input._array.shape, target._array.shape)
+        try:
+            shape = broadcast_shapes(input._array.shape, target._array.shape)
+        except RuntimeError:
+            raise broadcast_error(input._array.shape, target._array.shape) from None
         input, target = input.expand(shape), target.expand(shape)
     return r(input, target, *rest)
 
@@ -124,6 +129,21 @@ bce_logits_row = Row(
     backward=dict(self=_logits_self, target=_logits_target))
 
 
+# -------------------------------------------------------------------------------------------------- Kullback-Leibler
+_kl = Pointwise("kl_term", "self target", c="(b == 0 ? b : b * log(b)) - b * a", node="SubBackward0",
+                backward=dict(self=lambda grad, target: -(grad * target)))
+_kl_log = Pointwise("kl_log_term", "self target", c="exp(b) * (b - a)", node="MulBackward0",
+                    backward=dict(self=lambda grad, target: -(grad * target.exp())))
+
+
+def kl_terms(input: Tensor, target: Tensor, log_target: bool) -> Tensor:
+    """target * (log(target) - input); in one pass where the target is a constant, as in training it mostly is."""
+    kind = input._array.dtype
+    if kind is target._array.dtype and kind.char in "fd" and not target.requires_grad and not state.mode & FORWARD_AD:
+        return (_kl_log if log_target else _kl)(input, target)
+    return target.exp() * (target - input) if log_target else target.xlogy(target) - target * input
+
+
 # --------------------------------------------------------------------------------------------------------- nll_loss
 _nll_grad = Row("nll_loss_backward", "grad self_shape target weight reduction ignore_index total", backward=dict(
     grad=lambda grad, self_shape, target, weight, reduction, ignore_index, total: _picked(
@@ -143,6 +163,29 @@ def _nll_self(grad, self_shape, target, weight, reduction, ignore_index, result1
 nll_row = Row("nll_loss", "self target weight reduction ignore_index", constant=(1,), backward=dict(self=_nll_self))
 nll2d_row = Row("nll_loss2d", "self target weight reduction ignore_index", kernel="nll_loss", constant=(1,),
                 node="NllLoss2DBackward0", backward=dict(self=_nll_self))
+
+
+_smoothed_grad = Row("smoothed_nll_backward", "grad self_shape target weight reduction ignore_index total smoothing",
+                     backward=dict(grad=lambda grad, self_shape, target, weight, reduction, ignore_index, total, smoothing:
+                                   _picked_smoothly(grad, target, weight, reduction, ignore_index, total, smoothing)))
+
+
+def _picked_smoothly(grad, target, weight, reduction, ignore_index, total, smoothing):
+    loss, _ = smoothed_row(grad, target, weight, 0 if reduction == 0 else 2, ignore_index, smoothing)
+    return loss / total if reduction == 1 else loss
+
+
+smoothed_row = Row(
+    "smoothed_nll", "self target weight reduction ignore_index smoothing", constant=(1,), node="AddBackward0", backward=dict(
+        self=lambda grad, self_shape, target, weight, reduction, ignore_index, smoothing, result1: _smoothed_grad(
+            grad, tuple(self_shape), target, weight, reduction, ignore_index, result1.detach(), smoothing)))
+
+
+def smooths(x: Tensor, weight: Tensor | None) -> bool:
+    """Whether smoothed_row serves. (A program that is captured gets the parts: those it can fuse.)"""
+    a = x._array
+    return type(a) is ndarray and a.ndim > 1 and a.dtype.char in "fd" and a.size > 0 and not state.mode & FORWARD_AD and (
+        weight is None or not weight.requires_grad)
 
 
 # ---------------------------------------------------------------------------------------------------- cross entropy

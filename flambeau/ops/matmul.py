@@ -82,7 +82,10 @@ def promote(*tensors: Tensor) -> list[Tensor]:
 def _same_dtype(a: Tensor, b: Tensor, function: str) -> None:
     if a._array.dtype != b._array.dtype:
         one, two = a.dtype.name, b.dtype.name
-        if function in ("mm", "addmm", "matmul"):
+        if function == "addmm":
+            raise RuntimeError("mat1 and mat2 must have the same dtype, but got "
+                               f"{_WORDS.get(one, one)} and {_WORDS.get(two, two)}")
+        if function in ("mm", "matmul"):
             raise RuntimeError("expected m1 and m2 to have the same dtype, but got: "
                                f"{_C_NAMES.get(one, one)} != {_C_NAMES.get(two, two)}")
         if function in ("dot", "vdot"):

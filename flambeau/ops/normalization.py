@@ -160,6 +160,8 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     """(x - mean) / sqrt(var + eps) * weight + bias per channel; in training with the batch's own statistics."""
     if training and input.ndim > 1 and input.numel() == input.shape[1]:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
+    if training and eps <= 0:
+        raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
     return _run_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
 
 
@@ -411,7 +413,7 @@ def _group_grads(grad, needs, input, weight, group, eps, result1, result2):
     """From the result alone; what flows back from the statistics comes from _statistics_grad."""
     if grad_enabled():
         n, c = input.shape[:2]
-        grouped = lambda t: t.reshape(n, group, c // group, -1)
+        grouped = lambda t: t.reshape(n, group, c // group, math.prod(input.shape[2:]))
         x = grouped(input)
         mean, rstd = _statistics(x, (2, 3), eps)
         factor = None if weight is None else weight.reshape(1, group, -1, 1)
@@ -458,9 +460,10 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
                eps: float = 1e-5,
                cudnn_enabled: bool = True) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over num_groups groups of channels."""
-    if input.ndim < 2:
+    shape = input.shape
+    if len(shape) < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
-    channels = input.shape[1]
+    channels = shape[1]
     if num_groups <= 0:
         raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
     if channels % num_groups:
@@ -468,7 +471,7 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
                            "shape "
                            f"{list(input.shape)} and num_groups={num_groups}")
     for label, value in (("weight", weight), ("bias", bias)):
-        if value is not None and tuple(value.shape) != (channels,):
+        if value is not None and value.shape != (channels,):
             raise RuntimeError(f"Expected {label} to be a vector of size equal to the number of channels in input, but "
                                "got "
                                f"{label} of shape {list(value.shape)} and input of shape {list(input.shape)}")

@@ -29,8 +29,8 @@ def _pairs(pad: Any, ndim: int) -> tuple[tuple[int, int], ...]:
     if len(pad) % 2:
         raise RuntimeError(f"Padding length must be divisible by 2, but got {len(pad)}")
     if len(pad) // 2 > ndim:
-        raise RuntimeError(f"Length of pad should be no more than twice the number of dimensions of the input. Pad "
-                           f"length is {len(pad)} while the input has {ndim} dimensions.")
+        raise RuntimeError("Padding length should be less than or equal to two times the input dimension but got padding "
+                           f"length {len(pad)} and input of dimension {ndim}")
     pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)][::-1]
     return ((0, 0),) * (ndim - len(pairs)) + tuple(pairs)
 
@@ -55,8 +55,10 @@ def pad_edges(input: Tensor, pad: Any, mode: str) -> Tensor:
         if mode == "circular" and not len(pad) % 2 and ndim == n + 2:
             pass
         else:
-            raise NotImplementedError("Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now: got "
-                                      f"a {ndim}D input and {len(pad)} numbers for mode '{mode}'")
+            raise NotImplementedError(f"Padding size {len(pad)} is not supported for {ndim}D input tensor.\nOnly 2D, 3D, "
+                                      "4D, 5D padding with non-constant padding are supported for now: 2 numbers pad the "
+                                      "last dimension of 2D and 3D input, 4 the last two of 3D and 4D, 6 the last three of "
+                                      f"4D and 5D (mode '{mode}')")
     pads = _pairs(pad, ndim)
     _check_sizes(input, pads, mode, n)
     grown = tuple([(max(a, 0), max(b, 0)) for a, b in pads])

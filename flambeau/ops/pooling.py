@@ -134,6 +134,8 @@ def _geometry(function: str, x: Any, dims: int, kernel_size: Any, stride: Any, p
     stride = kernel if missing else ints(stride, dims, "stride", function)
     padding = ints(padding, dims, "padding", function)
     dilation = ints(dilation, dims, "dilation", function)
+    if dims == 1 and x.ndim in (2, 3):
+        _check_row(function, kernel[0], stride[0], padding[0], dilation[0])
     if min(kernel) <= 0:
         raise RuntimeError(f"{function}: kernel size should be greater than zero, but got {kernel}")
     if min(stride) <= 0:
@@ -152,12 +154,28 @@ def _geometry(function: str, x: Any, dims: int, kernel_size: Any, stride: Any, p
     out = tuple([pooled_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in
                  zip(x.shape[x.ndim - dims:], kernel, stride, padding, dilation)])
     if min(out) < 1:
-        raise RuntimeError(f"Given input size: {tuple(x.shape[x.ndim - dims - 1:])}. Calculated output size: "
-                           f"{(x.shape[x.ndim - dims - 1], *out)}. Output size is too small")
+        if function == "max_pool1d":
+            raise RuntimeError(f"max_pool1d() Invalid computed output size: {out[0]}")
+        given, made = ("x".join(map(str, (x.shape[x.ndim - dims - 1], *size))) for size in (x.shape[x.ndim - dims:], out))
+        raise RuntimeError(f"Given input size: ({given}). Calculated output size: ({made}). Output size is too small")
     return kernel, stride, padding, dilation, out
 
 
+def _check_row(function: str, *numbers: int) -> None:
+    """The numbers of max_pool1d, which words its complaints in its own way."""
+    if function == "max_pool1d":
+        for name, value in zip(("kernel_size", "stride", "", "dilation"), numbers):
+            if name and value <= 0:
+                raise RuntimeError(f"max_pool1d() {name} must be greater than zero, but got {value}")
+
+
 def _check_input(function: str, x: Tensor, dims: int) -> None:
+    if function in ("avg_pool3d", "max_pool2d") and x.ndim not in (dims + 1, dims + 2):
+        raise RuntimeError(f"non-empty {dims + 1}D or {dims + 2}D (batch mode) tensor expected for input")
+    if function == "max_pool3d" and x.ndim in (4, 5) and 0 in x.shape[x.ndim - 4:]:
+        raise RuntimeError("max_pool3d: Expected input's non-batch dimensions to have positive length, but input has a "
+                           f"shape of {list(x.shape)} and non-batch dimension {x.shape[x.ndim - 4:].index(0)} has length "
+                           "zero!")
     if x.ndim not in (dims + 1, dims + 2) or 0 in x.shape[x.ndim - dims - 1:]:
         raise RuntimeError(f"{function}: Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with optional 0 dim "
                            "batch "
@@ -278,6 +296,8 @@ def _adaptive_size(function: str, x: Any, dims: int, output_size: Any) -> tuple[
     wanted = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * dims
     if None in wanted:
         _check_kept(function, x, dims, wanted)
+    if dims > 1 and isinstance(output_size, (tuple, list)) and x.ndim <= len(wanted):
+        raise ValueError(f"Input dimension should be at least {len(wanted) + 1}")
     average = "avg" in function
     whole = average and dims > 1 and all([n == 1 for n in wanted])  # a plain mean, which takes any tensor
     if not whole and x.ndim not in (dims + 1, dims + 2):
@@ -285,9 +305,14 @@ def _adaptive_size(function: str, x: Any, dims: int, output_size: Any) -> tuple[
     if len(wanted) == 1 and dims > 1 and len(output_size) == 1:
         wanted = tuple(wanted) * dims
     if len(wanted) != dims:
-        raise RuntimeError(f"{function}: output_size must be {dims} numbers, got {tuple(wanted)}")
+        raise RuntimeError(f"{function}() argument 'output_size' should contain one int (got {len(wanted)})" if dims == 1
+                           else f"{function}: output_size must be {dims}" if average
+                           else f"{function}(): internal error: output_size.size() must be {dims}")
     size = tuple(wanted) if whole else tuple(
         [n if w is None else w.__index__() for w, n in zip(wanted, x.shape[x.ndim - dims:])])
+    if min(size) < 0 and not average:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: "
+                           f"{[*x.shape[:x.ndim - dims], *(1,) * (dims == 1), *size]}")
     if min(size) < 0:
         raise RuntimeError(f"{function}: elements of output_size must be greater than or equal to 0 but received "
                            f"{size}")

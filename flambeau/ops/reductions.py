@@ -10,7 +10,7 @@ from .. import dtypes as _dtypes
 from .. import overrides as _overrides
 from .. import return_types
 from ..autograd.node import FLOAT32, next_sequence
-from ..autograd.state import state
+from ..autograd.state import CAPTURE, state
 from ..autograd.views import edge_of
 from ..backends import registry
 from ..backends.cpu.reductions import sum_all, sum_one
@@ -269,15 +269,20 @@ def _prod_grad(grad: Tensor, self: Tensor, result: Tensor, dim: Any, keepdim: bo
     """result / x, except where x has zeros: there, the product of all others, from both sides."""
     if not self.ndim:
         return grad
-    if dim is None:
-        if not (self == 0).any().item():
-            return grad * conj(result / self)
-        return _prod_others(self.reshape(-1), grad, 0).reshape(self.shape)
-    if not keepdim:
+    if dim is not None and not keepdim:
         grad, result = grad.unsqueeze(dim[0]), result.unsqueeze(dim[0])
-    if not (self == 0).any().item():
+    zero = self == 0
+    if not possible(zero):
         return grad * conj(result / self)
-    return _prod_others(self, grad, dim[0])
+    others = _prod_others(self.reshape(-1), grad, 0).reshape(self.shape) if dim is None else _prod_others(self, grad, dim[0])
+    if not state.mode & CAPTURE:
+        return others
+    return FUNCTIONS["where"](zero.any(), others, grad * conj(result / self.masked_fill(zero, 1)))
+
+
+def possible(mask: Tensor) -> bool:
+    """Whether an element is set. A captured program has to serve all values, so there it always may be."""
+    return bool(state.mode & CAPTURE) or mask.any().item()
 
 
 def _prod_others(x: Tensor, grad: Tensor, dim: int) -> Tensor:
@@ -391,8 +396,11 @@ def _tied_grad(grad: Tensor, self: Tensor, result: Tensor, dim: Any, keepdim: bo
     return keep(grad, self.shape, dim, keepdim) * mask / mask.sum(dim, True)
 
 
-def _whole_tied_grad(grad: Tensor, self: Tensor, result: Tensor) -> Tensor:
-    mask = self.isnan() if result.isnan().item() else self == result
+def whole_tied_grad(grad: Tensor, self: Tensor, result: Tensor) -> Tensor:
+    """The same for an element picked from all, which may be nan."""
+    mask, nan = self == result, result.isnan()
+    if possible(nan):
+        mask = FUNCTIONS["where"](nan, self.isnan(), mask)
     return mask * (grad / mask.sum())
 
 
@@ -411,8 +419,8 @@ def _picked_rule(grad, self_shape, dim, result1, keepdim):
 
 _amax = row("amax", "self dim keepdim", backward=dict(self=_tied_grad))
 _amin = row("amin", "self dim keepdim", backward=dict(self=_tied_grad))
-_max_all = row("max_all", "self", kernel="amax", node="MaxBackward1", backward=dict(self=_whole_tied_grad))
-_min_all = row("min_all", "self", kernel="amin", node="MinBackward1", backward=dict(self=_whole_tied_grad))
+_max_all = row("max_all", "self", kernel="amax", node="MaxBackward1", backward=dict(self=whole_tied_grad))
+_min_all = row("min_all", "self", kernel="amin", node="MinBackward1", backward=dict(self=whole_tied_grad))
 _max_dim = row("max_dim", "self dim keepdim", node="MaxBackward0", constant=(1,), backward=dict(self=_picked_rule))
 _min_dim = row("min_dim", "self dim keepdim", node="MinBackward0", constant=(1,), backward=dict(self=_picked_rule))
 _argmax = row("argmax", "self dim keepdim")

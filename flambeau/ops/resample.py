@@ -24,7 +24,7 @@ _upsample_grad = row("upsample_grad", "grad_output mode size align_corners scale
 
 def _upsample_row(name: str, node: str) -> Any:
     return row(name, "self mode output_size align_corners scales", kernel="upsample", node=node, forward="linear",
-               backward=dict(self=lambda grad, self_shape, mode, align_corners, scales: _upsample_grad(
+               backward=dict(self=lambda grad, self_shape, mode, output_size, align_corners, scales: _upsample_grad(
                    grad, mode, tuple(self_shape[2:]), align_corners, scales)))
 
 
@@ -52,12 +52,11 @@ def _per_dim(value: Any, dims: int, label: str, shape: Any) -> list[Any]:
     if not isinstance(value, (tuple, list)):
         return [value] * dims
     if len(value) != dims:
-        what = "size" if label == "size" else "scale_factor"
-        raise ValueError(f"Input and output must have the same number of spatial dimensions, but got input with "
-                         "spatial "
-                         f"dimensions of {list(shape)} and {what} of {tuple(value)}. Please provide an input tensor in "
-                         "(N, C, "
-                         f"d1, d2, ...,dK) format and {what} in (o1, o2, ...,oK) format.")
+        other, what, letter = ("output", "output size of", "o") if label == "size" else ("scale_factor",) * 2 + ("s",)
+        shown = tuple(value) if label == "size" else f"of shape {tuple(value)}"
+        raise ValueError(f"Input and {other} must have the same number of spatial dimensions, but got input with spatial "
+                         f"dimensions of {list(shape)} and {what} {shown}. Please provide input tensor in (N, C, d1, d2, "
+                         f"...,dK) format and {other} in ({letter}1, {letter}2, ...,{letter}K) format.")
     return list(value)
 
 
@@ -382,6 +381,9 @@ def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> 
                          f"{theta.shape}.")
     if min(size) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {size}")
+    if theta.shape[0] != size[0]:
+        raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{size[0]}, {dims + 1}] but got: "
+                           f"[{theta.shape[0]}, {dims + 1}].")
     return affine_grid_generator(theta, size, align_corners)
 
 

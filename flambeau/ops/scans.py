@@ -8,9 +8,10 @@ from typing import Any
 from .. import dtypes as _dtypes
 from .. import return_types
 from ..autograd.state import grad_enabled
+from ..shapes import wrap_dim
 from ..tensor import Tensor
 from .pointwise import conj
-from .reductions import check_ordered, dtype_word, native, one_dim, reduction
+from .reductions import check_ordered, dtype_word, native, one_dim, possible, reduction
 from .table import FUNCTIONS, export, export_inplace, row
 
 
@@ -26,9 +27,15 @@ _cumsum_from_end = row("cumsum_from_end", "self dim", forward="linear", backward
     self=lambda grad, dim: _cumsum(grad, dim, None)))
 
 
+def _not_bool(name: str, dtype: Any) -> None:
+    if dtype is _dtypes.bool_:
+        raise NotImplementedError(f"\"{name}_out_cpu\" not implemented for 'Bool'")
+
+
 @reduction(out="typed")
 def cumsum(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Running sums along dim."""
+    _not_bool("cumsum", dtype)
     return _cumsum(input, one_dim(dim, input.ndim, "cumsum"), native(dtype))
 
 
@@ -38,7 +45,7 @@ def _cumprod_grad(grad: Tensor, self: Tensor, result: Tensor, dim: int) -> Tenso
         return grad
     x, y = conj(self), conj(result)
     zero = self == 0
-    if not zero.any().item():
+    if not possible(zero):
         return from_end(cumsum, grad * y, dim) / x
     if grad_enabled():
         return _cumprod_grad_exact(grad, x, dim)
@@ -72,6 +79,7 @@ _cumprod = row("cumprod", "self dim dtype", backward=dict(self=_cumprod_grad))
 @reduction(out="typed")
 def cumprod(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     """Running products along dim."""
+    _not_bool("cumprod", dtype)
     return _cumprod(input, one_dim(dim, input.ndim, "cumprod"), native(dtype))
 
 
@@ -193,7 +201,6 @@ def _under(name: str, function: Any) -> None:
 
 _under("_softmax", softmax)
 _under("_log_softmax", log_softmax)
-export("_softmax_backward_data", lambda grad_output, output, dim, input_dtype: _softmax_grad(grad_output, output, dim),
-       method=False)
-export("_log_softmax_backward_data",
-       lambda grad_output, output, dim, input_dtype: _log_softmax_grad(grad_output, output, dim), method=False)
+for _name, _grad in (("_softmax_backward_data", _softmax_grad), ("_log_softmax_backward_data", _log_softmax_grad)):
+    export(_name, lambda grad_output, output, dim, input_dtype, _grad=_grad: _grad(
+        grad_output, output, wrap_dim(dim, output.ndim)), method=False)

@@ -166,8 +166,11 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 def _slices_match(name: str, self: Tensor, dim: int, index: Tensor, source: Tensor, lenient: bool = False) -> None:
     """source holds one slice of self per position; lenient: a zero-dim tensor may stand for one of a single element."""
     if source.dtype is not self.dtype:
-        raise RuntimeError(f"{name}(): self and source expected to have the same dtype, but got (self) "
-                           f"{_type_word(self.dtype)} and (source) {_type_word(source.dtype)}")
+        mine, theirs = _type_word(self.dtype), _type_word(source.dtype)
+        if name == "index_add_":
+            raise RuntimeError(f"index_add_(): self ({mine}) and source ({theirs}) must have the same scalar type")
+        raise RuntimeError(f"{name}(): self and source expected to have the same dtype, but got (self) {mine} and "
+                           f"(source) {theirs}")
     count = source.shape[dim] if source.dim() else 1
     differ = source.dim() != self.dim() and not (lenient and 0 in (source.dim(), self.dim()))
     if differ or (self.dim() and _others(self, dim) != _others(source, dim)):

@@ -363,10 +363,10 @@ def constant_pad_nd(input: Tensor, pad: Any, value: Any = 0) -> Tensor:
     """Grown by `value` (or cut, where negative) at both ends of the last dimensions, last one first."""
     pad, shape = shape_of((pad,)), input._array.shape
     if len(pad) % 2:
-        raise RuntimeError(f"Length of pad must be even but instead it equals {len(pad)}")
+        raise RuntimeError(f"Padding length must be divisible by 2 (got {len(pad)})")
     if len(pad) > 2 * len(shape):
-        raise RuntimeError("Length of pad should be no more than twice the number of dimensions of the input. Pad "
-                           f"length is {len(pad)} while the input has {len(shape)} dimensions.")
+        raise RuntimeError("Padding length should be less than or equal to two times the input dimension but got padding "
+                           f"length {len(pad)} and input of dimension {len(shape)}")
     for i in range(len(pad) // 2):
         size = shape[-1 - i] + pad[2 * i] + pad[2 * i + 1]
         if size < 0:

@@ -319,8 +319,8 @@ def histogramdd(input: Tensor, bins: Any, range: Any = None, weight: Tensor | No
     points = input.detach().reshape(-1, n)
     bins = [bins] * n if isinstance(bins, (int, Tensor)) else list(bins)
     if len(bins) != n:
-        raise RuntimeError(f"torch.histogramdd(): expected {n} sequences of bin edges or numbers of bins, but got "
-                           f"{len(bins)}")
+        raise RuntimeError("histogramdd: The size of bins must be equal to the innermost dimension of the input."
+                           f" (expected {n}, but got {len(bins)})")
     if range is not None and len(range) != 2 * n:
         raise RuntimeError(f"torch.histogramdd(): for a {n}-dimensional histogram range should have {2 * n} "
                            f"elements, but got {len(range)}")

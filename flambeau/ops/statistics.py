@@ -18,6 +18,7 @@ from .reductions import (
     one_dim,
     picked_grad,
     reduction,
+    whole_tied_grad,
 )
 from .table import FUNCTIONS, row
 
@@ -118,17 +119,12 @@ def std_mean(input: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool
 
 
 # ------------------------------------------------------------------------------------------- median and mode
-def _median_grad(grad: Tensor, self: Tensor, result: Tensor) -> Tensor:
-    mask = self.isnan() if result.isnan().item() else self == result
-    return mask * (grad / mask.sum())
-
-
 def _picked_rule(grad, self_shape, dim, result1, keepdim):
     return picked_grad(grad, self_shape, dim, result1, keepdim)
 
 
-_median = row("median", "self ignore_nan", backward=dict(self=_median_grad))
-_nanmedian = row("nanmedian", "self ignore_nan", kernel="median", backward=dict(self=_median_grad))
+_median = row("median", "self ignore_nan", backward=dict(self=whole_tied_grad))
+_nanmedian = row("nanmedian", "self ignore_nan", kernel="median", backward=dict(self=whole_tied_grad))
 _median_dim = row("median_dim", "self dim keepdim ignore_nan", node="MedianBackward1", constant=(1,),
                   backward=dict(self=_picked_rule))
 _nanmedian_dim = row("nanmedian_dim", "self dim keepdim ignore_nan", kernel="median_dim", node="NanmedianBackward1",

@@ -16,6 +16,7 @@ dimensions and casts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -120,7 +121,7 @@ class Row:
                 a = a._array
                 if type(a) is not ndarray:
                     out_of_cpu = True
-            elif a.__class__ in _SEQUENCES and a and any(isinstance(t, Tensor) for t in a):
+            elif a.__class__ in _SEQUENCES and a and a[0].__class__ is not int and any(isinstance(t, Tensor) for t in a):
                 a = [t._array if isinstance(t, Tensor) else t for t in a]
                 if any(type(t) is not ndarray for t in a if t is not None):
                     out_of_cpu = True
@@ -367,8 +368,9 @@ def _save(node: Node, values: list[Any]) -> None:
     for i, v in enumerate(values):
         if isinstance(v, Tensor):
             if v._inference:
-                raise RuntimeError("Inference tensors cannot be saved for backward. To work around you can make a clone "
-                                   "to get a normal tensor and use it in autograd.")
+                raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in "
+                                   "inference mode in computation tracked by autograd. To work around this, you can make a "
+                                   "clone to get a normal tensor and use it in autograd, or use no_grad() instead.")
             if v._counter is not None and v._counter.value:
                 versions = versions or [0] * len(values)
                 versions[i] = v._counter.value
@@ -666,6 +668,11 @@ class RowNode(Node):
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{asked}'")
 
     def _slot_value(self, slot: str) -> Any:
+        if slot in ("scales_d", "scales_h", "scales_w") and "scales" in self.row.slots:
+            scales = self._slot_value("scales")  # resizing keeps one tuple for all dimensions
+            return scales[("w", "h", "d").index(slot[-1]) * -1 - 1] if scales else None
+        if slot == "self_sym_numel" and "self_shape" in self.row.slots:
+            return math.prod(self._slot_value("self_shape"))
         number = self._slot_number(slot, f"_saved_{slot}")
         if self.saved is None:
             raise freed_error(self)

@@ -79,6 +79,8 @@ def view_copy(input: Tensor, size: Any = None, dtype: Any = None) -> Tensor:
 @public
 def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """narrow as a copy."""
+    if input.ndim and length < 0:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({input.shape[dim]}).")
     _, dim, start, end, _ = v._narrow_args(input, dim, start, length)
     return _narrow_copies(input, dim, start, end - start)
 

@@ -13,7 +13,7 @@ from ..parameter import Parameter
 from ..shapes import as_int, broadcast_shapes, infer_shape, numel, shape_of, wrap_dim, wrap_dims
 from ..tensor import Tensor, wrap
 from .convert import _clone
-from .table import NO_RECORD, Row, public, row
+from .table import NO_RECORD, Row, _type_word, public, row
 
 ndarray = registry.CPU_ARRAY
 
@@ -143,7 +143,7 @@ def view_dtype(self: Tensor, dtype: Any) -> Tensor:
         return _alias(self)
     shape, stride = list(self._array.shape), list(self.stride())
     a, b = old.itemsize, new.itemsize
-    words = f"to view {old} as {new} (different element sizes)"
+    words = f"to view {_type_word(old)} as {_type_word(new)} (different element sizes)"
     if a != b:
         if not shape:
             raise RuntimeError(f"self.dim() cannot be 0 {words}")
@@ -288,7 +288,11 @@ def listed(tensors: tuple[Any, ...]) -> tuple[Any, ...]:
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """The tensors, each expanded to their common shape."""
     tensors = listed(tensors)
-    shape = broadcast_shapes(*[t._array.shape for t in tensors])
+    try:
+        shape = broadcast_shapes(*[t._array.shape for t in tensors])
+    except RuntimeError:
+        from .elementwise import broadcast_error
+        raise broadcast_error(*[t._array.shape for t in tensors]) from None
     return tuple([t if t._array.shape == shape else _expand(t, shape) for t in tensors])
 
 
@@ -324,11 +328,11 @@ def sum_to(self: Tensor, shape: tuple[int, ...]) -> Tensor:
 def _permute_args(self: Tensor, dims: tuple[Any, ...]) -> tuple[Tensor, tuple[int, ...]]:
     dims, ndim = shape_of(dims), self._array.ndim
     if len(dims) != ndim:
-        raise RuntimeError("permute: number of dimensions in the tensor input does not match the length of the desired "
-                           f"ordering of dimensions i.e. input.dim() = {ndim} is not equal to len(dims) = {len(dims)}")
+        raise RuntimeError("permute(sparse_coo): number of dimensions in the tensor input does not match the length of the "
+                           f"desired ordering of dimensions i.e. input.dim() = {ndim} is not equal to len(dims) = {len(dims)}")
     dims = tuple([wrap_dim(d, ndim) for d in dims])
     if len(set(dims)) != ndim:
-        raise RuntimeError(f"permute(): duplicate dims are not allowed, got {list(dims)}.")
+        raise RuntimeError("permute(): duplicate dims are not allowed.")
     return self, dims
 
 

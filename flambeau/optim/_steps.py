@@ -1,4 +1,4 @@
-"""Zero-dim state of optimizers (step counts, products) as numbers."""
+"""Zero-dim state of optimizers (step counts, products) as numbers, and what rules do with them besides arithmetic."""
 
 from __future__ import annotations
 
@@ -14,6 +14,21 @@ def step_number(value: Tensor) -> Any:
         from ..compiler.capture import loaded
         return loaded(value)
     return value.item()
+
+
+def larger(a: Any, b: Any) -> Any:
+    """max(a, b); a captured program takes it at each run."""
+    return _extreme("max", a, b) if state.mode & CAPTURE else max(a, b)
+
+
+def smaller(a: Any, b: Any) -> Any:
+    """min(a, b), likewise."""
+    return _extreme("min", a, b) if state.mode & CAPTURE else min(a, b)
+
+
+def _extreme(which: str, a: Any, b: Any) -> Any:
+    from ..compiler.symbolic import extreme
+    return extreme(which, a, b)
 
 
 def counted(states: dict[str, Any], key: str) -> Any:

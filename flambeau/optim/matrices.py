@@ -8,7 +8,7 @@ from typing import Any
 from ..creation import zeros_like
 from ..dtypes import bfloat16, finfo
 from ..ops.matmul import addmm
-from ._steps import step_number
+from ._steps import larger, smaller, step_number
 from .optimizer import Optimizer, check, check_lr, check_range, counter, number, refuse_sparse
 
 
@@ -47,7 +47,7 @@ class Adafactor(Optimizer):
         eps1, eps2 = group["eps"]
         eps1 = finfo(p.dtype).eps if eps1 is None else eps1
         weight = step ** group["beta2_decay"]
-        rate = max(eps2, p.norm(2).item() / p.numel() ** 0.5) * min(lr, 1 / step ** 0.5)
+        rate = larger(eps2, _length(p) / p.numel() ** 0.5) * smaller(lr, 1 / step ** 0.5)
         if group["weight_decay"]:
             p.mul_(1 - lr * group["weight_decay"])
         if grad.dim() > 1:
@@ -59,8 +59,12 @@ class Adafactor(Optimizer):
             state["variance"].lerp_(grad * grad, weight)
             variance = state["variance"].clone()
         change = variance.clamp_(min=eps1 * eps1).rsqrt_().mul_(grad)
-        clip = max(1.0, change.norm(2).item() / (p.numel() ** 0.5 * group["d"]))
+        clip = larger(1.0, _length(change) / (p.numel() ** 0.5 * group["d"]))
         p.add_(change, alpha=-rate / clip)
+
+
+def _length(x: Any) -> Any:
+    return step_number(x.norm(2).double())
 
 
 class Muon(Optimizer):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..creation import full_like, ones_like, tensor, zeros_like
+from ..creation import full_like, ones_like, zeros_like
 from ..ops import fused
 from ..ops.comparison import maximum
-from ._steps import step_number
+from ._steps import larger, step_number
 from .optimizer import Optimizer, check, check_lr, check_range, counter, number, real_views, refuse_sparse
 
 
@@ -31,11 +31,8 @@ class _OneByOne(Optimizer):
                 return
         for state in states:
             state["step"] += 1
-        for p, grad, state, original in zip(*real_views(params, grads, states, self.shaped), states):
+        for p, grad, state in zip(*real_views(params, grads, states, self.shaped)):
             self.one(group, p, -grad if group["maximize"] else grad, state)
-            for name in ("eta", "mu"):  # zero-dim parts that are replaced, not changed in place
-                if name in state:
-                    original[name] = state[name]
 
     def one(self, group, p, grad, state) -> None:
         raise NotImplementedError
@@ -366,10 +363,6 @@ class ASGD(_OneByOne):
         eta, step, lr = step_number(state["eta"]), step_number(state["step"]), number(group["lr"])
         p.mul_(1 - group["lambd"] * eta)
         p.add_(grad, alpha=-eta)
-        mean, mu = state["ax"], step_number(state["mu"])
-        if mu == 1:
-            mean.copy_(p)
-        else:
-            mean.add_(p.sub(mean).mul_(mu))
-        state["eta"] = tensor(lr / (1 + group["lambd"] * lr * step) ** group["alpha"], dtype=state["eta"].dtype)
-        state["mu"] = tensor(1 / max(1, step - group["t0"]), dtype=state["mu"].dtype)
+        state["ax"].lerp_(p, step_number(state["mu"]))  # that is p itself while mu is one
+        state["eta"].fill_(lr / (1 + group["lambd"] * lr * step) ** group["alpha"])
+        state["mu"].fill_(1 / larger(1, step - group["t0"]))

@@ -20,6 +20,10 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             if error.name != f"{__name__}.{name}":
                 raise
+    if name.startswith("_") and not name.startswith("__"):
+        from ..internals import HOMES
+        if f"utils.{name}" in HOMES:
+            return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'flambeau.utils' has no attribute '{name}'")
 
 
@@ -28,11 +32,14 @@ refused_modules(__name__, "it prepares programs for other runtimes and is not im
     "bundled_inputs": "augment_model_with_bundled_inputs augment_many_model_functions_with_bundled_inputs bundle_inputs",
     "throughput_benchmark": "ThroughputBenchmark",
     "backend_registration": "rename_privateuse1_backend generate_methods_for_privateuse1_backend",
-    "_python_dispatch": "TorchDispatchMode BaseTorchDispatchMode return_and_correct_aliasing",
+    "_python_dispatch": "TorchDispatchMode BaseTorchDispatchMode return_and_correct_aliasing transform_subclass",
     "_triton": "",
 })
 ThroughputBenchmark = sys.modules[f"{__name__}.throughput_benchmark"].ThroughputBenchmark
 sys.modules[f"{__name__}._triton"].has_triton = lambda: False
+_dispatch = sys.modules[f"{__name__}._python_dispatch"]
+_dispatch.is_traceable_wrapper_subclass = lambda t: False
+_dispatch._get_current_dispatch_mode, _dispatch._get_current_dispatch_mode_stack = lambda: None, list
 
 
 def set_module(obj: Any, mod: str) -> None:

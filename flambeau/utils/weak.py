@@ -68,6 +68,7 @@ class WeakIdKeyDictionary(MutableMapping):
 
 
 WeakTensorKeyDictionary = WeakIdKeyDictionary
+WeakRef = weakref.ref
 
 
 class TensorWeakRef:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...native import Library, library, pointer
+from ...native import Library, coming, library, pointer
 from . import memory, parallel
 from .table import KERNELS, kernel
 
@@ -164,7 +164,7 @@ def attention(q: ndarray, k: ndarray, v: ndarray, mask: ndarray | None, causal: 
         return out if out.dtype == native else out.astype(native), statistic, np.empty((0, 0, 0, 0), q.dtype)
     q4, k4, v4, out4, stat4 = (_as_four(x) for x in (q, k, v, out, statistic))
     batch, heads = q4.shape[:2]
-    keep = keep and batch * heads * rows * columns <= KEPT
+    keep = keep and not coming() and batch * heads * rows * columns <= KEPT
     kept = memory.empty((batch, heads, rows, columns) if keep else (0, 0, 0, 0), q.dtype)
     tri = _causal(rows, columns, q.dtype) if causal else None
     step = _row_step(rows, columns, keep, causal)

@@ -1,4 +1,4 @@
-"""Convolution: native in one and two dimensions (native/conv.c), else by matrix products: the windows are copied into a matrix
+"""Convolution: native (native/conv.c; of volumes see conv3d.py), else by matrix products: the windows are copied into a matrix
 that stays in the cache, and BLAS does the rest.
 
 Three kernels, each the derivative of the others: `conv_forward` (input, weight), `conv_input` (what the input's
@@ -12,14 +12,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
 
 from ... import native as _native
 from ...native import pointer
-from . import blas, memory
+from . import blas, conv3d, memory
 from .table import kernel
 from .windows import Windows, out_size
 
@@ -39,7 +40,7 @@ def _wide(x: ndarray) -> ndarray:
 
 
 def _ready(x: ndarray) -> ndarray:
-    return np.ascontiguousarray(_wide(x))
+    return x if x.flags.c_contiguous and x.dtype.char in "fd" else np.ascontiguousarray(_wide(x))
 
 
 def _narrow(x: ndarray, dtype: np.dtype) -> ndarray:
@@ -96,22 +97,48 @@ def geometry(image: Ints, weight: Ints, out: Ints, stride: Ints, padding: Ints, 
     return (*image[:2], *size, weight[0], *out, *kernel, *stride, *padding, *dilation, groups)
 
 
+class _Call(NamedTuple):
+    """A native kernel for one geometry."""
+
+    function: Callable[..., None]
+    numbers: int    # the address of the geometry
+    size: Ints      # of the output
+    kept: Any       # the geometry itself
+
+
 @functools.lru_cache(maxsize=1024)
-def _geometry(*args: Any) -> Any:
-    found = geometry(*args)
-    return None if found is None else (ctypes.c_long * len(found))(*found)
+def _call(lib: Any, which: str, dtype: np.dtype, image: Ints, weight: Ints, size: Ints | None, stride: Ints, padding: Ints,
+          dilation: Ints, groups: int) -> _Call | None:
+    if size is None:
+        size = out_size(image[2:], weight[2:], stride, padding, dilation)
+    found = geometry(image, weight, size, stride, padding, dilation, groups)
+    if found is None:
+        return None
+    kept = (ctypes.c_long * len(found))(*found)
+    function = getattr(lib, f"fl_conv_{which}_{'f32' if dtype.char == 'f' else 'f64'}")
+    return _Call(function, ctypes.addressof(kept), size, kept)
 
 
-def _served(dtype: np.dtype, *args: Any) -> tuple[str, Any, int] | None:
-    """(suffix, library, address of the geometry) when a native kernel can do it."""
+def _served(which: str, dtype: np.dtype, *args: Any) -> _Call | None:
+    """The native kernel that can do it. args: image and weight shape, the output's size (None: what follows from the rest),
+    stride, padding, dilation and groups."""
     if dtype.char not in "fd" or (lib := _native.library("conv")) is None:
         return None
-    numbers = _geometry(*args)
-    return None if numbers is None else ("f32" if dtype.char == "f" else "f64", lib, ctypes.addressof(numbers))
+    return _call(lib, which, dtype, *args)
 
 
 def _address(x: ndarray | None) -> int | None:
     return None if x is None else pointer(x)
+
+
+def _deep(kind: np.dtype, size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints,
+          out: Ints | None = None) -> conv3d.Depth | None:
+    """The depth of volumes that native kernels can convolve plane by plane; None for anything else."""
+    if len(kernel) != 3 or kind.char not in "fd" or 0 in (*size, *kernel) or _native.library("conv") is None:
+        return None
+    if out is None:
+        out = out_size(size, kernel, stride, padding, dilation)
+    return conv3d.Depth(size[0], kernel[0], stride[0], padding[0], dilation[0], out[0]) if min(out) > 0 else None
 
 
 # ------------------------------------------------------------------------------------------------------ forward
@@ -121,14 +148,17 @@ def conv_forward(x: ndarray, w: ndarray, bias: ndarray | None, stride: Ints, pad
     """The convolution of x (batch, channels, *size)."""
     native = x.dtype
     x, w = _ready(x), _ready(w)
-    size = out_size(x.shape[2:], w.shape[2:], stride, padding, dilation)
-    served = _served(x.dtype, x.shape, w.shape, size, stride, padding, dilation, groups)
+    served = _served("forward", x.dtype, x.shape, w.shape, None, stride, padding, dilation, groups)
     if served is not None:
-        suffix, lib, numbers = served
-        out = memory.empty((len(x), len(w), *size), x.dtype)
+        out = memory.empty((len(x), len(w), *served.size), x.dtype)
         ready = None if bias is None else _ready(bias)
-        getattr(lib, "fl_conv_forward_" + suffix)(numbers, pointer(x), pointer(w), _address(ready), pointer(out))
+        served.function(served.numbers, pointer(x), pointer(w), _address(ready), pointer(out))
         return _narrow(out, native)
+    depth = _deep(x.dtype, x.shape[2:], w.shape[2:], stride, padding, dilation) if x.size and w.size else None
+    if depth is not None:
+        plane = lambda images, weight: conv_forward(images, weight, bias, stride[1:], padding[1:], dilation[1:], groups)
+        size = out_size(x.shape[2:], w.shape[2:], stride, padding, dilation)
+        return _narrow(conv3d.forward(depth, x, w, size, plane), native)
     win = Windows(x.shape[2:], w.shape[2:], stride, padding, dilation, wide=_pays(w, groups))
     out = memory.empty((len(x), len(w), *win.out), x.dtype)
     if not out.size:
@@ -272,13 +302,17 @@ def conv_input(g: ndarray, w: ndarray, bias: ndarray | None, size: Ints, stride:
     native = g.dtype
     g, w = _ready(g), _ready(w)
     channels = w.shape[1] * groups
-    served = _served(g.dtype, (len(g), channels, *size), w.shape, g.shape[2:], stride, padding, dilation, groups)
+    served = _served("input", g.dtype, (len(g), channels, *size), w.shape, g.shape[2:], stride, padding, dilation, groups)
     if served is not None:
-        suffix, lib, numbers = served
         out = memory.empty((len(g), channels, *size), g.dtype)
         ready = None if bias is None else _ready(bias)
-        getattr(lib, "fl_conv_input_" + suffix)(numbers, pointer(g), pointer(w), _address(ready), pointer(out))
+        served.function(served.numbers, pointer(g), pointer(w), _address(ready), pointer(out))
         return _narrow(out, native)
+    depth = _deep(g.dtype, size, w.shape[2:], stride, padding, dilation, g.shape[2:]) if g.size and w.size else None
+    if depth is not None:
+        plane = lambda part, weight: conv_input(part, weight, None, size[1:], stride[1:], padding[1:], dilation[1:], groups)
+        out = conv3d.input_gradient(depth, g, w, (len(g), channels, *size), plane)
+        return _narrow(out if bias is None else np.add(out, _bias(bias, 3), out=out), native)
     if groups == 1 and len(w) <= _FLIP * channels and set(stride) == {1} and bias is None:
         margin = tuple([d * (k - 1) - p for d, k, p in zip(dilation, w.shape[2:], padding)])
         natural = out_size(g.shape[2:], w.shape[2:], stride, margin, dilation)
@@ -417,6 +451,10 @@ def conv_weight(g: ndarray, x: ndarray, size: Ints, stride: Ints, padding: Ints,
     made = _native_weight(g, x, shape, stride, padding, dilation, groups, None)
     if made is not None:
         return _narrow(made, native)
+    depth = _deep(g.dtype, x.shape[2:], size, stride, padding, dilation, g.shape[2:]) if g.size and x.size else None
+    if depth is not None:
+        plane = lambda part, images: conv_weight(part, images, size[1:], stride[1:], padding[1:], dilation[1:], groups)
+        return _narrow(conv3d.weight_gradient(depth, g, x, shape, plane), native)
     if not g.size or not x.size:
         return np.zeros(shape, native)
     win = Windows(x.shape[2:], size, stride, padding, dilation, g.shape[2:], wide=inner * groups > g.shape[1])
@@ -444,12 +482,11 @@ def conv_weight(g: ndarray, x: ndarray, size: Ints, stride: Ints, padding: Ints,
 
 def _native_weight(g, x, shape: Ints, stride, padding, dilation, groups: int, bias: ndarray | None) -> ndarray | None:
     """The gradient of the weight by the native kernel, where it serves; that of the bias is written into `bias`."""
-    served = _served(g.dtype, x.shape, shape, g.shape[2:], stride, padding, dilation, groups)
+    served = _served("weight", g.dtype, x.shape, shape, g.shape[2:], stride, padding, dilation, groups)
     if served is None:
         return None
-    suffix, lib, numbers = served
     made = memory.empty(shape, g.dtype)
-    getattr(lib, "fl_conv_weight_" + suffix)(numbers, pointer(g), pointer(x), pointer(made), _address(bias))
+    served.function(served.numbers, pointer(g), pointer(x), pointer(made), _address(bias))
     return made
 
 

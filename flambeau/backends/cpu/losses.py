@@ -15,10 +15,10 @@ from numpy import ndarray
 from ...native import Library, library, pointer
 from . import memory
 from .activations import _log1p_exp, _sigmoid
-from .parallel import split
+from .parallel import large, native, split
 from .reductions import mean as _mean
 from .reductions import sum_ as _sum
-from .reductions import wide
+from .reductions import sum_one, wide
 from .rows import in_range
 from .table import KERNELS, kernel
 
@@ -231,6 +231,21 @@ def bce_with_logits_backward(grad: ndarray, x: ndarray, target: ndarray, weight:
     return scaled(_weighted(slope, weight), grad, reduction, x.dtype)
 
 
+# -------------------------------------------------------------------------------------------------- Kullback-Leibler
+@kernel
+@native
+def kl_term(x: ndarray, target: ndarray) -> ndarray:
+    """target * (log(target) - x), where target * log(target) is 0 for a target of 0."""
+    zero = target == 0
+    return np.where(zero, target, target * np.log(np.where(zero, 1, target))) - target * x
+
+
+@kernel
+@native
+def kl_log_term(x: ndarray, target: ndarray) -> ndarray:
+    return np.exp(target) * (target - x)
+
+
 # ------------------------------------------------------------------------------------------- negative log-likelihood
 def _check_targets(target: ndarray, classes: int, ignored: ndarray | None) -> None:
     bad = (target < 0) | (target >= classes)
@@ -342,6 +357,37 @@ def nll_loss_backward(grad: ndarray, shape: tuple[int, ...], target: ndarray, we
         values = np.where(counts, values, g.dtype.type(0))
     a[_range(a.shape[0])[:, None], chosen, _range(a.shape[2])[None]] = values
     return out if out.dtype is grad.dtype else out.astype(grad.dtype)
+
+
+def _by_class(weight: ndarray, dims: int) -> ndarray:
+    return weight.reshape(-1, *(1,) * (dims - 2))
+
+
+@kernel
+def smoothed_nll(x: ndarray, target: ndarray, weight: ndarray | None, reduction: int, ignore_index: int,
+                 smoothing: float) -> tuple[ndarray, ndarray]:
+    """nll_loss of float32 or float64 (N, C, ...), a share `smoothing` of which goes to all classes alike."""
+    loss, total = nll_loss(x, target, weight, reduction, ignore_index)
+    spread = sum_one(x if weight is None else x * _by_class(weight, x.ndim), 1, False)
+    spread = np.where(target == ignore_index, x.dtype.type(0), spread)
+    if reduction:
+        spread = _sum(spread, None, False, None)
+    if reduction == 1:
+        spread = spread / total
+    number = x.dtype.type
+    return np.asarray(loss * number(1 - smoothing) - spread * number(smoothing / x.shape[1])), total
+
+
+@kernel
+def smoothed_nll_backward(grad: ndarray, shape: tuple[int, ...], target: ndarray, weight: ndarray | None, reduction: int,
+                          ignore_index: int, total: ndarray, smoothing: float) -> ndarray:
+    number = grad.dtype.type
+    own = np.asarray(grad * number(1 - smoothing))
+    out = nll_loss_backward(own, shape, target, weight, reduction, ignore_index, total)
+    share = grad * number(-smoothing / shape[1])
+    share = np.where(target == ignore_index, number(0), share / total if reduction == 1 else share)[:, None]
+    large(np.add, out, share if weight is None else share * _by_class(weight, len(shape)), out=out)
+    return out
 
 
 @kernel

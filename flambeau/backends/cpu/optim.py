@@ -30,9 +30,13 @@ def _functions() -> Any:
     if lib is not None and not hasattr(lib, "told"):
         head = object.__basicsize__  # a list is a header, a length, a pointer; a tuple's items follow its fixed part
         lib.fl_layout(head, tuple.__basicsize__, head + 8, id(ndarray), id(_FLOAT32), id(_FLOAT64))
-        lib.told = {name: tuple([getattr(lib, f"fl_{name}_{suffix}") for suffix in ("f32", "f64")]) for name in (
-            "adam", "sgd", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "total_norm", "clip")}
+        lib.told = True
     return lib
+
+
+def _function(lib: Any, name: str, kind: int) -> Any:
+    """The function for the kind of arrays that fl_collect found: float32 ones if it is odd, else float64."""
+    return getattr(lib, f"fl_{name}_f32" if kind & 1 else f"fl_{name}_f64")
 
 
 def _collected(lib: Any, columns: tuple[_Arrays, ...], counts: int) -> tuple[ndarray, int]:
@@ -50,7 +54,7 @@ def _update(name: str, first: _Arrays, second: _Arrays, third: _Arrays, steps: _
     table, kind = _collected(lib, (params, grads, first, second, third, steps, products), 2)
     if not kind:
         return False
-    lib.told[name][(kind - 1) & 1](pointer(table), len(params), (kind - 1) >> 1, *numbers)
+    _function(lib, name, kind)(pointer(table), len(params), (kind - 1) >> 1, *numbers)
     return True
 
 
@@ -108,7 +112,7 @@ def fused_norm(arrays: _Arrays, order: float) -> Any:
     if not kind:
         return False
     out = np.empty((), arrays[0].dtype)
-    lib.told["total_norm"][kind - 1](pointer(table), len(arrays), order, pointer(out))
+    _function(lib, "total_norm", kind)(pointer(table), len(arrays), order, pointer(out))
     return out
 
 
@@ -121,7 +125,7 @@ def fused_clip(arrays: _Arrays, norm: ndarray, max_norm: float) -> bool:
     table, kind = _collected(lib, (arrays, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE), 0)
     if not kind:
         return False
-    lib.told["clip"][kind - 1](pointer(table), len(arrays), pointer(norm), max_norm)
+    _function(lib, "clip", kind)(pointer(table), len(arrays), pointer(norm), max_norm)
     return True
 
 
@@ -137,7 +141,7 @@ def fused_sgd(params: _Arrays, grads: _Arrays, buffers: _Arrays, lr: float, mome
     table, kind = _collected(lib, (params, grads, buffers, _NONE, _NONE, _NONE, _NONE), 0)
     if not kind:
         return False
-    lib.told["sgd"][kind - 1](pointer(table), len(params), lr, momentum, dampening, weight_decay, nesterov, maximize, first)
+    _function(lib, "sgd", kind)(pointer(table), len(params), lr, momentum, dampening, weight_decay, nesterov, maximize, first)
     return True
 
 

@@ -458,7 +458,7 @@ def _exact_bounds(low, high, dtype):
 
 def _from_int(values, dtype):
     if dtype == _bool:
-        return values != 0
+        return np.not_equal(values, 0, out=np.empty(np.shape(values), np.bool_))  # an array, also of no dimensions
     if dtype.itemsize == 2 and dtype.kind not in "iu":
         values = values.astype(np.float32)
     with np.errstate(over="ignore"):

@@ -95,6 +95,8 @@ def randn(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, count: int) -
 def draw_bernoulli(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, p: Any = 0.5,
                    out: ndarray | None = None) -> ndarray:
     native = library("random")
+    if isinstance(p, ndarray) and native is not None and p.dtype.char in "fd" and p.shape == tuple(shape) and p.size:
+        return _given(out, _bernoulli_each(words, p).astype(dtype, copy=False))
     if native is None or isinstance(p, ndarray) or not 0.0 <= p <= 1.0:
         return _given(out, random.bernoulli(_over(words), shape, dtype, p))
     made = out if out is not None and dtype.char in "fd?" else memory.empty(shape, dtype if dtype.char in "fd" else _BOOL)
@@ -105,6 +107,14 @@ def draw_bernoulli(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, p: A
         fill = native.fl_mt_noise_f32 if dtype.char == "f" else native.fl_mt_noise_f64
         fill(pointer(words), pointer(made), made.size, bound, 1.0)
     return made if made is out else _given(out, made.astype(dtype, copy=False))
+
+
+def _bernoulli_each(words: ndarray, p: ndarray) -> ndarray:
+    """Booleans with a probability each: a uniform number of p's dtype is below p."""
+    drawn = draw_uniform(words, p.shape, p.dtype)
+    if not (p.min() >= 0 and p.max() <= 1):
+        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
+    return np.less(drawn, p, out=memory.empty(p.shape, _BOOL))
 
 
 @kernel

@@ -339,9 +339,9 @@ def prod(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype |
         # NumPy multiplies along memory one by one; across a thousand columns it works on several at a time.
         whole = x.size - x.size % 1024
         flat = x.reshape(-1)
-        columns = np.multiply.reduce(flat[:whole].reshape(-1, 1024), axis=0)
-        return np.multiply.reduce(columns) * np.multiply.reduce(flat[whole:])
-    return np.multiply.reduce(x, axis=axes_of(x, axes), keepdims=keepdim)
+        columns = np.multiply.reduce(flat[:whole].reshape(-1, 1024), axis=0, dtype=dtype)
+        return np.multiply.reduce(columns, dtype=dtype) * np.multiply.reduce(flat[whole:], dtype=dtype)
+    return np.multiply.reduce(x, axis=axes_of(x, axes), keepdims=keepdim, dtype=dtype)
 
 
 def _truth(x: ndarray) -> ndarray:

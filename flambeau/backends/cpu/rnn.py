@@ -134,7 +134,7 @@ def _native(x: ndarray, w_hh: ndarray, sizes: tuple[int, ...], reverse: bool) ->
     if len(sizes) < _FEW_STEPS and w_hh.size > _SMALL and w_hh.shape[0] == w_hh.shape[1]:
         return None
     global _ran
-    if library("gemm") is None or library("rnn") is None:
+    if library("rnn") is None:
         return None
     _ran, order = library("rnn"), _order_array(sizes, reverse)
     return None if order is None else (_ran, order)

@@ -11,6 +11,8 @@ from ..ir import C_TYPES
 from . import lower
 
 TINY = 1 << 14   # multiplications up to which a product is written out
+_UNROLLED = 8    # rows of the right factor that are added up at once in a tiny product
+_SHARED = 1 << 17  # multiplications from which many tiny products are shared among threads
 _REGISTERS = 8   # vectors of a row of the result that are kept at a time
 
 
@@ -37,10 +39,12 @@ def _product(op: Any, a: Any, b: Any, alpha: str, beta: str, before: str = "") -
     if one is None or two is None or three is None or three[0]:
         return None
     (m, k), n = a.shape[-2:], b.shape[-1]
-    if not before and not a.shape[:-2] and (alpha, beta) == ("1", "0"):
-        written = _written(a, b, None, out, b.strides)
+    if not before and (alpha, beta) == ("1", "0"):
+        written = _written_batch(a, b, out) if a.shape[:-2] else _written(a, b, None, out, b.strides)
         if written is not None:
             return written
+        if not a.shape[:-2]:
+            return _call(op, (one[0], two[0], m, n, k), (a, one[1]), (b, two[1]), None, (out, three[1]))
     left, right = f"{one[0]}, {two[0]}, {m}, {n}, {k}, {alpha}", f"{beta}, {out}, {three[1]}"
     if a.shape[:-2]:
         strides = [v.strides[0] if v.shape[0] > 1 else 0 for v in (a, b, out)]
@@ -79,6 +83,34 @@ def _written(a: Any, b: Any, bias: Any, out: Any, steps: tuple[int, ...]) -> str
             f"    for (long p = 0; p < {k}; p++) {{ {kind} w = a[i * {down} + p * {across}]; {add} }}\n    {put}\n  }}\n}}")
 
 
+def _written_batch(a: Any, b: Any, out: Any) -> str | None:
+    """Many tiny products as loops: sums along rows of both factors, or sums of the right factor's rows."""
+    (count, m, k), n = a.shape, out.shape[-1]
+    if m * n * k > TINY or not out.contiguous:
+        return None
+    kind, x, y = C_TYPES[out.dtype.char], "a", "b"
+    (za, ia, pa), (zb, pb, jb) = a.strides, b.strides
+    shared = "#pragma omp parallel for num_threads(fl_threads) schedule(static)\n" if count * m * n * k > _SHARED else ""
+    start = (f"{shared}for (long z = 0; z < {count}; z++) {{\n  const {kind} *a = {a} + z * {za}, *b = {b} + z * {zb};\n"
+             f"  {kind} *c = {out} + z * {m * n};\n")
+    if n == 1 and ia == 1:  # a column is a row of the factors turned and swapped
+        m, n, x, y, ia, pa, pb, jb = 1, m, y, x, jb, pb, pa, ia
+    if jb == 1 and n > 1 and k <= _UNROLLED:
+        terms = " + ".join(f"{x}[i * {ia} + {p * pa}] * {y}[{p * pb} + j]" for p in range(k))
+        row = f"#pragma omp simd\n    for (long j = 0; j < {n}; j++) c[i * {n} + j] = {terms};"
+    elif jb == 1 and n > 1:
+        row = (f"{kind} s[{n}] = {{0}};\n    for (long p = 0; p < {k}; p++) {{\n      {kind} w = {x}[i * {ia} + p * {pa}];\n"
+               f"#pragma omp simd\n      for (long j = 0; j < {n}; j++) s[j] += w * {y}[p * {pb} + j];\n    }}\n"
+               f"    for (long j = 0; j < {n}; j++) c[i * {n} + j] = s[j];")
+    elif pa == pb == 1:
+        row = (f"for (long j = 0; j < {n}; j++) {{\n      {kind} s = 0;\n#pragma omp simd reduction(+ : s)\n"
+               f"      for (long p = 0; p < {k}; p++) s += {x}[i * {ia} + p] * {y}[j * {jb} + p];\n"
+               f"      c[i * {n} + j] = s;\n    }}")
+    else:
+        return None
+    return f"{start}  for (long i = 0; i < {m}; i++) {{\n    {row}\n  }}\n}}"
+
+
 @lower("mm", "matmul_2d", "bmm")
 def mm(op: Any) -> str | None:
     a, b = op.args[:2]
@@ -109,10 +141,18 @@ def addmm(op: Any) -> str | None:
                         f"if ({out} != {self}) memcpy({out}, {self}, {out.nbytes});\n")
     if len(out.shape) != 2 or self.shape not in ((out.shape[1],), (1, out.shape[1])) or [beta, alpha] != [1, 1]:
         return None
-    return _affine(a, b, self, out)
+    return _affine(op, a, b, self, out)
 
 
-def _affine(a: Any, b: Any, bias: Any, out: Any, turned: int = 0) -> str | None:
+def _call(op: Any, shape: tuple[int, ...], a: tuple[Any, int], b: tuple[Any, int], bias: Any, out: tuple[Any, int]) -> str:
+    """shape: whether the factors are stored transposed, m, n, k. Matrices come with the elements from row to row."""
+    op.tile = shape[2:4]
+    given = ", ".join(map(str, (*shape, *a, *b, 0 if bias is None else bias, *out)))
+    kind = op.outs[0].suffix
+    return f"fl_product_{kind}({given}, {op.after});" if op.after else f"fl_linear_{kind}({given});"
+
+
+def _affine(op: Any, a: Any, b: Any, bias: Any, out: Any, turned: int = 0) -> str | None:
     """out = a @ b (its transpose, if turned) + bias."""
     written = _written(a, b, bias, out, b.strides[::-1] if turned else b.strides)
     if written is not None:
@@ -121,8 +161,7 @@ def _affine(a: Any, b: Any, bias: Any, out: Any, turned: int = 0) -> str | None:
     if one is None or two is None:
         return None
     (m, k), n = a.shape, out.shape[-1]
-    return (f"fl_linear_{a.suffix}({one[0]}, {two[0] ^ turned}, {m}, {n}, {k}, {a}, {one[1]}, {b}, {two[1]}, "
-            f"{0 if bias is None else bias}, {out}, {n});")
+    return _call(op, (one[0], two[0] ^ turned, m, n, k), (a, one[1]), (b, two[1]), bias, (out, n))
 
 
 class _Flat:
@@ -148,4 +187,4 @@ def linear(op: Any) -> str | None:
         if not x.contiguous:
             return None
         x = _Flat(x)
-    return _affine(x, w, bias, out, 1)
+    return _affine(op, x, w, bias, out, 1)

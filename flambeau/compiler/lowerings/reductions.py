@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..fusion import all_axes
 from ..ir import C_TYPES, Value
 from . import lower
 
@@ -12,17 +13,10 @@ _INLINE = 1 << 12   # elements up to which a loop in place is faster than a call
 _SHORT = 1 << 6     # elements that may be added up in the array's own precision
 
 
-def _all_axes(x: Value, axes: Any) -> tuple[int, ...]:
-    if axes is None:
-        return tuple(range(len(x.shape)))
-    axes = (axes,) if isinstance(axes, int) else tuple(axes)
-    return tuple(sorted(a % max(len(x.shape), 1) for a in axes)) if x.shape else ()
-
-
 def _grids(x: Value, axes: Any) -> list[tuple[int, int, int]]:
     """(outer, n, inner) of each run of neighbouring axes, the last one first: a reduction over one after the other."""
     shape, grids = list(x.shape), []
-    axes = list(_all_axes(x, axes))
+    axes = list(all_axes(x, axes))
     while axes:
         last = first = axes.pop()
         while axes and axes[-1] == first - 1:
@@ -96,7 +90,7 @@ def sum_to_size(op: Any) -> str | None:
 @lower("mean")
 def mean(op: Any) -> str | None:
     x, axes = op.args[0], op.args[1] if len(op.args) > 1 else None
-    return _sums(op, x, axes, op.outs[0], math.prod(x.shape[a] for a in _all_axes(x, axes)))
+    return _sums(op, x, axes, op.outs[0], math.prod(x.shape[a] for a in all_axes(x, axes)))
 
 
 @lower("vector_norm")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from typing import Any
 
 _PARTS = ("conv", "pooling", "norms", "vision", "linear_ops", "activations", "losses", "embedding", "dropout",
           "padding",
@@ -25,3 +26,16 @@ from ...overrides import (  # noqa: E402, F401
     has_torch_function_variadic,
 )
 from ...tensor import Tensor  # noqa: E402, F401
+
+# Private names of PyTorch's file that programs borrow -> where they are here.
+_BORROWED = {**dict.fromkeys(("_single", "_pair", "_triple", "_list_with_default"), "flambeau.nn.modules.utils"),
+             **dict.fromkeys(("_in_projection", "_in_projection_packed"), "flambeau.nn.functional.attention"),
+             "_Reduction": "flambeau.nn._reduction", "_VF": "flambeau._VF", "grad": "flambeau.nn.grad", "math": "math",
+             "warnings": "warnings", "torch": "flambeau"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _BORROWED:
+        raise AttributeError(f"module 'flambeau.nn.functional' has no attribute '{name}'")
+    module = importlib.import_module(_BORROWED[name])
+    return getattr(module, name) if name.startswith("_") and name not in ("_Reduction", "_VF") else module

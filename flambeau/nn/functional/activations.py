@@ -7,11 +7,12 @@ from typing import Any
 
 from ... import overrides as _overrides
 from ...creation import empty_like, zeros_like
+from ...dtypes import finfo
 from ...ops import activations as _ops
 from ...ops.pointwise import relu as _relu
 from ...ops.scans import log_softmax as _log_softmax
 from ...ops.scans import softmax as _softmax
-from ...ops.table import FUNCTIONS, make_inplace, public, write_out
+from ...ops.table import FUNCTIONS, _type_word, make_inplace, public, write_out
 from ...tensor import Tensor
 
 __all__ = ["relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_", "selu", "selu_", "celu", "celu_",
@@ -188,7 +189,8 @@ _hardsigmoid_inplace = _inplace("hardsigmoid", _ops.hardsigmoid_)
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards zero by lambd; zero where |x| <= lambd."""
     if lambd < 0:
-        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
+        raise RuntimeError(f"lambda must be in range [0, {finfo(input.dtype).max:.6g}] for input dtype "
+                           f"{_type_word(input.dtype)}, but found {lambd}")
     return _ops.softshrink_row(input, lambd)
 
 

@@ -80,6 +80,17 @@ def _project_packed(query: Tensor, key: Tensor, value: Tensor, weight: Tensor, b
     return _project(query, key, value, weight.chunk(3), (None,) * 3 if bias is None else bias.chunk(3))
 
 
+def _in_projection(q: Tensor, k: Tensor, v: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, b_q: Tensor | None = None,
+                   b_k: Tensor | None = None, b_v: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """PyTorch's private name, which programs with an attention of their own borrow."""
+    return tuple(_project(q, k, v, (w_q, w_k, w_v), (b_q, b_k, b_v)))
+
+
+def _in_projection_packed(q: Tensor, k: Tensor, v: Tensor, w: Tensor, b: Tensor | None = None) -> list[Tensor]:
+    """The same with the three weights in one."""
+    return list(_project_packed(q, k, v, w, b))
+
+
 def _check_mask(mask: Tensor | None, batch: int, heads: int, rows: int, columns: int) -> Tensor | None:
     """The attention mask with four dimensions: (batch or 1, heads or 1, rows, columns)."""
     if mask is None:

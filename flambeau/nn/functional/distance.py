@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ... import dtypes as _dtypes
 from ...autograd.modes import no_grad
+from ...ops.elementwise import broadcast_error
 from ...ops.table import public
 from ...ops.vector_norms import vector_norm
 from ...shapes import broadcast_shapes
@@ -18,7 +19,10 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     common = _dtypes.promote_types(x1.dtype, x2.dtype)
     if not (common.is_floating_point or common.is_complex):
         raise RuntimeError(f"expected common dtype to be floating point, yet common dtype is {common}")
-    shape = broadcast_shapes(tuple(x1.shape), tuple(x2.shape))
+    try:
+        shape = broadcast_shapes(tuple(x1.shape), tuple(x2.shape))
+    except RuntimeError:
+        raise broadcast_error(tuple(x1.shape), tuple(x2.shape)) from None
     a, b = x1.to(common).expand(shape), x2.to(common).expand(shape)
     return (_unit(a, dim, eps) * _unit(b, dim, eps)).sum(dim)
 

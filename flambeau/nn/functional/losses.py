@@ -11,7 +11,7 @@ from ... import dtypes as _dtypes
 from ... import overrides as _overrides
 from ...ops import losses as _ops
 from ...ops.scans import log_softmax as _log_softmax
-from ...ops.table import FUNCTIONS
+from ...ops.table import FUNCTIONS, _type_word
 from ...shapes import broadcast_shapes
 from ...tensor import Tensor
 from .. import _reduction
@@ -134,7 +134,7 @@ def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, redu
         warnings.warn("reduction: 'mean' divides the total loss by both the batch size and the support size."
                       "'batchmean' divides only by the batch size, and aligns with the KL div math definition."
                       "'mean' will be changed to behave the same as 'batchmean' in the next major release.", stacklevel=3)
-    loss = target.exp() * (target - input) if log_target else target.xlogy(target) - target * input
+    loss = _ops.kl_terms(input, target, log_target)
     if reduction == "batchmean":
         return loss.sum() / input.size()[0] if input.ndim else loss.sum()
     return _reduce(loss, reduction)
@@ -241,16 +241,21 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_a
     return _nll(input, target, weight, _reduction.get_enum(_chosen(reduction, size_average, reduce)), ignore_index)
 
 
-def _nll(input: Tensor, target: Tensor, weight: Tensor | None, which: int, ignore_index: int) -> Tensor:
+def _nll(input: Tensor, target: Tensor, weight: Tensor | None, which: int, ignore_index: int,
+         smoothing: float = 0.0) -> Tensor:
+    x, y = input._array, target._array
+    if weight is None and not smoothing and x.ndim == 2 and x.dtype.char in "fd" and y.dtype.char == "l" and (
+            y.shape == x.shape[:1]):
+        return _ops.nll_row(input, target, None, which, ignore_index)[0]  # what most calls bring: nothing to complain about
     if not input.ndim:
         raise ValueError("nll_loss: expected an input of 1 or more dimensions, got a 0-dim tensor")
     if target.is_floating_point() or target.is_complex() or target.dtype is _dtypes.bool_:
-        raise RuntimeError(f"nll_loss: expected scalar type Long for target but found {_ops_word(target.dtype)}")
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {_ops_word(target.dtype)} "
+                           "(nll_loss: expected scalar type Long)")
     n, classes = (input.shape[0], input.shape[1]) if input.ndim > 1 else (1, input.shape[0])
     if input.ndim == 1:
         if target.ndim > 1 or target.numel() != 1:
-            raise ValueError(f"nll_loss: expected one target for an input of shape {list(input.shape)}, got "
-                             f"{list(target.shape)}")
+            raise ValueError(f"For 1D input, 1D target must have size 1, but got target size: {target.numel()}")
         target = target.reshape(())
     elif target.ndim == 0 or target.shape[0] != n:
         raise ValueError(f"Expected input batch_size ({n}) to match target batch_size "
@@ -259,12 +264,14 @@ def _nll(input: Tensor, target: Tensor, weight: Tensor | None, which: int, ignor
         raise RuntimeError(f"Expected target size {[n, *input.shape[2:]]}, got {list(target.shape)}")
     if weight is not None:
         if weight.ndim != 1 or weight.numel() != classes:
-            raise RuntimeError("weight tensor should be defined either for all or no classes: expected "
-                               f"{classes} weights, got shape {list(weight.shape)}")
+            raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes but got "
+                               f"weight tensor of shape: {list(weight.shape)}")
         if weight.dtype is not input.dtype:
             raise RuntimeError(f"expected scalar type {_ops_word(input.dtype)} but found {_ops_word(weight.dtype)}")
     if not input.is_floating_point():
         raise NotImplementedError(f'"nll_loss_out_frame" not implemented for \'{_ops_word(input.dtype)}\'')
+    if smoothing:
+        return _ops.smoothed_row(input, target.to(_dtypes.int64), weight, which, ignore_index, smoothing)[0]
     row = _ops.nll_row if input.ndim < 3 else _ops.nll2d_row
     return row(input, target.to(_dtypes.int64), weight, which, ignore_index)[0]
 
@@ -301,12 +308,15 @@ def _cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, which: 
     classes = 0 if input.ndim == 1 else 1
     if target.is_floating_point() and input.shape == target.shape:
         return _soft(_log_softmax(input, classes), target, weight, which, smoothing, classes, ignore_index)
+    if target.shape == input.shape and not target.is_complex():
+        raise RuntimeError("Expected floating point type for target with class probabilities, got "
+                           f"{_ops_word(target.dtype)}")
     if target.is_floating_point() and target.ndim == input.ndim:
         raise RuntimeError(f"Expected target size {list(input.shape)} (class probabilities), got {list(target.shape)}")
     log_probs = _log_softmax(input, classes)
+    if smoothing == 0.0 or _ops.smooths(log_probs, weight):
+        return _nll(log_probs, target, weight, which, ignore_index, smoothing)
     loss = _nll(log_probs, target, weight, which, ignore_index)
-    if smoothing == 0.0:
-        return loss
     ignored = target == ignore_index
     spread = -(log_probs if weight is None else log_probs * _by_class(weight, input, classes)).sum(classes)
     spread = spread.masked_fill(ignored, 0.0)
@@ -429,10 +439,14 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
                            f"{list(input.shape)}")
     rows = input.shape[0] if input.ndim == 2 else 1
     if target.ndim > 1 or target.numel() != rows:
-        raise RuntimeError(f"inconsistent target size, expected {rows} but got {list(target.shape)}")
+        raise RuntimeError("multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples "
+                           f"(batch size). Expected target size [{rows}], but got {list(target.shape)}. "
+                           f"Input has shape {list(input.shape)}.")
     if weight is not None and weight.numel() != (input.shape[-1] if input.ndim else 1):
         raise RuntimeError(f"inconsistent weight size, expected {input.shape[-1] if input.ndim else 1} but got "
                            f"{list(weight.shape)}")
+    if target.dtype is not _dtypes.int64:
+        raise RuntimeError(f"expected scalar type Long but found {_type_word(target.dtype)}")
     return _ops.multi_margin_row(input, target, p, margin, weight, which)
 
 

@@ -84,6 +84,9 @@ globals().update({name: _make(name, files) for name, files in _ALIASES.items()})
 
 def __getattr__(name: str) -> Any:
     parent = sys.modules[_PARENT]
+    if name == "__all__":
+        classes = {n: c for n in parent.__all__ if isinstance(c := getattr(parent, n), type)}
+        return [n for n, c in classes.items() if issubclass(c, parent.Module) or n.endswith("Options")]
     if name in parent.__all__:
         return getattr(parent, name)
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -20,4 +20,4 @@ sys.modules[f"{__name__}.data_parallel"], sys.modules[f"{__name__}.parallel_appl
 sys.modules[f"{__name__}.replicate"] = scatter_gather
 refused_modules(__name__, "copying between devices is not implemented", {
     "comm": "broadcast broadcast_coalesced gather reduce_add reduce_add_coalesced scatter",
-    "_functions": "Broadcast Gather ReduceAddCoalesced Scatter"})
+    "_functions": "Broadcast Gather ReduceAddCoalesced Scatter _get_stream"})

@@ -1,0 +1,220 @@
+"""The loops around a body in C, shared among threads where there is work enough; and those that also fold elements into sums.
+
+Folded elements are added up in their own precision for a while (`_BLOCK` along memory, `_DEEP` across it) and go on in double,
+as native/reduce.c does it. Which elements a thread adds up depends on sizes and the number of threads alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+PARALLEL = 1 << 15  # element operations from which a loop is shared among threads
+_FEW = 1 << 12      # elements that are added up in double at once: there is nothing to gain
+_BLOCK = 512        # elements added in one go along memory
+_DEEP = 32          # rows added in one go across memory
+_WIDE, _NARROW = 1024, 64  # columns worked on together across memory: what fits the first cache; the least that is worth it
+
+
+class Folded(NamedTuple):
+    """A reduction of a nest. how: sum, max or min; kind: C type of an element; value: the variable that holds one; result:
+    where the total goes; finish: C expression of what becomes of a total {t}."""
+
+    how: str
+    kind: str
+    value: str
+    result: str
+    finish: str
+    number: int
+
+    @property
+    def total(self) -> str:
+        return f"t{self.number}"
+
+    @property
+    def part(self) -> str:
+        return f"s{self.number}_"
+
+    @property
+    def shares(self) -> str:
+        return f"q{self.number}"
+
+    def wide(self, along: bool) -> str:
+        """C type of a total; one that is a single number may be as exact as it likes."""
+        if self.how != "sum" or self.kind == "long":
+            return self.kind
+        return "long double" if along and self.kind == "double" else "double"
+
+    @property
+    def start(self) -> str:
+        return {"sum": "0", "max": "-INFINITY", "min": "INFINITY"}[self.how]
+
+    def joined(self, a: str, b: str) -> str:
+        """Two totals as one; nan wins."""
+        return f"{a} + {b}" if self.how == "sum" else f"{self.how}_{'f32' if self.kind == 'float' else 'f64'}({a}, {b})"
+
+
+def nest(dims: list[int], index: list[str], body: list[str], work: int) -> list[str]:
+    """Loops around a body."""
+    parallel = _parallel(dims, body, work)
+    together = parallel and len(dims) > 2 and dims[0] < 64  # too few rows: the two outer loops are shared as one
+    lines = []
+    for d, n in enumerate(dims):
+        inner = d == len(dims) - 1
+        pad = "    " * d
+        if parallel and d == 0:
+            what = "for simd" if inner else "for"
+            lines.append(f"{pad}#pragma omp parallel {what} num_threads(fl_threads) schedule(static)"
+                         + (" collapse(2)" if together else ""))
+        elif inner and n > 1:
+            lines.append(f"{pad}#pragma omp simd")
+        lines.append(f"{pad}{_for(index[d], '0', str(n))}" + (" {" if inner else ""))
+    return [*lines, *["    " * len(dims) + line for line in body], "    " * (len(dims) - 1) + "}"]
+
+
+def _parallel(dims: list[int], body: list[str], work: int) -> bool:
+    heavy = any("exp" in line or "tanh" in line or "erf" in line or "log" in line for line in body)
+    return work * (8 if heavy else 1) >= PARALLEL and math.prod(dims) >= 1024
+
+
+def _for(name: str, start: str, end: str, step: int = 1) -> str:
+    return f"for (long {name} = {start}; {name} < {end}; {f'{name} += {step}' if step > 1 else f'{name}++'})"
+
+
+def _inside(heads: list[str], body: list[str]) -> list[str]:
+    """The body inside of some statements' braces, the first outermost."""
+    for head in reversed(heads):
+        body = [f"{head} {{".lstrip(), *[f"    {line}" for line in body], "}"]
+    return body
+
+
+def _least(a: str, b: str) -> str:
+    return f"({a} < {b} ? {a} : {b})"
+
+
+def piece(index: list[str], body: list[str]) -> list[str]:
+    """Loops around a body over a piece of a matrix."""
+    rows, columns = _for(index[0], "row", "row + rows"), _for(index[1], "column", "column + columns")
+    return _inside([rows], ["#pragma omp simd", *_inside([columns], body)])
+
+
+class FoldNest:
+    """Loops that fold. dims: first those that are kept, then those that are folded away (`reduced` says which), then the
+    innermost, whichever it is."""
+
+    def __init__(self, dims: list[int], reduced: list[bool], index: list[str], body: list[str], folds: list[Folded], work: int):
+        self.dims, self.index, self.body, self.folds = dims, index, body, folds
+        self.along = reduced[-1]  # the innermost loop is folded away; else it is kept, and totals are arrays
+        last = len(dims) - 1
+        self.kept = [d for d in range(last) if not reduced[d]]
+        self.outer = [d for d in range(last) if reduced[d]]
+        self.parallel = _parallel(dims, body, work)
+
+    def lines(self) -> list[str]:
+        return self._along() if self.along else self._across()
+
+    def _each(self, template: str) -> list[str]:
+        """A line for each fold: {t} its total, {s} the sum that goes on, {q} totals of threads."""
+        return [template.format(t=f.total, s=f.part, q=f.shares, kind=f.kind, wide=f.wide(self.along), start=f.start,
+                                result=f.result) for f in self.folds]
+
+    # ------------------------------------------------------------------------------------------------ along memory
+    def _along(self) -> list[str]:
+        put = [f"{f.result} = {f.finish.format(t=f.total)};" for f in self.folds]
+        begin = self._each("{wide} {t} = {start};")
+        if not self.parallel or self.kept:
+            return self._inside_kept([*begin, *self._rows({}), *put], len(self.kept))
+        first = self.outer[0] if self.outer else len(self.dims) - 1
+        share = [*begin, *self._rows({first: ("from", "to")}), *self._each("{q}[share] = {t};")]
+        join = [f"{f.total} = {f.joined(f.total, f'{f.shares}[s]')};" for f in self.folds]
+        return [*self._shares(first, 1 if self.outer else _BLOCK, share, 1), *begin,
+                *_inside(["for (int s = 0; s < team; s++)"], join), *put]
+
+    def _rows(self, bounds: dict[int, tuple[str, str]]) -> list[str]:
+        """All that belongs to one total, in blocks."""
+        last = len(self.dims) - 1
+        start, end = self._limits(last, bounds)
+        blocked = last in bounds or self.dims[last] > _BLOCK
+        limits = ("block", _least(f"block + {_BLOCK}", end)) if blocked else (start, end)
+        clauses, add, after = [], [], []
+        for f in self.folds:
+            s, v = f.part, f.value
+            if f.how == "sum":
+                clauses.append(f"reduction(+ : {s})")
+                add.append(f"{s} += {v};")
+                after.append(f"{f.total} += {s};")
+            else:
+                clauses.append(f"reduction({f.how} : {s}) reduction(| : {s}nan)")
+                add += [f"{s} = {v} {'>' if f.how == 'max' else '<'} {s} ? {v} : {s};", f"{s}nan |= {v} != {v};"]
+                after.append(f"{f.total} = {f.joined(f.total, f'({s}nan ? NAN : {s})')};")
+        few = math.prod(self.dims) <= _FEW
+        begin = [f"{f.wide(False) if few else f.kind} {f.part} = {f.start}; int {f.part}nan = 0;" for f in self.folds]
+        block = [*begin, f"#pragma omp simd {' '.join(clauses)}",
+                 *_inside([_for(self.index[last], *limits)], [*self.body, *add]), *after]
+        heads = self._heads(self.outer, bounds) + ([_for("block", start, end, _BLOCK)] if blocked else [])
+        return _inside(heads or [""], block)
+
+    # ----------------------------------------------------------------------------------------------- across memory
+    def _across(self) -> list[str]:
+        """Totals are arrays of a strip of columns."""
+        last = len(self.dims) - 1
+        name, n, rows = self.index[last], self.dims[last], math.prod([self.dims[d] for d in self.kept])
+        few = self.parallel and rows * n < 4 * _WIDE  # columns
+        by_rows = few and self.dims[self.outer[0]] >= 32
+        width = min(n, _NARROW if few and not by_rows else _WIDE)
+        put = _inside([_for(name, "column", "right")],
+                      [f"{f.result} = {f.finish.format(t=f'{f.total}[{name} - column]')};" for f in self.folds])
+        if not by_rows:
+            right = f"column + {width}" if n % width == 0 else _least(f"column + {width}", str(n))
+            strip = [f"const long right = {right};", *self._strip(width, {}), *put]
+            return self._inside_kept(_inside([_for("column", "0", str(n), width)], strip), len(self.kept) + 1)
+        # The rows are shared out, and the totals of threads are added up.
+        first = self.outer[0]
+        share = [*self._strip(n, {first: ("from", "to")}), *_inside([_for("j", "0", str(n))],
+                                                                     self._each(f"{{q}}[share * {n} + j] = {{t}}[j];"))]
+        join = [f"{f.total}[j] = {f.joined(f'{f.total}[j]', f'{f.shares}[s * {n} + j]')};" for f in self.folds]
+        all_ = [f"const long column = 0, right = {n};", *self._shares(first, 1, share, n), *self._arrays("{wide} {t}", n),
+                *_inside(["for (int s = 0; s < team; s++)", _for("j", "0", str(n))], join), *put]
+        return _inside(self._heads(self.kept, {}), all_)
+
+    def _strip(self, width: int, bounds: dict[int, tuple[str, str]]) -> list[str]:
+        """The totals of columns `column` to `right`."""
+        name, row = self.index[-1], self.outer[-1]
+        start, end = self._limits(row, bounds)
+        deep = row in bounds or math.prod([self.dims[d] for d in self.outer]) > _DEEP
+        heads, arrays = self._heads(self.outer, bounds), self._arrays("{wide} {t}", width)
+        add = [f"{to} = {f.joined(to, f.value)};" for f in self.folds
+               for to in (f"{f.part if deep else f.total}[{name} - column]",)]
+        columns = ["#pragma omp simd", *_inside([_for(name, "column", "right")], [*self.body, *add])]
+        if not deep:
+            return [*arrays, *_inside(heads, columns)]
+        flush = [f"{f.total}[j] = {f.joined(f'{f.total}[j]', f'{f.part}[j]')};" for f in self.folds]
+        block = [*self._arrays("{kind} {s}", width), *_inside([_for(self.index[row], "block", _least(f"block + {_DEEP}", end))],
+                                                              columns), *_inside([_for("j", "0", str(width))], flush)]
+        return [*arrays, *_inside([*heads[:-1], _for("block", start, end, _DEEP)], block)]
+
+    def _arrays(self, name: str, width: int) -> list[str]:
+        return [*self._each(f"{name}[{width}];"),
+                *_inside([_for("j", "0", str(width))], self._each(f"{name.split()[1]}[j] = {{start}};"))]
+
+    # ----------------------------------------------------------------------------------------------------- threads
+    def _limits(self, d: int, bounds: dict[int, tuple[str, str]]) -> tuple[str, str]:
+        return bounds.get(d, ("0", str(self.dims[d])))
+
+    def _heads(self, dims: list[int], bounds: dict[int, tuple[str, str]]) -> list[str]:
+        return [_for(self.index[d], *self._limits(d, bounds)) for d in dims]
+
+    def _inside_kept(self, body: list[str], loops: int) -> list[str]:
+        """The loops over what is kept, the outer `loops` of them (one may be in the body) shared among threads."""
+        lines = _inside(self._heads(self.kept, {}), body)
+        if not self.parallel:
+            return lines
+        collapse = f" collapse({loops})" if loops > 1 else ""
+        return ["#pragma omp parallel for num_threads(fl_threads) schedule(static)" + collapse, *lines]
+
+    def _shares(self, first: int, unit: int, body: list[str], size: int) -> list[str]:
+        """Each thread folds its share of a loop, into `size` totals of its own."""
+        return ["const int team = fl_threads;", *self._each(f"{{wide}} {{q}}[team * {size}];"),
+                "#pragma omp parallel for num_threads(team) schedule(static)",
+                *_inside(["for (int share = 0; share < team; share++)"],
+                         ["long from, to;", f"fl_share({self.dims[first]}, {unit}, share, team, &from, &to);", *body])]

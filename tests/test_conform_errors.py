@@ -1,0 +1,121 @@
+"""Errors that PyTorch's own tests look at: the same type, and a message that PyTorch's regular expressions find."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import flambeau
+
+# Expressions that raise in PyTorch; the first 40 characters of the message are compared.
+RAISING = """
+torch.complex(torch.zeros(2), torch.zeros(2, dtype=torch.int32))
+torch.complex(torch.zeros(2), torch.zeros(2, dtype=torch.float64))
+torch.complex(torch.zeros(2), torch.zeros(2), out=torch.zeros(2, dtype=torch.complex128))
+torch.linspace(0, 3, 1.0)
+torch.logspace(0, 3, 1.0)
+torch.histogramdd(torch.zeros(4, 3), [2, 2])
+torch.multinomial(torch.zeros(2 ** 24 + 1, dtype=torch.float16), 1)
+torch.narrow_copy(torch.zeros(10), 0, 0, -1)
+torch.zeros(2, 3).view(-2, 3)
+torch.zeros(2, 3).permute(0, 0)
+torch.zeros(2, 3).permute(0)
+torch.zeros(2, 4).t().view(torch.float64)
+torch.zeros(2, dtype=torch.bool) - torch.ones(2, dtype=torch.bool)
+1 - torch.ones(2, dtype=torch.bool)
+torch.tensor([1., 2]) << 1
+torch.bitwise_and(torch.tensor([1.]), torch.tensor([1.]))
+torch.bitwise_not(torch.tensor([1.]))
+torch.maximum(torch.ones(2, dtype=torch.complex64), torch.ones(2))
+torch.zeros(2, dtype=torch.complex64) > 0
+torch.lerp(torch.zeros(2), torch.ones(2, dtype=torch.float64), .5)
+torch.isclose(torch.zeros(2), torch.zeros(2, dtype=torch.float64))
+torch.arange(6.).index_add(0, torch.tensor([0]), torch.tensor([1]))
+torch.cumsum(torch.ones(2), 0, dtype=torch.bool)
+torch.cumprod(torch.ones(2), 0, dtype=torch.bool)
+torch.broadcast_tensors(torch.zeros(2), torch.zeros(3))
+torch.device('foo')
+torch.device('cpu', '1')
+torch.set_default_dtype('a')
+torch.zeros(2, requires_grad=True).__setattr__('requires_grad', 1)
+torch.zeros(2, requires_grad=True).__setattr__('grad', torch.ones(2, dtype=torch.int32))
+torch.autograd.graph.increment_version(3)
+F.linear(torch.zeros(2, 3), torch.zeros(3, 3, dtype=torch.float64))
+F.adaptive_avg_pool1d(torch.zeros(1, 2, 3), ())
+F.adaptive_max_pool1d(torch.zeros(1, 2, 3), ())
+F.adaptive_max_pool1d(torch.zeros(1, 1, 1), (-1,))
+F.adaptive_avg_pool2d(torch.zeros(2, 2), (2, 2))
+F.adaptive_avg_pool2d(torch.zeros(1, 2, 3, 4), ())
+F.adaptive_max_pool2d(torch.zeros(1, 2, 3, 4), ())
+F.adaptive_max_pool2d(torch.zeros(1, 1, 1, 1), (-1, 0))
+F.adaptive_max_pool3d(torch.zeros(2, 2, 2), (2, 2, 2))
+F.max_pool1d(torch.zeros(3, 3, 3), 1, stride=0)
+F.max_pool1d(torch.zeros(3, 3, 3), 1, dilation=0)
+F.max_pool1d(torch.zeros(2, 2, 2), 5, stride=1)
+F.max_pool1d(torch.zeros(0, 1, 49), 0)
+F.max_pool2d(torch.zeros(3, 4), 2)
+F.max_pool2d(torch.zeros(1, 1, 2, 2), 3)
+F.avg_pool3d(torch.zeros(0, 1, 49), 2)
+F.conv1d(torch.zeros(1, 1, 4), torch.zeros(1, 2))
+F.conv2d(torch.zeros(1, 1, 4, 3), torch.zeros(1, 2, 2), padding='same')
+F.conv1d(torch.zeros(2, 2, 4), torch.zeros(2, 2, 2), groups=3)
+F.soft_margin_loss(torch.zeros(5, 4), torch.zeros(5))
+F.multi_margin_loss(torch.zeros(5, 4), torch.zeros(5, 4))
+F.multi_margin_loss(torch.zeros(5, 4), torch.zeros(5))
+F.softshrink(torch.zeros(1), -0.5)
+F.cosine_similarity(torch.zeros(2, 3), torch.zeros(2, 4))
+F.nll_loss(torch.zeros(3), torch.tensor([0, 1]))
+F.cross_entropy(torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.int64))
+F.cross_entropy(torch.zeros(2, 3), torch.zeros(2))
+F.cross_entropy(torch.zeros(2, 3), torch.tensor([0, 1]), weight=torch.ones(2))
+F.pad(torch.zeros(2, 3), (1, 1, 1, 1, 1, 1))
+F.pad(torch.zeros(2, 3), (1, 1, 1, 1), mode='reflect')
+F.interpolate(torch.zeros(1, 1, 4), scale_factor=(2, 2))
+F.affine_grid(torch.zeros(2, 2, 3), (1, 1, 2, 2), align_corners=False)
+nn.HuberLoss(delta=1j)
+nn.BatchNorm1d(10, eps=0.)(torch.zeros(2, 10))
+nn.Parameter([1])
+""".strip().splitlines()
+
+
+def attempt(package, source):
+    names = {"torch": package, "F": package.nn.functional, "nn": package.nn, "np": np}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            eval(source, names)
+        except Exception as error:
+            return error
+    return None
+
+
+@pytest.mark.parametrize("source", RAISING)
+def test_same_error(source):
+    theirs, ours = attempt(torch, source), attempt(flambeau, source)
+    assert theirs is not None, f"PyTorch does not raise any more: {source}"
+    assert isinstance(ours, type(theirs)), f"PyTorch raises {theirs!r}, flambeau {ours!r}"
+    wanted = str(theirs).split("\n")[0].removeprefix("torch.")[:40]
+    assert wanted in str(ours), f"PyTorch says {theirs}\nflambeau says {ours}"
+
+
+def test_where_warns_of_bytes():
+    with pytest.warns(UserWarning, match="uint8 condition"):
+        flambeau.where(flambeau.tensor([1, 0], dtype=flambeau.uint8), flambeau.zeros(2), flambeau.ones(2))
+
+
+def test_views_of_several_outputs_are_named_as_pytorch_names_them():
+    for package in (torch, flambeau):
+        x = package.ones(4, requires_grad=True).clone()
+        with pytest.raises(RuntimeError, match="Output 0 of Split is a view and is being modified inplace"):
+            x.split(2)[0].add_(1)
+        with pytest.raises(RuntimeError, match="Output 1 of Unbind is a view"):
+            x.unbind()[1].mul_(2)
+
+
+def test_inference_tensors_cannot_be_saved():
+    for package in (torch, flambeau):
+        with package.inference_mode():
+            a = package.ones(2)
+        with pytest.raises(RuntimeError, match="Please do not use Tensors created in inference mode"):
+            a * package.ones(2, requires_grad=True)
