@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from harness import duration
+from harness import REST, duration
 from steps import LABELS, pinned
 from workloads import WORKLOADS, Training, made
 
@@ -103,7 +103,7 @@ def fastest(contenders: list[Callable[[], Any]], seconds: float) -> float:
     clock allows: the minimum finds the gaps between what else goes on."""
     best = float("inf")
     for call in contenders * 3:  # in turns: the others' load comes and goes
-        time.sleep(0.005)
+        time.sleep(REST)
         call()
         best = min(best, shortest(call, seconds / 3))
     return best

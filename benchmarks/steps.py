@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness import duration
+from harness import REST, duration
 from workloads import WORKLOADS, made
 
 LABELS = {"torch": "torch eager", "torch_compile": "torch.compile", "jax": "JAX jit", "flambeau": "flambeau eager",
@@ -137,7 +137,7 @@ def race(runs: dict[str, Run], rounds: int, seconds: float = 0.025) -> dict[str,
     try:
         for _ in range(rounds):
             for contender, run in runs.items():
-                time.sleep(0.005)
+                time.sleep(REST)
                 finish(run())
                 best[contender] = min(best[contender], block(run, steps[contender]))
     finally:

@@ -11,7 +11,7 @@ PRINT_OPTS = type("PRINT_OPTS", (), {"__getattr__": lambda self, name: getattr(g
 
 def _str(self: Any, *, tensor_contents: str | None = None) -> str:
     """The text of a tensor."""
-    return repr(self)
+    return self.__repr__(tensor_contents=tensor_contents)
 
 
 __all__ = ["PRINT_OPTS", "get_printoptions", "set_printoptions"]

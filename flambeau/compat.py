@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -26,6 +27,20 @@ def _target(name: str) -> ModuleType | None:
         if error.name is None or not (own + ".").startswith(error.name + "."):
             raise  # the module is there, but something that it needs is not
         return None
+
+
+# Helpers of PyTorch's own tests. They are Python over the public names: where PyTorch is installed, its files run on flambeau.
+_PYTORCHS_OWN = ("torch.testing._internal", "torch.testing._comparison", "torch._vendor")
+
+
+def _installed(name: str) -> Any:
+    """How to import the file of that name in the installed PyTorch; None where there is none."""
+    for folder in sys.path:
+        stem = os.path.join(folder, *name.split("."))
+        for file, below in ((os.path.join(stem, "__init__.py"), [stem]), (stem + ".py", None)):
+            if os.path.exists(file):
+                return importlib.util.spec_from_file_location(name, file, submodule_search_locations=below)
+    return None
 
 
 class _Alias:
@@ -63,6 +78,8 @@ class _Finder:
             return None
         if not self.installed and sys.modules.get("torch") is not sys.modules.get(_OWN):
             return None
+        if name.startswith(_PYTORCHS_OWN) and (found := _installed(name)) is not None:
+            return found
         module = _target(name)
         if module is None:
             raise ModuleNotFoundError(f"No module named {name!r}: flambeau has no {_OWN + name[5:]}", name=name)

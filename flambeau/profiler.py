@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .autograd.profiler import EventList, FunctionEvent, record_function
+from .autograd.profiler import EventList, FunctionEvent, kineto_available, record_function
 from .autograd.profiler import profile as _profile
 
 __path__: list[str] = []  # private modules below it are found by name (internals.py)
 
-__all__ = ["ProfilerAction", "ProfilerActivity", "profile", "record_function", "schedule", "supported_activities",
-           "tensorboard_trace_handler"]
+__all__ = ["DeviceType", "ProfilerAction", "ProfilerActivity", "kineto_available", "profile", "record_function", "schedule",
+           "supported_activities", "tensorboard_trace_handler"]
 
 
 class ProfilerActivity(enum.Enum):
@@ -25,6 +25,10 @@ class ProfilerActivity(enum.Enum):
     XPU = 1
     CUDA = 2
     MTIA = 3
+
+
+DeviceType = enum.Enum("DeviceType", "CPU CUDA MKLDNN OPENGL OPENCL IDEEP HIP FPGA MAIA XLA Vulkan Metal XPU MPS Meta",
+                       start=0)
 
 
 class ProfilerAction(enum.Enum):

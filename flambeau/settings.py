@@ -24,6 +24,10 @@ _MODES = ("default", "warn", "error")
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """All operations here are deterministic anyway; the switch is remembered."""
+    for i, (name, value) in enumerate((("mode", mode), ("warn_only", warn_only))):
+        if not isinstance(value, bool):
+            where = f"argument '{name}' (position {i + 1})" if not i else f"argument '{name}'"
+            raise TypeError(f"_set_deterministic_algorithms(): {where} must be bool, not {type(value).__name__}")
     _state["deterministic"], _state["warn_only"] = bool(mode), bool(warn_only)
 
 

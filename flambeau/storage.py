@@ -313,6 +313,14 @@ for _name, _type in {"float": "float32", "double": "float64", "half": "float16",
     setattr(TypedStorage, _name, lambda self, _d=_dtypes.ALIASES[_type]: self._to(_d))
 
 
+def _load_from_bytes(b: bytes) -> Any:
+    """What a pickled storage of PyTorch's calls."""
+    import io
+
+    from .serialization import load
+    return load(io.BytesIO(b), weights_only=False)
+
+
 def _get_always_warn_typed_storage_removal() -> bool:
     """Whether each use of a typed storage warns: Python's own filters decide how often one is shown."""
     return True

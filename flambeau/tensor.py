@@ -337,7 +337,7 @@ class Tensor:
 
     def __repr__(self, *, tensor_contents=None) -> str:
         from .printing import tensor_repr
-        return tensor_repr(self)
+        return tensor_repr(self, tensor_contents=tensor_contents)
 
     def __str__(self) -> str:
         return repr(self)

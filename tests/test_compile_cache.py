@@ -337,6 +337,18 @@ def test_what_numpy_did_while_captured_gives_the_same_program(tmp_path):
     assert any(n.startswith("pointwise-") for n in all_made) and not any(n.startswith("pointwise-") for n in made)
 
 
+def test_exact_mode_keeps_every_bit_of_the_first_call_too(tmp_path):
+    """It does not wait: the first call, which is captured, rounds as native kernels do."""
+    code = """
+import flambeau as torch
+x = torch.linspace(-3, 3, 35000).view(500, 70).clone()
+f = lambda x: (x.exp().sum(), x.softmax(1), torch.nn.functional.gelu(x), torch.nn.functional.layer_norm(x, (70,)))
+first = torch.compile(f, mode="exact")(x)
+assert all(torch.equal(a, b) for a, b in zip(first, f(x)))
+"""
+    python(code, FLAMBEAU_CACHE=tmp_path / "cache")
+
+
 def test_a_program_builds_only_what_it_uses():
     code = STEP + """
 from flambeau import native
@@ -350,6 +362,28 @@ print("built", sorted(n for n in made.signatures if n in vars(made)))
         "assert found", "assert 1 or found")
     assert [line for line in python(code)[0].splitlines() if line.startswith("built")] == [
         "built ['fl_sum_f32']", "built ['fl_sum_f32', 'fl_sum_f64']"]
+
+
+@pytest.mark.skipif(not shutil.which("clang"), reason="there is no clang")
+def test_clang(tmp_path):
+    code = STEP + "x = torch.arange(9e4).view(300, 300)\nprint(x.sum().item(), (x @ x).shape, x.softmax(1).sum().item())\n"
+    out, err = python(code, FLAMBEAU_CC="clang", FLAMBEAU_CACHE=tmp_path / "cache")
+    assert "programs 1" in out and not warnings_in(err), err
+
+
+def test_other_compilers_build_whole_sources(tmp_path):
+    """Dropping the other parts is GCC's art."""
+    cc = script(tmp_path / "not-gcc", '[ "$1" = --version ] && echo another compiler && exit 0\nexec cc "$@"\n')
+    code = """
+import flambeau as torch
+from flambeau import native
+assert torch.ones(300, 300).sum().item() == 90000 and torch.nn.LSTM(8, 8)(torch.ones(20, 3, 8))[0].shape == (20, 3, 8)
+made = native.library("reduce")
+assert all(n in vars(made) for n in made.signatures)
+"""
+    python(code, FLAMBEAU_CC=cc, FLAMBEAU_CACHE=tmp_path / "cache")
+    names = [path.name.partition("-")[0] for path in (tmp_path / "cache").glob("*.so")]
+    assert len(names) == len(set(names)) and {"runtime", "reduce", "rnn", "gemm"} <= set(names)
 
 
 def test_every_function_belongs_to_one_part():
@@ -438,7 +472,11 @@ def test_a_build_makes_room_and_a_use_counts(cache, tmp_path):
     assert "programs 1" in python(STEP, FLAMBEAU_CACHE=folder, FLAMBEAU_CACHE_LIMIT=0)[0]
     used = {path.name for path in folder.glob("*.so") if path.stat().st_mtime > time.time() - 600}
     assert len(used) >= 2 and len(left(folder)) == 8  # nothing was built
-    out, err = python(STEP.replace("+ 1", "+ 1.0").replace("tanh", "sigmoid"), FLAMBEAU_CACHE=folder, FLAMBEAU_CACHE_LIMIT=0)
+    other = STEP.replace("+ 1", "+ 1.0").replace("tanh", "sigmoid")
+    assert "programs 1" in python(other, FLAMBEAU_CACHE=folder, FLAMBEAU_CACHE_LIMIT=0)[0]
+    assert len(left(folder)) == 8  # the folder was looked after when the first of its libraries was built
+    os.utime(folder / "pruned", (time.time() - 3600 * 24,) * 2)
+    out, err = python(other.replace("sigmoid", "sin"), FLAMBEAU_CACHE=folder, FLAMBEAU_CACHE_LIMIT=0)
     assert "programs 1" in out and not warnings_in(err)
     assert not left(folder) and used <= {path.name for path in folder.glob("*.so")}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import copy
+import dataclasses
 import gc
 import pickle
 import threading
@@ -219,7 +221,7 @@ def test_copies_of_a_compiled_module():
 
 # ------------------------------------------------------------------------------------------------- torch.compiler
 def test_backends():
-    with pytest.raises(torch.compiler.InvalidBackend, match="no backend 'foo'"):
+    with pytest.raises(torch.compiler.InvalidBackend, match="Invalid backend: 'foo'"):
         torch.compile(lambda x: x, backend="foo")
     with pytest.raises(TypeError):
         torch.compile(lambda x: x, colour="red")
@@ -434,3 +436,143 @@ def test_derivatives_that_depend_on_values_are_captured(name, function):
         found = step(torch.tensor(CASES[case], requires_grad=True))
         np.testing.assert_allclose(found.numpy(), theirs.grad.numpy(), rtol=1e-6, err_msg=f"{name}, {case}")
     assert programs(step) == 1
+
+
+# ----------------------------------------------------------------------------------------- settings of unusual kinds
+class AttributeDict(dict):
+    __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
+
+
+class Slotted:
+    __slots__ = ("k",)
+
+
+class Indirect:
+    def __init__(self):
+        self.table = {"k": 2}
+
+    def __getattr__(self, name):
+        return self.__dict__["table"][name]
+
+
+def settings():
+    plain, slotted, indirect = collections.OrderedDict(k=2), Slotted(), Indirect()
+    attributes, missing = AttributeDict(inner=AttributeDict(k=2)), collections.defaultdict(int, k=2)
+    slotted.k = 2
+    return {
+        "ordered": (lambda x: x * plain["k"], lambda v: plain.update(k=v)),
+        "default": (lambda x: x * missing["k"], lambda v: missing.update(k=v)),
+        "attributes": (lambda x: x * attributes.inner.k, lambda v: attributes.inner.update(k=v)),
+        "slots": (lambda x: x * slotted.k, lambda v: setattr(slotted, "k", v)),
+        "indirect": (lambda x: x * indirect.k, lambda v: indirect.table.update(k=v)),
+    }
+
+
+@pytest.mark.parametrize("kind", settings())
+def test_settings_that_change(kind):
+    function, change = settings()[kind]
+    f = torch.compile(function)
+    for value in (2, 2, 2, 5, 5, 5, 2):
+        change(value)
+        assert f(torch.ones(1)).item() == value
+    assert programs(f) <= 3
+
+
+loss = None
+
+
+def test_a_global_that_is_called_like_an_attribute():
+    """As in a script whose `loss` is new at each step, where the step reads `output.loss`."""
+    global loss
+
+    class Output:
+        def __init__(self, loss):
+            self.loss = loss
+    f = torch.compile(lambda x: Output(x * 2).loss)
+    for _ in range(4):
+        loss = f(torch.ones(1))
+    assert programs(f) == 1
+
+
+# ------------------------------------------------------------------------------------------ objects and what becomes of them
+class Trainer:
+    def __init__(self):
+        torch.manual_seed(0)
+        self.model = nn.Linear(3, 2)
+
+    def step(self, x):
+        self.loss = self.model(x).sum()
+        return self.loss
+
+
+def into_a_dict(batch):
+    batch["y"] = batch["x"] * 2
+    return batch["y"]
+
+
+def into_a_list(batch):
+    batch.append(batch[0] * 2)
+    return batch[-1]
+
+
+@pytest.mark.parametrize("function, given, taken", [
+    (into_a_dict, lambda x: {"x": x}, lambda batch: batch["y"]), (into_a_list, lambda x: [x], lambda batch: batch[-1])])
+def test_results_that_are_put_into_an_argument(function, given, taken):
+    f = torch.compile(function)
+    with pytest.warns(RuntimeWarning, match="list or dict that it was given"):
+        for i in range(4):
+            batch = given(torch.full((2,), float(i)))
+            assert f(batch) is taken(batch) and taken(batch).tolist() == [2.0 * i] * 2
+
+
+def test_results_that_are_kept_as_an_attribute():
+    trainer = Trainer()
+    step = torch.compile(trainer.step)
+    with pytest.warns(RuntimeWarning, match="attribute 'loss'"):
+        for i in range(4):
+            assert step(torch.full((1, 3), float(i))) is trainer.loss
+
+
+@dataclasses.dataclass
+class Sample:
+    x: torch.Tensor
+    weight: float = 1.0
+    more: dict = dataclasses.field(default_factory=dict)
+
+
+def test_dataclasses_are_taken_apart():
+    """One program for all objects of a kind, and a result of that kind; one that is a setting is guarded."""
+    setting = Sample(None, 2.0)
+
+    def used(sample):
+        return sample.x * sample.weight * setting.weight
+
+    @torch.compile
+    def f(sample):
+        return Sample(used(sample), 3.0), collections.OrderedDict(twice=sample.more["x"] * 2)
+    for i in range(8):
+        setting.weight = 5.0 if i > 5 else 2.0
+        x = torch.full((2,), float(i))
+        made, more = f(Sample(x, 1.0 + (i > 3), {"x": x}))
+        assert type(made) is Sample and made.weight == 3.0 and made.x.tolist() == (x * (1 + (i > 3)) * setting.weight).tolist()
+        assert type(more) is collections.OrderedDict and more["twice"].tolist() == [2.0 * i] * 2
+    assert programs(f) == 3
+
+
+def test_objects_that_live_inside_a_call():
+    class Running:
+        def __init__(self):
+            self.total, self.n = 0, 0
+
+        def add(self, x):
+            self.total, self.n = self.total + x, self.n + 1
+
+    @torch.compile
+    def f(x):
+        mean = Running()
+        for row in x:
+            mean.add(row)
+        return mean.total / mean.n
+    for i in range(4):
+        assert f(torch.full((3, 2), float(i))).tolist() == [i, i]
+    assert programs(f) == 1

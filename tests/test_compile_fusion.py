@@ -10,7 +10,7 @@ import flambeau as torch
 import flambeau.nn.functional as F
 from flambeau.compiler.epilogues import Product
 from flambeau.compiler.fusion import Loop, Single
-from flambeau.native import toolchain
+from flambeau.native import library, pointer, toolchain
 
 pytestmark = pytest.mark.skipif(toolchain.compiler() is None, reason="needs a C compiler")
 
@@ -432,3 +432,54 @@ def test_programs_have_the_same_text_whatever_was_compiled_before():
     first = text()
     program(lambda a, b: F.huber_loss(a[:, :3], b[:, :3]), a, b)
     assert text() == first
+
+
+def test_loops_that_repeat_are_one_function():
+    """A C compiler takes its time for each."""
+    layers = torch.nn.Sequential(*[m for _ in range(6) for m in (torch.nn.Linear(64, 64), torch.nn.GELU())])
+
+    def step(x):
+        for p in layers.parameters():
+            p.grad = None
+        loss = layers(x).square().sum()
+        loss.backward()
+        return loss
+    x = torch.randn(40, 64)
+    made = program(step, x)
+    assert sum("gelu_backward" in [op.kernel for op in g.ops] for g in made.groups) == 6
+    assert made.source.count("ndtr_f32(") == 4, "the first five layers have two functions, the last has both in one loop"
+    agree(lambda: (step, layers), [(x,)] * 3)
+
+
+# -------------------------------------------------------------------------------------------- rows of sparse gradients
+@pytest.mark.parametrize("limit", [1, 2, 3, 100, 2048, 2049, 10_000, 1 << 22, (1 << 22) + 1, (1 << 40) + 7])
+@pytest.mark.parametrize("count", [0, 1, 5, 3000])
+def test_positions_are_sorted_stably(count, limit):
+    """In as few passes as there must be, over as many bits each: numbers of bits around 11 and 22 are the corners."""
+    at = np.random.default_rng(count).integers(0, limit, count)
+    at[:2] = (limit - 1, 0)[:count]
+    order, starts, places = np.empty(count, np.int32), np.empty(count + 1, np.int32), np.empty(count, np.int64)
+    unique = library("index").fl_sort_positions(pointer(at), count, limit, pointer(order), pointer(starts), pointer(places))
+    wanted, counts = np.unique(at, return_counts=True)
+    assert unique == len(wanted)
+    np.testing.assert_array_equal(places[:unique], wanted)
+    np.testing.assert_array_equal(order, np.argsort(at, kind="stable"))
+    np.testing.assert_array_equal(starts[:unique + 1], np.r_[0, np.cumsum(counts)])
+
+
+def test_sparse_training_of_few_and_many_rows():
+    """Fewer rows than are sent for ahead, and so many that threads share them."""
+    def build():
+        table = torch.nn.Embedding(3000, 70, sparse=True)
+        optimizer = torch.optim.SparseAdam(table.parameters(), lr=0.1)
+
+        def step(at):
+            optimizer.zero_grad()
+            loss = (table(at) ** 2).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+        return step, table, optimizer
+    torch.manual_seed(2)
+    for count in (1, 2, 4, 50, 4000):
+        agree(build, [(torch.randint(0, 3000, (count,)),)] * 4)

@@ -662,3 +662,31 @@ def test_eager_threads_see_plain_tensors_while_another_captures():
         stop.set()
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_autocast_around_the_call(whole):
+    """Its precision is part of what a program depends on; weights that it has cast are not shared with the outside."""
+    def run(wrap):
+        model = fresh(nn.LayerNorm(7))
+        opt, seen = optim.SGD(model.parameters(), lr=0.1), []
+
+        def forward(x, y):
+            return F.cross_entropy(model(x), y)
+
+        def step(x, y):
+            opt.zero_grad()
+            loss = forward(x, y)
+            loss.backward()
+            opt.step()
+            return loss.detach()
+        step, forward = (wrap(step), forward) if whole else (step, wrap(forward))
+        for i, (x, y) in enumerate(batches(8)):
+            with torch.autocast("cpu", dtype=torch.float16 if i == 4 else torch.bfloat16, enabled=i != 6):
+                model(x)
+                seen.append(step(x, y))
+                seen.append(model(x).detach().float())
+        return seen, [p.detach() for p in model.parameters()], step if whole else forward
+    found, expected = run(torch.compile), run(lambda f: f)
+    torch.testing.assert_close(found[:2], expected[:2], rtol=2e-3, atol=2e-3)
+    assert programs(found[2]) == 3

@@ -78,6 +78,38 @@ def sparse_gradients_add_up_in_place(mod):
     return [same, held.to_dense(), held.data.to_dense()]
 
 
+@programs
+def functional_derivatives_of_inputs_without_grad_keep_their_graph(mod):
+    F, found = mod.autograd.functional, []
+    for x in (mod.tensor([1.0, 2.0]), mod.tensor([1.0, 2.0], requires_grad=True)):
+        v = mod.ones(2)
+        found += [F.jacobian(lambda a: a ** 2, x, create_graph=True), F.hessian(lambda a: (a ** 3).sum(), x, create_graph=True),
+                  *F.vjp(lambda a: a ** 2, x, v, create_graph=True), *F.hvp(lambda a: (a ** 3).sum(), x, v, create_graph=True)]
+    return [(t.tolist(), t.requires_grad) for t in found]
+
+
+STRICT = {
+    "hvp, linear": lambda F, x: F.hvp(lambda a: (3 * a).sum(), x, x, strict=True),
+    "vhp, linear": lambda F, x: F.vhp(lambda a: (3 * a).sum(), x, x, strict=True),
+    "hessian, linear": lambda F, x: F.hessian(lambda a: (3 * a).sum(), x, strict=True),
+    "hessian, cut": lambda F, x: F.hessian(lambda a: a.detach().sum(), x, strict=True),
+    "jacobian, linear": lambda F, x: F.jacobian(lambda a: 3 * a, x, strict=True, create_graph=True),
+    "vjp, linear": lambda F, x: F.vjp(lambda a: 3 * a, x, x, strict=True, create_graph=True),
+    "jvp, linear": lambda F, x: F.jvp(lambda a: 3 * a, x, x, strict=True, create_graph=True),
+    "hessian, one of two": lambda F, x: F.hessian(lambda a, b: (a * a).sum(), (x, x), strict=True),
+}
+
+
+@pytest.mark.parametrize("name", STRICT)
+def test_strict_mode_says_what_is_independent(name):
+    said = []
+    for mod in (torch, flambeau):
+        with pytest.raises(RuntimeError) as caught:
+            STRICT[name](mod.autograd.functional, mod.tensor([1.0, 2.0]))
+        said.append(str(caught.value)[:100])
+    assert said[0] == said[1]
+
+
 @pytest.mark.parametrize("program", programs, ids=programs.ids)
 def test_same_as_pytorch(program):
     agree(program)

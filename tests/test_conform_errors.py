@@ -68,11 +68,28 @@ F.cosine_similarity(torch.zeros(2, 3), torch.zeros(2, 4))
 F.nll_loss(torch.zeros(3), torch.tensor([0, 1]))
 F.cross_entropy(torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.int64))
 F.cross_entropy(torch.zeros(2, 3), torch.zeros(2))
+F.cross_entropy(torch.zeros(4, 2), torch.zeros(5, 2))
 F.cross_entropy(torch.zeros(2, 3), torch.tensor([0, 1]), weight=torch.ones(2))
 F.pad(torch.zeros(2, 3), (1, 1, 1, 1, 1, 1))
 F.pad(torch.zeros(2, 3), (1, 1, 1, 1), mode='reflect')
 F.interpolate(torch.zeros(1, 1, 4), scale_factor=(2, 2))
 F.affine_grid(torch.zeros(2, 2, 3), (1, 1, 2, 2), align_corners=False)
+torch.mm(torch.ones(2, 2, dtype=torch.bool), torch.ones(2, 2, dtype=torch.bool))
+torch.pow(torch.tensor([True]), torch.tensor([False]))
+torch.div(torch.tensor([True]), torch.tensor([True]), rounding_mode='floor')
+torch.div(torch.tensor([True]), torch.tensor([True]), rounding_mode='trunc')
+torch.addcmul(torch.tensor([True]), torch.tensor([True]), torch.tensor([True]))
+torch.topk(torch.tensor([True, False]), 1)
+torch.isin(torch.tensor([True]), torch.tensor([True]))
+torch.isin(torch.tensor([1j]), torch.tensor([1j]))
+F.max_pool2d(torch.ones(1, 2, 2, dtype=torch.bool), 2)
+F.avg_pool2d(torch.ones(1, 2, 2, dtype=torch.int32), 2)
+F.avg_pool3d(torch.ones(1, 2, 2, 2, dtype=torch.bool), 2)
+F.adaptive_avg_pool2d(torch.ones(1, 2, 2, dtype=torch.int64), 2)
+F.adaptive_max_pool3d(torch.ones(1, 2, 2, 2, dtype=torch.complex64), 2)
+F.glu(torch.ones(2, dtype=torch.int64))
+torch.use_deterministic_algorithms(3)
+torch.use_deterministic_algorithms(True, warn_only=1)
 nn.HuberLoss(delta=1j)
 nn.BatchNorm1d(10, eps=0.)(torch.zeros(2, 10))
 nn.Parameter([1])
@@ -119,3 +136,44 @@ def test_inference_tensors_cannot_be_saved():
             a = package.ones(2)
         with pytest.raises(RuntimeError, match="Please do not use Tensors created in inference mode"):
             a * package.ones(2, requires_grad=True)
+
+
+def _optimizer_errors(framework):
+    """What optimizers and schedulers refuse."""
+    nn, optim = framework.nn, framework.optim
+    one, two = nn.Parameter(framework.ones(2)), nn.Parameter(framework.ones(2))
+    square = nn.Parameter(framework.ones(2, 2, dtype=framework.complex64))
+    square.grad = framework.ones_like(square)
+    a, b = framework.tensor(0.9), framework.tensor(0.99)
+    yield lambda: optim.Adam([one], lr=framework.tensor(0.1), foreach=True)
+    yield lambda: optim.AdamW([one], betas=(a, 0.99))
+    yield lambda: optim.Adam([one], betas=(a, b), foreach=True)
+    yield lambda: optim.SGD([("a", one)], lr=0.1).add_param_group({"params": [two]})
+    yield lambda: optim.SGD([one], lr=0.1).add_param_group({"params": [("b", two)]})
+    yield lambda: optim.lr_scheduler.SequentialLR(optim.SGD([one], lr=0.1), [], [])
+    yield lambda: optim.lr_scheduler.ChainedScheduler([])
+    yield optim.Muon([square]).step
+
+
+def test_optimizers_refuse_what_pytorch_refuses():
+    for ours, theirs in zip(_optimizer_errors(flambeau), _optimizer_errors(torch), strict=True):
+        with pytest.raises((ValueError, RuntimeError)) as expected:
+            theirs()
+        with pytest.raises(expected.type) as found:
+            ours()
+        assert str(found.value) == str(expected.value)
+
+
+def test_schedules_in_a_row_count_their_steps():
+    seen = []
+    for framework in (flambeau, torch):
+        schedules = framework.optim.lr_scheduler
+        optimizer = framework.optim.SGD([framework.nn.Parameter(framework.ones(2))], lr=0.1)
+        parts = [schedules.ConstantLR(optimizer, 0.5, 2), schedules.ExponentialLR(optimizer, 0.9)]
+        whole = schedules.SequentialLR(optimizer, parts, [2])
+        seen.append([])
+        for _ in range(5):
+            optimizer.step()
+            whole.step()
+            seen[-1].append([p._step_count for p in parts] + [whole.last_epoch, whole.get_last_lr()])
+    assert seen[0] == seen[1]

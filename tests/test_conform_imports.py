@@ -86,20 +86,8 @@ def test_private_names_that_programs_borrow():
 
 
 HARNESS = """
-import importlib.abc, importlib.util, pathlib, sys, unittest
-site = pathlib.Path(importlib.util.find_spec("torch").origin).parents[1]
 import flambeau.compat
 flambeau.compat.install()
-OWN = ("torch.testing._internal", "torch.testing._comparison", "torch.testing._utils", "torch._vendor")
-
-class FromPyTorch(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        stem = site.joinpath(*name.split("."))
-        for file, below in ((stem / "__init__.py", [str(stem)]), (stem.with_suffix(".py"), None)):
-            if name.startswith(OWN) and file.exists():
-                return importlib.util.spec_from_file_location(name, file, submodule_search_locations=below)
-
-sys.meta_path.insert(0, FromPyTorch())
 import torch
 from torch.testing._internal.common_device_type import dtypes, instantiate_device_type_tests
 from torch.testing._internal.common_dtype import all_types_and_complex_and

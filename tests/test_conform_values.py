@@ -26,6 +26,13 @@ torch.testing.make_tensor(4, dtype=torch.uint8, device='cpu', low=-5, high=900).
 torch.testing.make_tensor(4, dtype=torch.uint8, device='cpu', low=300, high=900)
 torch.masked.var(torch.arange(4.), 0, mask=torch.tensor([True, True, False, True]))
 torch.nn.modules.__all__.count('Linear')
+torch.ones(3).expand(1, 3).stride()
+torch.tensor([True]) ** 2
+torch.ones(2).__repr__(tensor_contents='abc')
+torch._tensor_str._str(torch.ones(2))
+str(torch.nn.Linear(1, 1).load_state_dict({'weight': torch.ones(1, 1), 'x': 1}, strict=False))
+torch.nn.functional.pad(torch.arange(12.).view(1, 1, 3, 4), (-1, 1, 0, 0), mode='replicate')
+torch.nn.functional.pad(torch.arange(12.).view(1, 1, 3, 4), (-1, 1, 0, 0), mode='reflect')
 """.strip().splitlines()
 
 

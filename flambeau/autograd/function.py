@@ -663,6 +663,15 @@ def _is_setup_context_defined(function: Any) -> bool:
     return function is not _no_setup
 
 
+def _iter_tensors(value: Any) -> Any:
+    """The tensors in nested tuples, lists and dicts, in order (PyTorch's private name)."""
+    from .finite_differences import iter_tensors
+    return iter_tensors(value)
+
+
+_iter_tensors_permissive = _iter_tensors
+
+
 def _nested_map(condition: Any, fn: Any, condition_msg: str | None = None) -> Any:
     """A function that applies `fn` to what meets the condition inside nested tuples, lists and dicts."""
     def mapped(value: Any) -> Any:

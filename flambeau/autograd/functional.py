@@ -39,9 +39,8 @@ def _untuple(values: tuple[Any, ...], several: bool) -> Any:
 
 def _prepare(inputs: tuple[Tensor, ...], create_graph: bool, need_graph: bool) -> tuple[Tensor, ...]:
     """The inputs as the function sees them: joined to the user's graph, or leaves of our own."""
-    if create_graph:
-        return tuple([x.view_as(x) if need_graph else x.clone() for x in inputs])
-    return tuple([x.detach().requires_grad_(need_graph) for x in inputs])
+    return tuple([x.view_as(x) if create_graph and x.requires_grad else x.detach().requires_grad_(need_graph)
+                  for x in inputs])
 
 
 def _finish(values: Any, create_graph: bool) -> Any:
@@ -98,12 +97,22 @@ def _fill(grads: tuple[Any, ...], like: tuple[Tensor, ...], strict: bool, create
                 raise RuntimeError(_INDEPENDENT[stage].format(i=i))
             g = zeros_like(ref)
         elif strict and create_graph and not g.requires_grad and stage in ("back", "back_trick"):
-            raise RuntimeError(f"The backward mode gradient for input {i} is independent of this input when running "
-                               "in strict mode with create_graph=True: it cannot be differentiated again.")
+            raise RuntimeError(f"The jacobian of the user-provided function is independent of input {i}. This is not allowed "
+                               "in strict mode when create_graph=True.")
         made.append(g)
     return tuple(made)
 
 
+def _check_curved(jacobians: tuple[Tensor, ...], strict: bool) -> None:
+    """In strict mode the first derivatives must depend on the inputs, or there is no second one."""
+    for i, jac in enumerate(jacobians if strict else ()):
+        if not jac.requires_grad:
+            raise RuntimeError(_LINEAR.format(i=i))
+
+
+_LINEAR = ("While computing the hessian, found that the jacobian of the user-provided function with respect to input {i} is "
+           "independent of the input. This is not allowed in strict mode: the function must be twice differentiable, which "
+           "a linear one is not in a way that depends on its input.")
 _INDEPENDENT = {
     "back": "The output of the user-provided function is independent of input {i}. This is not allowed in strict mode.",
     "back_trick": "The gradient with respect to the input is independent of entry {i} in the grad_outputs when using "
@@ -183,7 +192,8 @@ def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         outs_several, outputs = _tuple(func(*inputs), "outputs of the user-provided function", "vhp")
         _check_strict(outputs, strict)
         _check_scalar(outputs, outs_several, "vhp")
-        jac = _fill(_grads(outputs, inputs, create_graph=True), inputs, strict, create_graph, "back")
+        jac = _fill(_grads(outputs, inputs, create_graph=True), inputs, strict, False, "back")
+        _check_curved(jac, strict)
         grads = _grads(jac, inputs, v if v is not None else _ones(jac), create_graph)
         grads = _fill(grads, inputs, strict, create_graph, "double_back")
     return _untuple(_finish(outputs, create_graph), False), _untuple(_finish(grads, create_graph), several)
@@ -211,7 +221,8 @@ def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
         outs_several, outputs = _tuple(func(*inputs), "outputs of the user-provided function", "hvp")
         _check_strict(outputs, strict)
         _check_scalar(outputs, outs_several, "hvp")
-        jac = _fill(_grads(outputs, inputs, create_graph=True), inputs, strict, create_graph, "back")
+        jac = _fill(_grads(outputs, inputs, create_graph=True), inputs, strict, False, "back")
+        _check_curved(jac, strict)
         u = tuple([zeros_like(x, requires_grad=True) for x in inputs])
         pulled = _fill(_grads(jac, inputs, u, create_graph=True), inputs, strict, create_graph, "double_back")
         grads = _grads(pulled, u, v if v is not None else _ones(pulled), create_graph)
@@ -320,18 +331,14 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, s
         out = func(*args)
         outs_several, outs = _tuple(out, "outputs of the user-provided function", "hessian")
         _check_scalar(outs, outs_several, "hessian")
+        _check_strict(outs, strict)
         return out.reshape(())
 
     def first(*args: Tensor) -> Any:
         if outer_jacobian_strategy == "forward-mode":
             args = tuple([x.requires_grad_(True) if x._node is None else x for x in args])
         jac = jacobian(checked, args, create_graph=True)
-        if strict:
-            for i, j in enumerate(jac):
-                if not j.requires_grad:
-                    raise RuntimeError(f"The jacobian of the user-provided function with respect to input {i} is "
-                                       "independent of the input. This is not allowed in strict mode as it prevents "
-                                       "from computing a hessian that depends on it.")
+        _check_curved(jac, strict)
         return jac
 
     if outer_jacobian_strategy == "forward-mode":

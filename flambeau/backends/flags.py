@@ -63,6 +63,12 @@ class _Scaled(Flags):
 
     preferred_blas_library = preferred_rocm_fa_library = preferred_linalg_library
 
+    @property
+    def SDPBackend(self) -> Any:
+        """The names of PyTorch's attention kernels."""
+        from ..nn.attention import SDPBackend
+        return SDPBackend
+
     @contextlib.contextmanager
     def sdp_kernel(self, enable_flash: bool = True, enable_math: bool = True, enable_mem_efficient: bool = True,
                    enable_cudnn: bool = True):

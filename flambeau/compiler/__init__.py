@@ -85,9 +85,9 @@ def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False,
     accepted: programs are made per shape, by the one compiler there is (backend="eager" makes none).
     """
     if mode is not None and options is not None:
-        raise RuntimeError("compile: give either mode or options, not both")
+        raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
     if mode not in _MODES:
-        raise RuntimeError(f"compile: unknown mode {mode!r}, expected one of {_MODES[1:]}")
+        raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(_MODES[1:])}")
     if model is None:
         return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
                                  name=name, disable=disable, recompile_limit=recompile_limit)
@@ -118,7 +118,8 @@ def _checked(backend: str | Callable[..., Any]) -> str:
                       UserWarning, stacklevel=3)
         return "inductor"
     if backend not in (*list_backends(), *_EAGER):
-        raise InvalidBackend(f"compile: there is no backend {backend!r}, expected one of {(*list_backends(), *_EAGER)}")
+        raise InvalidBackend(f"Invalid backend: {backend!r}, see `torch._dynamo.list_backends()` for available backends: "
+                             f"{', '.join((*list_backends(), *_EAGER))}")
     return backend
 
 

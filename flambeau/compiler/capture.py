@@ -39,6 +39,7 @@ from ..tensor import Tensor
 from . import pages
 from .ir import CONSTANT, INPUT, SCALAR, TEMPORARY, Number, Op, Storage, Value, values_in
 from .symbolic import SymFloat, expression_of, loads, plain
+from .trees import flatten
 
 
 def _references_of_a_name() -> int:
@@ -217,6 +218,7 @@ class Recorder:
         self.moved: dict[int, Value] = {}         # results that are views of an argument's private copy
         self.joint: Any = None                    # the backward pass of the results, where they are still part of a graph
         self.invoked: Any = None                  # the function and its arguments
+        self.given: Any = None                    # what these are, taken apart
         self.casts: Any = None                    # what autocast around the call has cast so far
         self.reached: set[Any] = set()            # nodes of backward passes that freed their graph
 
@@ -245,13 +247,13 @@ class Recorder:
             start, nbytes = at, 0
         elif not start <= at <= start + nbytes:
             start, nbytes = at, array.nbytes
+        made = self._enter(Storage(len(self.storages), kind, start, nbytes, (array, memory.owner)))
         if kind is TEMPORARY and nbytes >= _LARGE:
             self._since += nbytes
             if self._since > _SWEPT:
                 self._give_back()
-            self._large.append(made := Storage(len(self.storages), kind, start, nbytes, (array, memory.owner)))
-            return self._enter(made)
-        return self._enter(Storage(len(self.storages), kind, start, nbytes, (array, memory.owner)))
+            self._large.append(made)
+        return made
 
     def _give_back(self) -> None:
         """Returns the pages of dead temporaries to the system. Their addresses stay taken, as they tell storages apart."""
@@ -422,6 +424,7 @@ class Recorder:
             self.tensors[Memory(copy).address] = tensor
             self.swapped.append((tensor, array, traced(copy)))
             tensor._array = self.swapped[-1][2]
+        self.given = self._arguments()
         self.casts, autocast.casts = autocast.casts, {}  # those it casts now are of no use outside, nor the others here
         _local.recorder = self
         self.first_sequence = next_sequence()
@@ -481,6 +484,8 @@ class Recorder:
         state.mode &= ~CAPTURE
         if state.mode != self.mode and self.failed is None:
             self.failed = "the call leaves another grad mode behind", None
+        if self.given != self._arguments() and self.failed is None:
+            self.failed = "the call changes a list or dict that it was given", None
         _local.recorder = None
         copies = {id(tensor): copy for tensor, _, copy in self.copied}
         for tensor, array, new in self.swapped:
@@ -498,6 +503,12 @@ class Recorder:
                 self.born.append(tensor)
                 tensor._array = self._original(tensor, stripped(tensor._array))
         self.assigned = []
+
+    def _arguments(self) -> Any:
+        """The arguments' containers as they are now: their shape, and what is in them."""
+        leaves: list[Any] = []
+        shape = None if self.invoked is None else flatten([list(self.invoked[1]), self.invoked[2]], leaves)
+        return shape, list(map(id, leaves))
 
     def _written(self, array: ndarray) -> bool:
         storage = self.known(array)

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from ..amp.autocast_mode import _settings as autocast
 from ..autograd.node import AccumulateGrad, Edge, version_of
-from ..autograd.state import INFERENCE, NO_GRAD, state
+from ..autograd.state import AUTOCAST, INFERENCE, NO_GRAD, state
 from ..autograd.views import edge_of
 from ..backends.cpu import memory
 from ..dtypes import get_default_dtype
-from ..native import toolchain
+from ..native import toolchain, waiting
 from ..tensor import Tensor
 from . import backend  # noqa: F401  (enters the backend of traced arrays)
 from .capture import Recorder, active, shared
@@ -37,7 +38,7 @@ _FAILURES = 100  # captures of one function, whatever the signature, that came t
 _REPLAYS = 4    # plans whose next call is checked natively
 _LASTING = 0.05  # seconds after which a replay that no longer fits was worth having
 _RAREST = 256   # calls between two tries of making one
-_MODES = NO_GRAD | INFERENCE
+_MODES = NO_GRAD | INFERENCE | AUTOCAST
 stance = "default"  # what set_stance asked for
 _functions: Any = weakref.WeakSet()
 _capturing = threading.Lock()
@@ -88,7 +89,7 @@ class CompiledFunction:
         for plan in self.plans.get(key, ()):
             if plan.holds(leaves):
                 made = plan.run(leaves)
-                if not kwargs:
+                if not kwargs and not mode & AUTOCAST:  # whose dtype is not part of the mode
                     self._remember(plan, args, mode)
                 return made
         return self._new(key, leaves, args, kwargs)
@@ -157,8 +158,9 @@ class CompiledFunction:
         if any(t.__class__ is not Tensor and not t._plain for t in tensors) or any(t.is_sparse for t in tensors):
             self.attempts[key] = _ATTEMPTS
             return self.function(*args, **kwargs)
-        with _no_collector():
+        with _no_collector(), waiting(not self.exact):  # NumPy rounds otherwise than native kernels do
             try:
+                recorder.invoked = self.function, args, kwargs
                 recorder.begin(tensors)
                 with watching(watch):
                     result = self.function(*args, **kwargs)
@@ -171,6 +173,7 @@ class CompiledFunction:
                 recorder.end()
         seconds = {"capture": time.perf_counter() - start}
         reason = self._finish(recorder, watch, key, leaves, result, seconds)
+        recorder.release()
         memory.trim()  # a capture keeps every temporary alive: that memory is not needed again
         if reason is not None:
             self._explain(reason, key)
@@ -292,8 +295,9 @@ class CompiledFunction:
         allowed = set(map(id, owned))
         references = [weakref.ref(t) for t in recorder.born if id(t) not in allowed]
         recorder.born, recorder.reached = [], set()  # spent nodes may hold on to what a Function put on its ctx
-        if any(r() is not None for r in references):
-            gc.collect()
+        for youngest in (1, 2):  # what the call made is young; only where that is not all, everything is looked at
+            if any(r() is not None for r in references):
+                gc.collect(youngest)
         left = [t for r in references if (t := r()) is not None]
         if left:
             return f"a tensor of shape {list(left[0].shape)} that the call made is kept outside of it"
@@ -321,6 +325,8 @@ def _changed_number(recorder: Recorder) -> str | None:
 def signature(leaves: list[Any], mode: int, shape: Any) -> Any:
     """What of the arguments a program depends on."""
     parts: list[Any] = [mode, shape if shape.__class__ is int else repr(shape), get_default_dtype()]
+    if mode & AUTOCAST:
+        parts.append((autocast.dtype_of("cpu"), autocast.cache))
     first: dict[int, int] = {}
     for n, a in enumerate(leaves):
         if isinstance(a, Tensor):

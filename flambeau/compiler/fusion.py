@@ -1,8 +1,9 @@
 """Which operations share a loop.
 
 Pointwise operations over the same elements become one loop nest (`Loop`): what one writes and the next reads at the same place
-stays in a register. An operation joins the latest loop with which it shares memory and which it can reach without overtaking an
-operation it depends on. Everything else is a `Single`: a lowered kernel, or a call of the NumPy kernel.
+stays in a register. Reductions of what a loop makes or reads are part of it, where its innermost loop remains long enough. An
+operation joins the latest loop with which it shares memory and that it can reach without overtaking one it depends on.
+Everything else is a `Single`: a lowered kernel, or a call of the NumPy kernel.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Step:
 
 
 class Loop:
-    """Pointwise operations over one iteration space."""
+    """Pointwise operations over one iteration space, and reductions of their elements."""
 
     def __init__(self, dims: list[int], step: Step):
         self.dims, self.steps = dims, [step]

@@ -8,13 +8,14 @@ changed since (nn/hooks.py counts).
 
 from __future__ import annotations
 
+import dis
+import functools
 import gc
 import os
 import random
 import sys
 import weakref
-from functools import cache
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,14 @@ from ..nn.module import Module
 from ..optim import optimizer
 from ..tensor import Tensor
 from .capture import give_up
-from .trees import flatten
+from .trees import flatten, is_record
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
 MISSING = object()
+_GLOBALS, _STORES = ("LOAD_GLOBAL", "LOAD_NAME"), ("STORE_ATTR",)
 _COMPREHENSIONS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")  # their functions live for one call
 _DEPTH = 4        # how far attributes of attributes are followed
 LONGEST = 4096   # elements of a container that are compared one by one
@@ -70,7 +72,7 @@ def same(now: Any, then: Any) -> bool:
     return False
 
 
-@cache
+@functools.cache
 def foreign(file: str) -> bool:
     """Whether a file is Python's own or NumPy's: what they read is no user's choice."""
     return file.startswith(("<frozen", _NUMPY)) or (file.startswith(_STDLIB) and "site-packages" not in file)
@@ -91,7 +93,13 @@ class Watch:
         self.modules: dict[int, tuple[Any, Any]] = {}
         self.functions: dict[int, Any] = {}               # functions that ran; weakly: those made inside are gone at the end
         self.unknown: set[CodeType] = set()               # code that ran for a function that was not found
+        self.stored: set[str] = set()                     # attributes that the code writes
+        self.passed: set[int] = set()                     # objects that the call makes, and arguments that the signature knows
+        self.owners: dict[int, Any] = {}                  # objects with attributes, weakly: those that the call makes may die
         self.random = random.getstate(), _numpy_random()
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        if code is not None:
+            self.stored.update(_names_of(code, _STORES))
         owner = getattr(function, "__self__", None)
         if isinstance(function, Module):
             self._module(function)
@@ -115,9 +123,15 @@ class Watch:
             return
         if foreign(file):
             return
+        if code not in self.codes:
+            self.stored.update(_names_of(code, _STORES))
         arguments = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
         if arguments:
             values = frame.f_locals
+            if not self.codes:  # the function itself
+                self._take([values.get(name) for name in code.co_varnames[:len(arguments) + 2]])
+            elif code.co_name == "__init__":
+                self.passed.add(id(values.get(arguments[0])))
             for name in arguments:
                 self._follow(values.get(name), code.co_names, 0)
         if code not in self.codes:
@@ -127,9 +141,19 @@ class Watch:
         elif code.co_freevars:  # the same text may run for several functions, with a closure each
             self._seek(frame)
 
+    def _take(self, value: Any) -> None:
+        if isinstance(value, (list, tuple)):
+            for v in value:
+                self._take(v)
+        elif isinstance(value, dict):
+            self._take(list(value.values()))
+        elif is_record(value):
+            self.passed.add(id(value))
+            self._take(list(value.__dict__.values()))
+
     def _globals(self, code: CodeType, table: dict[str, Any]) -> None:
         names = _names(code)
-        for name in names:
+        for name in _names_of(code, _GLOBALS):
             if name in table:
                 self._enter(table, name, table[name])
                 self._follow(table[name], names, 0)
@@ -150,15 +174,21 @@ class Watch:
                 self._follow(v, names, depth + 1)
             return
         if isinstance(value, dict):
-            for v in list(value.values())[:LONGEST]:
+            for k, v in list(value.items())[:LONGEST]:
+                if value.__class__ is not dict:  # `same` compares only plain ones
+                    self._attribute(value, k, v)
                 self._follow(v, names, depth + 1)
             return
         if isinstance(value, ModuleType) and _library(value):
             return
-        if isinstance(value, FunctionType):
+        if isinstance(value, FunctionType) or id(value) in self.passed:
             return
         if isinstance(value, optimizer.Optimizer):  # its numbers are read at each call, the rest is compared by optimizers.py
             names = tuple([n for n in names if n not in ("param_groups", "defaults")])
+        if not isinstance(value, (type, ModuleType)):
+            self._slots(value, names, depth)
+            if hasattr(type(value), "__getattr__"):  # which may look anywhere
+                names = (*names, *getattr(value, "__dict__", ()))
         for owner in (value, *(type(value).__mro__ if not isinstance(value, (type, ModuleType)) else ())):
             if str(getattr(owner, "__module__", "")).partition(".")[0] in ("flambeau", "builtins", "numpy"):
                 continue
@@ -166,15 +196,43 @@ class Watch:
             if table is None:
                 continue
             for name in names:
-                if owner is value and name not in table and not isinstance(value, (type, ModuleType)) and hasattr(
-                        type(value), name) and hasattr(value, "__dict__"):  # the class's own, which the object may hide later
-                    self.entries.setdefault((id(owner), name), (Attributes(owner), name, MISSING))
+                if owner is value and name not in table and not isinstance(value, (type, ModuleType)) and (
+                        name in self.stored or hasattr(type(value), name)) and hasattr(value, "__dict__"):
+                    # It may be set later, or by this very call; the class's own is then hidden.
+                    self._attribute(owner, name, MISSING)
                 if name in table and (id(owner), name) not in self.entries:
                     found = table[name]
                     if isinstance(found, (FunctionType, property, classmethod, staticmethod)) and owner is not value:
                         continue
-                    self.entries[id(owner), name] = Attributes(owner), name, copied(found)
+                    self._attribute(owner, name, found)
                     self._follow(found, names, depth + 1)
+
+    def _attribute(self, owner: Any, name: Any, value: Any) -> None:
+        """Remembers an attribute or an entry, for as long as the object lives: what the call makes and drops again is its own
+        business."""
+        if (id(owner), name) in self.entries:
+            return
+        container: Any = self.owners.get(id(owner))
+        if container is None:
+            try:
+                container = weakref.ref(owner, functools.partial(self._forget, id(owner)))
+            except TypeError:
+                container = _container(owner)
+            self.owners[id(owner)] = container
+        self.entries[id(owner), name] = container, name, copied(value)
+
+    def _forget(self, number: int, _: Any) -> None:
+        self.owners.pop(number, None)
+        for key in [k for k in self.entries if k[0] == number]:
+            del self.entries[key]
+
+    def _slots(self, value: Any, names: tuple[str, ...], depth: int) -> None:
+        for name in names:
+            slot = isinstance(getattr(type(value), name, None), MemberDescriptorType)
+            if slot and hasattr(value, name) and (id(value), (name,)) not in self.entries:
+                found = getattr(value, name)
+                self._attribute(value, (name,), found)
+                self._follow(found, names, depth + 1)
 
     def _module(self, module: Any) -> None:
         if id(module) in self.modules:
@@ -219,6 +277,9 @@ class Watch:
         self._closures([f for r in self.functions.values() if (f := r()) is not None])
         if self.unknown:
             self._closures([f for f in gc.get_objects() if type(f) is FunctionType and f.__code__ in self.unknown])
+        owners = {n: _container(r()) for n, r in self.owners.items() if isinstance(r, weakref.ref)}
+        self.entries = {key: (owners[key[0]] if isinstance(c, weakref.ref) else c, name, value)
+                        for key, (c, name, value) in self.entries.items()}
         return Guards(self)
 
     def drew(self) -> str | None:
@@ -255,6 +316,16 @@ def _names(code: CodeType) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _names_of(code: CodeType, instructions: tuple[str, ...]) -> list[str]:
+    """The names that these instructions have. `co_names` has globals and attributes alike, and a script's variables are often
+    called like some attribute."""
+    found = [i.argval for i in dis.get_instructions(code) if i.opname in instructions]
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found += _names_of(constant, instructions)
+    return list(dict.fromkeys(found))
+
+
 def _numpy_random() -> Any:
     if "numpy.random" not in sys.modules:
         return None
@@ -287,8 +358,12 @@ class Attributes:
 
     def get(self, name: Any, default: Any) -> Any:
         if name.__class__ is tuple:
-            return getattr(self.owner, name[0])
+            return getattr(self.owner, name[0], default)
         return self.owner.__dict__.get(name, default)
+
+
+def _container(owner: Any) -> Any:
+    return owner if isinstance(owner, dict) else Attributes(owner)
 
 
 def module_state(module: Any) -> tuple[dict[str, Any], list[Any]]:

@@ -98,6 +98,13 @@ def piece(index: list[str], body: list[str]) -> list[str]:
     return _inside([rows], ["#pragma omp simd", *_inside([columns], body)])
 
 
+def _started(name: str, f: Folded, kind: str, n: int) -> list[str]:
+    """Totals or sums before the first element."""
+    if f.how == "sum":
+        return [f"memset({name}, 0, sizeof({kind}) * {n});"]
+    return _inside([_for("j", "0", str(n))], [f"{name}[j] = {f.start};"])
+
+
 class FoldNest:
     """Loops that fold. dims: first those that are kept, then those that are folded away (`reduced` says which), then the
     innermost, whichever it is."""
@@ -166,36 +173,40 @@ class FoldNest:
                       [f"{f.result} = {f.finish.format(t=f'{f.total}[{name} - column]')};" for f in self.folds])
         if not by_rows:
             right = f"column + {width}" if n % width == 0 else _least(f"column + {width}", str(n))
-            strip = [f"const long right = {right};", *self._strip(width, {}), *put]
+            strip = [f"const long right = {right};", *self._each(f"{{wide}} {{t}}[{width}];"), *self._strip(width, {}), *put]
             return self._inside_kept(_inside([_for("column", "0", str(n), width)], strip), len(self.kept) + 1)
         # The rows are shared out, and the totals of threads are added up.
         first = self.outer[0]
-        share = [*self._strip(n, {first: ("from", "to")}), *_inside([_for("j", "0", str(n))],
-                                                                     self._each(f"{{q}}[share * {n} + j] = {{t}}[j];"))]
-        join = [f"{f.total}[j] = {f.joined(f'{f.total}[j]', f'{f.shares}[s * {n} + j]')};" for f in self.folds]
-        all_ = [f"const long column = 0, right = {n};", *self._shares(first, 1, share, n), *self._arrays("{wide} {t}", n),
-                *_inside(["for (int s = 0; s < team; s++)", _for("j", "0", str(n))], join), *put]
+        share = [*self._each(f"{{wide}} *{{t}} = {{q}} + share * {n};"), *self._strip(n, {first: ("from", "to")})]
+        join = [line for f in self.folds for line in self._carried(f, f.shares, f"({f.shares} + s * {n})", n)]
+        all_ = [f"const long column = 0, right = {n};", *self._shares(first, 1, share, n), *self._each("{wide} *{t} = {q};"),
+                *_inside(["for (int s = 1; s < team; s++)"], join), *put]
         return _inside(self._heads(self.kept, {}), all_)
 
     def _strip(self, width: int, bounds: dict[int, tuple[str, str]]) -> list[str]:
         """The totals of columns `column` to `right`."""
         name, row = self.index[-1], self.outer[-1]
         start, end = self._limits(row, bounds)
-        deep = row in bounds or math.prod([self.dims[d] for d in self.outer]) > _DEEP
-        heads, arrays = self._heads(self.outer, bounds), self._arrays("{wide} {t}", width)
+        parts = [f for f in self.folds if f.how == "sum" and f.kind != "long"]  # the others lose nothing
+        if row not in bounds and math.prod([self.dims[d] for d in self.outer]) <= _DEEP:
+            parts = []
+        begin = [line for f in self.folds for line in _started(f.total, f, f.wide(False), width)]
+        begin += [line for f in parts for line in (f"{f.kind} {f.part}[{width}];", *_started(f.part, f, f.kind, width))]
         add = [f"{to} = {f.joined(to, f.value)};" for f in self.folds
-               for to in (f"{f.part if deep else f.total}[{name} - column]",)]
+               for to in (f"{f.part if f in parts else f.total}[{name} - column]",)]
         columns = ["#pragma omp simd", *_inside([_for(name, "column", "right")], [*self.body, *add])]
-        if not deep:
-            return [*arrays, *_inside(heads, columns)]
-        flush = [f"{f.total}[j] = {f.joined(f'{f.total}[j]', f'{f.part}[j]')};" for f in self.folds]
-        block = [*self._arrays("{kind} {s}", width), *_inside([_for(self.index[row], "block", _least(f"block + {_DEEP}", end))],
-                                                              columns), *_inside([_for("j", "0", str(width))], flush)]
-        return [*arrays, *_inside([*heads[:-1], _for("block", start, end, _DEEP)], block)]
+        heads = self._heads(self.outer, bounds)
+        if not parts:
+            return [*begin, *_inside(heads, columns)]
+        carry = [line for f in parts for line in self._carried(f, f.total, f.part, width)]
+        block = [*_inside([_for(self.index[row], "block", _least(f"block + {_DEEP}", end))], columns), *carry]
+        return [*begin, *_inside([*heads[:-1], _for("block", start, end, _DEEP)], block)]
 
-    def _arrays(self, name: str, width: int) -> list[str]:
-        return [*self._each(f"{name}[{width}];"),
-                *_inside([_for("j", "0", str(width))], self._each(f"{name.split()[1]}[j] = {{start}};"))]
+    def _carried(self, f: Folded, to: str, part: str, n: int) -> list[str]:
+        """Totals take in other totals or sums (which begin anew)."""
+        if f.how == "sum" and f.kind != "long":
+            return [f"fl_carry_{'f32' if part == f.part and f.kind == 'float' else 'f64'}({to}, {part}, {n});"]
+        return _inside([_for("j", "0", str(n))], [f"{to}[j] = {f.joined(f'{to}[j]', f'{part}[j]')};"])
 
     # ----------------------------------------------------------------------------------------------------- threads
     def _limits(self, d: int, bounds: dict[int, tuple[str, str]]) -> tuple[str, str]:

@@ -64,6 +64,7 @@ class Kept:
                 self.tensors.append((some, list(some.values())))
             elif isinstance(some, dict):
                 self.mixed += [(some, k, v) for k, v in some.items() if isinstance(v, Tensor)]
+        self.mixed += [(g, k, v) for g in optimizer.param_groups for k, v in g.items() if isinstance(v, Tensor)]
         self.hooks = [(t, dict(t)) for t in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)]
         self.groups = [(group, list(group["params"]), {k: v for k, v in group.items() if _switch(k, v)})
                        for group in optimizer.param_groups]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from operator import is_not
 from sys import getrefcount
 from typing import Any
@@ -166,24 +167,23 @@ class Plan:
         self.optimizers = recorder.optimizers
         self.results = outputs            # leaves of the result: Output, ("same", tensor), ("arg", i) or ("value", x)
         by_id = {id(a): i for i, a in enumerate(leaves) if isinstance(a, Tensor)}
-        self.grads = self._final_grads(recorder, by_id)
+        self.grads = self._final_grads(recorder, by_id, outputs)
         self.grad_guards = [(by_id.get(id(leaf), leaf), None if grad is None else _meta(grad))
                             for leaf, grad in recorder.grad_found.values()]
         fresh = {o.value.storage.id: o.value.storage for o in outputs if o.__class__ is Output
                  and o.value.storage.kind is TEMPORARY}
-        for _, parts, _, _ in self.sparse:
-            fresh.update({v.storage.id: v.storage for v in parts if v.storage.kind is TEMPORARY})
+        parts = [v for _, parts, _, _ in self.sparse for v in parts] + [v for _, v in self.shared]
+        fresh.update({v.storage.id: v.storage for v in parts if v.storage.kind is TEMPORARY})
         self.fresh = list(fresh.values())
         self._build(recorder, leaves, exact, timed)
-        windows = [o.value for o in outputs if o.__class__ is Output] + [v for _, parts, _, _ in self.sparse for v in parts]
+        windows = [o.value for o in outputs if o.__class__ is Output] + parts
         views = [v.storage for v in windows if v.storage.kind is INPUT]
         self.sources = Sources(self.program, recorder, leaves, [s for s in views if s.id not in self.program.place])
         self.overlaps = overlaps(leaves) if self.sources.bumped_args else None
         self._tell_apart(leaves)
         alone: dict[int, list[Value]] = {}
-        for o in outputs:
-            if o.__class__ is Output:
-                alone.setdefault(o.value.storage.id, []).append(o.value)
+        for v in windows:
+            alone.setdefault(v.storage.id, []).append(v)
         self.fresh_places = []
         for storage in self.fresh:  # a storage that is just one result is allocated as that, others as bytes
             some = alone.get(storage.id, [])
@@ -196,11 +196,15 @@ class Plan:
         kept = [*self.fresh, *[g.value.storage for g in self.grads]]
         self.program = Program(recorder.ops, kept, [], len(self.numbers), exact, timed)
 
-    def _final_grads(self, recorder: Recorder, by_id: dict[int, int]) -> list[Gradient]:
-        """Gradients that the program makes; the rest are dropped or changed in place. A leaf that is an argument is known by
-        its number."""
-        made, self.dropped, self.sparse = [], [], []
+    def _final_grads(self, recorder: Recorder, by_id: dict[int, int], outputs: list[Any]) -> list[Gradient]:
+        """Gradients that the program makes, each in memory of its own; `shared` are those in memory of results, inputs or each
+        other. The rest are dropped or changed in place. A leaf that is an argument is known by its number."""
+        made, self.dropped, self.sparse, self.shared = [], [], [], []
+        found = [recorder.value_of(leaf._grad) for leaf in recorder.leaves.values() if leaf._grad is not None and not
+                 leaf._grad.is_sparse]
+        used = Counter([v.storage.id for v in found] + [o.value.storage.id for o in outputs if o.__class__ is Output])
         for leaf in recorder.leaves.values():
+            before = recorder.grad_found.get(id(leaf), (None, None))[1]
             grad, leaf = leaf._grad, by_id.get(id(leaf), leaf)
             if grad is None:
                 self.dropped.append(leaf)
@@ -210,13 +214,14 @@ class Plan:
                 self.sparse.append((leaf, parts, tuple(grad.shape), grad._coalesced))
                 continue
             value = recorder.value_of(grad)
-            if value.storage.kind is TEMPORARY:
-                made.append(Gradient(leaf, value))
-            elif value.storage.kind is CONSTANT:
-                storage = value.storage
+            storage = value.storage
+            if storage.kind is CONSTANT:
                 storage.kind, storage.init = TEMPORARY, array_at(storage.start, Value(
                     storage, 0, (storage.nbytes,), (1,), np.dtype(np.uint8))).tobytes()
+            if storage.kind is TEMPORARY and used[storage.id] == 1:
                 made.append(Gradient(leaf, value))
+            elif grad is not before:
+                self.shared.append((leaf, value))
         return made
 
     def _tell_apart(self, leaves: list[Any]) -> None:
@@ -282,7 +287,9 @@ class Plan:
         return self.result(leaves, raws)
 
     def leave(self, leaves: list[Any], raws: dict[int, Any]) -> None:
-        """Sparse gradients and counts kept as Python numbers."""
+        """Gradients that are sparse or not alone in their memory, and counts kept as Python numbers."""
+        for leaf, value in self.shared:
+            (leaves[leaf] if leaf.__class__ is int else leaf)._grad = wrap(self._window(value, raws, leaves))
         for leaf, parts, shape, coalesced in self.sparse:
             from ..sparse import make
             tensors = [wrap(self._window(v, raws, leaves)) for v in parts]

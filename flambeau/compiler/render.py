@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from .. import native
@@ -48,7 +50,10 @@ class Renderer:
         self.timed = timed               # whether the time of each group is taken
         self.calls: list[Any] = []       # operations that call back into Python
         self.functions: set[str] = set()
-        self.pieces: list[str] = []      # functions that run on pieces of products
+        self.shared: list[str] = []      # functions for loops that occur more than once, and for pieces of products
+        self.names: dict[str, str] = {}  # theirs, by the text
+        self.texts = {id(g): _LoopText(g, stored, collapsed(g.dims, g.steps)) for g in groups if g.__class__ is Loop}
+        self.often = Counter(text.function("") for text in self.texts.values())
 
     def source(self) -> str:
         parts: list[list[str]] = [[f"    {line}" for line in self.inits.get(-1, ())]]
@@ -61,11 +66,11 @@ class Renderer:
         calls = " || ".join(f"(status = part{i}(p, n))" for i in range(len(parts)))
         texts.append("long program(char **p, const double *n) {\n    long status;\n" + ("    tick(-1);\n" if self.timed else "")
                      + f"    return {calls} ? status : 0;\n}}\n")
-        whole = "\n".join([*self.pieces, *texts])
+        whole = "\n".join([*self.shared, *texts])
         self.functions = {f for f in re.findall(r"\bfl_\w+", whole) if f in signatures()}
         prototypes = "\n".join(prototype(f) for f in sorted(self.functions))
         clock = _CLOCK.format(count=len(self.groups), id=id(self)) if self.timed else ""
-        return ('#include "runtime.h"\n#include "vmath.h"\n'
+        return ('#include "runtime.h"\n#include "vmath.h"\n#include "folds.h"\n'
                 f"{clock}typedef long (*call_t)(long);\n{prototypes}\n\n{whole}")
 
     def _group(self, at: int, group: Loop | Single | Product) -> list[str]:
@@ -116,23 +121,36 @@ class Renderer:
                 f"    {name}[0][i] = ({name}_[0][i].slot < 0 ? (char *)0 : p[{name}_[0][i].slot]) + {name}_[0][i].add;"]
 
     def loop(self, group: Loop) -> list[str]:
-        text = _LoopText(group, self.stored, collapsed(group.dims, group.steps))
-        return ["{", *[f"    {line}" for line in text.lines()], "}"]
-
+        """A loop in place; a call where the same loop occurs more than once, on other memory: C compilers are slow."""
+        text = self.texts[id(group)]
+        if self.often[text.function("")] == 1 or re.search(r"\bs\d+\b", text.function("")):  # it names memory of its own
+            return ["{", *[f"    {line}" for line in (*text.pointers, *text.lines())], "}"]
+        name = self._shared(text.function)
+        return [f"{name}({', '.join(['n', *text.addresses])});"]
 
     def product(self, group: Product) -> list[str]:
-        """The product, and a function of its own for the loop: its pieces are called from inside the product."""
+        """The product, and a function for the loop: its pieces are called from inside the product."""
         op, loop = group.op, group.loop
         places = {id(a): a.strides for s in loop.steps for a in (s.out, *s.reads.values()) if a.__class__ is Access}
         text = _LoopText(loop, self.stored, (loop.dims, places))
         body = "\n".join(f"    {line}" for line in (*text.before, *piece(text.index, text.body)))
-        name = f"piece{len(self.pieces)}"
-        self.pieces.append(f"static void {name}(void **context, long row, long column, long rows, long columns) {{\n"
-                           "    char **p = context[0];\n    const double *n = context[1];\n"
-                           f"{self._declared(body)}{body}\n}}\n")
-        op.after = f"{name}, context"
-        call = (lowered(op) or "").splitlines()
-        return ["{", "    void *context[] = {p, (void *)n};", *[f"    {line}" for line in call], "}"]
+        given = "".join(f"    {kind}{name} = context[{i + 2}];\n" for i, (kind, name) in enumerate(text.kinds))
+
+        def function(name: str) -> str:
+            return (f"static void {name}(void **context, long row, long column, long rows, long columns) {{\n"
+                    "    char **p = context[0];\n    const double *n = context[1];\n"
+                    f"{self._declared(body)}{given}{body}\n}}\n")
+        op.after = f"{self._shared(function)}, context"
+        context = f"void *context[] = {{{', '.join(['p', '(void *)n', *text.addresses])}}};"
+        return ["{", *[f"    {line}" for line in (context, *(lowered(op) or "").splitlines())], "}"]
+
+    def _shared(self, function: Callable[[str], str]) -> str:
+        """The name of the function with this text; the first time, a new one."""
+        text = function("")
+        if text not in self.names:
+            self.names[text] = f"shared{len(self.names)}"
+            self.shared.append(function(self.names[text]))
+        return self.names[text]
 
 
 class _LoopText:
@@ -145,13 +163,32 @@ class _LoopText:
         self.before: list[str] = []
         self.body: list[str] = []
         self.registers: dict[Any, str] = {}  # (storage, offset, strides, dtype) -> name of the variable with the value there
-        self.pointers: dict[Any, str] = {}   # (storage, offset, dtype) -> name of the variable with the address
+        self.places: dict[Any, tuple[str, str, str]] = {}  # (storage, offset, dtype) -> a variable: its type, name, address
         self.folds: list[Folded] = []
         self.reduced: list[bool] = []        # of each dimension, whether the folds fold it away
         self.count = 0                       # of variables
         self.work = math.prod(self.dims) * len(group.steps)
         for step in group.steps:
             self.add(step)
+
+    @property
+    def kinds(self) -> list[tuple[str, str]]:
+        """C types and names of the variables that hold addresses."""
+        return [(kind, name) for kind, name, _ in self.places.values()]
+
+    @property
+    def addresses(self) -> list[str]:
+        return [address for _, _, address in self.places.values()]
+
+    @property
+    def pointers(self) -> list[str]:
+        return [f"{kind}{name} = {address};" for kind, name, address in self.places.values()]
+
+    def function(self, name: str) -> str:
+        """The loop as a function of the addresses."""
+        parameters = ", ".join(["const double *n", *[kind + variable for kind, variable in self.kinds]])
+        body = "\n".join(f"    {line}" for line in self.lines())
+        return f"static __attribute__((noinline)) void {name}({parameters}) {{\n{body}\n}}\n"
 
     def lines(self) -> list[str]:
         if self.folds:
@@ -193,11 +230,10 @@ class _LoopText:
         """The element that the access is at."""
         v = access.value
         key = v.storage.id, v.offset, v.dtype.char
-        if key not in self.pointers:
-            self.pointers[key] = self._name("v")
-            self.before.append(f"{C_TYPES[v.dtype.char]} *{self.pointers[key]} = {v};")
+        if key not in self.places:
+            self.places[key] = f"{C_TYPES[v.dtype.char]} *", self._name("v"), str(v)
         steps = zip(self.index, self.strides[id(access)])
-        return f"{self.pointers[key]}[{' + '.join(i if s == 1 else f'{i} * {s}' for i, s in steps if s) or '0'}]"
+        return f"{self.places[key][1]}[{' + '.join(i if s == 1 else f'{i} * {s}' for i, s in steps if s) or '0'}]"
 
     def _read(self, operand: Any, compute: str) -> str:
         """The name of a variable that holds an operand: what does not change in the loop is read before it."""

@@ -210,7 +210,7 @@ class Replay:
 
     def __init__(self, plan: Any, args: tuple[Any, ...], mode: int):
         self.call = _native()
-        if self.call is None or plan.overlaps is not None or plan.sources.bumped_args:
+        if self.call is None or plan.overlaps is not None or plan.sources.bumped_args or plan.shared:
             raise Unsuitable
         self.plan, self.mode = plan, mode
         rules = _Rules()

@@ -1,7 +1,10 @@
-"""Arguments and results as flat lists of leaves: lists, tuples (named ones too) and dicts are taken apart."""
+"""Arguments and results as flat lists of leaves: lists, tuples (named ones too), dicts and dataclasses are taken apart."""
 
 from __future__ import annotations
 
+import functools
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 LEAF = object()
@@ -16,8 +19,30 @@ def flatten(value: Any, leaves: list[Any]) -> Any:
         return kind, [(k, flatten(v, leaves)) for k, v in value.items()]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return kind, [flatten(v, leaves) for v in value]
+    if kind is OrderedDict:
+        return _maker(kind, tuple(value)), [flatten(v, leaves) for v in value.values()]
+    if is_record(value):
+        return _maker(kind, tuple(value.__dict__)), [flatten(v, leaves) for v in value.__dict__.values()]
     leaves.append(value)
     return LEAF
+
+
+def is_record(value: Any) -> bool:
+    """Whether it is an object of a dataclass that is nothing else besides."""
+    kind = value.__class__
+    return hasattr(kind, "__dataclass_fields__") and hasattr(value, "__dict__") and kind.__base__ is object
+
+
+@functools.cache
+def _maker(kind: type, names: tuple[Any, ...]) -> Callable[..., Any]:
+    """Makes an object with these attributes, or a dict with these keys, of their values; one and the same for each kind."""
+    def make(*values: Any) -> Any:
+        if kind is OrderedDict:
+            return OrderedDict(zip(names, values))
+        made = object.__new__(kind)
+        made.__dict__.update(zip(names, values))
+        return made
+    return make
 
 
 def unflatten(shape: Any, leaves: Any) -> Any:

@@ -66,7 +66,7 @@ class _Level:
 def _picked(args: tuple[Any, ...], argnums: Any, name: str) -> tuple[tuple[int, ...], bool]:
     """(numbers of the arguments, whether there is just one), checked."""
     if not isinstance(argnums, (int, tuple)):
-        raise RuntimeError(f"{name}: argnums must be int or Tuple[int, ...], got: {type(argnums)}")
+        raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
     numbers = (argnums,) if isinstance(argnums, int) else argnums
     if not numbers:
         raise RuntimeError(f"{name}: argnums must be non-empty")
@@ -119,9 +119,9 @@ def grad_and_value(func: Callable[..., Any], argnums: argnums_t = 0, has_aux: bo
             values = [tree_map(level.enter, args[n]) for n in numbers]
             out, aux = _split_aux(func(*_replaced(args, numbers, values), **kwargs), has_aux, "grad_and_value(f)(*args)")
             if not isinstance(out, Tensor):
-                raise RuntimeError("Expected f(*args) to return a Tensor, got " + type(out).__name__)
+                raise RuntimeError(f"grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got {type(out)}")
             if out.ndim:
-                raise RuntimeError("Expected f(*args) to return a scalar tensor, got tensor with "
+                raise RuntimeError("grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got tensor with "
                                    f"{out.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?")
             leaves, spec = tree_flatten(values[0] if single else tuple(values))
             grads = tree_unflatten(_pull([out], leaves, [out.new_ones(())]), spec)

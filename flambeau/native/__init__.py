@@ -17,13 +17,16 @@ import re
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Request = tuple[str, str, tuple[str, ...]]  # what toolchain.build is called with: source, name, flags
 _libraries: dict[str, Any] = {}
 _families: dict[str, Family] = {}
 _lock = threading.RLock()
+_local = threading.local()
 _at = ctypes.c_void_p.from_address
 _DATA = object.__basicsize__  # a NumPy array's data pointer comes right after the object header
 
@@ -178,10 +181,22 @@ class Postponed(Exception):
     """Not built now, since `postponed` said so."""
 
 
+class waiting:
+    """A `with` block in which this thread builds nothing: a call is captured, whose program will bring its own native code."""
+
+    def __init__(self, really: bool = True):
+        self.really = really
+
+    def __enter__(self) -> None:
+        self.before, _local.waits = getattr(_local, "waits", False), self.really
+
+    def __exit__(self, *exc: Any) -> None:
+        _local.waits = self.before
+
+
 def postponed(source: str, name: str, flags: tuple[str, ...] = ()) -> bool:
-    """Whether a build should wait: a call is being captured, and its program will bring native code of its own."""
-    from ..autograd.state import CAPTURE, state
-    if not state.mode & CAPTURE:
+    """Whether a build should wait."""
+    if not getattr(_local, "waits", False):
         return False
     from . import toolchain
     return not toolchain.cached(source, name, flags)

@@ -48,7 +48,7 @@ static void take_some(const char *x, const int64_t *at, char *out, long size, lo
 // out[o, k] = x[o, at[k]] for slices of `bytes` bytes; wrap: negative positions count from the end.
 long fl_take(const char *x, const int64_t *at, char *out, long outer, long size, long count, long bytes, long wrap) {
     if (bad_positions(at, count, wrap ? -size : 0, size)) return 1;
-    int team = fl_team(outer * count * (bytes < 32 ? 2 : bytes / 16));
+    int team = fl_team(outer * count * (bytes < 32 ? 2 : bytes / 8));
     if (team == 1) {
         for (long o = 0; o < outer; o++)
             take_some(x + o * size * bytes, at, out + o * count * bytes, size, bytes, 0, count);
@@ -194,22 +194,25 @@ long fl_one_hot(const int64_t *at, int64_t *out, long n, long classes) {
 //: l fl_sort_positions(pllppp)
 // Orders n positions below `limit` (stably, by counting): order[starts[u]] ... order[starts[u + 1] - 1] are those at places[u].
 // Returns how many places there are, -1 when a position is out of range.
-#define DIGIT 11
+#define DIGIT 11  // bits at most that are looked at in one go
 long fl_sort_positions(const int64_t *at, long n, long limit, int32_t *order, int32_t *starts, int64_t *places) {
     long unique = 0;
     if (bad_positions(at, n, 0, limit)) return -1;
     int32_t *spare = malloc((n ? n : 1) * sizeof(int32_t)), *from = order, *to = spare, counts[1 << DIGIT];
+    int bits = 0;
+    while (bits < 63 && (limit - 1) >> bits) bits++;
+    int passes = (bits + DIGIT - 1) / DIGIT, digit = passes ? (bits + passes - 1) / passes : 0;  // as many bits each time
     for (long i = 0; i < n; i++) from[i] = (int32_t)i;
-    for (int shift = 0; shift < 63 && (limit - 1) >> shift; shift += DIGIT) {
-        memset(counts, 0, sizeof counts);
-        for (long i = 0; i < n; i++) counts[at[i] >> shift & ((1 << DIGIT) - 1)]++;
+    for (int shift = 0; shift < bits; shift += digit) {
+        memset(counts, 0, sizeof(int32_t) << digit);
+        for (long i = 0; i < n; i++) counts[at[i] >> shift & ((1 << digit) - 1)]++;
         int32_t before = 0;
-        for (long d = 0; d < 1 << DIGIT; d++) {
+        for (long d = 0; d < 1 << digit; d++) {
             int32_t here = counts[d];
             counts[d] = before;
             before += here;
         }
-        for (long i = 0; i < n; i++) to[counts[at[from[i]] >> shift & ((1 << DIGIT) - 1)]++] = from[i];
+        for (long i = 0; i < n; i++) to[counts[at[from[i]] >> shift & ((1 << digit) - 1)]++] = from[i];
         int32_t *swap = from;
         from = to;
         to = swap;
@@ -310,12 +313,20 @@ void NAME(fl_sum_rows)(const T *values, const int32_t *order, const int32_t *sta
 
 // Adam for the rows `places` of a table, whose gradients are the sums of their values (see fl_sort_positions).
 #define CHUNK 256
+#define AHEAD 3
 void NAME(fl_sparse_adam)(T *table, T *average, T *squares, const T *values, const int32_t *order, const int32_t *starts,
                           const int64_t *places, long unique, long width, double rate, double rest1, double rest2, double eps,
                           long maximize) {
     T r1 = (T)rest1, r2 = (T)rest2, e = (T)eps, step = (T)(-rate);
-#pragma omp parallel for num_threads(fl_team(unique * width))
-    for (long u = 0; u < unique; u++)
+#pragma omp parallel for num_threads(fl_team(4 * unique * width))
+    for (long u = 0; u < unique; u++) {
+        if (u + AHEAD < unique) {  // rows are far apart: those that come soon are sent for
+            long next = places[u + AHEAD] * width, given = order[starts[u + AHEAD]] * width;
+            for (long j = 0; j < width && j < CHUNK; j += 64 / sizeof(T)) {
+                __builtin_prefetch(table + next + j, 1), __builtin_prefetch(average + next + j, 1);
+                __builtin_prefetch(squares + next + j, 1), __builtin_prefetch(values + given + j);
+            }
+        }
         for (long c = 0; c < width; c += CHUNK) {
             long n = width - c < CHUNK ? width - c : CHUNK;
             T g[CHUNK], *p = table + places[u] * width + c, *m = average + places[u] * width + c,
@@ -332,6 +343,8 @@ void NAME(fl_sparse_adam)(T *table, T *average, T *squares, const T *values, con
                 p[j] += step * (mean / (ROOT(square) + e));
             }
         }
+    }
 }
 #undef CHUNK
+#undef AHEAD
 #endif

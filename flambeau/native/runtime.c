@@ -31,12 +31,12 @@ static struct {
     work_t work;
     void *data;
     unsigned shares;
-    _Atomic uint64_t ticket;   // number of the region << 16 | next share; no share is left when it is >= `shares`
-    _Atomic unsigned done;     // shares that are finished
-    _Atomic unsigned arrived, phase;   // at a barrier
+    uint64_t ticket;           // number of the region << 16 | next share; no share is left when it is >= `shares`
+    unsigned done;             // shares that are finished
+    unsigned arrived, phase;   // at a barrier
 } region;
-static _Atomic int calls;      // what sleeping helpers wait on: goes up with each region
-static _Atomic int asleep;
+static int calls;              // what sleeping helpers wait on: goes up with each region
+static int asleep;
 static int helpers;            // threads of the pool
 static pthread_t team[MOST];
 static int core = -1;          // where the caller was when helpers were last told to keep off
@@ -46,6 +46,15 @@ static __thread char inside = 0;
 
 int fl_share_number(void) { return number; }
 int fl_share_count(void) { return count; }
+
+// A region that this thread runs all by itself, begun and ended by the compiler's code instead of by fl_parallel.
+void fl_alone(int begins) {
+    static __thread int of_number, of_count;
+    if (begins) { of_number = number; of_count = count; }
+    number = begins ? 0 : of_number;
+    count = begins ? 1 : of_count;
+}
+
 void fl_lock(void) { pthread_mutex_lock(&shared); }
 void fl_unlock(void) { pthread_mutex_unlock(&shared); }
 
@@ -56,8 +65,8 @@ static inline void relax(void) {
 }
 
 #ifdef __linux__
-static void wait_on(_Atomic int *word, int value) { syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, 0, 0, 0); }
-static void wake_all(_Atomic int *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, MOST, 0, 0, 0); }
+static void wait_on(int *word, int value) { syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, 0, 0, 0); }
+static void wake_all(int *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, MOST, 0, 0, 0); }
 
 // Helpers are kept off the caller's core: the system likes to wake a thread where it was called from, and there it would have
 // to wait for the caller.
@@ -72,8 +81,8 @@ static void keep_off(void) {
 }
 #else
 static void keep_off(void) {}
-static void wait_on(_Atomic int *word, int value) { usleep(50); }
-static void wake_all(_Atomic int *word) {}
+static void wait_on(int *word, int value) { usleep(50); }
+static void wake_all(int *word) {}
 #endif
 
 // Runs shares of the present region until none is left.
@@ -152,7 +161,8 @@ void fl_parallel(work_t work, void *data, unsigned shares) {
             uint64_t next = ((__atomic_load_n(&region.ticket, __ATOMIC_RELAXED) >> 16) + 1) << 16;
             region.work = work;
             region.data = data;
-            region.done = region.arrived = 0;
+            __atomic_store_n(&region.done, 0, __ATOMIC_RELAXED);
+            __atomic_store_n(&region.arrived, 0, __ATOMIC_RELAXED);
             __atomic_store_n(&region.ticket, next | 0xffff, __ATOMIC_RELEASE);  // nothing to take while shares changes
             __atomic_store_n(&region.shares, shares, __ATOMIC_RELEASE);
             __atomic_store_n(&region.ticket, next, __ATOMIC_SEQ_CST);

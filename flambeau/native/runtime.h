@@ -7,16 +7,20 @@
 
 extern int fl_threads;  // how many threads a large loop may use (runtime.c)
 
-#if defined(_OPENMP) && !defined(__clang__)
-// GCC turns `#pragma omp` into calls of these few functions. They are ours (runtime.c): a region's shares are taken by
+#ifdef _OPENMP
+// The compiler turns `#pragma omp` into calls of a few functions. They are ours (runtime.c): a region's shares are taken by
 // whichever thread comes first, so a helper that the system does not let run holds nobody up, and no other library's idea of
 // OpenMP gets in the way.
 void fl_parallel(void (*work)(void *), void *data, unsigned shares);
 void fl_barrier(void);
 void fl_lock(void);
 void fl_unlock(void);
+void fl_alone(int begins);
 int fl_share_number(void);
 int fl_share_count(void);
+#ifdef __clang__
+#include "clang_omp.h"
+#else
 // Hidden from other libraries, but there when the compiler writes the calls, though nothing calls them before.
 #define FL_LOCAL __attribute__((visibility("hidden"), externally_visible))
 FL_LOCAL void GOMP_parallel(void (*work)(void *), void *data, unsigned shares, unsigned flags) { fl_parallel(work, data, shares); }
@@ -26,8 +30,7 @@ FL_LOCAL void GOMP_atomic_end(void) { fl_unlock(); }
 FL_LOCAL _Bool GOMP_single_start(void) { return fl_share_number() == 0; }
 FL_LOCAL int omp_get_thread_num(void) { return fl_share_number(); }
 FL_LOCAL int omp_get_num_threads(void) { return fl_share_count(); }
-#elif defined(_OPENMP)
-#include <omp.h>
+#endif
 #else
 static inline int omp_get_thread_num(void) { return 0; }
 static inline int omp_get_num_threads(void) { return 1; }

@@ -171,6 +171,11 @@ def rsub(input: Any, other: Any, alpha: Any = 1) -> Any:
     return _sub_scaled(other, input, alpha)
 
 
+def _no_bool_kernel(kernel: str, *args: Any) -> None:
+    if all(a.dtype is _dtypes.bool_ if isinstance(a, Tensor) else a.__class__ is bool for a in args):
+        raise NotImplementedError(f"\"{kernel}\" not implemented for 'Bool'")
+
+
 def _div_mode(input: Any, other: Any, rounding_mode: str) -> Any:
     return (_floor_mode if rounding_mode == "floor" else _trunc_mode)(input, other, rounding_mode)
 
@@ -183,6 +188,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = 
     if rounding_mode not in ("trunc", "floor"):
         raise RuntimeError("div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
                            f"{rounding_mode!r}")
+    _no_bool_kernel(f"div_{rounding_mode}_cpu", input, other)
     return _finish("div", _div_mode(input, other, rounding_mode), out)
 
 
@@ -279,6 +285,7 @@ def pow(input: Any, exponent: Any, *, out: Any = None) -> Any:
         return _pow_scalar(input, exponent, out=out)
     if input.__class__ in _NUMBERS and isinstance(exponent, Tensor):
         return _finish("pow", _pow_base(input, exponent), out)
+    _no_bool_kernel("pow", input, exponent)
     return _pow_tensor(input, exponent, out=out)
 
 
@@ -391,6 +398,7 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *more: Any, value: Any = 1) 
     """input + value * tensor1 * tensor2."""
     if more:  # the old order: addcmul(input, value, tensor1, tensor2)
         value, tensor1, tensor2 = tensor1, tensor2, more[0]
+    _no_bool_kernel("addcmul_cpu_out", input, tensor1, tensor2)
     return _addcmul(input, tensor1, tensor2, value)
 
 

@@ -93,7 +93,8 @@ def _same_dtype(a: Tensor, b: Tensor, function: str) -> None:
                                f"{_WORDS.get(one, one)} and {_WORDS.get(two, two)}")
         raise RuntimeError(f"{function}: expected scalar type {_WORDS.get(one, one)} but found {_WORDS.get(two, two)}")
     if a._array.dtype.kind == "b":
-        raise NotImplementedError(f"\"{function}\" not implemented for 'Bool'")
+        kernel = {"mm": "addmm_impl_cpu_", "addmm": "addmm_impl_cpu_", "mv": "addmv_impl_cpu"}.get(function, function)
+        raise NotImplementedError(f"\"{kernel}\" not implemented for 'Bool'")
 
 
 def _check_dims(function: str, **wanted: tuple[Tensor, int]) -> None:

@@ -431,21 +431,21 @@ def _group_formula(index: int) -> Any:
 
 
 def _all_group_grads(grads, needs, input, weight, group, eps, result1, result2):
-    """The three gradients from those of the result, the mean and the inverse deviation; each may be missing."""
+    """The three gradients from those of the result, the mean and the inverse deviation. As in PyTorch the statistics count
+    only where all three are there."""
     grad, of_mean, of_rstd = grads
-    made = [None] * 3 if grad is None else list(_group_grads(grad, needs, input, weight, group, eps, result1, result2))
-    if needs[0] and not (of_mean is None and of_rstd is None):
-        more = _statistics_grad(of_mean, of_rstd, input, group, eps)
-        made[0] = more if made[0] is None else made[0] + more
+    if grad is None:
+        return [None] * 3
+    made = list(_group_grads(grad, needs, input, weight, group, eps, result1, result2))
+    if needs[0] and of_mean is not None and of_rstd is not None:
+        made[0] = made[0] + _statistics_grad(of_mean, of_rstd, input, group, eps)
     return made
 
 
-def _statistics_grad(of_mean: Any, of_rstd: Any, input: Tensor, group: int, eps: float) -> Tensor:
+def _statistics_grad(of_mean: Tensor, of_rstd: Tensor, input: Tensor, group: int, eps: float) -> Tensor:
     x = input.reshape(input.shape[0], group, -1)
     mean, rstd = _statistics(x, (2,), eps)
-    share = 0.0 if of_mean is None else of_mean.to(input.dtype).unsqueeze(-1)
-    if of_rstd is not None:
-        share = share - of_rstd.to(input.dtype).unsqueeze(-1) * rstd ** 3 * (x - mean)
+    share = of_mean.to(input.dtype).unsqueeze(-1) - of_rstd.to(input.dtype).unsqueeze(-1) * rstd ** 3 * (x - mean)
     return (share / x.shape[2]).expand(x.shape).reshape(input.shape)
 
 

@@ -64,7 +64,8 @@ def pad_edges(input: Tensor, pad: Any, mode: str) -> Tensor:
     grown = tuple([(max(a, 0), max(b, 0)) for a, b in pads])
     if mode == "circular":  # here what is cut off does not come back at the other end
         return _edges["circular", 0](_cut(input, pads), grown, mode)
-    return _cut(_edges[mode, n](input, grown, mode), pads)
+    made = _edges[mode, n](input, grown, mode)
+    return made if grown == tuple(pads) else _cut(made, pads).contiguous()
 
 
 def _check_sizes(input: Tensor, pads: Any, mode: str, n: int) -> None:

@@ -14,7 +14,7 @@ from ..autograd.state import grad_enabled
 from ..backends.cpu import pooling as _kernels  # noqa: F401  (enters the kernels into the table)
 from ..tensor import Tensor
 from .pointwise import tied
-from .table import FUNCTIONS, public, row
+from .table import FUNCTIONS, _type_word, public, row
 
 # ------------------------------------------------------------------------------------------------------------ rows
 _scatter = row(
@@ -191,12 +191,20 @@ def pooled_size(n: int, kernel: int, stride: int, padding: int, dilation: int, c
     return out
 
 
+def _only_floats(kernel: str, x: Tensor, others: str = "") -> None:
+    """PyTorch's kernels are for floating types, and some others."""
+    d = x.dtype
+    if not d.is_floating_point and d.name not in others.split():
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{_type_word(d)}'")
+
+
 # --------------------------------------------------------------------------------------------------------- maximum
 def _max_pool(dims: int, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
               return_indices: bool) -> Any:
     kernel, stride, padding, dilation, out = _geometry(f"max_pool{dims}d", x, dims, kernel_size, stride, padding,
                                                        dilation,
                                                        ceil_mode)
+    _only_floats("max_pool3d" if dims == 3 else "max_pool2d", x, "uint8 int8 int16 int32 int64")
     if dims == 1:
         made = _row_pool(x, (1, *kernel), (1, *stride), (0, *padding), (1, *dilation), (1, *out), ceil_mode,
                          return_indices)
@@ -258,8 +266,7 @@ def _avg_pool(dims: int, x: Any, kernel_size: Any, stride: Any, padding: Any, ce
     kernel, stride, padding, _, out = _geometry(f"avg_pool{dims}d", x, dims, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override is not None and divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
-    if x.dtype is _dtypes.bool_:
-        raise NotImplementedError(f"\"avg_pool{dims}d\" not implemented for 'Bool'")
+    _only_floats("avg_pool3d_out_frame" if dims == 3 else "avg_pool2d", x, "int64")
     if dims == 1:
         made = _average[2](x.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *out), count_include_pad,
                            None)
@@ -343,6 +350,7 @@ def _adaptive_avg(dims: int, x: Any, output_size: Any) -> Tensor:
 def _averaged(x: Tensor, size: tuple[int, ...]) -> Tensor:
     if all([n == 1 for n in size]):
         return x.mean(tuple(range(-len(size), 0)), keepdim=True)
+    _only_floats("adaptive_avg_pool3d_cpu" if len(size) == 3 else "adaptive_avg_pool2d", x)
     return _adaptive_average[len(size)](x, size)
 
 
@@ -366,6 +374,7 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
 
 def _adaptive_max(dims: int, x: Any, output_size: Any, return_indices: bool) -> Any:
     size = _adaptive_size(f"adaptive_max_pool{dims}d", x, dims, output_size)
+    _only_floats("adaptive_max_pool3d_cpu" if dims == 3 else "adaptive_max_pool2d", x)
     if dims == 1:
         made = tuple([m.squeeze(-2) for m in _adaptive_maximum[2](x.unsqueeze(-2), (1, *size))])
     else:

@@ -101,6 +101,8 @@ def msort(input: Tensor) -> Tensor:
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The k largest (or smallest) elements along dim and where they are."""
     _ordered("topk", input)
+    if input.dtype is _dtypes.bool_:
+        raise RuntimeError("topk does not support bool dtypes on CPU")
     k, dim = as_int(k), _dim("topk", dim, input.dim())
     if not 0 <= k <= (input.shape[dim] if input.dim() else 1):
         raise RuntimeError(f"selected index k out of range: k is {k}, the dimension has "
@@ -227,6 +229,9 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
                         f"({type(elements).__name__}, {type(test_elements).__name__})")
     elements = elements if isinstance(elements, Tensor) else _scalar_like(elements, test_elements)
     test_elements = _scalar_like(test_elements, elements)
+    for t in (elements, test_elements):
+        if t.dtype is _dtypes.bool_ or t.is_complex():
+            raise RuntimeError(f"Unsupported input type encountered for isin(): {_type_word(t.dtype)}")
     return _isin(elements, test_elements, bool(assume_unique), bool(invert))
 
 

@@ -7,6 +7,7 @@ the whole tensor for every few elements changed.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,21 +18,40 @@ from ..autograd.views import check_creation, check_inplace, edge_of, set_history
 from ..backends import registry
 from ..backends.cpu.table import KERNELS
 from ..tensor import Tensor, wrap
-from .table import NO_RECORD, Row, alias_of, check_writable, public, store
+from .table import NO_RECORD, Row, alias_of, check_overlap, check_writable, public, store
 
 ndarray = registry.CPU_ARRAY
+
+
+# What these read must not lie in the memory that they write.
+_SEPARATE = frozenset("index_add index_copy index_fill index_put scatter scatter_add scatter_reduce index_reduce".split())
+_LENIENT = frozenset("index_fill index_put masked_fill".split())  # these only warn where one place is written twice
+
+
+def _check_target(self: Tensor, kernel: str) -> None:
+    """Whether the tensor can be written to: not where elements share a place, except by the lenient ones."""
+    try:
+        check_writable(self)
+    except RuntimeError:
+        if kernel not in _LENIENT:
+            raise
+        warnings.warn(f"Use of {kernel}_ on expanded tensors is deprecated. Please clone() the tensor before performing "
+                      "this operation. This also applies to advanced indexing e.g. tensor[indices] = tensor",
+                      stacklevel=4)
 
 
 def write_row(self: Tensor, r: Row, args: tuple[Any, ...]) -> Tensor:
     """Runs a row in place on its first argument."""
     check_inplace(self)
     array, mode = self._array, state.mode
+    if r.kernel in _SEPARATE:
+        check_overlap(array, args, full=True)
     into = KERNELS.get(r.kernel + "_into")
     given = [arrays_of(a) for a in args]
     elsewhere = type(array) is not ndarray or _elsewhere(given)
     if into is None or elsewhere or mode & _state.FORWARD_AD or r.saves_outputs:
         return store(self, r(_before(self) if "self" in r.slots else alias_of(self), *args))
-    check_writable(self)
+    _check_target(self, r.kernel)
     recording = not mode & NO_RECORD and r.node is not None and (
         edge_of(self) is not None or any([isinstance(a, Tensor) and edge_of(a) is not None for a in args]))
     if recording:

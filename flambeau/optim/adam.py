@@ -7,8 +7,18 @@ from typing import Any
 from ..creation import zeros_like
 from ..ops import fused
 from ..ops.comparison import maximum
+from ..tensor import Tensor
 from ._steps import step_number
 from .optimizer import Optimizer, check_lr, check_range, counter, number, real_views, refuse_sparse
+
+
+def _check_tensors(lr: Any, betas: tuple[Any, Any], plain: Any) -> None:
+    """Hyper-parameters that are tensors. plain: foreach without capturable, which takes none."""
+    if isinstance(betas[0], Tensor) is not isinstance(betas[1], Tensor):
+        raise ValueError("betas must be either both floats or both Tensors")
+    for name, value in (("lr", lr), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
+        if plain and isinstance(value, Tensor):
+            raise ValueError(f"{name} as a Tensor is not supported for capturable=False and foreach=True")
 
 
 class Adam(Optimizer):
@@ -23,6 +33,7 @@ class Adam(Optimizer):
         check_range("beta parameter at index 0", betas[0], 0, 1)
         check_range("beta parameter at index 1", betas[1], 0, 1)
         check_range("weight_decay value", weight_decay)
+        _check_tensors(lr, betas, foreach and not capturable)
         if fused and differentiable:
             raise RuntimeError("`fused` does not support `differentiable`")
         if fused and foreach:

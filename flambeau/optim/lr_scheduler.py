@@ -22,8 +22,9 @@ __all__ = ["LRScheduler", "LambdaLR", "MultiplicativeLR", "StepLR", "MultiStepLR
            "ExponentialLR", "SequentialLR", "CosineAnnealingLR", "ChainedScheduler", "ReduceLROnPlateau", "CyclicLR",
            "CosineAnnealingWarmRestarts", "OneCycleLR", "PolynomialLR"]
 
-EPOCH_WARNING = ("The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. "
-                 "Please use `scheduler.step()` to step the scheduler.")
+EPOCH_DEPRECATION_WARNING = (
+    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
+    "`scheduler.step()` to step the scheduler.")
 
 
 def _set_rate(group: dict[str, Any], value: Any) -> None:
@@ -116,7 +117,7 @@ class LRScheduler:
             self.last_epoch += 1
             rates = self.get_lr()
         else:
-            warnings.warn(EPOCH_WARNING, UserWarning, stacklevel=2)
+            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
             self.last_epoch = epoch
             rates = self._closed() if hasattr(self, "_get_closed_form_lr") else self.get_lr()
         self._get_lr_called_within_step = False
@@ -385,7 +386,7 @@ class SequentialLR(LRScheduler):
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: list[int], last_epoch: int = -1):
         if len(schedulers) < 1:
-            raise ValueError("Expected at least one scheduler to be chained, but got no scheduler.")
+            raise ValueError("SequentialLR expects at least one scheduler, but got no scheduler.")
         for i, scheduler in enumerate(schedulers):
             if not hasattr(scheduler, "optimizer"):
                 raise TypeError(f"SequentialLR at index {i} should have `optimizer` as its attribute.")
@@ -418,6 +419,7 @@ class SequentialLR(LRScheduler):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 scheduler.step(0)
+            scheduler._step_count -= 1  # it begins
         else:
             scheduler.step()
         self._last_lr = scheduler.get_last_lr()
@@ -440,7 +442,7 @@ class ChainedScheduler(LRScheduler):
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None):
         if len(schedulers) < 1:
-            raise ValueError("Expected at least one scheduler to be chained, but got no scheduler.")
+            raise ValueError("ChainedScheduler expects at least one scheduler to be chained, but got no scheduler.")
         optimizer = optimizer or schedulers[0].optimizer
         for i, scheduler in enumerate(schedulers):
             if not hasattr(scheduler, "optimizer"):
@@ -503,7 +505,7 @@ class ReduceLROnPlateau(LRScheduler):
         if epoch is None:
             epoch = self.last_epoch + 1
         else:
-            warnings.warn(EPOCH_WARNING, UserWarning, stacklevel=2)
+            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
         self.last_epoch = epoch
         if self._is_better(current, self.best):
             self.best, self.num_bad_epochs = current, 0

@@ -89,6 +89,8 @@ class Muon(Optimizer):
         state["momentum_buffer"] = zeros_like(p)
 
     def update(self, group, params, grads, states) -> None:
+        if any(p.is_complex() for p in params):
+            raise RuntimeError("Muon does not support complex parameters")
         refuse_sparse(grads, "Muon")
         lr, momentum = number(group["lr"]), group["momentum"]
         for p, grad, state in zip(params, grads, states):

@@ -20,6 +20,7 @@ from ..autograd.state import CAPTURE, NO_GRAD
 from ..autograd.state import state as mode_state
 from ..tensor import Tensor
 from ..tensor import _captured_grad as captured_grad
+from ._steps import step_number
 
 
 class _Required:
@@ -156,7 +157,9 @@ class Optimizer:
             warnings.warn("optimizer contains a parameter group with duplicate parameters; in future, this will cause an "
                           "error", stacklevel=3)
         if self.param_groups and ("param_names" in group) != ("param_names" in self.param_groups[0]):
-            raise ValueError("all optimizer param groups should be with/without names. Got some that differ")
+            which = "with" if "param_names" in group else "without"
+            raise ValueError("all optimizer param groups should be with/without names. cannot add param group "
+                             f"{which} names to the optimizer")
         known = {id(p) for g in self.param_groups for p in g["params"]}
         if any(id(p) in known for p in params):
             raise ValueError("some parameters appear in more than one parameter group")
@@ -335,7 +338,7 @@ def with_gradient(group: dict[str, Any]) -> list[Tensor]:
 
 def number(value: Any) -> Any:
     """A hyper-parameter as a Python number (they may be one-element tensors)."""
-    return value.item() if isinstance(value, Tensor) else value
+    return step_number(value) if isinstance(value, Tensor) else value
 
 
 def counter() -> Tensor:

@@ -68,6 +68,11 @@ def set_checkpoint_debug_enabled(enabled: bool | None):
         _debug = before
 
 
+def _infer_device_type(*args: Any) -> str:
+    """The type of the device whose random state a checkpoint keeps: the processor's."""
+    return "cpu"
+
+
 class DefaultDeviceType:
     """The device whose random state is kept where the inputs do not say."""
 

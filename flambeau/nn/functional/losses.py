@@ -311,6 +311,8 @@ def _cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, which: 
     if target.shape == input.shape and not target.is_complex():
         raise RuntimeError("Expected floating point type for target with class probabilities, got "
                            f"{_ops_word(target.dtype)}")
+    if target.is_floating_point() and target.ndim == input.ndim > 1 and target.shape[0] != input.shape[0]:
+        raise ValueError(f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({target.shape[0]}).")
     if target.is_floating_point() and target.ndim == input.ndim:
         raise RuntimeError(f"Expected target size {list(input.shape)} (class probabilities), got {list(target.shape)}")
     log_probs = _log_softmax(input, classes)
