@@ -260,6 +260,11 @@ static inline __attribute__((always_inline)) T NAME(extreme)(const T *x, long n,
         #pragma omp simd reduction(max : m) reduction(| : bad)
         for (long i = 0; i < n; i++) { m = x[i] > m ? x[i] : m; bad |= x[i] != x[i]; }
     }
+    const T end = sizeof(T) == sizeof(float) ? __FLT_MAX__ : (T)__DBL_MAX__;
+    if (m == (least ? end : -end)) {  // Clang begins there instead of at infinity: maybe no element was so small
+        m = x[0];
+        for (long i = 0; i < n; i++) m = (least ? x[i] < m : x[i] > m) ? x[i] : m;
+    }
     return bad ? (T)NAN : m;
 }
 
