@@ -190,6 +190,9 @@ EXTRA = {
     "squeeze_dims_copy": lambda: [leaf(1, 3, 1), (0, 2)],
     "unsafe_split_with_sizes": lambda: [leaf(4, 3), (1, 3), 0],
     "addbmm": lambda: [leaf(2, 2), leaf(3, 2, 2, seed=1), leaf(3, 2, 2, seed=2), 1.0, 2.0],
+    "smoothed_nll": lambda: [leaf(4, 3), flambeau.tensor([0, 2, -100, 1]), leaf(3, seed=1).detach().abs(), 1, -100, 0.2],
+    "smoothed_nll_backward": lambda: [leaf(4), (4, 3), flambeau.tensor([0, 2, -100, 1]), None, 0, -100,
+                                      flambeau.tensor(3.0, dtype=flambeau.float64), 0.2],
 }
 
 
