@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 import numpy as np
@@ -11,6 +12,8 @@ from compiled import agree, programs, same, seen, trace
 import flambeau as torch
 import flambeau.nn.functional as F
 from flambeau import nn, optim
+from flambeau.compiler import guards
+from flambeau.compiler.function import CompiledFunction
 
 SCALE = 2.0
 SETTINGS = {"scale": 1.0, "names": ["a", "b"]}
@@ -817,3 +820,75 @@ def test_loss_functions_that_branch_are_still_captured():
     for _ in range(2):
         same(seen(f(torch.arange(3.0))), seen(fn(torch.arange(3.0))))
     assert programs(fn) == 1
+
+
+# ------------------------------------------------------------------------------------------------- how calls are seen
+def scaled(x, by=3.0):
+    return x * by
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_calls_are_seen(monkeypatch, native):
+    """By the C function and, where there is none, by Python: a default of a function that is called is guarded."""
+    if not native:
+        monkeypatch.setattr(guards, "_native", lambda: None)
+    elif guards._native() is None:
+        pytest.skip("native/watch.c could not be built here")
+    compiled = torch.compile(lambda x: scaled(x) + 1)
+    x = torch.arange(4.0)
+    assert compiled(x).tolist() == compiled(x).tolist() == [1, 4, 7, 10]
+    monkeypatch.setattr(scaled, "__defaults__", (5.0,))
+    assert compiled(x).tolist() == [1, 6, 11, 16]
+    assert sys.getprofile() is None
+
+
+def test_another_profiler_is_put_back():
+    seen = []
+
+    def profiler(frame, event, argument):
+        seen.append(frame.f_code.co_name)
+    sys.setprofile(profiler)
+    try:
+        torch.compile(lambda x: scaled(x))(torch.ones(2))
+        seen.clear()
+        scaled(torch.ones(2))
+    finally:
+        sys.setprofile(None)
+    assert "scaled" in seen
+
+
+def trained(fullgraph=False, inner=None):
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        if inner is not None:
+            loss = loss + inner(loss)
+        loss.backward()
+        optimizer.step()
+        return loss
+    return torch.compile(step, fullgraph=fullgraph)
+
+
+def test_the_step_that_makes_the_state_is_not_captured(monkeypatch):
+    captures = []
+    original = CompiledFunction.capture
+    monkeypatch.setattr(CompiledFunction, "capture", lambda self, *a: captures.append(self.name) or original(self, *a))
+    step, x = trained(), torch.ones(4, 3)
+    step(x)
+    assert captures == []
+    for _ in range(3):
+        step(x)
+    assert captures == ["step"]
+
+
+def test_first_steps_call_other_compiled_functions():
+    step = trained(inner=torch.compile(lambda v: v * 2))
+    assert [step(torch.ones(4, 3)).item() > 0 for _ in range(3)] == [True] * 3
+
+
+def test_whole_graphs_are_asked_for_at_the_first_step():
+    with pytest.raises(RuntimeError, match="a tensor's value was read"):
+        trained(fullgraph=True, inner=lambda v: v.item())(torch.ones(4, 3))

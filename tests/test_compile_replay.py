@@ -221,7 +221,9 @@ def _gradient_hook(t):
 
 
 def _accumulation_hook(t):
-    t.model[0].weight.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(2))
+    def double(p):
+        p.grad.mul_(2)
+    t.model[0].weight.register_post_accumulate_grad_hook(double)
 
 
 def _step_hook(t):

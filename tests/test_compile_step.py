@@ -287,10 +287,13 @@ def test_shared_parameters_and_unused_ones():
 
 
 def test_tensor_hooks_and_post_accumulate_hooks():
+    def halve(p):
+        p.grad.mul_(0.5)
+
     def build():
         net = small()
         net[0].weight.register_hook(lambda g: g * 2)
-        net[2].weight.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(0.5))
+        net[2].weight.register_post_accumulate_grad_hook(halve)
 
         def step(x, y):
             net.zero_grad()

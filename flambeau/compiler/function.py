@@ -22,17 +22,18 @@ from ..dtypes import get_default_dtype
 from ..native import toolchain, waiting
 from ..tensor import Tensor
 from . import backend  # noqa: F401  (enters the backend of traced arrays)
-from .capture import Recorder, active, shared
+from .capture import Recorder, Uncapturable, active, shared
 from .guards import Watch, watching
 from .ir import CONSTANT
 from .joint import Joint, JointPlan
+from .optimizers import first_at
 from .plan import Output, Plan, overlaps
 from .replay import MISS, Replay, Unsuitable
 from .trees import flatten
 
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
 _ATTEMPTS = 3   # captures of one signature before it is left to eager
-_TRANSIENTS = 20  # captures of one signature that were unlike the calls that follow
+_TRANSIENTS = 20  # calls of one signature that were unlike those that follow
 _MOST = 64      # programs of one function
 _FAILURES = 100  # captures of one function, whatever the signature, that came to nothing
 _REPLAYS = 4    # plans whose next call is checked natively
@@ -41,7 +42,7 @@ _RAREST = 256   # calls between two tries of making one
 _MODES = NO_GRAD | INFERENCE | AUTOCAST
 stance = "default"  # what set_stance asked for
 _functions: Any = weakref.WeakSet()
-_capturing = threading.Lock()
+_capturing = threading.RLock()  # an eager first call may call other compiled functions
 
 
 class CompiledFunction:
@@ -136,6 +137,10 @@ class CompiledFunction:
             for plan in self.plans.get(key, ()):  # another thread may have made it meanwhile
                 if plan.holds(leaves):
                     return plan.run(leaves)
+            if not self.fullgraph and key not in self.transients and first_at(self.function):
+                self.transients[key] = 1
+                with waiting(not self.exact):
+                    return self.function(*args, **kwargs)
             return self.capture(key, leaves, args, kwargs)
 
     def _overlapping(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
@@ -192,8 +197,15 @@ class CompiledFunction:
                 if node is not None and node.__class__ is not AccumulateGrad and node not in recorder.reached and (
                         node.sequence > recorder.first_sequence) and all(r is not x for x in live):
                     live.append(r)
-        if live:
+        if not live:
+            return
+        try:
             Joint(recorder, live, leaves)
+        except Uncapturable:
+            raise
+        except Exception as error:  # for the caller's own backward pass to raise, where there is one
+            if recorder.failed is None:
+                recorder.fail(f"its backward pass failed: {error}")
 
     def _finish(self, recorder: Recorder, watch: Watch, key: Any, leaves: list[Any], result: Any,
                 seconds: dict[str, float]) -> str | None:

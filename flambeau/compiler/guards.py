@@ -8,6 +8,7 @@ changed since (nn/hooks.py counts).
 
 from __future__ import annotations
 
+import ctypes
 import dis
 import functools
 import gc
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ..native import toolchain
 from ..nn import hooks as module_hooks
 from ..nn.hooks import changes
 from ..nn.module import Module
@@ -107,22 +109,32 @@ class Watch:
             self._follow(owner, function.__func__.__code__.co_names, 0)
         self._closures({getattr(function, "__func__", function)})
 
-    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        if event != "call":
-            return
+    def profile(self, frame: FrameType, event: str, _: Any) -> None:
+        """A profile function for `sys.setprofile`."""
+        if event == "call":
+            self(frame)
+
+    def __call__(self, frame: FrameType) -> bool:
+        """Looks at a call that begins. Whether further calls of the same code need not be shown."""
         code = frame.f_code
         file = code.co_filename
-        ours = file.startswith(_OURS)
-        if ours:
+        if file.startswith(_OURS):
             if code.co_name == "forward" and code.co_argcount:
                 owner = frame.f_locals.get("self")
                 if isinstance(owner, Module):
                     self._module(owner)
-            elif code.co_name == "step" and file.endswith("lr_scheduler.py"):
+                return False
+            if code.co_name == "step" and file.endswith("lr_scheduler.py"):
                 give_up("a learning-rate scheduler steps inside the call; step it outside")
-            return
-        if foreign(file):
-            return
+            return True
+        if foreign(file) or str(frame.f_globals.get("__name__")).startswith("namedtuple_"):
+            return True
+        self._users(frame)
+        return False
+
+    def _users(self, frame: FrameType) -> None:
+        """A call of a function of the user's."""
+        code = frame.f_code
         if code not in self.codes:
             self.stored.update(_names_of(code, _STORES))
         arguments = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
@@ -462,8 +474,27 @@ class watching:
 
     def __enter__(self) -> None:
         self.before = sys.getprofile()
-        sys.setprofile(self.watch)
+        self.native = _native()
+        if self.native is None:
+            sys.setprofile(self.watch.profile)
+        else:
+            ctypes.pythonapi.PyEval_SetProfile(self.native.fl_watch, ctypes.py_object(self.watch))
 
     def __exit__(self, *exc: Any) -> None:
         # A profiler written in C cannot be set again from here: it only misses the rest of this run.
         sys.setprofile(self.before if callable(self.before) else None)
+        if self.native is not None:
+            self.native.fl_watch_end()
+
+
+@functools.cache
+def _native() -> Any:
+    """The library of native/watch.c, or None: then Python sorts out the calls."""
+    names = ("PyFrame_GetCode", "Py_DecRef", "PyObject_CallFunctionObjArgs", "PyObject_IsTrue")
+    try:
+        made = ctypes.PyDLL(str(toolchain.build((toolchain.HERE / "watch.c").read_text(), "watch")))
+        made.fl_watch_attach((ctypes.c_void_p * 4)(*[ctypes.cast(getattr(ctypes.pythonapi, n), ctypes.c_void_p).value
+                                                     for n in names]))
+    except (toolchain.BuildError, OSError, AttributeError):
+        return None
+    return made

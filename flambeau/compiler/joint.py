@@ -31,6 +31,20 @@ from .trees import flatten, unflatten
 _new = object.__new__
 
 
+class _Trial(Task):
+    """The backward pass that is captured right after the function. The caller's own pass comes later, perhaps, and must find
+    every `.grad` as it was."""
+
+    __slots__ = ("recorder",)
+
+    def admit(self, inner: Task) -> None:
+        """A Function's backward runs a pass of its own: only that of tensors which the call made may be tried."""
+        if inner.accumulate:
+            born = {id(t) for t in self.recorder.born} if self.recorder.failed is None else set()
+            if any(node.__class__ is AccumulateGrad and id(node._variable()) not in born for node in inner.reached):
+                raise RuntimeError("a Function's backward adds to the gradients of tensors that are not its inputs")
+
+
 class Joint:
     """The captured backward pass of a call's results."""
 
@@ -53,7 +67,10 @@ class Joint:
         self.targets = _targets(roots, args)
         recorder.joint = self
         with autocast("cpu", enabled=False):  # as for a backward pass after the block
-            found = _backward(roots, [(node, nr) for node, nr, _ in self.targets], False)
+            targets = [(node, nr) for node, nr, _ in self.targets]
+            trial = _Trial(True, False, targets, False)
+            trial.recorder = recorder
+            found = _backward(roots, targets, trial)
         self.grads = [None if grad is None else recorder.value(grad._array) for grad in found]
 
 
@@ -78,14 +95,14 @@ def _place(tensor: Any) -> tuple[Any, int]:
     return (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
 
 
-def _backward(roots: list[Any], targets: list[tuple[Node, int]], create_graph: bool) -> list[Any]:
+def _backward(roots: list[Any], targets: list[tuple[Node, int]], task: Task) -> list[Any]:
     """The gradients of the targets. The pass stops there: what lies behind them is the outer graph's business. Hooks there run
     outside as well, when the compiled node hands its gradients on."""
     borders = {node: (node.next, node.hooks) for node, _ in targets}
     try:
         for node in borders:
             node.next, node.hooks = (), None
-        found = run(roots, Task(True, create_graph, targets, False))
+        found = run(roots, task)
     finally:
         for node, (edges, hooks) in borders.items():
             node.next, node.hooks = edges, hooks
@@ -150,7 +167,8 @@ class CompiledFunctionBackward(Node):
         flatten(function(*args, **kwargs), found)
         results = {out.graph: t for out, t in zip(plan.results, found) if out.__class__ is Output}
         roots = [(*_place(results[i]), g) for i, g in enumerate(grads) if g is not None]
-        return _backward(roots, [_place(leaves[s] if s.__class__ is int else s) for s in plan.receivers], True)
+        targets = [_place(leaves[s] if s.__class__ is int else s) for s in plan.receivers]
+        return _backward(roots, targets, Task(True, True, targets, False))
 
 
 class JointPlan(Plan):

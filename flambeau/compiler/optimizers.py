@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import is_not
+from types import CellType
 from typing import Any
 
+from ..optim.optimizer import Optimizer
 from ..tensor import Tensor
 from .capture import Recorder, active
 from .symbolic import SymFloat, known_to_math, plain
 
+_EMPTY = CellType()
 _NUMBERS = ("lr", "momentum", "weight_decay")  # hyper-parameters that people also give as ints
 
 
@@ -43,6 +46,18 @@ def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs:
             recorder.optimizers.append((optimizer, Kept(optimizer)))
         if any(before.get(id(p), set()) != set(s) for p, s in optimizer.state.items() if isinstance(s, dict)):
             recorder.transient = "the optimizer made its state in this step"
+
+
+def first_at(function: Any) -> bool:
+    """Whether a function has an optimizer at hand whose first step, unlike the later ones, makes its state."""
+    owner, function = getattr(function, "__self__", None), getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return False
+    found = [c.cell_contents for c in function.__closure__ or () if c != _EMPTY] + [function.__globals__.get(n) for n in code.co_names]
+    return any(isinstance(o, Optimizer) and not o.state and (
+        type(o).prepare is not Optimizer.prepare or any(g.get("momentum") for g in o.param_groups))
+        for o in [*found, *getattr(owner, "__dict__", {}).values()])
 
 
 def _symbolic(recorder: Recorder, group: dict[str, Any], key: str, value: Any) -> Any:
