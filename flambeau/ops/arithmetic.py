@@ -9,12 +9,14 @@ from typing import Any
 from .. import dtypes as _dtypes
 from ..autograd.node import bump
 from ..autograd.state import state
+from ..backends.cpu.table import KERNELS
 from ..native.pointwise import run
+from ..settings import warn_once
 from ..tensor import Tensor
 from .elementwise import Pointwise, binary, plain_number, promoted, untracked
 from .exports import _c_word
 from .pointwise import abs_, conj, masked, neg, nothing, where_row
-from .table import LARGE, check_overlap, export, make_inplace, ndarray, public
+from .table import LARGE, check_overlap, constant, export, make_inplace, ndarray, public
 
 _NOT_BOOL = "bBhHiIlLqQefdFDE"
 _FLOATS = "efdFDE"
@@ -98,10 +100,17 @@ def _number(alpha: Any, name: str) -> Any:
     return plain_number(alpha)
 
 
+def old_order(name: str, before: str, now: str) -> None:
+    """Warns, once per process, of numbers that come before the tensors that they belong to."""
+    warn_once("old order", f"This overload of {name} is deprecated:\n\t{name}({before}, *, Tensor out = None)\n"
+              f"Consider using one of the following signatures instead:\n\t{name}({now}, Tensor out = None)")
+
+
 @public(out=False, aliases=())
 def add(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> Any:
     """input + alpha * other."""
-    if more:  # the old order: add(input, alpha, other)
+    if more:
+        old_order("add", "Tensor input, Number alpha, Tensor other", "Tensor input, Tensor other, *, Number alpha = 1")
         other, alpha = more[0], other
     if alpha.__class__ is int and alpha == 1:
         return _add(input, other, out=out)
@@ -114,6 +123,7 @@ def add(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> 
 def sub(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> Any:
     """input - alpha * other."""
     if more:
+        old_order("sub", "Tensor input, Number alpha, Tensor other", "Tensor input, Tensor other, *, Number alpha = 1")
         other, alpha = more[0], other
     if alpha.__class__ is int and alpha == 1:
         return _sub(input, other, out=out)
@@ -129,10 +139,13 @@ def _finish(name: str, result: Any, out: Any) -> Any:
     return write_out(name, out, result, (), {})
 
 
+_multiply = KERNELS["mul"]
+
+
 def _scaled_inplace(name: str, plain: Any, whole: Any) -> Any:
     """x.add_(y, alpha=...): the inner loop of most optimizers, so that without recording it is two kernel calls."""
     recorded = make_inplace(name, whole)
-    scaled = f"{name}_scaled"
+    scaled, kernel = f"{name}_scaled", KERNELS[name]
 
     def inplace(self, other, *more, alpha=1):
         if alpha.__class__ is int and alpha == 1 and not more:
@@ -141,11 +154,16 @@ def _scaled_inplace(name: str, plain: Any, whole: Any) -> Any:
         if mode < 2 and not more and alpha.__class__ in (int, float) and isinstance(other, Tensor) and (
                 other._array.dtype.char in "fd") and (mode or (untracked(self) and untracked(other))):
             x, y = self._array, other._array
-            if x.size >= LARGE and x.shape == y.shape and x.dtype is y.dtype and not self._inference and not other.is_sparse:
-                check_overlap(x, (y,))
-                if type(x) is type(y) is ndarray and x.flags.c_contiguous and run(scaled, x, y, alpha, out=x) is not None:
-                    bump(self)
-                    return self
+            if x.shape == y.shape and x.dtype is y.dtype and type(x) is type(y) is ndarray and x.flags.c_contiguous and (
+                    not self._inference and not other.is_sparse and not self.is_sparse):
+                if x.base is not None or y.base is not None:
+                    check_overlap(x, (y,))
+                if x.size < LARGE:
+                    kernel(x, _multiply(y, constant(alpha, x.dtype)), out=x)
+                elif run(scaled, x, y, alpha, out=x) is None:
+                    return plain.inplace(self, mul.call(other, alpha))
+                bump(self)
+                return self
             return plain.inplace(self, mul.call(other, alpha))
         return recorded(self, other, *more, alpha=alpha)
 
@@ -393,10 +411,15 @@ def _same_dtype(name: str, *tensors: Any) -> None:
             raise RuntimeError(f"expected dtype {_c_word(first)} for `{which}` but got dtype {_c_word(t.dtype)}")
 
 
+_OLD_PRODUCT = "Tensor input, Number value, Tensor tensor1, Tensor tensor2"
+_NEW_PRODUCT = "Tensor input, Tensor tensor1, Tensor tensor2, *, Number value = 1"
+
+
 @public(inplace=True)
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *more: Any, value: Any = 1) -> Any:
     """input + value * tensor1 * tensor2."""
-    if more:  # the old order: addcmul(input, value, tensor1, tensor2)
+    if more:
+        old_order("addcmul", _OLD_PRODUCT, _NEW_PRODUCT)
         value, tensor1, tensor2 = tensor1, tensor2, more[0]
     _no_bool_kernel("addcmul_cpu_out", input, tensor1, tensor2)
     return _addcmul(input, tensor1, tensor2, value)
@@ -406,6 +429,7 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *more: Any, value: Any = 1) 
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *more: Any, value: Any = 1) -> Any:
     """input + value * tensor1 / tensor2."""
     if more:
+        old_order("addcdiv", _OLD_PRODUCT, _NEW_PRODUCT)
         value, tensor1, tensor2 = tensor1, tensor2, more[0]
     if not (promoted((tensor1, tensor2)).is_floating_point or promoted((tensor1, tensor2)).is_complex):
         raise RuntimeError("Integer division with addcdiv is no longer supported, and in a future release addcdiv will "

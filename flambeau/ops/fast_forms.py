@@ -24,7 +24,7 @@ from ..backends.cpu.scans import softmax as _softmax_kernel
 from ..backends.cpu.table import KERNELS
 from ..parameter import Parameter
 from ..tensor import Tensor
-from . import arithmetic, comparison, scans, shape
+from . import arithmetic, comparison, convert, indexing, scans, scatter, shape, vector_norms
 from . import reductions as slow
 from .pointwise import where_row
 from .table import LARGE, _nothing_to_free, constant, export
@@ -33,6 +33,7 @@ _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _clamp_kernel, _clamp_within = KERNELS["clamp"], KERNELS["clamp_within"]
 _concatenate, _flip_kernel = KERNELS["concatenate"], KERNELS["flip"]
+_gather_kernel, _fill_kernel = KERNELS["gather"], KERNELS["masked_fill"]
 
 
 def plain(input: Any) -> bool:
@@ -103,11 +104,15 @@ def _extreme(general: Any, whole: Any, kernel: Any, along: Any, pair: type) -> N
             if len(args) == 1:
                 if x.flags.c_contiguous and x.size < LARGE:
                     return whole.single(mode, input, (), kernel(x))
-            elif len(args) == 2 and args[1].__class__ is int and (mode == 1 or not input.requires_grad):
+            elif len(args) == 2 and args[1].__class__ is int:
                 dim = args[1]
                 if -x.ndim <= dim < x.ndim:
-                    values, indices = along.cpu(x, dim % x.ndim)
-                    return pair(_bare(values), _bare(indices))
+                    dim %= x.ndim
+                    values, indices = along.cpu(x, dim)
+                    values, indices = _bare(values), _bare(indices)
+                    if mode == 0 and (input._node is not None or input._base is not None):
+                        along.record((input, dim, False), (values, indices))
+                    return pair(values, indices)
         return general(*args, **kwargs)
 
 
@@ -225,6 +230,64 @@ def where(*args, **kwargs):
                 where_row.record(args, t)
             return t
     return comparison.where(*args, **kwargs)
+
+
+@in_front(indexing.masked_fill)
+def masked_fill(*args, **kwargs):
+    mode = state.mode
+    if mode < 2 and len(args) == 3 and not kwargs and args[1].__class__ is Tensor and args[2].__class__ in _REAL and (
+            plain(args[0])):
+        input, mask, value = args
+        x, where = input._array, mask._array
+        if where.dtype.char == "?" and where.shape == x.shape and type(where) is ndarray and abs(value) < _WITHIN:
+            t = _bare(_fill_kernel(x, where, value))
+            if mode == 0 and (input._node is not None or input._base is not None):
+                indexing._masked_fill.record(args, t)
+            return t
+    return indexing.masked_fill(*args, **kwargs)
+
+
+_WITHIN = 3e38  # in either dtype
+
+
+@in_front(scatter.gather)
+def gather(*args, **kwargs):
+    mode = state.mode
+    if mode < 2 and len(args) == 3 and not kwargs and args[1].__class__ is int and args[2].__class__ is Tensor and (
+            plain(args[0])):
+        input, dim, index = args
+        x, at = input._array, index._array
+        n = x.ndim
+        if -n <= dim < n == at.ndim and at.dtype.char == "l" and type(at) is ndarray and at.size:
+            dim %= n
+            if all([d == dim or b <= a for d, (a, b) in enumerate(zip(x.shape, at.shape))]):
+                t = _bare(_gather_kernel(x, dim, at))
+                if mode == 0 and (input._node is not None or input._base is not None):
+                    scatter._gather.record((input, dim, index), t)
+                return t
+    return scatter.gather(*args, **kwargs)
+
+
+@in_front(vector_norms.norm)
+def norm(*args, **kwargs):
+    """The 2-norm of all elements."""
+    mode = state.mode
+    if mode < 2 and not kwargs and args and plain(args[0]) and (len(args) == 1 or (len(args) == 2 and args[1] == 2)):
+        input = args[0]
+        x = input._array
+        if x.size < kernels.SMALL and x.flags.c_contiguous:
+            return vector_norms.vector_norm_row.single(mode, input, (2.0, None, False, None), kernels.small_norm(x))
+    return vector_norms.norm(*args, **kwargs)
+
+
+@in_front(convert.clone)
+def clone(*args, **kwargs):
+    mode = state.mode
+    if mode < 2 and len(args) == 1 and not kwargs and plain(args[0]):
+        x = args[0]._array
+        if x.size < LARGE and x.flags.c_contiguous and 1 not in x.shape:  # whose strides may differ
+            return convert._clone.single(mode, args[0], (None,), x.copy())
+    return convert.clone(*args, **kwargs)
 
 
 # ------------------------------------------------------------------------------------------------------- joining

@@ -13,14 +13,16 @@ from typing import Any
 from .. import dtypes as _dtypes
 from .. import overrides as _overrides
 from ..autograd import state as _state
-from ..autograd.node import bump, next_sequence
+from ..autograd.node import bump
 from ..autograd.state import state
 from ..autograd.views import edge_of, mark_view
 from ..backends import registry
 from ..parameter import Parameter
 from ..shapes import as_int
 from ..tensor import Tensor, wrap
+from .fast_views import quick
 from .table import ROWS, Row, _type_word, public
+from .views import _select, _slice, plain
 from .writing import write_row, writing
 
 ndarray = registry.CPU_ARRAY
@@ -87,23 +89,31 @@ def _unselect(grad: Tensor, shape: Any, mask: Tensor) -> Tensor:
 def getitem(self: Tensor, key: Any) -> Tensor:
     """x[key]. One number, one slice, or a basic key of a tensor without gradient is one NumPy view."""
     mode = state.mode
-    if mode < 2 and (self.__class__ is Tensor or self.__class__ is Parameter) and self._view_fn is None:
+    if mode < 2 and (self.__class__ is Tensor or self.__class__ is Parameter) and self._view_fn is None and (
+            not self._inference):
         array, kind = self._array, key.__class__
         if kind is int:
             if array.ndim and type(array) is ndarray and -array.shape[0] <= key < array.shape[0]:
-                return _quick(self, array[key, ...], "select", {"dim": 0, "index": key}, mode)
+                return quick(self, array[key, ...], _select, (array.shape, 0, key), mode)
         elif kind is slice:
             if array.ndim and type(array) is ndarray and key.step is None and _plain_bounds(key):
                 size = array.shape[0]
                 start, stop, _ = key.indices(size)
-                given = {"dim": 0, "start": start, "end": stop if stop > start else start, "step": 1}
-                return _quick(self, array[key], "slice", given, mode)
+                stop = stop if stop > start else start
+                return quick(self, array[start:stop], _slice, (array.shape, 0, start, stop, 1), mode)
         elif kind is Tensor and array.ndim and key._array.ndim and key._array.dtype.char == "l":
             return index_row(self, [key])
-        elif kind is tuple and (mode or edge_of(self) is None) and type(array) is ndarray:
-            made = _basic_view(array, key)
-            if made is not None:
-                return mark_view(wrap(made), self)
+        elif kind is tuple and type(array) is ndarray:
+            if mode or edge_of(self) is None:
+                made = _basic_view(array, key)
+                if made is not None:
+                    return mark_view(wrap(made), self)
+            elif (steps := _basic_steps(array.shape, key)) is not None:
+                view = self
+                for r, given, part in steps:
+                    array = view._array
+                    view = quick(view, array[part], r, (array.shape, *given), mode)
+                return view
     if _overrides.active:
         done, value = _overrides.dispatch(Tensor.__getitem__, (self, key), {})
         if done:
@@ -114,28 +124,13 @@ def getitem(self: Tensor, key: Any) -> Tensor:
     return ROWS["alias"](self) if view is self else view
 
 
-def _quick(self: Tensor, made: Any, name: str, given: dict[str, Any], mode: int) -> Tensor:
-    """A view and, where a gradient is wanted, its node: what a row does, without looking at every argument."""
-    view = mark_view(wrap(made), self)
-    if mode == 0:
-        edge = edge_of(self)
-        if edge is not None:
-            r = ROWS[name]
-            view._node = node = r.node()
-            node.next = (edge,) + (None,) * len(given)
-            node.sequence = next_sequence()
-            node.shape, node.dtype = made.shape, made.dtype
-            node.saved = tuple([self._array.shape if s == "self_shape" else given[s] for s in r.slots])
-    return view
-
-
 def _step(view: Tensor, name: str, given: dict[str, Any], key: tuple[Any, ...]) -> Tensor:
     """One view of a chain: as a NumPy key where nothing special is going on, else as the row."""
     mode, array = state.mode, view._array
-    if mode < 2 and type(array) is ndarray and view._view_fn is None and (
-            view.__class__ is Tensor or view.__class__ is Parameter):
-        made = array[key]
-        return _quick(view, registry.cpu.settled(made) if None in key else made, name, given, mode)
+    if mode < 2 and plain(view):
+        made, r = array[key], ROWS[name]
+        return quick(view, registry.cpu.settled(made) if None in key else made, r,
+                     tuple([array.shape if s == "self_shape" else given[s] for s in r.slots]), mode)
     return ROWS[name](view, *given.values())
 
 
@@ -161,6 +156,26 @@ def _basic_view(array: Any, key: tuple[Any, ...]) -> Any:
     except IndexError:
         return None
     return registry.cpu.settled(made) if None in key else made
+
+
+def _basic_steps(shape: tuple[int, ...], key: tuple[Any, ...]) -> list[Any] | None:
+    """The views that a key of numbers and slices means: their rows, arguments and NumPy keys. None: not that simple."""
+    steps: list[Any] = []
+    dim = 0
+    if len(key) > len(shape):
+        return None
+    for k, size in zip(key, shape):
+        if k.__class__ is int and -size <= k < size:
+            steps.append((_select, (dim, k), (*_WHOLE[:dim], k, ...)))
+            continue
+        if k.__class__ is not slice or k.step is not None or not _plain_bounds(k):
+            return None
+        start, stop, _ = k.indices(size)
+        if start != 0 or stop != size:
+            stop = stop if stop > start else start
+            steps.append((_slice, (dim, start, stop, 1), (*_WHOLE[:dim], slice(start, stop))))
+        dim += 1
+    return steps or None
 
 
 def resolve(self: Tensor, key: Any) -> tuple[Tensor, list[Any]]:

@@ -102,14 +102,18 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Te
                 a, c = input._node, weight._node
                 e = None if bias is None else bias._node
                 if a is not None or c is not None or e is not None:
-                    if input._counter is not None or weight._counter is not None or (
-                            bias is not None and bias._counter is not None):
+                    counter, changes = input._counter, weight._counter
+                    if (counter is not None and (counter.value or input._base is not None or input._inference)) or (
+                            changes is not None and (weight._base is not None or weight._inference)) or (
+                            bias is not None and bias._base is not None):
                         _ROWS[x.ndim == 2, bias is not None].record((bias, input, weight), t)
                         return t
                     t._node = n = _new(_ADDMM if bias is not None and x.ndim == 2 else
                                        _classes[x.ndim == 2, bias is not None])
                     n.next = (e, a, c)
                     n.saved = (weight if a is not None else None, input if c is not None else None)
+                    if a is not None and changes is not None and changes.value:  # an optimizer has changed it
+                        n.versions = (changes.value, 0)
                     n.sequence = next_sequence()
                     n.shape = made.shape
                     if native is not FLOAT32:

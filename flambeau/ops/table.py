@@ -60,6 +60,9 @@ _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _asarray = registry.cpu.asarray
 ROWS: dict[str, Row] = {}
+INFERENCE_SAVED = ("Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
+                   "computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and "
+                   "use it in autograd, or use no_grad() instead.")
 
 
 class Row:
@@ -83,7 +86,9 @@ class Row:
         self.slots, self.formulas = _plan(self.args, self.backward)
         self.wants = tuple(a in self.backward for a in self.args)
         self.saves_outputs = any(slot.startswith("result") for slot in self.slots)
+        self.targets = tuple([i for i, wanted in enumerate(self.wants) if wanted])
         self.saving = [_source(self.args, slot, k, self.formulas) for k, slot in enumerate(self.slots)]
+        self.frugal = all(kind in ("argument", "shape", "result") for kind, _, _ in self.saving)
         self.node = self._node_class(node or node_name(name)) if backward else None
         self.cpu = KERNELS.get(self.kernel)
         self.blanks = (None,) * (len(self.args) - 1)
@@ -109,7 +114,9 @@ class Row:
             members["apply"] = lean
             if self.direct is not None:
                 members["quick"] = _quick(self)
-        if all(s.rpartition("_")[2] in ("shape", "dtype", "strides") and s not in self.args for s in self.slots):
+        given = self.args[1:] if self.view else ()  # of a view: dimensions and sizes
+        if all(s in given or (s.rpartition("_")[2] in ("shape", "dtype", "strides") and s not in self.args)
+               for s in self.slots):
             members["release"] = _nothing_to_free
         return type(name, (RowNode,), members)
 
@@ -187,37 +194,46 @@ class Row:
 
     def record(self, args: tuple[Any, ...], results: Any) -> None:
         """Creates the node if an input wants a gradient."""
-        for a in args:  # the common case of data preparation and evaluation: nothing does
-            if isinstance(a, Tensor):
-                if a._node is not None or a._base is not None:
-                    break
-            elif a.__class__ in _SEQUENCES and a and not isinstance(a[0], int):
+        edges: list[Any] | None = None
+        for i in self.targets:
+            if i >= len(args):  # trailing arguments were left out
                 break
-        else:
-            return
+            a = args[i]
+            if isinstance(a, Tensor):
+                edge = a._node if a._counter is None else edge_of(a)
+                if edge is not None:
+                    if edges is None:
+                        edges = [None] * len(self.wants)
+                    edges[i] = edge
+            elif a.__class__ in _SEQUENCES:
+                return self._record_lists(args, results)
+        if edges is None:
+            return None
+        for a in args:
+            if a.__class__ in _SEQUENCES and a and not isinstance(a[0], int):
+                return self._record_lists(args, results)
+        return self._attach(edges, None, args, results)
+
+    def _record_lists(self, args: tuple[Any, ...], results: Any) -> None:
+        """`record` where an argument is a list of tensors, each with an edge of its own."""
         edges: list[Any] = []
-        spans = None
-        wanted = False
+        spans: dict[int, int] | None = None
         for index, (a, takes) in enumerate(zip(args, self.wants)):
             if isinstance(a, Tensor):
-                edge = None if not takes else a._node if a._counter is None else edge_of(a)
-                edges.append(edge)
-                if edge is not None:
-                    wanted = True
+                edges.append(edge_of(a) if takes else None)
             elif a.__class__ in _SEQUENCES and a and any(isinstance(t, Tensor) for t in a):
                 spans = spans or {}
                 spans[index] = len(a)
-                for t in a:
-                    edge = edge_of(t) if takes and isinstance(t, Tensor) else None
-                    edges.append(edge)
-                    if edge is not None:
-                        wanted = True
+                edges += [edge_of(t) if takes and isinstance(t, Tensor) else None for t in a]
             else:
                 edges.append(None)
-        if not wanted:
+        if edges.count(None) == len(edges):
             return
-        if len(args) < len(self.wants):  # trailing arguments left out
-            edges += [None] * (len(self.wants) - len(args))
+        edges += [None] * (len(self.wants) - len(args))
+        self._attach(edges, spans, args, results)
+
+    def _attach(self, edges: list[Any], spans: dict[int, int] | None, args: tuple[Any, ...], results: Any) -> None:
+        """Makes the node behind the results."""
         node = _new(self.node)
         node.next = tuple(edges)
         node.sequence = next_sequence()
@@ -226,19 +242,56 @@ class Row:
         if results.__class__ is Tensor:
             array = results._array
             node.shape = array.shape
-            if array.dtype is not FLOAT32:
-                node.dtype = array.dtype
-            if array.dtype.num in GRAD_NUMS:
+            native = array.dtype
+            if native is not FLOAT32:
+                node.dtype = native
+            if native.num in GRAD_NUMS:
                 results._node = node
                 if results._base is not None:
                     results._seen = results._counter.value
         else:
             _connect(node, results, self.constant)
         if self.saving:
-            _save(node, [self._slot(source, args, results, node) for source in self.saving])
+            if spans is None and self.frugal and not state.mode & _state.SAVED_HOOKS:
+                self._keep(node, edges, args, results)
+            else:
+                _save(node, [self._slot(source, args, results, node) for source in self.saving])
         if state.mode & _state.ANOMALY:
             from ..autograd.anomaly import remember
             remember(node)
+
+    def _keep(self, node: Node, edges: list[Any], args: tuple[Any, ...], results: Any) -> None:
+        """`_save` for rows that keep nothing but arguments, shapes and results, and no list of tensors among them."""
+        kept: list[Any] = []
+        versions = None
+        held = False
+        for kind, index, users in self.saving:
+            value = None
+            for user in users:
+                if edges[user] is not None:
+                    value = args[index] if kind != "result" else results[index] if results.__class__ is tuple else results
+                    break
+            if isinstance(value, Tensor):
+                if kind == "shape":
+                    value = value.shape
+                elif kind == "result":
+                    value, held = SavedOutput(value, index), True
+                else:
+                    held = True
+                    if value._inference:
+                        raise RuntimeError(INFERENCE_SAVED)
+                    counter = value._counter
+                    if counter is not None and counter.value:
+                        versions = versions or [0] * len(self.saving)
+                        versions[len(kept)] = counter.value
+            elif value.__class__ is list:
+                value = tuple(value)
+            kept.append(value)
+        node.saved = tuple(kept)
+        if versions is not None:
+            node.versions = tuple(versions)
+        if not held:
+            node.release = _nothing_to_free
 
     @staticmethod
     def _slot(source: tuple[str, int, tuple[int, ...]], args: tuple[Any, ...], results: Any, node: Node) -> Any:
@@ -368,9 +421,7 @@ def _save(node: Node, values: list[Any]) -> None:
     for i, v in enumerate(values):
         if isinstance(v, Tensor):
             if v._inference:
-                raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in "
-                                   "inference mode in computation tracked by autograd. To work around this, you can make a "
-                                   "clone to get a normal tensor and use it in autograd, or use no_grad() instead.")
+                raise RuntimeError(INFERENCE_SAVED)
             if v._counter is not None and v._counter.value:
                 versions = versions or [0] * len(values)
                 versions[i] = v._counter.value
@@ -655,8 +706,8 @@ class RowNode(Node):
         if name.startswith("_saved_"):
             return self._slot_value(name[7:])
         if name.startswith("_raw_saved_"):
-            from ..autograd.saved_tensors import RawSaved
-            return RawSaved(self, self._slot_number(name[11:], name))
+            from ..autograd.saved_tensors import SavedTensor
+            return SavedTensor(self, self._slot_number(name[11:], name))
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def _slot_number(self, slot: str, asked: str) -> int:
@@ -676,6 +727,8 @@ class RowNode(Node):
         number = self._slot_number(slot, f"_saved_{slot}")
         if self.saved is None:
             raise freed_error(self)
+        if type(self.saved[number]) is ndarray and self.row.slots[number] == "result":
+            saved_result(self, number)  # what the user gets shares the version counter of the result
         return unpack(self, number)
 
     def __dir__(self):

@@ -509,6 +509,11 @@ def _squares(x: ndarray) -> Any:
     return np.add.reduce(parts, axis=None, dtype=FLOAT64) + rest.dot(rest)
 
 
+def small_norm(x: ndarray) -> ndarray:
+    """The 2-norm of all elements of a small contiguous array, for the fast path."""
+    return np.sqrt(np.add.reduce(x * x, axis=None), out=...)
+
+
 @kernel
 def dist(x: ndarray, y: ndarray, p: float) -> Any:
     return vector_norm(x - y, p)
