@@ -8,10 +8,12 @@ over broadcast dimensions and cast, so that derivative formulas need not think o
 from __future__ import annotations
 
 import heapq
+import itertools
 import sys
 import threading
 from typing import Any
 
+from ..backends.cpu.parallel import LARGE
 from ..backends.cpu.table import KERNELS
 from ..backends.registry import CPU_ARRAY
 from ..tensor import Tensor
@@ -21,7 +23,6 @@ from .state import ANOMALY, CAPTURE, NO_GRAD, state
 
 _new = object.__new__
 _plus = KERNELS["add"]
-LARGE = 1 << 16  # elements from which an operation shares its work among the cores
 _accumulate_lock = threading.Lock()
 
 
@@ -37,11 +38,13 @@ class Task:
         "found",
         "keep_graph",
         "needed",
+        "number",
         "reached",
     )
 
     def __init__(self, keep_graph: bool, create_graph: bool, inputs: list[tuple[Node, int]] | None, accumulate: bool):
         self.keep_graph, self.create_graph, self.accumulate = keep_graph, create_graph, accumulate
+        self.number = _next_number()
         self.callbacks: list[Any] = []
         self.found: dict[tuple[Node, int], Any] = {}
         self.captures: dict[Node, list[int]] | None = None
@@ -50,10 +53,16 @@ class Task:
         if inputs is not None:
             self.captures = {}
             for node, nr in inputs:
-                self.captures.setdefault(node, []).append(nr)
+                numbers = self.captures.setdefault(node, [])
+                if not accumulate:  # else the tensor retains its gradient, and the node runs
+                    numbers.append(nr)
+
+    def admit(self, inner: Task) -> None:
+        """Another pass is about to start inside of this one: a kind of task that cannot have that raises."""
 
 
 _tasks = threading.local()
+_next_number = itertools.count().__next__
 
 
 def current_task() -> Task | None:
@@ -87,14 +96,17 @@ def _run_in_new_thread(roots: list[tuple[Node, int, Any]], task: Task) -> dict[t
 def run(roots: list[tuple[Node, int, Any]], task: Task) -> dict[tuple[Node, int], Any]:
     """Sends the roots' gradients through the graph; returns the captured ones by (node, output)."""
     waiting = task.reached = _count(roots, task)
+    stack = _tasks.__dict__.setdefault("stack", [])
+    for outer in stack:
+        outer.admit(task)
     before = state.mode
     if before & CAPTURE:
         from ..compiler.capture import backward_starts
         backward_starts(waiting, task.keep_graph)
-    stack = _tasks.__dict__.setdefault("stack", [])
     if len(stack) >= _DEEPEST:
         return _run_in_new_thread(roots, task)
     stack.append(task)
+    saved_hooks = state.saved_hooks[:]
     state.mode = before & ~NO_GRAD if task.create_graph else before | NO_GRAD
     try:
         _walk(roots, waiting, task)
@@ -102,6 +114,7 @@ def run(roots: list[tuple[Node, int, Any]], task: Task) -> dict[tuple[Node, int]
             callback()
     finally:
         state.mode = before
+        state.saved_hooks = saved_hooks  # what unpack hooks entered or left is theirs alone
         stack.pop()
     return task.found
 
@@ -124,6 +137,8 @@ def _count(roots, task: Task) -> dict[Node, int]:
                     waiting[target] = count + 1
     if task.captures is not None:
         task.needed = _needed(roots, task.captures)
+        if task.accumulate:
+            task.needed.update(task.captures)
     return waiting
 
 
@@ -169,8 +184,11 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
         while node is not None:  # runs down a chain without the heap while nothing else is ready
             grads = take(node, None)
             hooks = node.hooks
-            if hooks is not None and grads is not None:
-                grads = _before(node, grads) if not selective else _before_selected(task, node, grads)
+            if hooks is not None:
+                if grads is None:
+                    _before_nothing(task, node)
+                else:
+                    grads = _before(node, grads) if not selective else _before_selected(task, node, grads)
             edges = node.next
             if not edges and node.is_leaf_node:
                 if selective:
@@ -205,7 +223,7 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
                                 own = target._array if own is None else own._array
                                 array = grad._array
                                 if array.shape != own.shape or array.dtype is not own.dtype:
-                                    grad = fit(grad, own.shape, own.dtype, node, index)
+                                    grad = fit(grad, own.shape, _leaf_dtype(target, array), node, index)
                                 del own
                             elif target.outputs is None:
                                 array = grad._array
@@ -216,7 +234,7 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
                                 grad = None
                             if grad is not None:
                                 old = known(target)
-                                buffers[target] = grad if old is None else _sum(old, grad) if bare else old + grad
+                                buffers[target] = grad if old is None else _sum(old, grad) if bare else _total(old, grad)
                                 del old
                     left = waiting[target] - 1
                     if left:
@@ -256,7 +274,11 @@ def _sum(a: Any, b: Any) -> Any:
     x, y = a._array, b._array
     if a.__class__ is Tensor is b.__class__ and 1 < x.size < LARGE and type(x) is CPU_ARRAY is type(y):
         return _bare(_plus(x, y))
-    return a + b
+    return _total(a, b)
+
+
+def _total(a: Any, b: Any) -> Any:
+    return b + a if a.is_sparse and state.mode & NO_GRAD else a + b
 
 
 def _bare(array: Any) -> Any:
@@ -300,6 +322,12 @@ def _before_selected(task: Task, node: Node, grads: Any) -> Any:
         _capture(task, node, list(grads) if node.outputs is not None else grads)
         return _before(node, grads)
     return _before(node, grads) if node in task.captures else grads
+
+
+def _before_nothing(task: Task, node: Node) -> None:
+    """The hooks of a node that no gradient reached: they are called with None."""
+    if task.captures is None or node in task.needed or node in task.captures:
+        _before(node, None if node.outputs is None else [None] * len(node.outputs))
 
 
 def _before(node: Node, grads: Any) -> Any:
@@ -388,6 +416,12 @@ def fit(grad: Any, shape: tuple[int, ...], dtype: Any, node: Node, index: int) -
     return grad
 
 
+def _leaf_dtype(node: AccumulateGrad, array: Any) -> Any:
+    """The dtype in which a leaf wants a gradient: its own, unless `grad_dtype` was set (accumulate() sees to that one)."""
+    leaf = node._variable()
+    return node.dtype if leaf is None or not leaf._has_grad_dtype else array.dtype
+
+
 def _expandable(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
     if len(small) > len(large):
         return False
@@ -405,6 +439,8 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
             tensor = node.variable
     if tensor is None:
         return
+    if tensor._has_grad_dtype and tensor._grad_dtype is not None:
+        grad = grad.to(tensor._grad_dtype)
     if state.mode & CAPTURE:
         captured_grad(tensor, "grad_touched")
     old = tensor._grad
@@ -415,6 +451,8 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
             old._take(old + grad)  # whoever holds the gradient sees the sum, as with a dense one
         else:
             tensor._grad = old + grad
+    elif old is None and tensor._has_grad_dtype:
+        tensor._grad = grad.clone() if create_graph else grad.detach().clone()
     elif old is None:
         if create_graph:
             tensor._grad = _recorded_copy(grad, tensor)
@@ -427,7 +465,9 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
             tensor._grad.add_(grad)
     if hooks is not None:
         for hook in list(hooks.accumulated.values()):
-            hook(tensor)
+            returned = hook(tensor)
+            if returned is not None and returned is not tensor:
+                raise RuntimeError("Tensor post accumulate grad hooks should return None.")
         for hook in list(hooks.post.values()):
             hook((), (grad,))
 

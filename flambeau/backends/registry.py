@@ -9,7 +9,7 @@ from .cpu import backend as cpu
 CPU_ARRAY = cpu.ARRAY
 _BY_TYPE: dict[type, Any] = {cpu.ARRAY: cpu}
 ARRAY_TYPES = _BY_TYPE
-POINTWISE: set[str] = set()  # kernels that work element by element (ops/elementwise.py enters their names)
+POINTWISE = cpu.POINTWISE    # kernels that work element by element
 VIEWS: set[str] = set()      # kernels whose result is a view of their first array (ops/table.py enters their names)
 
 run_time: Any = None         # (number, dtype) -> an array, if the number is one that compiled programs read anew at each call

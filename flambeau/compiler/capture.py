@@ -29,11 +29,11 @@ from ..amp.autocast_mode import _settings as autocast
 from ..autograd.node import AccumulateGrad, next_sequence, user_frame
 from ..autograd.state import CAPTURE, state
 from ..backends import registry
+from ..backends.cpu import backend as cpu
 from ..backends.cpu.arrays import Storage as Memory
 from ..backends.cpu.arrays import restride
 from ..backends.cpu.arrays import strides as element_strides
 from ..backends.cpu.memory import Block
-from ..backends.cpu.table import KERNELS
 from ..native import pointer
 from ..tensor import Tensor
 from . import pages
@@ -325,7 +325,7 @@ class Recorder:
         if (name in _BY_VALUE and not self._folds(values, [])) or (name.startswith("index") and _has_mask(values[1:])):
             self.fail(f"the shape of the result of '{name}' depends on values")
         if self.failed is not None:
-            return KERNELS[name](*[stripped(a) for a in args])
+            return cpu.call(name, tuple([stripped(a) for a in args]))
         written = changed_by(name, values)
         foldable = self._folds(values, written)
         if not foldable:
@@ -333,7 +333,7 @@ class Recorder:
         if _CHECKED:
             made = _checked(name, [stripped(a) for a in args], [v.key for v in written], self)
         else:
-            made = KERNELS[name](*[stripped(a) for a in args])
+            made = cpu.call(name, tuple([stripped(a) for a in args]))
         if made is False:  # the kernel does not serve these arrays; the caller knows another way
             return False
         if made is None or made is True:
@@ -504,6 +504,10 @@ class Recorder:
                 tensor._array = self._original(tensor, stripped(tensor._array))
         self.assigned = []
 
+    def made_so_far(self) -> set[int]:
+        """The ids of the tensors that the call has made so far."""
+        return {id(reference()) for reference in self.assigned} - {id(tensor) for tensor, _, _ in self.swapped}
+
     def _arguments(self) -> Any:
         """The arguments' containers as they are now: their shape, and what is in them."""
         leaves: list[Any] = []
@@ -607,7 +611,7 @@ def _checked(name: str, args: list[Any], written: list[Any], recorder: Recorder)
     """Runs a kernel and makes sure that it writes no argument it does not say it writes."""
     flat = [a for x in args for a in (x if x.__class__ in (list, tuple) else (x,)) if isinstance(a, ndarray)]
     before = [a.tobytes() for a in flat]
-    made = KERNELS[name](*args)
+    made = cpu.call(name, tuple(args))
     for a, then in zip(flat, before):
         if a.tobytes() != then and recorder.value(a).key not in written:
             raise AssertionError(f"kernel {name} writes an argument of shape {a.shape} that changed_by() does not name")
@@ -662,8 +666,9 @@ def _alone(tensor: Any) -> bool:
 
 
 def sharing(tensors: Any) -> list[Any]:
-    """Those over whose memory other tensors lie as well."""
-    found = [t for t in tensors if type(_array_of(t)) is ndarray and t._array.size and not t.is_sparse and not _alone(t)]
+    """Those over whose memory other tensors lie as well, each once."""
+    different = {id(t): t for t in tensors}.values()
+    found = [t for t in different if type(_array_of(t)) is ndarray and t._array.size and not t.is_sparse and not _alone(t)]
     if all(t._base is not None for t in found):
         return found
     counts = Counter([Memory(t._array).address for t in living() if type(_array_of(t)) is ndarray and not t.is_sparse])

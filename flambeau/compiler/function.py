@@ -29,7 +29,7 @@ from .joint import Joint, JointPlan
 from .optimizers import first_at
 from .plan import Output, Plan, overlaps
 from .replay import MISS, Replay, Unsuitable
-from .trees import flatten
+from .trees import flatten, flatten_result
 
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
 _ATTEMPTS = 3   # captures of one signature before it is left to eager
@@ -187,7 +187,7 @@ class CompiledFunction:
     def _capture_backward(self, recorder: Recorder, leaves: list[Any], result: Any) -> None:
         """Captures the backward pass of results that are still part of a graph."""
         found: list[Any] = []
-        flatten(result, found)
+        flatten_result(result, found)
         given = {id(a) for a in leaves}
         live = []
         for r in found:
@@ -230,7 +230,7 @@ class CompiledFunction:
         if isinstance(outputs, str):
             return outputs
         results: list[Any] = []
-        flatten(result, results)
+        flatten_result(result, results)
         for out, r in zip(outputs, results):
             if out.__class__ is Output and out.node is not None:
                 r._node = out.node  # the graph behind it is spent, and may hold on to tensors
@@ -270,7 +270,7 @@ class CompiledFunction:
 
     def _outputs(self, recorder: Recorder, leaves: list[Any], result: Any) -> tuple[Any, Any]:
         found: list[Any] = []
-        shape = flatten(result, found)
+        shape = flatten_result(result, found)
         by_id = {id(a): i for i, a in enumerate(leaves) if isinstance(a, Tensor)}
         born = {id(t) for t in recorder.born}
         outputs: list[Any] = []
@@ -284,6 +284,8 @@ class CompiledFunction:
                 outputs.append(("arg", by_id[id(r)]))
             elif id(r) not in born:
                 outputs.append(("value", r))
+            elif r.is_sparse:
+                return "a result is a sparse tensor", None
             else:
                 value = recorder.value_of(r)
                 edge = r._node

@@ -172,7 +172,7 @@ def pointwise_step(op: Op, exact: bool = False) -> tuple[list[int], Step] | None
         return None
     names, c, kinds = found
     out = op.outs[0]
-    if len(names) < len(op.args) or 0 in out.shape or (exact and not ieee_only(c)):
+    if len(names) < len(op.args) or 0 in out.shape or (exact and not rounds_once(c)):
         return None
     operands = _operands(op, names, out.shape)
     if operands is None:
@@ -266,6 +266,11 @@ _IEEE_CALLS = frozenset(("fabs", "sqrt", "floor", "ceil", "trunc", "rint", "fmax
 def ieee_only(c: str) -> bool:
     """Whether an expression gives NumPy's very bits: IEEE operations only."""
     return all(name in _IEEE_CALLS for name in re.findall(r"([A-Za-z_]\w*)\s*\(", c))
+
+
+def rounds_once(c: str) -> bool:
+    """Whether an expression gives the bits of the eager kernel: there, a product and a sum may have been made one."""
+    return ieee_only(c) and not ("*" in c and re.search("[-+]", c))
 
 
 def _copy(op: Op) -> tuple[list[int], Step] | None:

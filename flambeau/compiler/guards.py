@@ -247,7 +247,7 @@ class Watch:
                 self._follow(found, names, depth + 1)
 
     def _module(self, module: Any) -> None:
-        if id(module) in self.modules:
+        if id(module) in self.modules or "_modules" not in module.__dict__:  # being made: Module.__init__ is yet to run
             return
         for m in module.modules():
             if id(m) not in self.modules:

@@ -26,7 +26,7 @@ from .ir import CONSTANT, TEMPORARY, Storage, Value
 from .passes import reads_of
 from .plan import BYTES, Output, Plan, Sources
 from .program import Program, array_at
-from .trees import flatten, unflatten
+from .trees import flatten, flatten_result, unflatten
 
 _new = object.__new__
 
@@ -40,8 +40,8 @@ class _Trial(Task):
     def admit(self, inner: Task) -> None:
         """A Function's backward runs a pass of its own: only that of tensors which the call made may be tried."""
         if inner.accumulate:
-            born = {id(t) for t in self.recorder.born} if self.recorder.failed is None else set()
-            if any(node.__class__ is AccumulateGrad and id(node._variable()) not in born for node in inner.reached):
+            made = self.recorder.made_so_far()
+            if any(node.__class__ is AccumulateGrad and id(node._variable()) not in made for node in inner.reached):
                 raise RuntimeError("a Function's backward adds to the gradients of tensors that are not its inputs")
 
 
@@ -164,7 +164,7 @@ class CompiledFunctionBackward(Node):
         function, tree = plan.call
         args, kwargs = unflatten(tree, iter(leaves))
         found: list[Any] = []
-        flatten(function(*args, **kwargs), found)
+        flatten_result(function(*args, **kwargs), found)
         results = {out.graph: t for out, t in zip(plan.results, found) if out.__class__ is Output}
         roots = [(*_place(results[i]), g) for i, g in enumerate(grads) if g is not None]
         targets = [_place(leaves[s] if s.__class__ is int else s) for s in plan.receivers]

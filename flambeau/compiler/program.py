@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .. import native
+from ..backends.cpu import backend as cpu
 from ..backends.cpu.arrays import cast_into
-from ..backends.cpu.table import KERNELS
 from ..native import pointer, pointwise, toolchain
 from .arena import arena, lifetimes
 from .epilogues import Product, with_epilogues
@@ -64,7 +64,7 @@ class Program:
         slots = {i: (n, 0) for i, n in self.place.items()} | {i: (0, at) for i, at in self.arena_offsets.items()}
         slots |= {i: slots[inside] for i, inside in shared.items()}
         stored = set(self.lives) - registers
-        renderer = Renderer(self.groups, slots, stored, self._inits([*kept, *given], slots), timed)
+        renderer = Renderer(self.groups, slots, stored, self._inits(kept, given, slots), timed)
         self.source = renderer.source()
         self.calls = renderer.calls
         if "c" in os.environ.get("FLAMBEAU_DEBUG", "").split(","):
@@ -103,16 +103,19 @@ class Program:
         return {i for i, (s, _, _) in self.lives.items() if i not in kept and s.init is None and len(where[i]) == 1
                 and i not in products and self.groups[next(iter(where[i]))].__class__ is not Single}
 
-    def _inits(self, kept: list[Storage], slots: dict[int, Any]) -> dict[int, list[str]]:
+    def _inits(self, kept: list[Storage], given: list[Storage], slots: dict[int, Any]) -> dict[int, list[str]]:
         """Statements that fill a temporary with what it held before its first write, where that is not overwritten.
 
-        By the group before which they stand; -1: what no operation touches, but the caller looks at.
+        By the group before which they stand; -1: what no operation touches, but the caller looks at. What the caller brings has
+        been filled already: another program wrote it.
         """
         made: dict[int, list[str]] = {}
+        brought = {s.id for s in given}
         self.images: list[np.ndarray] = []
         untouched = [(s, -1, -1) for s in {s.id: s for s in kept}.values() if s.id not in self.lives]
         for storage, first, _ in (*self.lives.values(), *untouched):
-            if storage.init is None or storage.id not in slots or (first >= 0 and _overwritten(storage, self.groups[first])):
+            if storage.init is None or storage.id in brought or storage.id not in slots or (
+                    first >= 0 and _overwritten(storage, self.groups[first])):
                 continue
             if any(storage.init):
                 self.images.append(np.frombuffer(storage.init, np.uint8).copy())
@@ -207,7 +210,7 @@ def run_kernel(op: Op, array: Any, numbers: Any) -> None:
         cast_into(args[0], args[1])
         return
     else:
-        made = KERNELS[op.kernel](*args)
+        made = cpu.call(op.kernel, tuple(args))
     results = [m for m in (made if made.__class__ in (tuple, list) else (made,)) if m is not None]
     if len(op.outs) != len(results):  # some were views of arguments: those are in place already
         results = [r for r in results if not any(np.may_share_memory(r, a) for a in args if isinstance(a, np.ndarray))]

@@ -1,8 +1,12 @@
-"""Arguments and results as flat lists of leaves: lists, tuples (named ones too), dicts and dataclasses are taken apart."""
+"""Arguments and results as flat lists of leaves: lists, tuples (named ones too), dicts and dataclasses are taken apart.
+
+Results may also be of classes that a program has registered as containers (`torch.utils._pytree`).
+"""
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -10,21 +14,38 @@ from typing import Any
 LEAF = object()
 
 
-def flatten(value: Any, leaves: list[Any]) -> Any:
-    """Appends the leaves; returns the shape of the tree, from which `unflatten` puts it together."""
+def flatten(value: Any, leaves: list[Any], registered: Any = None) -> Any:
+    """Appends the leaves; returns the shape of the tree, from which `unflatten` puts it together.
+
+    registered: further kinds of containers, as _pytree.SUPPORTED_NODES describes them.
+    """
     kind = value.__class__
     if kind is list or kind is tuple:
-        return kind, [flatten(v, leaves) for v in value]
+        return kind, [flatten(v, leaves, registered) for v in value]
     if kind is dict:
-        return kind, [(k, flatten(v, leaves)) for k, v in value.items()]
+        return kind, [(k, flatten(v, leaves, registered)) for k, v in value.items()]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return kind, [flatten(v, leaves) for v in value]
+        return kind, [flatten(v, leaves, registered) for v in value]
     if kind is OrderedDict:
-        return _maker(kind, tuple(value)), [flatten(v, leaves) for v in value.values()]
+        return _maker(kind, tuple(value)), [flatten(v, leaves, registered) for v in value.values()]
+    if registered and kind in registered:
+        children, context = registered[kind].flatten_fn(value)
+        return _remaker(registered[kind].unflatten_fn, context), [flatten(v, leaves, registered) for v in children]
     if is_record(value):
-        return _maker(kind, tuple(value.__dict__)), [flatten(v, leaves) for v in value.__dict__.values()]
+        return _maker(kind, tuple(value.__dict__)), [flatten(v, leaves, registered) for v in value.__dict__.values()]
     leaves.append(value)
     return LEAF
+
+
+def flatten_result(value: Any, leaves: list[Any]) -> Any:
+    """`flatten` that knows the program's own kinds of containers too."""
+    pytree = sys.modules.get(f"{__package__.partition('.')[0]}.utils._pytree")
+    return flatten(value, leaves, None if pytree is None else pytree.SUPPORTED_NODES)
+
+
+def _remaker(unflatten_fn: Callable[..., Any], context: Any) -> Callable[..., Any]:
+    """Makes a registered container of its children."""
+    return lambda *children: unflatten_fn(list(children), context)
 
 
 def is_record(value: Any) -> bool:

@@ -36,6 +36,7 @@ from ..autograd.node import (
 from ..autograd.state import state
 from ..autograd.views import MULTI_OUTPUT, edge_of, mark_view
 from ..backends import registry
+from ..backends.cpu.parallel import LARGE
 from ..backends.cpu.table import KERNELS
 from ..dtypes import GRAD_NUMS
 from ..parameter import Parameter
@@ -636,7 +637,6 @@ def _quick(r: Row) -> Callable:
     return quick
 
 
-LARGE = 1 << 16  # elements from which a result comes from the pool and the work may be shared among cores
 _constants: dict[Any, Any] = {}
 
 

@@ -11,6 +11,7 @@ from .table import KERNELS
 
 ARRAY = np.ndarray
 NAME = "cpu"
+POINTWISE: set[str] = set()  # kernels that work element by element (ops/elementwise.py enters their names)
 _device = None
 
 strides = arrays.strides
@@ -65,4 +66,7 @@ def to_cpu(array: Any) -> Any:
 
 
 def call(name: str, args: tuple[Any, ...]) -> Any:
-    return KERNELS[name](*args)
+    kernel = KERNELS[name]
+    if name in POINTWISE and type(args[0]) is np.ndarray and args[0].size >= parallel.LARGE:
+        return parallel.large(kernel, *args)
+    return kernel(*args)

@@ -22,6 +22,7 @@ from .errors import silence
 from .table import KERNELS, kernel
 
 SPLIT = 1 << 19
+LARGE = 1 << 16  # elements from which a result comes from the pool and the work may be shared among cores
 NATIVE = 1 << 12  # elements from which a call into C, with its checks, costs less than the passes it saves
 NATIVE_COPY = 1 << 16  # the same for a copy, which NumPy does in one pass too
 _threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

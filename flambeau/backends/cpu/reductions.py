@@ -120,12 +120,17 @@ def add_up(x: ndarray, axes: Axes, keepdim: bool) -> Any:
         return x.copy()
     if not x.flags.c_contiguous and 0 in x.strides and x.size > 1:
         return _add_expanded(x, axes, keepdim)
+    few = 0 < x.size <= FEW and x.flags.c_contiguous
     if axes is None or len(axes) == x.ndim:
-        if x.size < SMALL:
+        if few:
+            total = x.ravel().dot(ones_of(x.dtype, x.size))
+        elif x.size < SMALL:
             total = np.add.reduce(x if x.flags.c_contiguous else np.ascontiguousarray(x), axis=None)
         else:
             total = flat_sum(_flat(x))
         return total if not keepdim else np.full((1,) * x.ndim, total, x.dtype)
+    if few and len(axes) == 1 and axes[0] in (0, x.ndim - 1):
+        return sum_one(x, axes[0], keepdim)
     if x.size < SMALL and count_of(x, axes) <= ROWS:
         return np.add.reduce(x, axis=axes, keepdims=keepdim)
     shape = reduced_shape(x.shape, axes, keepdim)
@@ -511,7 +516,7 @@ def _squares(x: ndarray) -> Any:
 
 def small_norm(x: ndarray) -> ndarray:
     """The 2-norm of all elements of a small contiguous array, for the fast path."""
-    return np.sqrt(np.add.reduce(x * x, axis=None), out=...)
+    return np.sqrt(sum_all(x * x), out=...)
 
 
 @kernel
