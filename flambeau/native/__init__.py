@@ -36,17 +36,26 @@ def pointer(array: Any) -> int | None:
     return _at(id(array) + _DATA).value
 
 
+class _Address(ctypes.c_void_p):
+    """An argument given as an array, as an address, or as None."""
+
+    @classmethod
+    def from_param(cls, value: Any) -> ctypes.c_void_p:
+        return ctypes.c_void_p(value if value is None or value.__class__ is int else pointer(value))
+
+
 class Library:
     """Functions of a library as attributes, with the argument types that `signatures` gives them."""
 
     def __init__(self, handle: ctypes.CDLL, signatures: dict[str, str]):
-        kinds = {"p": ctypes.c_void_p, "l": ctypes.c_long, "d": ctypes.c_double, "f": ctypes.c_float, "i": ctypes.c_int}
+        from .calls import direct
+        kinds = {"p": _Address, "l": ctypes.c_long, "d": ctypes.c_double, "f": ctypes.c_float, "i": ctypes.c_int}
         for name, letters in signatures.items():
             function = getattr(handle, name)
             result, _, arguments = letters.rpartition(":")
             function.argtypes = [kinds[k] for k in arguments]
-            function.restype = kinds[result] if result else None
-            setattr(self, name, function)
+            function.restype = ctypes.c_void_p if result == "p" else kinds[result] if result else None
+            setattr(self, name, direct(name, function, result, arguments))
         self.handle = handle
 
 

@@ -303,7 +303,7 @@ def run(kernel: str, *args: Any, out: ndarray | None = None) -> ndarray | None:
     if flat and (out is None or out is main or (out.flags.c_contiguous and out.shape == shape)):
         if out is None:
             out = memory.empty(shape, loops.result)
-        loops.flat(pointer(out), *[pointer(x) for x in arrays], *numbers, scalars, out.size)
+        loops.flat(out, *arrays, *numbers, scalars, out.size)
         return out
     return _walk(loops, main, arrays, numbers, out)
 
@@ -312,13 +312,13 @@ def _plain(loops: Loops, x: ndarray, args: tuple[Any, ...]) -> ndarray | None:
     """One contiguous array, or two of one shape and dtype: what most calls bring, with the fewest steps around the loop."""
     if len(args) == 1:
         out = memory.empty(x.shape, loops.result)
-        loops.flat(pointer(out), pointer(x), 0, x.size)
+        loops.flat(out, x, 0, x.size)
         return out
     y = args[1]
     if len(args) == 2 and type(y) is ndarray and y.dtype is x.dtype and y.shape == (shape := x.shape) and (
             y.flags.c_contiguous):
         out = memory.empty(shape, loops.result)
-        loops.flat(pointer(out), pointer(x), pointer(y), 0, x.size)
+        loops.flat(out, x, y, 0, x.size)
         return out
     return None
 
@@ -355,7 +355,7 @@ def _walk(loops: Loops, main: ndarray, arrays: list[ndarray], numbers: list[Any]
     if out is None:
         out = memory.empty(plan.shape, loops.result) if plan.dense else memory.like(main, loops.result)
     if out.size:
-        loops.walk(pointer(out), *[pointer(x) for x in arrays], *numbers, plan.address, plan.dims)
+        loops.walk(out, *arrays, *numbers, plan.address, plan.dims)
     return out
 
 

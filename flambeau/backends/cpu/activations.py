@@ -7,7 +7,6 @@ Every kernel works block by block, so that its steps find their data in the cach
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,14 +15,13 @@ import numpy as np
 from numpy import ndarray
 
 from . import memory
-from .parallel import SPLIT, native, split
+from .parallel import SPLIT, early, split
 from .pointwise import stepwise as _stepwise
 from .special import erf
 from .table import kernel
 
 _BLOCK = 1 << 15
 _BITS = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
-_early = functools.partial(native, least=1 << 8)  # for kernels of a dozen NumPy passes
 _RSQRT_2PI = 1 / math.sqrt(2 * math.pi)
 # erf(x / sqrt(2)) = tanh(x * P(x * x)) to 1.3e-7: what float32 can hold. Fitted for |x| <= 5.4; beyond it is 1.
 _ERF = tuple(np.float32(c) for c in (0.7978849415525369, 0.03633308405562344, -3.2594279277795246e-05,
@@ -70,7 +68,7 @@ def kept(values: ndarray, mask: ndarray, out: ndarray) -> None:
 
 # ------------------------------------------------------------------------------------------------------------ relu
 @kernel
-@native
+@early
 def threshold_backward(grad: ndarray, x: ndarray, limit: Any) -> ndarray:
     if grad.dtype.kind != "f" or x.dtype.kind != "f" or grad.ndim == 0:
         return np.where(x <= limit, grad.dtype.type(0), grad)
@@ -83,7 +81,7 @@ def _threshold_grad(grad: ndarray, x: ndarray, out: ndarray, limit: Any) -> None
 
 
 @kernel
-@native
+@early
 def hardtanh_backward(grad: ndarray, x: ndarray, low: float, high: float) -> ndarray:
     return paired(_hardtanh_grad, grad, x, low, high)
 
@@ -95,7 +93,7 @@ def _hardtanh_grad(grad: ndarray, x: ndarray, out: ndarray, low: float, high: fl
 
 
 @kernel
-@native
+@early
 def leaky_relu(x: ndarray, slope: float) -> ndarray:
     return stepwise(_leaky_relu, x, slope)
 
@@ -108,7 +106,7 @@ def _leaky_relu(x: ndarray, out: ndarray, slope: float) -> None:
 
 
 @kernel
-@native
+@early
 def leaky_relu_backward(grad: ndarray, x: ndarray, slope: float) -> ndarray:
     return paired(_leaky_relu_grad, grad, x, slope)
 
@@ -124,7 +122,7 @@ def _leaky_relu_grad(grad: ndarray, x: ndarray, out: ndarray, slope: float) -> N
 
 # ------------------------------------------------------------------------------------------------------------- elu
 @kernel
-@native
+@early
 def elu(x: ndarray, alpha: float, scale: float, input_scale: float) -> ndarray:
     return stepwise(_elu, x, alpha, scale, input_scale)
 
@@ -142,13 +140,13 @@ def _elu(x: ndarray, out: ndarray, alpha: float, scale: float, input_scale: floa
 
 
 @kernel
-@native
+@early
 def celu(x: ndarray, alpha: float) -> ndarray:
     return elu(x, alpha, 1.0, 1.0 / alpha)
 
 
 @kernel
-@native
+@early
 def elu_backward(grad: ndarray, x: ndarray, alpha: float, scale: float, input_scale: float) -> ndarray:
     return paired(_elu_grad, grad, x, alpha, scale, input_scale)
 
@@ -184,7 +182,7 @@ def _erf_of_half(x: ndarray, out: ndarray, square: ndarray) -> None:
 
 
 @kernel
-@_early
+@early
 def gelu(x: ndarray, approximate: str) -> ndarray:
     return stepwise(_gelu_tanh if approximate == "tanh" else _gelu, x)
 
@@ -215,7 +213,7 @@ def _gelu_tanh(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
-@_early
+@early
 def gelu_backward(grad: ndarray, x: ndarray, approximate: str) -> ndarray:
     return paired(_gelu_tanh_grad if approximate == "tanh" else _gelu_grad, grad, x)
 
@@ -259,7 +257,7 @@ def _sigmoid(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
-@native
+@early
 def silu(x: ndarray) -> ndarray:
     return stepwise(_silu, x)
 
@@ -272,7 +270,7 @@ def _silu(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
-@native
+@early
 def silu_backward(grad: ndarray, x: ndarray) -> ndarray:
     return paired(_silu_grad, grad, x)
 
@@ -296,7 +294,7 @@ def _log1p_exp(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
-@native
+@early
 def softplus(x: ndarray, beta: float, threshold: float) -> ndarray:
     return stepwise(_softplus, x, beta, threshold)
 
@@ -312,7 +310,7 @@ def _softplus(x: ndarray, out: ndarray, beta: float, threshold: float) -> None:
 
 
 @kernel
-@native
+@early
 def softplus_backward(grad: ndarray, x: ndarray, beta: float, threshold: float) -> ndarray:
     return paired(_softplus_grad, grad, x, beta, threshold)
 
@@ -327,7 +325,7 @@ def _softplus_grad(grad: ndarray, x: ndarray, out: ndarray, beta: float, thresho
 
 
 @kernel
-@native
+@early
 def log_sigmoid(x: ndarray) -> ndarray:
     return stepwise(_log_sigmoid, x)
 
@@ -341,7 +339,7 @@ def _log_sigmoid(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
-@native
+@early
 def log_sigmoid_backward(grad: ndarray, x: ndarray) -> ndarray:
     return paired(_log_sigmoid_grad, grad, x)
 
@@ -352,7 +350,7 @@ def _log_sigmoid_grad(grad: ndarray, x: ndarray, out: ndarray) -> None:
 
 
 @kernel
-@native
+@early
 def mish(x: ndarray) -> ndarray:
     return stepwise(_mish, x)
 
@@ -364,7 +362,7 @@ def _mish(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
-@native
+@early
 def mish_backward(grad: ndarray, x: ndarray) -> ndarray:
     return paired(_mish_grad, grad, x)
 
@@ -382,7 +380,7 @@ def _mish_grad(grad: ndarray, x: ndarray, out: ndarray) -> None:
 
 # --------------------------------------------------------------------------------------------------- the hard ones
 @kernel
-@native
+@early
 def hardswish(x: ndarray) -> ndarray:
     return stepwise(_hardswish, x)
 
@@ -396,7 +394,7 @@ def _hardswish(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
-@native
+@early
 def hardsigmoid(x: ndarray) -> ndarray:
     return stepwise(_hardsigmoid, x)
 
@@ -409,7 +407,7 @@ def _hardsigmoid(x: ndarray, out: ndarray) -> None:
 
 
 @kernel
-@native
+@early
 def softshrink(x: ndarray, lambd: float) -> ndarray:
     return stepwise(_softshrink, x, lambd)
 

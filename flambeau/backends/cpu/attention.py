@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...native import Library, coming, library, pointer
+from ...native import Library, coming, library
 from . import memory, parallel
 from .table import KERNELS, kernel
 
@@ -209,8 +209,7 @@ def _attention_natively(functions: Library, q: ndarray, k: ndarray, v: ndarray, 
     sizes, strides = _geometry(q.itemsize, causal, q.shape, k.shape, v.shape, None if bias is None else bias.strides, q.strides,
                                k.strides, v.strides, out.strides)
     (functions.fl_attention_f32 if q.dtype.char == "f" else functions.fl_attention_f64)(
-        pointer(q), pointer(k), pointer(v), None if bias is None else pointer(bias), pointer(out), pointer(statistic),
-        pointer(sizes), pointer(strides), scale)
+        q, k, v, bias, out, statistic, sizes, strides, scale)
 
 
 def _backward_natively(functions: Library, grad: ndarray, q: ndarray, k: ndarray, v: ndarray, bias: ndarray | None,
@@ -220,8 +219,7 @@ def _backward_natively(functions: Library, grad: ndarray, q: ndarray, k: ndarray
     sizes, strides = _geometry(q.itemsize, causal, q.shape, k.shape, v.shape, None if bias is None else bias.strides,
                                *[x.strides for x in (grad, q, k, v, out, *made)])
     (functions.fl_attention_backward_f32 if q.dtype.char == "f" else functions.fl_attention_backward_f64)(
-        pointer(grad), pointer(q), pointer(k), pointer(v), None if bias is None else pointer(bias), pointer(out),
-        pointer(statistic), *[pointer(x) for x in made], pointer(sizes), pointer(strides), scale)
+        grad, q, k, v, bias, out, statistic, *made, sizes, strides, scale)
     return made
 
 

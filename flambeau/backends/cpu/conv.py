@@ -19,7 +19,6 @@ import numpy as np
 from numpy import ndarray
 
 from ... import native as _native
-from ...native import pointer
 from . import blas, conv3d, memory
 from .table import kernel
 from .windows import Windows, out_size
@@ -127,10 +126,6 @@ def _served(which: str, dtype: np.dtype, *args: Any) -> _Call | None:
     return _call(lib, which, dtype, *args)
 
 
-def _address(x: ndarray | None) -> int | None:
-    return None if x is None else pointer(x)
-
-
 def _deep(kind: np.dtype, size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints,
           out: Ints | None = None) -> conv3d.Depth | None:
     """The depth of volumes that native kernels can convolve plane by plane; None for anything else."""
@@ -152,7 +147,7 @@ def conv_forward(x: ndarray, w: ndarray, bias: ndarray | None, stride: Ints, pad
     if served is not None:
         out = memory.empty((len(x), len(w), *served.size), x.dtype)
         ready = None if bias is None else _ready(bias)
-        served.function(served.numbers, pointer(x), pointer(w), _address(ready), pointer(out))
+        served.function(served.numbers, x, w, ready, out)
         return _narrow(out, native)
     depth = _deep(x.dtype, x.shape[2:], w.shape[2:], stride, padding, dilation) if x.size and w.size else None
     if depth is not None:
@@ -306,7 +301,7 @@ def conv_input(g: ndarray, w: ndarray, bias: ndarray | None, size: Ints, stride:
     if served is not None:
         out = memory.empty((len(g), channels, *size), g.dtype)
         ready = None if bias is None else _ready(bias)
-        served.function(served.numbers, pointer(g), pointer(w), _address(ready), pointer(out))
+        served.function(served.numbers, g, w, ready, out)
         return _narrow(out, native)
     depth = _deep(g.dtype, size, w.shape[2:], stride, padding, dilation, g.shape[2:]) if g.size and w.size else None
     if depth is not None:
@@ -486,7 +481,7 @@ def _native_weight(g, x, shape: Ints, stride, padding, dilation, groups: int, bi
     if served is None:
         return None
     made = memory.empty(shape, g.dtype)
-    served.function(served.numbers, pointer(g), pointer(x), pointer(made), _address(bias))
+    served.function(served.numbers, g, x, made, bias)
     return made
 
 

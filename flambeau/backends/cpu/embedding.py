@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...native import library, pointer
+from ...native import library
 from . import memory
 from .reductions import wide
 from .rows import in_range, index_add_rows, plain_positions, quick_add, quick_take
@@ -99,7 +99,7 @@ def _sorted(places: ndarray, limit: int) -> Any:
         return None
     places = plain_positions(places)
     order, starts, found = np.empty(n, np.int32), np.empty(n + 1, np.int32), np.empty(n, np.int64)
-    count = functions.fl_sort_positions(pointer(places), n, limit, pointer(order), pointer(starts), pointer(found))
+    count = functions.fl_sort_positions(places, n, limit, order, starts, found)
     return None if count < 0 else (functions, order, starts, found[:count])
 
 
@@ -112,7 +112,7 @@ def coalesced_rows(places: ndarray, values: ndarray, limit: int) -> tuple[ndarra
         values = np.ascontiguousarray(values)
         out = memory.empty((distinct.size, *values.shape[1:]), values.dtype)
         add_up = functions.fl_sum_rows_f32 if values.dtype.char == "f" else functions.fl_sum_rows_f64
-        add_up(pointer(values), pointer(order), pointer(starts), pointer(out), distinct.size, values.size // places.size)
+        add_up(values, order, starts, out, distinct.size, values.size // places.size)
         return distinct.copy(), out
     distinct, where = np.unique(places, return_inverse=True)
     out = np.zeros((distinct.size, *values.shape[1:]), values.dtype)
@@ -129,8 +129,8 @@ def sparse_adam(table: ndarray, average: ndarray, squares: ndarray, places: ndar
         functions, order, starts, distinct = found
         values = np.ascontiguousarray(values)
         step = functions.fl_sparse_adam_f32 if values.dtype.char == "f" else functions.fl_sparse_adam_f64
-        step(pointer(table), pointer(average), pointer(squares), pointer(values), pointer(order), pointer(starts),
-             pointer(distinct), distinct.size, values.size // places.size, rate, 1 - beta1, 1 - beta2, eps, maximize)
+        step(table, average, squares, values, order, starts,
+             distinct, distinct.size, values.size // places.size, rate, 1 - beta1, 1 - beta2, eps, maximize)
         return
     rows, grads = coalesced_rows(places, values, len(table))
     grads = np.negative(grads) if maximize else grads
@@ -163,13 +163,21 @@ def _segments(bags: ndarray) -> tuple[ndarray, ndarray]:
     return starts, bags[starts]
 
 
+def _outside(indices: ndarray, rows: int, places: bool) -> RuntimeError:
+    """Names the first index without a row. places: the way PyTorch says it of bags that its quick kernels take."""
+    place = int(np.flatnonzero((indices < 0) | (indices >= rows))[0])
+    value = indices.reshape(-1)[place]
+    return RuntimeError(f"Index {place} of input takes value {value} which is not in the valid range [0, {rows})" if places else
+                        f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {value}")
+
+
 @kernel
 def embedding_bag(weight: ndarray, indices: ndarray, offsets: ndarray, mode: int, include_last: bool, padding_idx: int,
                   sample_weights: ndarray | None, scale_grad_by_freq: bool,
                   sparse: bool) -> tuple[ndarray, ndarray, ndarray, ndarray]:
     """(bags, bag of each index (-1: padding), sizes of the bags, for max: which index won)."""
     if indices.size and not in_range(indices, weight.shape[0]):
-        raise IndexError(_MESSAGE)
+        raise _outside(indices, weight.shape[0], mode != 2 and padding_idx < 0)
     bags, count = _bags(indices, offsets, include_last)
     keep = (bags >= 0) & (indices != padding_idx) if padding_idx >= 0 else bags >= 0
     used, places = indices[keep], bags[keep]
@@ -228,7 +236,7 @@ def one_hot(indices: ndarray, classes: int) -> ndarray:
     functions = library("index")
     if functions is not None and indices.size:
         indices, out = plain_positions(indices), memory.empty((*indices.shape, classes), np.dtype(np.int64))
-        if not functions.fl_one_hot(pointer(indices), pointer(out), indices.size, classes):
+        if not functions.fl_one_hot(indices, out, indices.size, classes):
             return out
     out = np.zeros((*indices.shape, classes), np.int64)
     np.put_along_axis(out, indices.astype(np.int64)[..., None], 1, axis=-1)

@@ -10,7 +10,6 @@ import numpy as np
 from numpy import ndarray
 
 from ... import native
-from ...native import pointer
 from . import memory
 
 WORTH = 1 << 19  # multiplications from which a product is faster than through NumPy
@@ -45,7 +44,7 @@ def mm(a: ndarray, b: ndarray, alpha: float = 1.0, beta: float = 0.0, out: ndarr
     if out is None:
         out = memory.empty((m, n), a.dtype)
     run = lib.fl_gemm_f32 if a.dtype is _FLOAT32 else lib.fl_gemm_f64
-    run(one[0], two[0], m, n, k, alpha, pointer(a), one[1], pointer(b), two[1], beta, pointer(out), n)
+    run(one[0], two[0], m, n, k, alpha, a, one[1], b, two[1], beta, out, n)
     return out
 
 
@@ -62,8 +61,8 @@ def bmm(a: ndarray, b: ndarray, alpha: float = 1.0, beta: float = 0.0, out: ndar
     if out is None:
         out = memory.empty((count, m, n), a.dtype)
     run = lib.fl_bgemm_f32 if a.dtype is _FLOAT32 else lib.fl_bgemm_f64
-    run(count, one[0], two[0], m, n, k, alpha, pointer(a), one[1], a.strides[0] // item, pointer(b), two[1],
-        b.strides[0] // item, beta, pointer(out), n, m * n)
+    run(count, one[0], two[0], m, n, k, alpha, a, one[1], a.strides[0] // item, b, two[1],
+        b.strides[0] // item, beta, out, n, m * n)
     return out
 
 
@@ -80,6 +79,5 @@ def linear(x: ndarray, w: ndarray, bias: ndarray | None) -> ndarray | None:
         return None
     out = memory.empty((m, n), x.dtype)
     run = lib.fl_linear_f32 if x.dtype is _FLOAT32 else lib.fl_linear_f64
-    address = None if bias is None else pointer(bias)
-    run(one[0], 1 - two[0], m, n, k, pointer(x), one[1], pointer(w), two[1], address, pointer(out), n)
+    run(one[0], 1 - two[0], m, n, k, x, one[1], w, two[1], bias, out, n)
     return out

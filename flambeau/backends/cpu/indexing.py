@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...native import library, pointer
+from ...native import library
 from . import memory, scatter
 from .rows import index_add_rows, picked_rows, quick_add, quick_put, quick_take, wrapped
 from .table import KERNELS, add, kernel
@@ -362,7 +362,7 @@ def _quick_fill(x: ndarray, mask: ndarray, value: Any, out: ndarray) -> bool:
         return False
     held = np.asarray(value).astype(x.dtype)
     fill = getattr(functions, f"fl_masked_fill_{8 * x.itemsize}")
-    fill(pointer(x), pointer(mask), pointer(out), x.size // mask.size, mask.size, pointer(held))
+    fill(x, mask, out, x.size // mask.size, mask.size, held)
     return True
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...native import Library, library, pointer
+from ...native import Library, library
 from . import memory
 from .activations import _log1p_exp, _sigmoid
 from .parallel import large, native, split
@@ -77,7 +77,7 @@ def _pair_natively(name: str, x: ndarray, y: ndarray, reduction: int, number: fl
     x, y = _dense(x), _dense(y)
     out = np.empty((), x.dtype) if reduction else memory.empty(x.shape, x.dtype)
     if (native.fl_pair_loss_f32 if x.dtype.char == "f" else native.fl_pair_loss_f64)(
-            KINDS[name], pointer(x), pointer(y), pointer(out), x.size, reduction, number):
+            KINDS[name], x, y, out, x.size, reduction, number):
         raise RuntimeError("all elements of input should be between 0 and 1")
     return out
 
@@ -90,7 +90,7 @@ def _pair_backward_natively(name: str, grad: ndarray, x: ndarray, y: ndarray, re
     grad, x, y = _dense(grad), _dense(x), _dense(y)
     out = memory.empty(x.shape, x.dtype)
     (native.fl_pair_loss_backward_f32 if x.dtype.char == "f" else native.fl_pair_loss_backward_f64)(
-        KINDS[name], pointer(grad), pointer(x), pointer(y), pointer(out), x.size, reduction, number)
+        KINDS[name], grad, x, y, out, x.size, reduction, number)
     return out
 
 
@@ -314,8 +314,7 @@ def _nll_natively(native: Library, x: ndarray, target: ndarray, weight: ndarray 
     weight = None if weight is None else _dense(weight)
     made, total = np.empty(() if reduction else target.shape, kind), np.empty((), kind)
     bad = (native.fl_nll_loss_f32 if kind.char == "f" else native.fl_nll_loss_f64)(
-        pointer(x), pointer(target), None if weight is None else pointer(weight), pointer(made), pointer(made), pointer(total),
-        *_places(x.shape), ignore_index, reduction)
+        x, target, weight, made, made, total, *_places(x.shape), ignore_index, reduction)
     if bad >= 0:
         raise IndexError(f"Target {int(target.reshape(-1)[bad])} is out of bounds.")
     return made, total
@@ -328,8 +327,7 @@ def _nll_backward_natively(native: Library, grad: ndarray, shape: tuple[int, ...
     grad, target = _dense(grad), _dense(target)
     weight = None if weight is None else _dense(weight)
     (native.fl_nll_loss_backward_f32 if kind.char == "f" else native.fl_nll_loss_backward_f64)(
-        pointer(grad), pointer(target), None if weight is None else pointer(weight), pointer(total), pointer(out),
-        *_places(tuple(shape)), ignore_index, reduction)
+        grad, target, weight, total, out, *_places(tuple(shape)), ignore_index, reduction)
     return out
 
 
@@ -429,8 +427,7 @@ def _cross_entropy_natively(native: Library, x: ndarray, target: ndarray, weight
     inverse, values, total = np.empty(count, kind), np.empty(count, kind), np.empty((), kind)
     made = np.empty((), kind) if reduction else values
     bad = (native.fl_cross_entropy_f32 if kind.char == "f" else native.fl_cross_entropy_f64)(
-        pointer(x), pointer(target), None if weight is None else pointer(weight), pointer(powers) if keep else None,
-        pointer(inverse), pointer(values), pointer(made), pointer(total), count, classes, ignore_index, reduction)
+        x, target, weight, powers if keep else None, inverse, values, made, total, count, classes, ignore_index, reduction)
     if bad >= 0:
         raise IndexError(f"Target {int(target[bad])} is out of bounds.")
     return made, powers, inverse, total
@@ -447,8 +444,7 @@ def cross_entropy_backward(grad: ndarray, powers: ndarray, inverse: ndarray, tar
     if native is not None and grad.dtype is kind:
         grad, target, weight = _dense(grad), _dense(target), None if weight is None else _dense(weight)
         (native.fl_cross_entropy_backward_f32 if kind.char == "f" else native.fl_cross_entropy_backward_f64)(
-            pointer(grad), pointer(powers), pointer(inverse), pointer(target), None if weight is None else pointer(weight),
-            pointer(total), pointer(out), count, classes, ignore_index, grad.ndim)
+            grad, powers, inverse, target, weight, total, out, count, classes, ignore_index, grad.ndim)
         return out
     counts = target != ignore_index
     chosen = np.where(counts, target, 0)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...native import library, pointer
+from ...native import library
 from . import memory, parallel
 from .reductions import add_up
 from .table import kernel
@@ -99,8 +99,8 @@ def batch_norm(x: ndarray, weight: ndarray | None, bias: ndarray | None, running
         out = memory.empty(shape, native)
         mean, inverse = np.empty(channels if training else 0, native), np.empty(channels if training else 0, native)
         _typed(quick, "fl_batch_norm", x)(
-            pointer(x), pointer(out), _at(weight), _at(bias), _at(running_mean), _at(running_var), pointer(mean),
-            pointer(inverse), shape[0], channels, x.size // (shape[0] * channels), training, momentum, eps)
+            x, out, weight, bias, running_mean, running_var, mean,
+            inverse, shape[0], channels, x.size // (shape[0] * channels), training, momentum, eps)
         return out, mean, inverse
     wide = _channels(_wide(x))
     kind = wide.dtype
@@ -140,10 +140,6 @@ def _typed(functions: Any, name: str, x: ndarray) -> Any:
     return getattr(functions, name + ("_f32" if x.dtype.char == "f" else "_f64"))
 
 
-def _at(x: ndarray | None) -> int | None:
-    return None if x is None else pointer(x)
-
-
 def _plain(x: ndarray) -> ndarray:
     return x if x.flags.c_contiguous else np.ascontiguousarray(x)
 
@@ -166,8 +162,7 @@ def batch_norm_grad(g: ndarray, x: ndarray, weight: ndarray | None, mean: ndarra
         dx = memory.empty(shape, native) if needs[0] else None
         dw, db = [np.empty(shape[1], native) if need else None for need in needs[1:]]
         _typed(quick, "fl_batch_norm_grad", x)(
-            pointer(g), pointer(x), _at(weight), pointer(mean), pointer(inverse), _at(dx), _at(dw), _at(db),
-            shape[0], shape[1], x.size // (shape[0] * shape[1]), training)
+            g, x, weight, mean, inverse, dx, dw, db, shape[0], shape[1], x.size // (shape[0] * shape[1]), training)
         return dx, dw, db
     x, g = _channels(_wide(x)), _channels(_wide(g))
     kind = x.dtype
@@ -268,7 +263,7 @@ def _rows(quick: Any, x: ndarray, dims: int, weight: ndarray | None, bias: ndarr
     mean, inverse = np.empty(saved, native), np.empty(saved, native)
     rows = mean.size
     run = quick.fl_layer_norm_f32 if native.char == "f" else quick.fl_layer_norm_f64
-    run(pointer(x), _at(weight), _at(bias), pointer(out), pointer(mean), pointer(inverse), rows, x.size // rows, eps)
+    run(x, weight, bias, out, mean, inverse, rows, x.size // rows, eps)
     return out, mean, inverse
 
 
@@ -283,8 +278,7 @@ def layer_norm_only(x: ndarray, dims: int, weight: ndarray | None, bias: ndarray
     out = memory.empty(shape, native)
     length = shape[-1] if dims == 1 else math.prod(shape[len(shape) - dims:])
     run = quick.fl_layer_norm_only_f32 if native.char == "f" else quick.fl_layer_norm_only_f64
-    run(pointer(x), None if weight is None else pointer(weight), None if bias is None else pointer(bias), pointer(out),
-        x.size // length, length, eps)
+    run(x, weight, bias, out, x.size // length, length, eps)
     return out
 
 
@@ -354,8 +348,7 @@ def _rows_backward(quick: Any, g: ndarray, x: ndarray, inner: tuple[int, ...], m
     dw = np.empty(inner, kind) if needs[1] else None
     db = np.empty(inner, kind) if needs[2] else None
     run = quick.fl_layer_norm_backward_f32 if kind.char == "f" else quick.fl_layer_norm_backward_f64
-    run(pointer(g), pointer(x), _at(mean), pointer(inverse), _at(weight), _at(dx), _at(dw), _at(db), inverse.size,
-        x.size // inverse.size)
+    run(g, x, mean, inverse, weight, dx, dw, db, inverse.size, x.size // inverse.size)
     return dx, dw, db
 
 
@@ -367,8 +360,7 @@ def rms_norm(x: ndarray, dims: int, weight: ndarray | None, eps: float) -> tuple
     if quick is not None:
         x = _plain(x)
         out, inverse = memory.empty(x.shape, x.dtype), np.empty(saved, x.dtype)
-        _typed(quick, "fl_layer_norm", x)(pointer(x), _at(weight), None, pointer(out), None, pointer(inverse), inverse.size,
-                                          x.size // inverse.size, eps)
+        _typed(quick, "fl_layer_norm", x)(x, weight, None, out, None, inverse, inverse.size, x.size // inverse.size, eps)
         return out, inverse
     axes = tuple(range(x.ndim - dims, x.ndim))
     inverse = 1 / np.sqrt(np.mean(x * x, axes, keepdims=True) + x.dtype.type(eps))
@@ -403,8 +395,7 @@ def group_norm(x: ndarray, groups: int, weight: ndarray | None, bias: ndarray | 
         x, out, saved = _plain(x), memory.empty(shape, native), (shape[0], groups)
         mean, inverse = np.empty(saved, native), np.empty(saved, native)
         _typed(quick, "fl_group_norm", x)(
-            pointer(x), pointer(out), _at(weight), _at(bias), pointer(mean), pointer(inverse), shape[0], shape[1],
-            x.size // (shape[0] * shape[1]), groups, eps)
+            x, out, weight, bias, mean, inverse, shape[0], shape[1], x.size // (shape[0] * shape[1]), groups, eps)
         return out, mean, inverse
     given, x = x, _channels(_wide(x))
     kind = x.dtype
@@ -444,8 +435,7 @@ def group_norm_grad(g: ndarray, x: ndarray, groups: int, mean: ndarray, inverse:
         dw, db = [np.empty(shape[1], native) if need else None for need in needs[1:]]
         sums = np.empty(2 * shape[0] * shape[1], np.float64)
         _typed(quick, "fl_group_norm_grad", x)(
-            pointer(g), pointer(x), _at(weight), pointer(mean), pointer(inverse), _at(dx), _at(dw), _at(db), pointer(sums),
-            shape[0], shape[1], x.size // (shape[0] * shape[1]), groups)
+            g, x, weight, mean, inverse, dx, dw, db, sums, shape[0], shape[1], x.size // (shape[0] * shape[1]), groups)
         return dx, dw, db
     x, g = _channels(_wide(x)), _channels(_wide(g))
     kind = x.dtype

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...native import library, pointer
+from ...native import library
 from .parallel import split
 from .table import kernel
 
@@ -42,7 +42,7 @@ def _function(lib: Any, name: str, kind: int) -> Any:
 def _collected(lib: Any, columns: tuple[_Arrays, ...], counts: int) -> tuple[ndarray, int]:
     """The native table of seven lists of arrays, and what they are (0: not to be served; see fl_collect)."""
     table = np.empty(_COLUMNS * len(columns[0]), np.int64)
-    return table, lib.fl_collect(id(columns), counts, pointer(table))
+    return table, lib.fl_collect(id(columns), counts, table)
 
 
 def _update(name: str, first: _Arrays, second: _Arrays, third: _Arrays, steps: _Arrays, products: _Arrays, params: _Arrays,
@@ -54,7 +54,7 @@ def _update(name: str, first: _Arrays, second: _Arrays, third: _Arrays, steps: _
     table, kind = _collected(lib, (params, grads, first, second, third, steps, products), 2)
     if not kind:
         return False
-    _function(lib, name, kind)(pointer(table), len(params), (kind - 1) >> 1, *numbers)
+    _function(lib, name, kind)(table, len(params), (kind - 1) >> 1, *numbers)
     return True
 
 
@@ -112,7 +112,7 @@ def fused_norm(arrays: _Arrays, order: float) -> Any:
     if not kind:
         return False
     out = np.empty((), arrays[0].dtype)
-    _function(lib, "total_norm", kind)(pointer(table), len(arrays), order, pointer(out))
+    _function(lib, "total_norm", kind)(table, len(arrays), order, out)
     return out
 
 
@@ -125,7 +125,7 @@ def fused_clip(arrays: _Arrays, norm: ndarray, max_norm: float) -> bool:
     table, kind = _collected(lib, (arrays, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE), 0)
     if not kind:
         return False
-    _function(lib, "clip", kind)(pointer(table), len(arrays), pointer(norm), max_norm)
+    _function(lib, "clip", kind)(table, len(arrays), norm, max_norm)
     return True
 
 
@@ -141,7 +141,7 @@ def fused_sgd(params: _Arrays, grads: _Arrays, buffers: _Arrays, lr: float, mome
     table, kind = _collected(lib, (params, grads, buffers, _NONE, _NONE, _NONE, _NONE), 0)
     if not kind:
         return False
-    _function(lib, "sgd", kind)(pointer(table), len(params), lr, momentum, dampening, weight_decay, nesterov, maximize, first)
+    _function(lib, "sgd", kind)(table, len(params), lr, momentum, dampening, weight_decay, nesterov, maximize, first)
     return True
 
 

@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from ...native.pointwise import enter, run
 from . import memory
-from .parallel import NATIVE, SPLIT, native, split
+from .parallel import NATIVE, SPLIT, early, native, split
 from .table import KERNELS, add, kernel
 
 add(add=np.add, mul=np.multiply, div=np.true_divide, neg=np.negative, atan2=np.arctan2, hypot=np.hypot,
@@ -219,7 +219,7 @@ def reciprocal(x):
 
 
 @kernel
-@native
+@early
 def sign(x):
     # NumPy gives nan for nan; PyTorch compares, and so gives 0.
     if x.dtype.kind in "fV":
@@ -379,7 +379,7 @@ def clamp(x, low, high):
 
 
 @kernel
-@native
+@early
 def clamp_within(x, low, high):
     """clamp of floats by two numbers that are not nan."""
     return np.where(x < low, x.dtype.type(low), np.where(x > high, x.dtype.type(high), x))
@@ -442,7 +442,7 @@ def _where_bits(condition, x, y):
 
 
 @kernel
-@native
+@early
 def isclose(x, y, rtol, atol, equal_nan):
     close = x == y
     if equal_nan:
@@ -477,19 +477,19 @@ _ZEROS = {np.dtype(t): np.zeros(_BLOCK, t) for t in (np.float32, np.float64)}
 
 
 @kernel
-@native
+@early
 def threshold(x, limit, value):
     return np.where(x <= limit, np.asarray(value).astype(x.dtype), x)
 
 
 @kernel
-@native
+@early
 def hardshrink(x, lambd):
     return np.where((x >= -lambd) & (x <= lambd), x.dtype.type(0), x)
 
 
 @kernel
-@native
+@early
 def prelu(x, weight):
     return np.where(x > 0, x, weight * x)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...native import library, pointer
+from ...native import library
 from . import memory, parallel
 from .resample import along
 from .table import kernel
@@ -158,8 +158,8 @@ def _max_pool(x, kernel, stride, padding, dilation, out_size, noted: bool) -> An
         x, small = np.ascontiguousarray(x), _small(kernel)
         out, which = memory.empty(shape, native), memory.empty(shape, small) if noted else None
         _typed(quick, "fl_max_pool", x)(
-            pointer(x), pointer(out), pointer(which) if noted else None, small.itemsize > 1,
-            pointer(geometry(size, kernel, stride, padding, dilation, out_size)), math.prod(lead))
+            x, out, which if noted else None, small.itemsize > 1,
+            geometry(size, kernel, stride, padding, dilation, out_size), math.prod(lead))
         return out, which
     pool = Pool(size, kernel, stride, padding, dilation, out_size)
     flat = _flat(_wide(x), dims)
@@ -210,8 +210,7 @@ def max_pool_indices(which: ndarray, size: Ints, kernel: Ints, stride: Ints, pad
     if quick is not None:
         which, made = np.ascontiguousarray(which), memory.empty(which.shape, np.dtype(np.int64))
         out = which.shape[which.ndim - dims:]
-        quick.fl_max_pool_indices(pointer(which), which.itemsize > 1, pointer(made),
-                                  pointer(geometry(size, kernel, stride, padding, dilation, out)),
+        quick.fl_max_pool_indices(which, which.itemsize > 1, made, geometry(size, kernel, stride, padding, dilation, out),
                                   which.size // math.prod(out))
         return made
     taps = np.unravel_index(which.astype(np.int64), kernel)
@@ -235,8 +234,8 @@ def max_pool_scatter(g: ndarray, which: ndarray, size: Ints, kernel: Ints, strid
         g, which = np.ascontiguousarray(g), np.ascontiguousarray(which)
         dx = memory.empty((*g.shape[:g.ndim - dims], *size), native)
         _typed(quick, "fl_max_pool_scatter", g)(
-            pointer(g), pointer(which), which.itemsize > 1, pointer(dx),
-            pointer(geometry(size, kernel, stride, padding, dilation, out_size)), g.size // math.prod(out_size))
+            g, which, which.itemsize > 1, dx,
+            geometry(size, kernel, stride, padding, dilation, out_size), g.size // math.prod(out_size))
         return dx
     pool = Pool(size, kernel, stride, padding, dilation, out_size)
     flat, numbers = _flat(_wide(g), dims), _flat(which, dims)
@@ -303,8 +302,7 @@ def avg_pool(x: ndarray, kernel: Ints, stride: Ints, padding: Ints, out_size: In
     if quick is not None and (override is None or override > 0):
         x, out = np.ascontiguousarray(x), memory.empty((*lead, *out_size), native)
         _typed(quick, "fl_avg_pool", x)(
-            pointer(x), pointer(out), pointer(geometry(size, kernel, stride, padding, (1,) * dims, out_size)),
-            math.prod(lead), include_pad, override or 0)
+            x, out, geometry(size, kernel, stride, padding, (1,) * dims, out_size), math.prod(lead), include_pad, override or 0)
         return out
     pool = Pool(size, kernel, stride, padding, (1,) * dims, out_size)
     flat = _flat(_wide(x), dims)
@@ -342,7 +340,7 @@ def avg_pool_grad(g: ndarray, size: Ints, kernel: Ints, stride: Ints, padding: I
     if quick is not None and (override is None or override > 0):
         g, dx = np.ascontiguousarray(g), memory.empty((*g.shape[:g.ndim - dims], *size), native)
         _typed(quick, "fl_avg_pool_grad", g)(
-            pointer(g), pointer(dx), pointer(geometry(size, kernel, stride, padding, (1,) * dims, out_size)),
+            g, dx, geometry(size, kernel, stride, padding, (1,) * dims, out_size),
             g.size // math.prod(out_size), include_pad, override or 0)
         return dx
     pool = Pool(size, kernel, stride, padding, (1,) * dims, out_size)
@@ -390,7 +388,7 @@ def adaptive_avg_pool(x: ndarray, out_size: Ints) -> ndarray:
     if quick is not None and math.prod(out_size):
         size, lead = x.shape[x.ndim - dims:], x.shape[:x.ndim - dims]
         x, out = np.ascontiguousarray(x), memory.empty((*lead, *out_size), native)
-        _typed(quick, "fl_adaptive_avg", x)(pointer(x), pointer(out), pointer(varying(size, out_size)), math.prod(lead))
+        _typed(quick, "fl_adaptive_avg", x)(x, out, varying(size, out_size), math.prod(lead))
         return out
     x = _wide(x)
     made = along(x, [_averaging(n, o, x.dtype) for n, o in zip(x.shape[x.ndim - dims:], out_size)])
@@ -404,8 +402,7 @@ def adaptive_avg_pool_grad(g: ndarray, size: Ints) -> ndarray:
     quick = _native(g)
     if quick is not None:
         g, dx = np.ascontiguousarray(g), memory.empty((*g.shape[:g.ndim - dims], *size), native)
-        _typed(quick, "fl_adaptive_avg_grad", g)(pointer(g), pointer(dx), pointer(varying(size, out_size)),
-                                                 g.size // math.prod(out_size))
+        _typed(quick, "fl_adaptive_avg_grad", g)(g, dx, varying(size, out_size), g.size // math.prod(out_size))
         return dx
     g = _wide(g)
     made = along(g, [_averaging(n, o, g.dtype).T for n, o in zip(size, g.shape[g.ndim - dims:])])
@@ -443,8 +440,7 @@ def adaptive_max_pool(x: ndarray, out_size: Ints) -> tuple[ndarray, ndarray]:
     if quick is not None and math.prod(out_size):
         x = np.ascontiguousarray(x)
         out, at = memory.empty(shape, x.dtype), memory.empty(shape, np.dtype(np.int64))
-        _typed(quick, "fl_adaptive_max", x)(pointer(x), pointer(out), pointer(at), pointer(varying(size, out_size)),
-                                            x.size // math.prod(size))
+        _typed(quick, "fl_adaptive_max", x)(x, out, at, varying(size, out_size), x.size // math.prod(size))
         return out, at
     tables = []
     for n, o in zip(size, out_size):

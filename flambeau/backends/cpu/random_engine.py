@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 
-from ...native import library, pointer
+from ...native import library
 
 _WORDS = 624
 _STATE_BYTES = 5056
@@ -101,7 +101,7 @@ class Engine:
         if self.words[FRESH] == 2:
             native = library("random")
             if native is not None:
-                native.fl_mt_settle(pointer(self.words))
+                native.fl_mt_settle(self.words)
             else:
                 _, legacy, memory = _numpy_twister()
                 legacy.seed(int(self.words[0]))
@@ -115,7 +115,7 @@ class Engine:
         out = np.empty(n, np.uint32)
         native = library("random")
         if native is not None:
-            native.fl_mt_words(pointer(self.words), pointer(out), n)
+            native.fl_mt_words(self.words, out, n)
         elif n:
             self._settle()
             bits, _, memory = _numpy_twister()
@@ -247,7 +247,7 @@ def _u24(engine, n):
     out = np.empty(n, np.float32)
     native = library("random")
     if native is not None:
-        native.fl_mt_rand_f32(pointer(engine.words), pointer(out), n)
+        native.fl_mt_rand_f32(engine.words, out, n)
         return out
     for i in range(0, n, _CHUNK):
         part = out[i : i + _CHUNK]
@@ -261,7 +261,7 @@ def _u53(engine, n):
     out = np.empty(n, np.float64)
     native = library("random")
     if native is not None:
-        native.fl_mt_uniform_f64(pointer(engine.words), pointer(out), n, 0.0, 1.0)
+        native.fl_mt_uniform_f64(engine.words, out, n, 0.0, 1.0)
         return out
     for i in range(0, n, _CHUNK):
         part = out[i : i + _CHUNK]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...native import library, pointer
+from ...native import library
 from . import memory, random
 from .dropout import noise_scale, scaled_mask
 from .random_engine import Engine
@@ -40,7 +40,7 @@ def draw_uniform(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, low: f
     if out is None:
         out = memory.empty(shape, dtype)
     fill = native.fl_mt_uniform_f32 if char == "f" else native.fl_mt_uniform_f64
-    fill(pointer(words), pointer(out), out.size, low, high)
+    fill(words, out, out.size, low, high)
     return out
 
 
@@ -56,7 +56,7 @@ def draw_normal(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, mean: A
     if out is None:
         out = memory.empty(shape, dtype)
     fill = native.fl_mt_normal_f32 if char == "f" else native.fl_mt_normal_f64
-    fill(pointer(words), pointer(out), out.size, mean, std, not contiguous, True)
+    fill(words, out, out.size, mean, std, not contiguous, True)
     return out
 
 
@@ -77,7 +77,7 @@ def rand(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, count: int) ->
     if native is None or dtype.char != "f" or count > _FEW:
         return draw_uniform(words, shape, dtype)
     out = np.empty(shape, dtype)
-    native.fl_mt_rand_f32(pointer(words), pointer(out), count)
+    native.fl_mt_rand_f32(words, out, count)
     return out
 
 
@@ -87,7 +87,7 @@ def randn(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, count: int) -
     if native is None or dtype.char != "f" or count > _FEW:
         return draw_normal(words, shape, dtype)
     out = np.empty(shape, dtype)
-    native.fl_mt_randn_f32(pointer(words), pointer(out), count)
+    native.fl_mt_randn_f32(words, out, count)
     return out
 
 
@@ -102,10 +102,10 @@ def draw_bernoulli(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, p: A
     made = out if out is not None and dtype.char in "fd?" else memory.empty(shape, dtype if dtype.char in "fd" else _BOOL)
     bound = math.ceil(p * 2.0**53)
     if made.dtype.char == "?":
-        native.fl_mt_mask(pointer(words), pointer(made), made.size, bound)
+        native.fl_mt_mask(words, made, made.size, bound)
     else:
         fill = native.fl_mt_noise_f32 if dtype.char == "f" else native.fl_mt_noise_f64
-        fill(pointer(words), pointer(made), made.size, bound, 1.0)
+        fill(words, made, made.size, bound, 1.0)
     return made if made is out else _given(out, made.astype(dtype, copy=False))
 
 
@@ -125,7 +125,7 @@ def draw_noise(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, p: float
         return scaled_mask(_over(words), shape, dtype, p)
     out = memory.empty(shape, dtype)
     fill = native.fl_mt_noise_f32 if dtype.char == "f" else native.fl_mt_noise_f64
-    fill(pointer(words), pointer(out), out.size, math.ceil((1.0 - p) * 2.0**53), noise_scale(dtype, p))
+    fill(words, out, out.size, math.ceil((1.0 - p) * 2.0**53), noise_scale(dtype, p))
     return out
 
 
@@ -140,7 +140,7 @@ def draw_dropout(words: ndarray, x: ndarray, p: float) -> tuple[ndarray, ndarray
     noise, out = memory.empty(x.shape, dtype), memory.empty(x.shape, dtype)
     run = native.fl_mt_dropout_f32 if dtype.char == "f" else native.fl_mt_dropout_f64
     bound, scale = math.ceil((1.0 - p) * 2.0**53), noise_scale(dtype, p)
-    run(pointer(words), pointer(x), pointer(noise), pointer(out), out.size, bound, scale)
+    run(words, x, noise, out, out.size, bound, scale)
     return out, noise
 
 
@@ -152,7 +152,7 @@ def draw_int(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, low: int, 
             dtype.kind not in "biu" or dtype.char in "LQ"):
         return _given(out, random.random_int(_over(words), shape, dtype, low, high))
     made = out if out is not None and dtype == _I64 else memory.empty(shape, _I64)
-    native.fl_mt_below(pointer(words), pointer(made), made.size, high - low, low)
+    native.fl_mt_below(words, made, made.size, high - low, low)
     return made if made is out else _given(out, random._from_int(made, dtype) if dtype != _I64 else made)
 
 
@@ -168,7 +168,7 @@ def draw_permutation(words: ndarray, n: int, dtype: np.dtype) -> ndarray:
     if native is None or n >= 0xFFFFFFFF // 20:
         return random.randperm(_over(words), n, dtype)
     out = memory.empty((n,), _I64)
-    native.fl_mt_permute(pointer(words), pointer(out), n)
+    native.fl_mt_permute(words, out, n)
     return out if dtype == _I64 else random._from_int(out, dtype)
 
 
@@ -183,7 +183,7 @@ def _bent(kind: int, reference: Any, parameters: Any) -> Any:
         if out is None:
             out = memory.empty(shape, dtype)
         fill = native.fl_mt_bent_f32 if char == "f" else native.fl_mt_bent_f64
-        fill(pointer(words), pointer(out), out.size, kind, *parameters(first, second))
+        fill(words, out, out.size, kind, *parameters(first, second))
         return out
 
     return draw

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 from numpy import ndarray
 
-from ...native import library, pointer
+from ...native import library
 from . import memory
 from .parallel import SPLIT, large, split
 from .table import kernel
@@ -84,7 +84,7 @@ def _native_sums(x: ndarray, sizes: tuple[int, int, int], shape: tuple[int, ...]
     out = memory.empty((sizes[0] * sizes[2],) if shape is None else shape, x.dtype)
     native = library("reduce")
     function = native.fl_sum_f32 if x.dtype is FLOAT32 else native.fl_sum_f64
-    function(pointer(x), pointer(out), *sizes, mode, divisor, root)
+    function(x, out, *sizes, mode, divisor, root)
     return out
 
 
@@ -94,7 +94,7 @@ def _native_extremes(x: ndarray, sizes: tuple[int, int, int], least: bool, shape
     index = memory.empty(shape, INT64) if places else None
     native = library("reduce")
     function = native.fl_extreme_f32 if x.dtype is FLOAT32 else native.fl_extreme_f64
-    function(pointer(x), made if made is None else pointer(made), index if index is None else pointer(index), *sizes, least)
+    function(x, made, index, *sizes, least)
     return made, index
 
 
@@ -555,7 +555,7 @@ def logsumexp(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
     if sizes is not None:
         made = memory.empty(reduced_shape(x.shape, axes, keepdim), x.dtype)
         native = library("reduce")
-        (native.fl_logsumexp_f32 if x.dtype is FLOAT32 else native.fl_logsumexp_f64)(pointer(x), pointer(made), *sizes)
+        (native.fl_logsumexp_f32 if x.dtype is FLOAT32 else native.fl_logsumexp_f64)(x, made, *sizes)
         return made
     if a.dtype.kind == "f" and tame(a):
         powers = large(np.exp, a) if a.size >= SMALL else np.exp(a)
@@ -613,7 +613,7 @@ def _native_var_mean(x: ndarray, sizes: tuple[int, int, int], correction: float,
     spread, middle = memory.empty(shape, x.dtype), memory.empty(shape, x.dtype)
     native = library("reduce")
     function = native.fl_var_mean_f32 if x.dtype is FLOAT32 else native.fl_var_mean_f64
-    function(pointer(x), pointer(spread), pointer(middle), *sizes, max(sizes[1] - correction, 0), root)
+    function(x, spread, middle, *sizes, max(sizes[1] - correction, 0), root)
     return spread, middle
 
 

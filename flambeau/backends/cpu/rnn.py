@@ -17,7 +17,6 @@ way, (rows, features): two dimensions where NumPy's way keeps one, by which the 
 
 from __future__ import annotations
 
-import ctypes
 from functools import lru_cache
 from typing import Any
 
@@ -153,9 +152,8 @@ def _call(lib: Any, name: str, arrays: tuple[_Maybe, ...], x: ndarray, sizes: tu
     batch = max(sizes[0], sizes[-1])
     suffix = "f32" if x.dtype.char == "f" else "f64"
     work = memory.empty((work_elements(rows, hidden, gates),), x.dtype)
-    addresses = [None if a is None else pointer(a) for a in (*arrays, work)]
-    table = (ctypes.c_void_p * len(addresses))(*addresses)
-    getattr(lib, f"fl_{name}_{suffix}")(table, len(sizes), batch, rows, features, hidden, pointer(order), *more)
+    table = np.array([0 if a is None else pointer(a) for a in (*arrays, work)], np.int64)
+    getattr(lib, f"fl_{name}_{suffix}")(table, len(sizes), batch, rows, features, hidden, order, *more)
 
 
 def _dense(*arrays: _Maybe) -> list[Any]:

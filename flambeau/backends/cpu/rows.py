@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...native import library, pointer
+from ...native import library
 
 _FLOAT32 = np.dtype(np.float32)
 _INT64 = np.dtype(np.int64)
@@ -72,7 +72,7 @@ def quick_take(x: ndarray, dim: int, positions: ndarray, out: ndarray, wrap: boo
         return False
     positions = plain_positions(positions)
     outer, width = _split(x.shape, dim, x.itemsize)
-    return not functions.fl_take(pointer(x), pointer(positions), pointer(out), outer, x.shape[dim], positions.size, width, wrap)
+    return not functions.fl_take(x, positions, out, outer, x.shape[dim], positions.size, width, wrap)
 
 
 def quick_put(x: ndarray, dim: int, positions: ndarray, source: ndarray, wrap: bool) -> bool:
@@ -82,8 +82,7 @@ def quick_put(x: ndarray, dim: int, positions: ndarray, source: ndarray, wrap: b
         return False
     positions, source = plain_positions(positions), _plain(source)
     outer, width = _split(x.shape, dim, x.itemsize)
-    return not functions.fl_put(pointer(x), pointer(positions), pointer(source), outer, x.shape[dim], positions.size, width,
-                                wrap, False)
+    return not functions.fl_put(x, positions, source, outer, x.shape[dim], positions.size, width, wrap, False)
 
 
 def quick_add(target: ndarray, positions: ndarray, source: ndarray, zero: bool = False, skip: int = -1) -> bool:
@@ -96,8 +95,7 @@ def quick_add(target: ndarray, positions: ndarray, source: ndarray, zero: bool =
         return False
     positions, source = plain_positions(positions), _plain(source)
     add = functions.fl_add_rows_f32 if char == "f" else functions.fl_add_rows_f64
-    return not add(pointer(target), pointer(positions), pointer(source), positions.size, target.shape[0],
-                   math.prod(target.shape[1:]), zero, skip)
+    return not add(target, positions, source, positions.size, target.shape[0], math.prod(target.shape[1:]), zero, skip)
 
 
 def index_add_rows(target: ndarray, positions: ndarray, source: ndarray) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy import ndarray
 
-from ...native import library, pointer
+from ...native import library
 from . import memory
 from .parallel import SPLIT, split
 from .reductions import FEW, FLOAT32, FLOAT64, INT64, NARROW, TAME, narrow, ones_of, wide
@@ -53,7 +53,7 @@ def _native_cumulate(x: ndarray, axis: int, mode: int) -> ndarray:
     out = memory.empty(x.shape, x.dtype)
     native = library("scan")
     function = native.fl_cumulate_f32 if x.dtype is FLOAT32 else native.fl_cumulate_f64
-    function(pointer(x), pointer(out), math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1:]), mode)
+    function(x, out, math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1:]), mode)
     return out
 
 
@@ -250,7 +250,7 @@ def _natively(function: Callable[..., None], axis: int, *arrays: ndarray) -> nda
     n = shape[axis]
     out = memory.empty(shape, arrays[0].dtype)
     inner = 1 if axis == len(shape) - 1 else math.prod(shape[axis + 1:])
-    function(*[pointer(x) for x in arrays], pointer(out), out.size // (n * inner), n, inner)
+    function(*arrays, out, out.size // (n * inner), n, inner)
     return out
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...native import library, pointer
+from ...native import library
 from . import memory
 from .rows import accumulation, in_range, picked_rows, plain_positions
 from .table import KERNELS, add, kernel
@@ -79,8 +79,7 @@ def _quick(name: str, x: ndarray, dim: int, index: ndarray, others: tuple[Any, .
     if sizes is None:
         return False
     index = plain_positions(index)
-    pointers = [None if a is None else pointer(a) for a in others]
-    return not getattr(functions, name)(pointer(x), pointer(index), *pointers, *sizes, *more)
+    return not getattr(functions, name)(x, index, *others, *sizes, *more)
 
 
 # `base`: x holds nothing yet and starts as a copy of that; `fresh` without a base: as zeros.

@@ -11,9 +11,10 @@ import math
 import numpy as np
 
 from . import special_tables as T
+from .parallel import early
 from .special_bessel import *  # noqa: F403
 from .special_bessel import __all__ as _bessel_names
-from .special_common import BLOCK, _blocked, binary, fill, poly, quiet, unary
+from .special_common import BLOCK, _blocked, binary, fill, flattened, poly, quiet, unary
 from .special_polynomials import *  # noqa: F403
 from .special_polynomials import __all__ as _polynomial_names
 from .table import add
@@ -77,8 +78,7 @@ def erf(x):
     x = np.asarray(x)
     if x.dtype != np.float32:
         return _erf_double(x)
-    out = np.empty(x.shape, np.float32)
-    source, target = np.ascontiguousarray(x).reshape(-1), out.reshape(-1)
+    out, target, (source,) = flattened([x], np.float32)
     with np.errstate(all="ignore"):
         for start in range(0, target.size, BLOCK):
             target[start:start + BLOCK] = _erf_single(source[start:start + BLOCK])
@@ -618,3 +618,4 @@ def mvlgamma(x, p):
 
 # The kernels of sigmoid for complex numbers and of other families are elsewhere.
 add(mvlgamma=mvlgamma, **{name: globals()[name] for name in __all__ if name != "sigmoid"})
+add(**{f.__name__: early(f) for f in (erf, erfc, ndtr, lgamma, xlogy, xlog1py, entr, sinc)})  # those with a C expression

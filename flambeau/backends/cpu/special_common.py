@@ -33,12 +33,18 @@ def fill(out, mask, function, *args):
         out[mask] = function(*[a[mask] for a in args])
 
 
+def flattened(arrays, dtype):
+    """A result laid out like the arguments, itself as a flat array, and theirs in its order."""
+    first = arrays[0]
+    alike = 0 not in first.strides and all(a.strides == first.strides for a in arrays[1:])
+    order = "K" if alike else "C"
+    out = np.empty_like(first, dtype, order, subok=False)
+    return out, out.ravel(order), [a.ravel(order) for a in arrays]
+
+
 def _blocked(core, arrays, dtype, *extra):
-    shape = arrays[0].shape
-    out = np.empty(shape, dtype)
-    flat_out = out.reshape(-1)
+    out, flat_out, flat = flattened(arrays, dtype)
     single = dtype == np.float32
-    flat = [np.ascontiguousarray(a).reshape(-1) for a in arrays]
     with np.errstate(all="ignore"):
         for start in range(0, flat_out.size, BLOCK):
             stop = start + BLOCK

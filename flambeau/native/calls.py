@@ -1,0 +1,63 @@
+"""Native functions as builtin functions of Python's: a call of one takes a fraction of what it takes through ctypes.
+
+They take the arrays themselves as well as addresses. Where they cannot be made (another platform, no compiler, a result that
+is no integer), `direct` returns the ctypes function.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+import sys
+import sysconfig
+from typing import Any
+
+from numpy import ndarray
+
+_P = ctypes.c_void_p
+_FASTCALL = 0x80
+_PYTHON = ("PyLong_AsUnsignedLongMask", "PyFloat_AsDouble", "PyLong_AsVoidPtr", "PyErr_Occurred", "PyLong_FromLong", "PyErr_SetString",
+           "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef")
+_LONGS, _DOUBLES = 20, 8  # as in calls.c
+
+
+class _Definition(ctypes.Structure):
+    """Python's description of a builtin function."""
+
+    _fields_ = [("name", ctypes.c_char_p), ("function", _P), ("flags", ctypes.c_int), ("text", ctypes.c_char_p)]
+
+
+@functools.cache
+def _call() -> int | None:
+    """The address of calls.c's function, or None."""
+    from . import toolchain
+    known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
+    if not known or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None
+    try:
+        library = toolchain.load(toolchain.build((toolchain.HERE / "calls.c").read_text(), "calls"))
+        found = [ctypes.cast(getattr(ctypes.pythonapi, name), _P).value for name in _PYTHON]
+    except (toolchain.BuildError, OSError, AttributeError):
+        return None
+    library.fl_calls_attach((_P * (len(found) + 3))(*found, id(None), id(ndarray), id(TypeError)))
+    return ctypes.cast(library.fl_call, _P).value
+
+
+_make = ctypes.pythonapi.PyCMethod_New
+_make.restype, _make.argtypes = ctypes.py_object, [_P, ctypes.py_object, _P, _P]
+_kept: list[Any] = []  # what the functions refer to by address: they live as long as the process
+
+
+def direct(name: str, function: Any, result: str, arguments: str) -> Any:
+    """A function of a library, given as ctypes has it and with the letters of its signature, as a builtin."""
+    numbers = sum(kind in "df" for kind in arguments)
+    if result not in ("", "l", "i") or numbers > _DOUBLES or len(arguments) - numbers > _LONGS or _call() is None:
+        return function
+    address = ctypes.cast(function, _P).value
+    letters = (result or "\0").encode() + arguments.encode()
+    described = ctypes.create_string_buffer(address.to_bytes(8, sys.byteorder) + len(arguments).to_bytes(8, sys.byteorder)
+                                            + letters)
+    definition = _Definition(name.encode(), _call(), _FASTCALL, None)
+    _kept.extend((described, definition, function))
+    return _make(ctypes.addressof(definition), ctypes.addressof(described), None, None)
