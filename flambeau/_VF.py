@@ -5,6 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 
+def unique_dim(input: Any, dim: int, sorted: bool = True, return_inverse: bool = False,
+               return_counts: bool = False) -> tuple[Any, ...]:
+    """unique along a dimension, with all three results."""
+    return input.unique(sorted=sorted, return_inverse=True, return_counts=True, dim=dim)
+
+
 def __getattr__(name: str) -> Any:
     import flambeau
     if name.startswith("__"):

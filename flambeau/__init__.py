@@ -9,6 +9,7 @@ import gc as _gc
 _collecting = _gc.isenabled()
 _gc.disable()  # an import makes many objects and no garbage: looking for some takes a tenth of its time
 
+import builtins as _builtins
 import importlib as _importlib
 import math as _math
 from typing import Any
@@ -75,21 +76,27 @@ _HOMES = {
     "printing": "set_printoptions get_printoptions",
     "storage": "UntypedStorage TypedStorage FloatStorage DoubleStorage HalfStorage BFloat16Storage "
                "LongStorage IntStorage ShortStorage CharStorage ByteStorage BoolStorage Storage "
-               "ComplexFloatStorage ComplexDoubleStorage",
+               "ComplexFloatStorage ComplexDoubleStorage StorageBase from_file",
     "serialization": "save load",
     "compiler": "compile",
     "_compile": "_disable_dynamo",
     "func.batching": "vmap",
-    "jit": "fork wait ScriptFunction CompilationUnit",
+    "jit": "fork wait ScriptFunction ScriptModule CompilationUnit",
+    "serialization.file_reader": "PyTorchFileReader",
+    "_C": "AnyType AwaitType BoolType ClassType ComplexType DeviceObjType DictType EnumType FloatType FutureType IntType "
+          "InterfaceType ListType NoneType NumberType OptionalType PyObjectType RRefType StreamObjType StringType SymBoolType "
+          "SymIntType TensorType TupleType Type UnionType",
     "checks": "_check _check_index _check_is_size _check_not_implemented _check_tensor_all _check_type _check_value "
               "_check_with _check_tensor_all_with _assert_async _assert_scalar _assert_tensor_metadata "
               "_functional_assert_async",
     "futures": "Future",
+    "streams": "Stream Event",
     "overrides": "DisableTorchFunction DisableTorchFunctionSubclass",
     "ops.loss_functions": "binary_cross_entropy_with_logits cosine_embedding_loss cosine_similarity hinge_embedding_loss "
                           "kl_div margin_ranking_loss norm_except_dim pairwise_distance pdist poisson_nll_loss "
                           "segment_reduce _segment_reduce triplet_margin_loss",
     "ops.losses": "ctc_loss",
+    "ops.grouped": "_grouped_mm",
     "ops.rnn": "gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell",
     "amp": "autocast GradScaler",
     "amp.autocast_mode": "is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype "
@@ -100,8 +107,9 @@ _HOMES = {
     "ops.layer_functions": "conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d convolution "
                            "max_pool1d max_pool1d_with_indices max_pool2d max_pool3d avg_pool1d adaptive_avg_pool1d "
                            "adaptive_max_pool1d batch_norm native_batch_norm instance_norm layer_norm native_layer_norm "
-                           "group_norm native_group_norm rms_norm pixel_shuffle pixel_unshuffle channel_shuffle "
-                           "native_channel_shuffle grid_sampler grid_sampler_2d grid_sampler_3d affine_grid_generator",
+                           "batch_norm_update_stats group_norm native_group_norm rms_norm pixel_shuffle pixel_unshuffle "
+                           "channel_shuffle native_channel_shuffle grid_sampler grid_sampler_2d grid_sampler_3d "
+                           "affine_grid_generator",
 }
 _ELSEWHERE = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -112,14 +120,14 @@ class MissingName(AttributeError, NotImplementedError):
 
 def __getattr__(name: str) -> Any:
     if name == "torch":  # PyTorch is found inside itself, too
-        return _importlib.import_module(__name__)
+        return _importlib.import_module(__package__)
     home = "ops.foreach" if name.startswith("_foreach_") else _ELSEWHERE.get(name)
     if home is None and name not in _LAZY and not (name.startswith("_") and _is_internal(name)):
         raise MissingName(f"module 'flambeau' has no attribute '{name}' (if PyTorch has one: it is not implemented)")
     try:
-        value = _importlib.import_module(f".{home or name}", __name__)
+        value = _importlib.import_module(f".{home or name}", __package__)
     except ModuleNotFoundError as error:
-        if error.name != f"{__name__}.{home or name}":
+        if error.name != f"{__package__}.{home or name}":
             raise
         raise MissingName(f"module 'flambeau' has no attribute '{name}': this part is not implemented") from None
     if home is not None:
@@ -151,6 +159,9 @@ def typename(obj: Any) -> str:
 
 def broadcast_shapes(*shapes: Any) -> Size:
     """The shape that all of the given ones broadcast to."""
+    for shape in shapes:
+        if not isinstance(shape, (_builtins.int, tuple, list)):
+            raise RuntimeError(f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {shape}")
     return Size(_broadcast_shapes(*shapes))
 
 

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from types import ModuleType
 from typing import Any
 
-from .compiler import InvalidBackend, allow_in_graph, disable, explain, is_compiling, list_backends, reset
+from .compiler import (
+    InvalidBackend,
+    OptimizedModule,
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    explain,
+    is_compiling,
+    list_backends,
+    reset,
+)
 from .compiler_settings import Settings
 
 __path__: list[str] = []  # private modules below it are found by name (internals.py)
 
-__all__ = ["allow_in_graph", "config", "disable", "exc", "explain", "graph_break", "is_compiling", "list_backends",
-           "mark_dynamic", "mark_static", "maybe_mark_dynamic", "reset"]
+__all__ = ["OptimizedModule", "allow_in_graph", "assume_constant_result", "config", "disable", "exc", "explain",
+           "graph_break", "is_compiling", "list_backends", "mark_dynamic", "mark_static", "mark_static_address",
+           "maybe_mark_dynamic", "reset"]
 
 config = sys.modules[f"{__name__}.config"] = Settings(f"{__name__}.config", "Settings of PyTorch's compiler.")
 config.__dict__.update(suppress_errors=False, cache_size_limit=8, recompile_limit=8, verbose=False, optimize_ddp=True,
@@ -23,11 +35,23 @@ exc = sys.modules[f"{__name__}.exc"] = ModuleType(f"{__name__}.exc", "Errors of 
 exc.InvalidBackend = InvalidBackend
 
 
+def __getattr__(name: str) -> Any:
+    """Private modules of PyTorch's that are there without an import of their own."""
+    from .internals import HOMES
+    if f"_dynamo.{name}" not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")
+
+
 def mark_dynamic(t: Any, index: Any, *, min: int | None = None, max: int | None = None) -> None:
     """Accepted; programs are made per shape."""
 
 
 maybe_mark_dynamic = mark_static = mark_dynamic
+
+
+def mark_static_address(t: Any, guard: bool = False) -> None:
+    """Accepted; programs find memory anew at each call."""
 
 
 def graph_break(msg: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .serialization.rebuild import _rebuild_from_type_v2  # noqa: F401  (the name that files call)
 from .tensor import Tensor
 
 __all__ = ["Tensor"]

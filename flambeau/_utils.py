@@ -66,6 +66,16 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
     raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
 
 
+def _get_device_module(device_type: str) -> Any:
+    """The module of a kind of device: `torch.cuda` for "cuda"."""
+    import flambeau
+    found = getattr(flambeau, device_type, None)
+    if found is None:
+        raise RuntimeError(f"Device '{device_type}' does not have a corresponding module registered as "
+                           f"'torch.{device_type}'.")
+    return found
+
+
 def _is_privateuse1_backend_available() -> bool:
     """Whether a program has brought a backend of its own: it cannot."""
     return False

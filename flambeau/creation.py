@@ -6,6 +6,7 @@ come from that device's backend, which checks sizes before it allocates.
 
 from __future__ import annotations
 
+import math
 import threading
 import warnings
 from typing import Any
@@ -15,9 +16,10 @@ from .backends import registry
 from .backends.cpu import creation as _cpu
 from .device import CPU, device, to_device
 from .dtypes import dtype as _dtype
-from .formats import channels_last, channels_last_3d, contiguous_format, preserve_format, strided
+from .formats import channels_last, channels_last_3d, contiguous_format, preserve_format, sparse_coo, strided
 from .literals import from_data, from_native
 from .ops.table import _type_word, public
+from .settings import fills_memory
 from .tensor import Tensor, wrap
 
 __all__ = ["set_default_device", "get_default_device"]
@@ -156,17 +158,32 @@ def _into(name: str, out: Tensor, dtype: _dtype | None, device: Any) -> _dtype:
     return out.dtype
 
 
+_NUMBERED = frozenset(("arange", "range", "linspace", "logspace"))
+
+
 def _deliver(name: str, array: Any, out: Tensor | None, requires_grad: Any) -> Tensor:
     if out is None:
         return finish(array, requires_grad)
     from .ops.table import write_out
-    return write_out(name, out, wrap(array), (), {})
+    made = wrap(array)
+    if name in _NUMBERED and out.shape != made.shape and out.numel() == made.numel():
+        made = made.reshape(out.shape)  # a sequence of as many elements fills any shape
+    return write_out(name, out, made, (), {})
+
+
+def _sparse_zeros(name: str, shape: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+    """A sparse tensor without any elements."""
+    from .sparse import sparse_coo_tensor
+    made = sparse_coo_tensor(shape, dtype=element_type(dtype, name) or _dtypes.get_default_dtype(), device=device)
+    return made.requires_grad_(True) if requires_grad else made
 
 
 # ----------------------------------------------------------------------------------------------- filled with one value
 def _filled(name: str, size: tuple[int, ...], value: Any, out: Any, dtype: Any, layout: Any, device: Any,
             requires_grad: Any, pin_memory: Any) -> Tensor:
     if layout is not None or pin_memory:
+        if layout is sparse_coo and not value:
+            return _sparse_zeros(name, size, dtype, device, requires_grad)
         check_options(name, layout, pin_memory)
     dtype = element_type(dtype, name)
     if out is not None:
@@ -256,6 +273,8 @@ def empty(*size, out=None, dtype=None, layout=None, device=None, requires_grad=F
           memory_format=contiguous_format, **named) -> Tensor:
     """A tensor of whatever its memory holds."""
     shape = _sizes("empty", size, _keyword("empty", named))
+    if layout is sparse_coo:
+        return _sparse_zeros("empty", shape, dtype, device, requires_grad)
     check_options("empty", layout, pin_memory)
     dtype = element_type(dtype, "empty")
     if out is not None:
@@ -263,14 +282,23 @@ def empty(*size, out=None, dtype=None, layout=None, device=None, requires_grad=F
         if out.shape != shape:
             from .ops.memory import resize
             resize(out, tuple(shape))
-        return out
+        return _unset(out)
     native = (dtype or _dtypes.get_default_dtype()).native
     backend = place(device)
     if memory_format is contiguous_format or memory_format is None:
-        return finish(backend.empty(shape, native), requires_grad)
+        return _unset(finish(backend.empty(shape, native), requires_grad))
     if memory_format is preserve_format:
         raise RuntimeError("unsupported memory format Preserve: empty() has no tensor to take the format from")
-    return finish(backend.ordered(shape, format_order(memory_format, len(shape)), native), requires_grad)
+    return _unset(finish(backend.ordered(shape, format_order(memory_format, len(shape)), native), requires_grad))
+
+
+def _unset(made: Tensor) -> Tensor:
+    """Fills memory that nobody has written to, where the settings ask for that: NaN, or the largest number."""
+    if fills_memory() and made._array.size and made.device.type == "cpu":
+        d = made.dtype
+        worst = math.nan if d.is_floating_point or d.is_complex else d is _dtypes.bool_ or _dtypes.iinfo(d).max
+        made.detach().fill_(worst)
+    return made
 
 
 def format_order(memory_format: Any, ndim: int) -> tuple[int, ...]:
@@ -301,7 +329,7 @@ def empty_strided(size, stride, *, dtype=None, layout=None, device=None, require
                            "strides "
                            "must not be negative")
     native = (element_type(dtype, "empty_strided") or _dtypes.get_default_dtype()).native
-    return finish(place(device).empty_strided(shape, steps, native), requires_grad)
+    return _unset(finish(place(device).empty_strided(shape, steps, native), requires_grad))
 
 
 @public(**factory)
@@ -321,7 +349,7 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
     if len(set(order)) != len(order):
         raise RuntimeError("Duplicate dim not allowed")
     native = (element_type(dtype, "empty_permuted") or _dtypes.get_default_dtype()).native
-    return finish(place(device).ordered(shape, order, native), requires_grad)
+    return _unset(finish(place(device).ordered(shape, order, native), requires_grad))
 
 
 # --------------------------------------------------------------------------------------------- like another tensor
@@ -361,7 +389,7 @@ def _fill(array: Any, value: Any) -> Any:
 def empty_like(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=preserve_format,
                pin_memory=False) -> Tensor:
     """Uninitialised memory of another tensor's shape."""
-    return finish(like("empty_like", input, dtype, layout, device, memory_format, pin_memory), requires_grad)
+    return _unset(finish(like("empty_like", input, dtype, layout, device, memory_format, pin_memory), requires_grad))
 
 
 @public(method=False, out=False)
@@ -446,7 +474,20 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
         return _copied(data, d, device, requires_grad)
     if pin_memory:
         check_options("tensor", None, pin_memory)
+    if hasattr(data, "untyped"):
+        data = _stored(data, d)
     return finish(_placed(_read(data, d), device), requires_grad)
+
+
+def _stored(storage: Any, d: _dtype | None) -> Any:
+    """The elements of a storage, as an array of the dtype that was asked for."""
+    from .storage import TypedStorage
+    own = storage.dtype if isinstance(storage, TypedStorage) else d or _dtypes.uint8
+    if d is not None and own is not d:
+        raise RuntimeError(f"Expected a Storage of type {_type_word(d)} or an UntypedStorage, but got {_type_word(own)}")
+    raw = storage.untyped()
+    count = raw.nbytes() // own.itemsize
+    return raw.array(own.native, (count,), (1,))
 
 
 def _copied(source: Tensor, d: _dtype | None, device: Any, requires_grad: Any) -> Tensor:

@@ -22,8 +22,20 @@ def is_available() -> bool:
     return False
 
 
+_initialized = False  # private in PyTorch, but what reversible networks look at before they keep the device's random state
+
+
 def is_initialized() -> bool:
-    return False
+    return _initialized
+
+
+def _lazy_call(callable: Any, **kwargs: Any) -> None:
+    """A call for the moment when the device is first used, which does not come."""
+
+
+def _lazy_init() -> None:
+    """Would make the device ready."""
+    _refuse("init")()
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
@@ -35,13 +47,15 @@ def device_count() -> int:
 
 
 def _refuse(name: str) -> Any:
-    def function(*args: Any, **kwargs: Any) -> Any:
+    """Stands for what needs a device: a function that refuses, or a class of which nothing can be made."""
+    def refuse(*args: Any, **kwargs: Any) -> Any:
         raise MissingDevice(f"Torch not compiled with CUDA enabled: flambeau.cuda.{name} needs the CUDA backend, which "
-                            "is not "
-                            "part of this build")
+                            "is not part of this build")
 
-    function.__name__, function.__doc__ = name, f"{name}: needs a CUDA device."
-    return function
+    if name[0].isupper() or name == "graph":  # programs ask isinstance and write X | None
+        return type(name, (), {"__new__": refuse, "__module__": __name__, "__doc__": f"{name}: needs a CUDA device."})
+    refuse.__name__, refuse.__doc__ = name, f"{name}: needs a CUDA device."
+    return refuse
 
 
 def _nothing(name: str) -> Any:

@@ -18,11 +18,13 @@ class device:
             self.type, self.index = spec.type, spec.index
             return
         if isinstance(spec, int) and not isinstance(spec, bool):
+            if spec < 0:
+                raise RuntimeError("Device index must not be negative")
             spec, index = "cuda", spec
         if not isinstance(spec, str):
             raise TypeError(f"device(): expected a device string or index, got {spec.__class__.__name__}")
-        kind, _, number = spec.partition(":")
-        if number:
+        kind, colon, number = spec.partition(":")
+        if colon:
             if index is not None:
                 raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: "
                                    f"{spec}")

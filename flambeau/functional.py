@@ -9,10 +9,11 @@ _NAMES = frozenset("""
     cdist chain_matmul einsum istft lu norm meshgrid pca_lowrank split stft svd_lowrank tensordot unique
     unique_consecutive unravel_index
     """.split())
+__all__ = sorted(_NAMES - {"align_tensors"})
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__") or name not in _NAMES:
+    if name != "F" and name not in _NAMES:
         raise AttributeError(f"module 'flambeau.functional' has no attribute '{name}'")
     import flambeau
-    return getattr(flambeau, name)
+    return flambeau.nn.functional if name == "F" else getattr(flambeau, name)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+T = TypeVar("T")
 __all__ = ["Future", "collect_all", "wait_all"]
 
 
-class Future:
+class Future(Generic[T]):
     """A value that comes later, or an exception in its place."""
 
     def __init__(self, *, devices: Any = None):

@@ -15,22 +15,27 @@ import shutil
 import sys
 import tempfile
 import urllib.error
-import urllib.parse
 import urllib.request
 from typing import Any
+from urllib.parse import urlparse
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
 _directory: builtins.list[str | None] = [None]
-_HASH = re.compile(r"-([a-f0-9]{8,})\.")  # name-<start of the checksum>.pth
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # name-<start of the checksum>.pth
+
+
+def _get_torch_home() -> str:
+    """The folder of all that is downloaded: $TORCH_HOME, by default ~/.cache/torch."""
+    home = os.environ.get("TORCH_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "torch")
+    return os.path.expanduser(home)
 
 
 def get_dir() -> str:
     """The folder for downloaded files: $TORCH_HOME/hub, by default ~/.cache/torch/hub."""
     if _directory[0] is not None:
         return _directory[0]
-    home = os.environ.get("TORCH_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "torch")
-    return os.path.join(os.path.expanduser(home), "hub")
+    return os.path.join(_get_torch_home(), "hub")
 
 
 def set_dir(d: str | os.PathLike) -> None:
@@ -121,13 +126,55 @@ def load_state_dict_from_url(url: str, model_dir: str | None = None, map_locatio
     """Loads a checkpoint from the folder of downloads, and fetches it first if it is not there."""
     folder = model_dir or os.path.join(get_dir(), "checkpoints")
     os.makedirs(folder, exist_ok=True)
-    name = file_name or os.path.basename(urllib.parse.urlparse(url).path)
+    name = file_name or os.path.basename(urlparse(url).path)
     path = os.path.join(folder, name)
     if not os.path.exists(path):
-        found = _HASH.search(name) if check_hash else None
+        found = HASH_REGEX.search(name) if check_hash else None
         try:
             download_url_to_file(url, path, found[1] if found else None, progress)
         except urllib.error.URLError as error:
             raise urllib.error.URLError(f"{error.reason}; {url} could not be fetched: put the file at {path}") from error
     from .serialization import load
     return load(path, map_location=map_location, weights_only=weights_only)
+
+
+# ------------------------------------------------------------------------------------------------------------ progress
+class _PlainBar:
+    """What is shown of a progress where the package tqdm is not there: the share that is done."""
+
+    def __init__(self, iterable: Any = None, total: int | None = None, disable: bool = False, **options: Any):
+        self.iterable, self.total, self.disable, self.n = iterable, total, disable, 0
+
+    def update(self, n: int) -> None:
+        self.n += n
+        if not self.disable:
+            sys.stderr.write(f"\r{100 * self.n / self.total:.1f}%" if self.total else f"\r{self.n} bytes")
+            sys.stderr.flush()
+
+    def __iter__(self) -> Any:
+        for item in self.iterable:
+            yield item
+            self.update(1)
+
+    def set_description(self, *args: Any, **options: Any) -> None:
+        """Accepted; only numbers are shown."""
+
+    def close(self) -> None:
+        if not self.disable:
+            sys.stderr.write("\n")
+
+    def __enter__(self) -> _PlainBar:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+
+def __getattr__(name: str) -> Any:
+    if name != "tqdm":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return _PlainBar
+    return tqdm

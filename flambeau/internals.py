@@ -28,23 +28,26 @@ HOMES: dict[str, str] = {
     "_prims.context": "", "_prims_common": "", "_prims_common.wrappers": "",
     "_decomp": "", "_decomp.decompositions": "", "_meta_registrations": "", "_logging": "",
     "_logging._internal": "", "_logging.scribe": "", "_guards": "", "_higher_order_ops": "", "_higher_order_ops.cond": ".",
+    "_higher_order_ops.associative_scan": "func.associative",
     "_higher_order_ops.while_loop": ".", "_lazy": "", "_classes": "", "_numpy": "", "_library": "library",
     "_library.custom_ops": "library", "_custom_ops": "library", "_custom_op": "", "_custom_op.impl": "library",
-    "_ops": "ops.aten library", "_vmap_internals": "func.batching", "_linalg_utils": ". linalg", "_lowrank": ".",
+    "_ops": "library", "_vmap_internals": "func.batching", "_linalg_utils": ". linalg", "_lowrank": ".",
     "_lobpcg": ".", "_sources": "", "_torch_docs": "", "_tensor_docs": "", "_storage_docs": "", "_compile": "compiler",
     "_appdirs": "", "_awaits": "", "_streambase": "", "_jit_internal": "jit", "_weights_only_unpickler": "serialization",
     "_subclasses": "", "_subclasses.fake_tensor": "", "_subclasses.meta_utils": "", "_utils_internal": "", "_native": "",
     "_native.dsl_registry": "", "_functorch": "func", "_functorch.apis": "func", "_functorch.vmap": "func",
     "_functorch.eager_transforms": "func", "_functorch.functional_call": "func", "_functorch.make_functional": "func",
-    "_functorch.deprecated": "func",
+    "_functorch.deprecated": "func", "_functorch.utils": "", "_higher_order_ops.out_dtype": "",
     "_functorch.python_key": "", "_functorch.batch_norm_replacement": "func", "_functorch.aot_autograd": "",
     "_functorch.einops": "func", "_functorch.compilers": "", "_functorch.fx_minifier": "", "_functorch.partitioners": "",
     "_higher_order_ops.map": "", "_functorch.config": "", "_export": "", "_export.wrappers": "",
-    "_dynamo.testing": "", "_dynamo.compiled_autograd": "",
+    "_dynamo._trace_wrapped_higher_order_op": "", "_dynamo.testing": "", "_dynamo.compiled_autograd": "",
     "_dynamo.utils": "", "_dynamo.test_case": "", "_dynamo.eval_frame": "_dynamo",
     "_dynamo.trace_rules": "", "_dynamo.decorators": "_dynamo", "_dynamo.backends": "", "_dynamo.backends.common": "",
     "_inductor.test_case": "", "_inductor.utils": "", "_inductor.compile_fx": "",
-    "_C._autograd": "", "_C._profiler": "", "_C._functorch": "", "_C._distributed_c10d": "",
+    "_C._autograd": "autograd.grad_mode autograd.saved_tensors",
+    "_C._profiler": "", "_C._functorch": "", "_C._distributed_c10d": "",
+    "_C._distributed_rpc": "",
     "autograd._functions": "autograd.function", "autograd.profiler_util": "autograd.profiler",
     "autograd.profiler_legacy": "autograd.profiler",
     "cuda._utils": "_utils", "cuda.sparse": "", "cuda.amp.common": "", "backends.xeon": "",
@@ -55,14 +58,16 @@ HOMES: dict[str, str] = {
     "masked.maskedtensor.reductions": "masked",
     "nested._internal": "", "nested._internal.nested_tensor": "", "nested._internal.ops": "",
     "nn.utils._expanded_weights": "", "nn.utils._per_sample_grad": "", "optim._functional": "", "optim._multi_tensor": "optim",
+    **dict.fromkeys(("onnx.errors", "onnx.operators", "onnx.ops", "onnx.symbolic_helper", "onnx.utils", "onnx.verification",
+                     *(f"onnx.symbolic_opset{version}" for version in range(7, 21))), ""),
     "profiler._pattern_matcher": "", "profiler._utils": "", "profiler.profiler": "profiler", "sparse._triton_ops": "",
     "testing._comparison": "testing", "testing._creation": "testing", "testing._utils": "",
     "utils._config_module": "", "utils._content_store": "", "utils._contextlib": "", "utils._cpp_extension_versioner": "",
-    "utils._device": "", "utils._dtype_abbrs": "", "utils._foreach_utils": "", "utils._freeze": "", "utils._import_utils": "",
+    "utils._device": "", "utils._dtype_abbrs": "", "utils._freeze": "", "utils._import_utils": "",
     "utils._mode_utils": "", "utils._ordered_set": "", "utils._stats": "", "utils._sympy": "", "utils._sympy.functions": "",
     "utils._traceback": "", "utils._typing_utils": "", "utils._zip": "", "utils.file_baton": "", "utils.mkldnn": "",
     "utils.serialization": "", "utils.show_pickle": "", "utils.viz": "", "utils.viz._cycles": "", "utils.hipify": "",
-    "utils.serialization.config": "",
+    "utils.serialization.config": "", "utils.backcompat": "",
 }
 
 
@@ -112,6 +117,9 @@ def _abbreviations() -> dict[Any, str]:
     return {**short, flambeau.bool: "b8"}
 
 
+_ANNOTATIONS = {**{name: lambda name=name: getattr(typing, name) for name in "List Optional Dict Tuple Any Union".split()},
+                **{f"BroadcastingList{n}": lambda: list for n in range(1, 7)}}  # a number, or a list of them
+
 # What a stand-in has of its own: module -> name -> how to make it.
 VALUES: dict[str, dict[str, Any]] = {
     "_compile": {"_disable_dynamo": lambda: lambda fn=None, recursive=True: fn if fn is not None else lambda f: f},
@@ -119,8 +127,11 @@ VALUES: dict[str, dict[str, Any]] = {
                         "get_file_path": lambda: os.path.join, "get_file_path_2": lambda: os.path.join},
     "_inductor.utils": {"GPU_TYPES": lambda: ["cuda", "mps", "xpu", "mtia"], "get_gpu_type": lambda: lambda: "cuda"},
     "_inductor.test_case": {"TestCase": lambda: _test_case()}, "_dynamo.test_case": {"TestCase": lambda: _test_case()},
-    "_dynamo.utils": {"counters": lambda: {}},
-    "_jit_internal": {name: lambda name=name: getattr(typing, name) for name in ("List", "Optional", "Dict", "Tuple")},
+    # Under it PyTorch's vmap takes tensors without dimensions as indices, which flambeau's always does.
+    "_dynamo._trace_wrapped_higher_order_op": {"TransformGetItemToIndex": lambda: contextlib.nullcontext},
+    "_dynamo.utils": {"counters": lambda: {},
+                      "is_compile_supported": lambda: lambda device_type: str(device_type).startswith("cpu")},
+    "_jit_internal": _ANNOTATIONS, "jit.annotations": _ANNOTATIONS,
     "_native.dsl_registry": {"dsl_registry": lambda: SimpleNamespace(is_dsl_available=lambda *names: False)},
     "_export.wrappers": {"mark_subclass_constructor_exportable_experimental": lambda: lambda constructor: constructor},
     "_prims_common": {"dtype_to_type": lambda: dtype_to_type, "is_integer_dtype": lambda: _is_integer,
@@ -129,11 +140,22 @@ VALUES: dict[str, dict[str, Any]] = {
                       "is_boolean_dtype": lambda: lambda d: d.name == "bool",
                       "make_contiguous_strides_for": lambda: make_contiguous_strides_for},
     "_subclasses.fake_tensor": {"is_fake": lambda: lambda x: False},
+    "_subclasses.meta_utils": {"assert_metadata_eq": lambda: _same_metadata},
     "_decomp": {"decomposition_table": dict},
-    "_C._autograd": {"SavedTensor": lambda: importlib.import_module(f"{_OWN}.autograd.saved_tensors").RawSaved},
+    "_functorch.utils": {"enable_single_level_autograd_function": lambda: contextlib.nullcontext,
+                         "argnums_t": lambda: int | tuple[int, ...]},
+    "utils.backcompat": {name: lambda: SimpleNamespace(enabled=False) for name in ("broadcast_warning", "keepdim_warning")},
+    "_C._functorch": {"is_batchedtensor": lambda: lambda tensor: False, "is_gradtrackingtensor": lambda: lambda tensor: False,
+                      "is_legacy_batchedtensor": lambda: lambda tensor: False, "get_unwrapped": lambda: lambda tensor: tensor},
+    "_guards": {"active_fake_mode": lambda: lambda: None},
+    # Rules for exporting are written with these; nothing is exported, so no rule is ever asked.
+    "onnx.symbolic_helper": {"parse_args": lambda: lambda *kinds: lambda rule: rule,
+                             "quantized_args": lambda: lambda *kinds, **options: lambda rule: rule},
+    "onnx.operators": {"shape_as_tensor": lambda: _shape_as_tensor,
+                       "reshape_from_tensor_shape": lambda: lambda x, shape: x.reshape(shape.tolist())},
+    "_ops": {"OpOverload": lambda: _packet(), "OpOverloadPacket": lambda: _packet(),
+             "ops": lambda: importlib.import_module(f"{_OWN}.ops")},
     "utils._dtype_abbrs": {"dtype_abbrs": _abbreviations},
-    "utils._foreach_utils": {"_get_foreach_kernels_supported_devices": lambda: lambda: ["cuda", "xpu", "mtia"],
-                             "_get_fused_kernels_supported_devices": lambda: lambda: "mps cuda xpu cpu mtia".split()},
     "utils._import_utils": {"import_dill": lambda: lambda: None, "_check_module_exists": lambda: _module_exists},
     "utils._mode_utils": {"no_dispatch": lambda: contextlib.nullcontext,
                           "all_same_mode": lambda: lambda modes: all(m is modes[0] for m in modes)},
@@ -146,6 +168,22 @@ VALUES: dict[str, dict[str, Any]] = {
                           "_FLOATING_TYPES": lambda: _dtypes("float16 bfloat16 float32 float64"),
                           "_COMPLEX_TYPES": lambda: _dtypes("complex32 complex64 complex128")},
 }
+
+
+def _same_metadata(assert_eq: Any, first: Any, second: Any, *, skip_symbolic: bool = False, skip_leaf: bool = False) -> None:
+    """Asserts that two tensors differ in nothing but device and values, and neither do their gradients and bases."""
+    names = "dtype requires_grad is_sparse layout is_inference is_conj is_neg".split()
+    names += [] if skip_leaf else ["is_leaf"]
+    if not first.is_sparse:
+        names += ["_is_view"] if skip_symbolic else "shape stride storage_offset _is_view".split()
+    for name in names:
+        values = [getattr(t, name) for t in (first, second)]
+        assert_eq(*[value() if callable(value) else value for value in values])
+    for name in ("grad", "_base") if first.is_leaf else ("_base",):
+        values = [getattr(t, name) for t in (first, second)]
+        assert_eq(*[value is None for value in values])
+        if values[0] is not None:
+            _same_metadata(assert_eq, *values, skip_symbolic=skip_symbolic, skip_leaf=skip_leaf)
 
 
 @contextlib.contextmanager
@@ -167,6 +205,18 @@ def _seeded(op: Any, *args: Any, **kwargs: Any) -> Any:
 def _dtypes(names: str) -> list[Any]:
     import flambeau
     return [getattr(flambeau, name) for name in names.split()]
+
+
+def _shape_as_tensor(x: Any) -> Any:
+    """The sizes of a tensor as a tensor."""
+    import flambeau
+    return flambeau.tensor(x.shape, dtype=flambeau.int64)
+
+
+def _packet() -> type:
+    """The class of `torch.ops.aten.add`, whose overloads are of the same class."""
+    from .ops.aten import Packet
+    return Packet
 
 
 def _test_case() -> type:

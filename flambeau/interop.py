@@ -9,6 +9,7 @@ import warnings
 from typing import Any
 
 from . import dtypes as _dtypes
+from .autograd.state import grad_enabled
 from .backends import registry
 from .backends.cpu import arrays as _arrays
 from .backends.cpu import creation as _cpu
@@ -50,7 +51,7 @@ def numpy(self, *, force=False) -> Any:
         raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
                         "to "
                         "host memory first.")
-    if self.requires_grad:
+    if self.requires_grad and grad_enabled():
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     array = self._array
     if not _cpu.has_numpy_type(array):
@@ -181,6 +182,8 @@ def asarray(obj: Any, dtype: Any, device: Any, copy: Any, requires_grad: Any) ->
         made = wrap(registry.cpu.asarray(obj).copy())
     elif hasattr(obj, "__dlpack__"):
         made = from_dlpack(obj)
+    elif hasattr(obj, "untyped"):  # a storage
+        made = wrap(obj._elements())
     elif isinstance(obj, (bytearray, memoryview)) or _has_buffer(obj):
         made = frombuffer(obj, dtype=dtype or _dtypes.get_default_dtype())
     else:

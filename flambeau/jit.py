@@ -30,6 +30,10 @@ ScriptFunction = ()  # nothing is an instance of it
 CompilationUnit = refusal("jit.CompilationUnit", "TorchScript is not implemented")
 
 
+class TracerWarning(Warning):
+    """A warning of tracing, for filters: nothing is traced, so it is never given."""
+
+
 class Error(RuntimeError):
     """An error in TorchScript: never raised."""
 
@@ -40,7 +44,19 @@ class ScriptModule(Module):
 
 def script(obj: T, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> T:
     """The object itself."""
+    if isinstance(obj, Module):
+        _check_initialized(obj)
     return obj
+
+
+def _check_initialized(module: Any) -> None:
+    from . import typename
+    from .parameter import is_lazy
+    for kind in ("parameters", "buffers"):
+        for name, value in getattr(module, f"named_{kind}")():
+            if is_lazy(value):
+                raise RuntimeError(f"'{typename(type(module))}' has uninitialized {kind} {name}. Did you forget to run a "
+                                   "forward pass?")
 
 
 def trace(func: Callable[..., Any], example_inputs: Any = None, *args: Any, **kwargs: Any) -> Callable[..., Any]:
@@ -56,6 +72,9 @@ def trace_module(mod: T, inputs: Any, *args: Any, **kwargs: Any) -> T:
 def script_if_tracing(fn: T) -> T:
     """The function itself."""
     return fn
+
+
+_script_if_tracing = script_if_tracing
 
 
 def freeze(mod: T, *args: Any, **kwargs: Any) -> T:
@@ -91,6 +110,14 @@ def export(fn: T) -> T:
 def interface(obj: T) -> T:
     """A decorator that changes nothing."""
     return obj
+
+
+def _overload(func: T) -> T:
+    """A decorator for the signatures that TorchScript chooses from; Python runs the last definition of the name."""
+    return func
+
+
+_overload_method = _copy_to_script_wrapper = _overload
 
 
 def is_scripting() -> bool:
@@ -148,6 +175,7 @@ def set_fusion_strategy(strategy: Any) -> None:
     """Accepted; nothing changes."""
 
 
+_get_trace_graph = refusal("jit._get_trace_graph", "there is no tracer that writes TorchScript graphs")
 save = refusal("jit.save", "TorchScript files are not implemented")
 load = refusal("jit.load", "TorchScript files are not implemented")
 

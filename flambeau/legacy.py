@@ -8,7 +8,7 @@ from typing import Any
 from . import dtypes as _dtypes
 from .backends import registry
 from .backends.cpu import creation as _cpu
-from .creation import _read, read_size
+from .creation import _read, empty, read_size
 from .device import to_device
 from .dtypes import dtype as _dtype
 from .formats import strided
@@ -29,6 +29,8 @@ def legacy_tensor(cls: type, *args: Any, device: Any = None, _d: _dtype | None =
         made = only.detach() if only.requires_grad else wrap(only._array)
     elif isinstance(only, Tensor):
         raise TypeError(f"expected a tensor of {d}, got one of {only.dtype}: use .to({d}) to convert it")
+    elif hasattr(only, "untyped"):
+        made = empty(0, dtype=d).set_(only)
     elif only is not None and not isinstance(only, (int, Size)) and not _index(only):
         if isinstance(only, (float, complex)):
             raise TypeError(f"new(): data must be a sequence (got {type(only).__name__})")
@@ -48,8 +50,13 @@ def _index(value: Any) -> bool:
 class TensorTypeClass(type):
     """The old name of a dtype on a device, such as `FloatTensor`: makes tensors and serves in isinstance checks."""
 
+    def __new__(meta, name: str, bases: tuple[type, ...], members: dict[str, Any]) -> type:
+        if bases:
+            raise TypeError(f"type '{bases[0].__module__}.{bases[0].__name__}' is not an acceptable base type")
+        return super().__new__(meta, name, bases, members)
+
     def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
-        registry.backend_for(to_device("cuda" if cls.is_cuda else "cpu"))
+        _check_built(cls)
         return legacy_tensor(Tensor, *args, _d=cls.dtype, **kwargs)
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -57,6 +64,15 @@ class TensorTypeClass(type):
 
     def __repr__(cls) -> str:
         return f"<class '{cls.__module__}.{cls.__name__}'>"
+
+
+def _check_built(kind: Any) -> None:
+    """Refuses a tensor type of a device that this build has no backend for."""
+    try:
+        registry.backend_for(to_device("cuda" if kind.is_cuda else "cpu"))
+    except Exception:
+        raise TypeError(f"type {kind.__module__}.{kind.__name__} not available. Torch not compiled with CUDA "
+                        "enabled.") from None
 
 
 LEGACY = {"Float": _dtypes.float32, "Double": _dtypes.float64, "Half": _dtypes.float16, "BFloat16": _dtypes.bfloat16,
@@ -86,10 +102,13 @@ def set_default_tensor_type(t: Any) -> None:
         t = found
     if not isinstance(t, TensorTypeClass):
         raise TypeError("invalid type object")
+    _check_built(t)
     _dtypes.set_default_dtype(t.dtype)
 
 
 @public(toplevel=False, out=False)
-def new(self, *args, device=None) -> Tensor:
+def new(self, *args, size=None, device=None) -> Tensor:
     """The old constructor, of this tensor's dtype."""
+    if size is not None:
+        return empty(size, dtype=self.dtype, device=device)
     return legacy_tensor(Tensor, *args, device=device, _d=self.dtype)

@@ -23,6 +23,7 @@ __all__ = ["CustomOpDef", "Library", "custom_op", "define", "fallthrough_kernel"
            "register_torch_dispatch", "register_vmap", "triton_op", "wrap_triton"]
 
 NAMESPACES: dict[str, OpNamespace] = {}
+_announced: dict[str, Callable] = {}  # what register_fake said of operations that were not defined yet
 
 
 class OpNamespace(types.SimpleNamespace):
@@ -41,6 +42,11 @@ def _split(qualname: str) -> tuple[str, str]:
     if not found or not space or not name:
         raise ValueError(f"Expected operator name to be of the form 'namespace::name', got {qualname!r}")
     return space, name.partition(".")[0]
+
+
+def _is_defined(qualname: str) -> bool:
+    space, name = _split(qualname)
+    return space in NAMESPACES and name in vars(NAMESPACES[space])
 
 
 def lookup(qualname: Any) -> CustomOpDef:
@@ -202,9 +208,10 @@ class CustomOpDef:
         self._qualname, self._schema = f"{self._namespace}::{self._name}", schema
         self._init_fn = self._kernel = function or refusal(self._qualname, "no kernel was registered, and it is not computed")
         self._signature = _parameters(schema)
-        self._backward = self._setup_context = self._abstract_fn = None
+        self._backward = self._setup_context = None
+        self._abstract_fn = _announced.pop(self._qualname, None)
         self.__name__ = self._name
-        self.default = self
+        self.default = self._opoverload = self
         space = NAMESPACES.setdefault(self._namespace, OpNamespace(self._namespace))
         setattr(space, self._name, self)
 
@@ -321,8 +328,17 @@ def register_kernel(op: Any, device_types: Any, func: Callable | None = None, /,
 
 def register_fake(op: Any, func: Callable | None = None, /, *, lib: Any = None, _stacklevel: int = 1,
                   allow_override: bool = False) -> Any:
-    """The function that tells an operation's result from its inputs' shapes. Also a decorator."""
-    return lookup(op).register_fake if func is None else lookup(op).register_fake(func)
+    """The function that tells an operation's result from its inputs' shapes. Also a decorator.
+
+    The operation may be defined later: packages describe those of their compiled parts, which cannot be loaded here.
+    """
+    def register(function: Callable) -> Callable:
+        if isinstance(op, str) and not _is_defined(op):
+            _announced["::".join(_split(op))] = function
+            return function
+        return lookup(op).register_fake(function)
+
+    return register if func is None else register(func)
 
 
 impl_abstract = register_fake

@@ -72,6 +72,8 @@ def _flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
         shape.append(len(first))
         if not shape[-1]:  # whatever stands beside an empty sequence, the tensor is empty
             return _Empty(level), tuple(shape)
+        if len(shape) > 128:  # a list within itself has no end
+            raise ValueError(f"too many dimensions '{type(first).__name__}'")
         first = first[0]
     shape = []
     warned = False

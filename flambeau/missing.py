@@ -28,7 +28,7 @@ _METHODS = {
 }
 FUNCTIONS = {
     _SPARSE: "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor "
-             "sparse_compressed_tensor smm spmm hspmm sspaddmm saddmm dsmm hsmm "
+             "sparse_compressed_tensor smm spmm hspmm sspaddmm saddmm hsmm "
              "indices_copy values_copy crow_indices_copy col_indices_copy ccol_indices_copy row_indices_copy "
              "resize_as_sparse_",
     _QUANTIZED: "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic dequantize int_repr q_scale "
@@ -50,7 +50,7 @@ FUNCTIONS = {
         "fbgemm_pack_quantized_matrix",
     "batch norm over several processes is not implemented":
         "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats "
-        "batch_norm_gather_stats_with_counts batch_norm_stats batch_norm_update_stats",
+        "batch_norm_gather_stats_with_counts batch_norm_stats",
     "control flow inside compiled programs is Python's own: write if and while": "cond while_loop",
     "TorchScript is not implemented": "import_ir_module import_ir_module_from_buffer parse_ir parse_schema "
                                       "parse_type_comment merge_type_from_type_comment unify_type_list",
@@ -58,9 +58,8 @@ FUNCTIONS = {
                                                "_fused_rms_norm _batch_norm_with_update _chunk_cat _unsafe_masked_index "
                                                "_unsafe_masked_index_put_accumulate _upsample_bilinear2d_aa",
     "products of 8-bit and 4-bit matrices are not implemented": "_scaled_mm _scaled_mm_v2 _scaled_grouped_mm "
-                                                                "_scaled_grouped_mm_v2 _grouped_mm _weight_int8pack_mm "
+                                                                "_scaled_grouped_mm_v2 _weight_int8pack_mm "
                                                                 "_weight_int4pack_mm",
-    "memory-mapped tensors are not implemented": "from_file",
     "programs with symbolic sizes are not implemented": "sym_constrain_range sym_constrain_range_for_size sym_fresh_size",
 }
 

@@ -30,6 +30,10 @@ def empty_cache() -> None:
     """Nothing to free."""
 
 
+def synchronize() -> None:
+    raise RuntimeError("Cannot execute deviceSynchronize() without MPS backend.")
+
+
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)

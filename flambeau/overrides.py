@@ -188,7 +188,8 @@ def retype(tensor: Tensor, cls: type) -> Tensor:
 def as_subclass(self: Tensor, cls: type) -> Tensor:
     """This tensor as an object of a subclass, sharing memory; gradients flow through."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
-        raise TypeError(f"as_subclass(): argument 'cls' must be a subclass of Tensor, got {cls!r}")
+        raise TypeError("Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure "
+                        "your class inherits from Tensor.")
     with DisableTorchFunctionSubclass():
         alias = self.view_as(self) if self._array.ndim else self.view(())
     return retype(alias, cls)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .autograd.node import start_counter
 from .tensor import Tensor, wrap, wrap_as
 
 
@@ -36,6 +37,7 @@ class Parameter(Tensor, metaclass=_ParameterType):
             made._is_param = True
             return made
         made = wrap_as(cls, data._array)
+        made._counter = data._counter or start_counter(data)  # in-place changes of either are noticed by both
         if requires_grad:
             made.requires_grad_(True)
         return made

@@ -225,6 +225,13 @@ def _contents(t, indent, opts, summarize):
     return _layout(nested, t.dim(), indent, column, opts.linewidth)
 
 
+def contents(t, indent):
+    """The elements in brackets, cut down to the edges where there are many."""
+    if t.numel() == 0:
+        return "[]"
+    return _contents(t, indent, PRINT_OPTS, t.numel() > PRINT_OPTS.threshold and t.dim() > 0)
+
+
 # --------------------------------------------------------------------------
 # The whole text
 
@@ -273,7 +280,10 @@ def _kind(t):
 
 
 def _grad_suffix(t):
-    grad_fn = getattr(t, "grad_fn", None)
+    try:
+        grad_fn = getattr(t, "grad_fn", None)
+    except RuntimeError:  # a view whose base was changed in a way that autograd does not follow
+        return ["grad_fn=<Invalid>"]
     if grad_fn is not None:
         return [f"grad_fn=<{type(grad_fn).__name__}>", *_tangent_suffix(t)]
     return [*(["requires_grad=True"] if t.requires_grad else []), *_tangent_suffix(t)]
@@ -330,18 +340,22 @@ def tensor_repr(t, *, tensor_contents=None):
         suffixes.append(f"dtype={dtype_name}")
     suffixes += _grad_suffix(t)
 
-    pieces = [opening + text]
-    used = len(pieces[0]) - pieces[0].rfind("\n") + 1
+    whole = add_suffixes(opening + text, suffixes, indent)
+    return f"Parameter({whole})" if parameter and not plain else whole
+
+
+def add_suffixes(text, suffixes, indent, force_newline=False):
+    """The text, its suffixes on new lines where the line is full, and the closing bracket."""
+    pieces = [text]
+    used = len(text) - text.rfind("\n") + 1
     for suffix in suffixes:
-        if used + len(suffix) + 2 > opts.linewidth:
+        if force_newline or used + len(suffix) + 2 > PRINT_OPTS.linewidth:
             pieces.append(",\n" + " " * indent + suffix)
-            used = indent + len(suffix)
+            used, force_newline = indent + len(suffix), False
         else:
             pieces.append(", " + suffix)
             used += len(suffix) + 2
-    pieces.append(")")
-    whole = "".join(pieces)
-    return f"Parameter({whole})" if parameter and not plain else whole
+    return "".join([*pieces, ")"])
 
 
 def parameter_repr(t):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 from typing import Any
 
 from .backends.cpu import parallel as _parallel
@@ -23,12 +25,37 @@ _MODES = ("default", "warn", "error")
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """All operations here are deterministic anyway; the switch is remembered."""
+    """Operations for which PyTorch has no deterministic form then fail or warn, and fresh memory is filled
+    (utils.deterministic.fill_uninitialized_memory). The results are the same every time in any case."""
     for i, (name, value) in enumerate((("mode", mode), ("warn_only", warn_only))):
         if not isinstance(value, bool):
             where = f"argument '{name}' (position {i + 1})" if not i else f"argument '{name}'"
             raise TypeError(f"_set_deterministic_algorithms(): {where} must be bool, not {type(value).__name__}")
     _state["deterministic"], _state["warn_only"] = bool(mode), bool(warn_only)
+
+
+def alert_not_deterministic(name: str) -> None:
+    """What an operation calls for which PyTorch has no deterministic form."""
+    if not _state["deterministic"]:
+        return
+    if not _state["warn_only"]:
+        raise RuntimeError(f"{name} does not have a deterministic implementation, but you set "
+                           "'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation, "
+                           "or you can use the 'warn_only=True' option, if that's acceptable for your application. You can "
+                           "also file an issue at https://github.com/pytorch/pytorch/issues to help us prioritize adding "
+                           "deterministic support for this operation.")
+    warnings.warn(f"{name} does not have a deterministic implementation, but you set "
+                  "'torch.use_deterministic_algorithms(True, warn_only=True)'. You can file an issue at "
+                  "https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for this "
+                  "operation.", stacklevel=4)
+
+
+def fills_memory() -> bool:
+    """Whether memory that an operation leaves as it is has to be filled, so that programs that read it do so alike."""
+    if not _state["deterministic"]:
+        return False
+    from .utils import deterministic
+    return deterministic.fill_uninitialized_memory
 
 
 def are_deterministic_algorithms_enabled() -> bool:
@@ -112,11 +139,32 @@ def is_warn_always_enabled() -> bool:
     return _state["warn_always"]
 
 
+_given: set[str] = set()
+_OWN = __name__.partition(".")[0]
+
+
+def warn_once(key: str, text: str) -> None:
+    """A UserWarning about the caller's line that comes once per process, or always after set_warn_always(True)."""
+    if key in _given and not _state["warn_always"]:
+        return
+    _given.add(key)
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _OWN:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, UserWarning, stacklevel=level)
+
+
 def compiled_with_cxx11_abi() -> bool:
     return True
 
 
-def _assert(condition: Any, message: str) -> None:
+def _assert(condition: Any, message: str) -> Any:
+    """Python's assert as a function, so that a tracer can write it down."""
+    if condition.__class__ is not bool and hasattr(type(condition), "__torch_function__"):
+        from . import overrides
+        done, value = overrides.dispatch(_assert, (condition, message), {}, (condition,))
+        if done:
+            return value
     assert condition, message
 
 

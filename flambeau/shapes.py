@@ -78,7 +78,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         for n in shape:
             if n < 0:
-                raise RuntimeError(f"Trying to create tensor with negative dimension ({n}): ({n})")
+                raise ValueError("Attempting to broadcast a dimension with negative length!")
         if len(shape) > len(out):
             out = [1] * (len(shape) - len(out)) + out
         for i in range(1, len(shape) + 1):

@@ -146,6 +146,23 @@ class SparseTensor(Tensor):
     def clone(self, *, memory_format: Any = None) -> SparseTensor:
         return make(self._held_indices.clone(), self._held_values.clone(), self.shape, self._coalesced)
 
+    @property
+    def mT(self) -> SparseTensor:
+        return _transposed(self, -2, -1)
+
+    @property
+    def T(self) -> SparseTensor:
+        return _permute(self, *range(self.ndim - 1, -1, -1))
+
+    @property
+    def mH(self) -> SparseTensor:
+        turned = self.mT
+        return _with(turned, turned._held_values.conj())
+
+    @property
+    def H(self) -> SparseTensor:
+        return self.mH
+
     def numpy(self, **kwargs: Any) -> Any:
         raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
 
@@ -179,6 +196,8 @@ def _flat_places(indices: Tensor, shape: Any) -> Tensor:
     n = indices._array.shape[0]
     if n == 1:
         return indices.select(0, 0)
+    if n == 0:
+        return indices.new_zeros(indices._array.shape[1])
     flat = indices.select(0, 0)
     for d in range(1, n):
         flat = flat * shape[d] + indices.select(0, d)
@@ -397,6 +416,8 @@ def _norm(a: SparseTensor, p: Any = "fro", dim: Any = None, keepdim: bool = Fals
 def _product(a: Any, b: Any, *, out: Any = None) -> Any:
     if not _sparse(a):  # (b.T @ a.T).T
         return _product(_transposed(b), a.t()).t()
+    if a.ndim == 3 and a.sparse_dim() == 3 and not _sparse(b) and b.ndim == 3:
+        return _batched_product(a, b)
     if a.ndim != 2 or a.sparse_dim() != 2:
         raise NotImplementedError("matrix product: the sparse tensor must be a matrix with two sparse dimensions, got "
                                   f"shape {list(a.shape)} with {a.sparse_dim()}")
@@ -411,12 +432,94 @@ def _product(a: Any, b: Any, *, out: Any = None) -> Any:
     return terms.new_zeros((a.shape[0], *b.shape[1:])).index_add(0, rows, terms)
 
 
+def _batched_product(a: SparseTensor, b: Tensor) -> Tensor:
+    """A stack of sparse matrices times a stack of dense ones: one sparse matrix with the blocks on its diagonal."""
+    count, rows, columns = a.shape
+    if b.shape[0] != count or b.shape[1] != columns:
+        raise RuntimeError(f"bmm: expected matrices of shape {[count, columns, 'any']}, got {list(b.shape)}")
+    block, row, column = a._held_indices.unbind(0)
+    terms = b.reshape(-1, b.shape[2]).index_select(0, block * columns + column) * a._held_values.unsqueeze(-1)
+    return terms.new_zeros((count * rows, b.shape[2])).index_add(0, block * rows + row, terms).view(count, rows, -1)
+
+
 @handler("addmm")
 def _addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     return input * beta + _product(mat1, mat2) * alpha
 
 
-@handler("zeros_like")
+# -------------------------------------------------------------------------------------------------------------- shape
+@handler("permute")
+def _permute(a: SparseTensor, *dims: Any) -> SparseTensor:
+    order = [d % a.ndim for d in (dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims)]
+    n = a.sparse_dim()
+    if sorted(order) != list(range(a.ndim)):
+        raise RuntimeError(f"permute(sparse_coo): expected each of {a.ndim} dimensions once, got {list(dims)}")
+    if any(d >= n for d in order[:n]):
+        raise RuntimeError("permute(sparse_coo): a sparse and a dense dimension cannot change places")
+    indices = a._held_indices.index_select(0, _number_list(order[:n]))
+    values = a._held_values.permute(0, *[d - n + 1 for d in order[n:]])
+    return make(indices, values, [a.shape[d] for d in order], a._coalesced and order[:n] == list(range(n)))
+
+
+def _number_list(values: list[int]) -> Tensor:
+    from .creation import tensor
+    return tensor(values)
+
+
+@handler("unsqueeze")
+def _unsqueeze(a: SparseTensor, dim: int) -> SparseTensor:
+    from .ops.table import FUNCTIONS
+    if not -a.ndim - 1 <= dim <= a.ndim:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-a.ndim - 1}, {a.ndim}], but got {dim})")
+    dim, n = dim % (a.ndim + 1), a.sparse_dim()
+    shape = (*a.shape[:dim], 1, *a.shape[dim:])
+    if dim > n:
+        return make(a._held_indices, a._held_values.unsqueeze(dim - n + 1), shape, a._coalesced)
+    row = a._held_indices.new_zeros((1, a._nnz()))
+    indices = FUNCTIONS["cat"]([a._held_indices[:dim], row, a._held_indices[dim:]], 0)
+    return make(indices, a._held_values, shape, a._coalesced)
+
+
+@handler("cat", "concat", "concatenate")
+def _cat(tensors: Any, dim: int = 0, *, out: Any = None) -> SparseTensor:
+    from .ops.table import FUNCTIONS
+    first = tensors[0]
+    dim = dim % first.ndim
+    if not all(_sparse(t) and t.sparse_dim() == first.sparse_dim() for t in tensors):
+        raise RuntimeError("Concatenating sparse tensors, but a dense tensor, or one with another number of sparse "
+                           "dimensions, was found")
+    if dim >= first.sparse_dim():
+        raise NotImplementedError("cat of sparse tensors along a dense dimension is not implemented in flambeau")
+    pieces, start = [], 0
+    for t in tensors:
+        shift = t._held_indices.new_zeros((t.sparse_dim(), 1))
+        shift[dim] = start
+        pieces.append(t._held_indices + shift)
+        start += t.shape[dim]
+    cat = FUNCTIONS["cat"]
+    shape = (*first.shape[:dim], start, *first.shape[dim + 1:])
+    return make(cat(pieces, 1), cat([t._held_values for t in tensors], 0), shape)
+
+
+@handler("stack")
+def _stack(tensors: Any, dim: int = 0, *, out: Any = None) -> SparseTensor:
+    return _cat([_unsqueeze(t, dim) for t in tensors], dim)
+
+
+@handler("any")
+def _any(a: SparseTensor) -> Tensor:
+    return a.coalesce()._held_values.any()
+
+
+@handler("sparse_mask")
+def _sparse_mask(a: Tensor, mask: Any) -> SparseTensor:
+    if not _sparse(mask):
+        raise RuntimeError(f"sparse_mask: expected mask to be sparse, got one of layout {mask.layout}")
+    _same_shape(a, mask, "sparse_mask")
+    return _with(mask, _picked(a.to_dense() if _sparse(a) else a, mask))
+
+
+@handler("zeros_like", "empty_like")
 def _zeros_like(a: SparseTensor, **kwargs: Any) -> SparseTensor:
     return make(a._held_indices[:, :0], a._held_values.detach()[:0], a.shape, True)
 
@@ -435,14 +538,17 @@ HANDLERS.update(clone=SparseTensor.clone, detach=SparseTensor.detach, to_dense=S
 
 
 # -------------------------------------------------------------------------------------------------- making them
-def sparse_coo_tensor(indices: Any, values: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None,
+def sparse_coo_tensor(indices: Any = None, values: Any = None, size: Any = None, *, dtype: Any = None, device: Any = None,
                       pin_memory: bool = False, requires_grad: bool = False, check_invariants: bool | None = None,
                       is_coalesced: bool | None = None) -> SparseTensor:
     """A sparse tensor with values at indices (dimensions x places); called with a size alone, one of zeros."""
     from .creation import as_tensor, empty, tensor
     from .dtypes import int64
-    if values is None and size is None:  # sparse_coo_tensor(size)
-        size = tuple(indices)
+    if values is None:  # sparse_coo_tensor(size)
+        if (indices is None) is (size is None):
+            raise TypeError("sparse_coo_tensor() received an invalid combination of arguments: expected (indices, values, "
+                            "size) or (size)")
+        size = tuple(indices if size is None else size)
         places = empty((len(size), 0), dtype=int64)
         return make(places, empty((0,), dtype=dtype, device=device), size, True)
     i = as_tensor(indices)

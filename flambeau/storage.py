@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import dtypes as _dtypes
 from .backends import registry
+from .backends.cpu import creation as _cpu
 from .backends.strides import contiguous_strides
+from .device import to_device
 from .tensor import Tensor, wrap
 
 
 class UntypedStorage:
     """Plain bytes. Two storages over the same memory are equal in `data_ptr()`; writes through one are seen in all."""
 
-    __slots__ = ("__weakref__", "_bytes", "_tensor")
+    __slots__ = ("__weakref__", "_bytes", "_file", "_tensor")  # _file: only where a file is mapped
 
     def __init__(self, *args: Any, device: Any = None):
         self._tensor = None
@@ -35,6 +39,23 @@ class UntypedStorage:
         made._bytes = registry.backend_of(array).storage_bytes(array)
         made._tensor = weakref.ref(tensor)
         return made
+
+    @classmethod
+    def _over(cls, raw: Any) -> UntypedStorage:
+        made = object.__new__(cls)
+        made._bytes, made._tensor = raw, None
+        return made
+
+    @classmethod
+    def from_file(cls, filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first bytes of a file. shared: writes go to the file, which is made or lengthened if need be."""
+        from .backends.cpu.checkpoint import mapped_file
+        made = cls._over(mapped_file(os.fspath(filename), shared, nbytes))
+        made._file = filename if shared else None
+        return made
+
+    def _elements(self) -> Any:
+        return self._bytes
 
     def array(self, native: Any, shape: Any, stride: Any, offset: int = 0) -> Any:
         """An array over these bytes."""
@@ -70,8 +91,13 @@ class UntypedStorage:
     def data_ptr(self) -> int:
         return registry.backend_of(self._bytes).address(self._bytes) if self.nbytes() else 0
 
+    @property
+    def _cdata(self) -> int:
+        """A number that only storages of the same memory share."""
+        return self.data_ptr() or id(self)
+
     def is_shared(self) -> bool:
-        return registry.backend_of(self._bytes).is_shared(self._bytes)
+        return hasattr(self, "_file") or registry.backend_of(self._bytes).is_shared(self._bytes)
 
     def is_pinned(self, device: Any = None) -> bool:
         return False
@@ -80,8 +106,8 @@ class UntypedStorage:
         return True
 
     @property
-    def filename(self) -> None:
-        return None
+    def filename(self) -> str | None:
+        return getattr(self, "_file", None)
 
     def type(self, dtype: Any = None, non_blocking: bool = False) -> str:
         return "torch.storage.UntypedStorage"
@@ -98,9 +124,11 @@ class UntypedStorage:
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            made = object.__new__(UntypedStorage)
-            made._bytes, made._tensor = self._bytes[index], None
-            return made
+            start, stop, step = index.indices(self.nbytes())
+            if step != 1:
+                raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
+            from .backends.cpu.checkpoint import part
+            return UntypedStorage._over(part(self._bytes, start, stop))
         _check_index(index, self.nbytes())
         return self._bytes[index].item()
 
@@ -137,6 +165,15 @@ class UntypedStorage:
     def clone(self) -> UntypedStorage:
         return type(self)(self.nbytes()).copy_(self)
 
+    def byteswap(self, dtype: Any) -> None:
+        """Turns the bytes of each element around; a complex number is two elements."""
+        size = dtype.itemsize // 2 if dtype.is_complex else dtype.itemsize
+        turned = self._bytes.reshape(-1, size)[:, ::-1].copy()
+        self._bytes[...] = turned.reshape(-1)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()
+
     def cpu(self) -> UntypedStorage:
         return self
 
@@ -148,11 +185,11 @@ class UntypedStorage:
         return self.clone()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UntypedStorage:
-        found = memo.setdefault("flambeau", {})
-        key = self.data_ptr()
-        if key not in found:
-            found[key] = self.clone()
-        return found[key]
+        owner, raw = _cpu.storage_bytes(self._bytes)
+        shared = memo.setdefault("flambeau storages", {})  # tensors over this memory find their copy there, too
+        if id(owner) not in shared:
+            shared[id(owner)] = (raw.copy(), owner)
+        return UntypedStorage._over(shared[id(owner)][0])
 
     def __reduce__(self):
         return _rebuild, (self._bytes.tobytes(),)
@@ -178,22 +215,73 @@ def _check_index(index: int, length: int) -> None:
         raise IndexError(f"index {index} out of range for storage of size {length}")
 
 
+def _check_wrapped(start: str, args: tuple[Any, ...], storage: Any, dtype: Any, device: Any) -> None:
+    """What goes with `wrap_storage=`: a dtype, and nothing else."""
+    if args:
+        raise RuntimeError(f"{start}No positional arguments should be given when using 'wrap_storage'")
+    if dtype is None:
+        raise RuntimeError(f"{start}Argument 'dtype' must be specified")
+    if not isinstance(dtype, _dtypes.dtype):
+        raise TypeError(f"{start}Argument 'dtype' must be torch.dtype, not {type(dtype)}")
+    if device is not None:
+        raise RuntimeError(f"{start}Argument 'device' should not be specified when 'wrap_storage' is given")
+    if not isinstance(storage, UntypedStorage):
+        raise TypeError(f"{start}Argument 'wrap_storage' must be UntypedStorage, but got {type(storage)}")
+
+
 class TypedStorage:
     """A storage read as elements of one dtype."""
 
     def __init__(self, *args: Any, wrap_storage: UntypedStorage | None = None, dtype: Any = None, device: Any = None,
                  _internal: bool = False):
-        self.dtype = dtype or _dtypes.get_default_dtype()
+        name = type(self).__name__
         if wrap_storage is not None:
-            self._untyped_storage = wrap_storage
+            _check_wrapped(f"{name}(): ", args, wrap_storage, dtype, device)
+            self.dtype, self._untyped_storage = dtype, wrap_storage
             return
+        self.dtype = dtype or _dtypes.get_default_dtype()
+        if device is not None and to_device(device).type not in ("cpu", "meta"):
+            raise RuntimeError(f"Storage device not recognized: {to_device(device).type}")
+        if len(args) > 1:
+            raise RuntimeError(f"{name}(): Too many positional arguments")
         size = self.dtype.itemsize
         if args and not isinstance(args[0], int):
+            if isinstance(args[0], str):
+                raise TypeError(f"{name}(): invalid data type 'str'")
+            if isinstance(args[0], Tensor) or not isinstance(args[0], Sequence):
+                raise TypeError(f"{name}(): Argument type not recognized: {type(args[0])}")
             data = registry.cpu.asarray(list(args[0]), self.dtype.native)
             self._untyped_storage = UntypedStorage(data.nbytes)
             self._elements()[:] = data
         else:
             self._untyped_storage = UntypedStorage((args[0] if args else 0) * size)
+
+    @classmethod
+    def from_file(cls, filename: str, shared: bool = False, size: int = 0) -> TypedStorage:
+        """The first elements of a file (see UntypedStorage.from_file)."""
+        dtype = getattr(cls, "dtype", None) or _dtypes.get_default_dtype()
+        raw = UntypedStorage.from_file(filename, shared, size * dtype.itemsize)
+        return cls(wrap_storage=raw, dtype=dtype)
+
+    @classmethod
+    def from_buffer(cls, buffer: Any, byte_order: str = "native", count: int = -1, offset: int = 0, *,
+                    dtype: Any = None) -> TypedStorage:
+        """A copy of the elements in a buffer of bytes, which are in "native", "little" or "big" order."""
+        dtype = getattr(cls, "dtype", None) or dtype or _dtypes.get_default_dtype()
+        if byte_order not in ("native", "little", "big"):
+            raise ValueError(f"invalid byte_order '{byte_order}' (expected 'native', 'little' or 'big')")
+        raw = bytes(memoryview(buffer))[offset:]
+        raw = raw[:(len(raw) // dtype.itemsize if count < 0 else count) * dtype.itemsize]
+        if dtype is _dtypes.bool_:
+            raw = bytes(map(bool, raw))
+        made = cls(wrap_storage=UntypedStorage(raw), dtype=dtype)
+        if byte_order not in ("native", sys.byteorder):
+            made._elements().byteswap(inplace=True)
+        return made
+
+    @property
+    def filename(self) -> str | None:
+        return self._untyped_storage.filename
 
     @classmethod
     def _of(cls, tensor: Tensor) -> TypedStorage:
@@ -225,6 +313,10 @@ class TypedStorage:
         return self._untyped_storage.data_ptr()
 
     _data_ptr = data_ptr
+
+    @property
+    def _cdata(self) -> int:
+        return self._untyped_storage._cdata
 
     @property
     def device(self) -> Any:
@@ -273,6 +365,9 @@ class TypedStorage:
     def clone(self) -> TypedStorage:
         return TypedStorage(wrap_storage=self._untyped_storage.clone(), dtype=self.dtype)
 
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()
+
     def cpu(self) -> TypedStorage:
         return self
 
@@ -309,8 +404,13 @@ class TypedStorage:
 
 
 for _name, _type in {"float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "int": "int32",
-                     "long": "int64", "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool"}.items():
+                     "long": "int64", "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool",
+                     "complex_float": "complex64", "complex_double": "complex128"}.items():
     setattr(TypedStorage, _name, lambda self, _d=_dtypes.ALIASES[_type]: self._to(_d))
+for _name in ("resize_", "is_shared", "share_memory_"):
+    setattr(TypedStorage, "_" + _name, getattr(TypedStorage, _name))  # without the warning that PyTorch has for users
+TypedStorage._setitem, TypedStorage._deepcopy = TypedStorage.__setitem__, TypedStorage.__deepcopy__
+TypedStorage._pickle_storage_type = lambda self: _legacy(self.dtype)
 
 
 def _load_from_bytes(b: bytes) -> Any:
@@ -334,20 +434,43 @@ def _rebuild_typed(storage: UntypedStorage, dtype: Any) -> TypedStorage:
     return TypedStorage(wrap_storage=storage, dtype=dtype)
 
 
+def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype: Any = None, layout: Any = None,
+              device: Any = None, pin_memory: bool = False) -> Tensor:
+    """A tensor of the first elements of a file. shared: writes go to the file, which is made or lengthened if need be."""
+    if pin_memory:
+        raise RuntimeError("tensors constructed from a file cannot be pinned")
+    dtype = dtype or _dtypes.get_default_dtype()
+    raw = UntypedStorage.from_file(filename, bool(shared), size * dtype.itemsize)
+    return wrap(raw.array(dtype.native, (size,), (1,)))
+
+
 def _legacy(dtype: Any) -> str:
     from .autograd.node import type_name
     return type_name(dtype).replace("Tensor", "Storage")
 
 
+def _dtype_to_storage_type_map() -> dict[Any, str]:
+    """The name of the typed storage of each dtype that has one."""
+    return {d: _legacy(d) for d in dict.fromkeys(_dtypes.BY_NUM.values()) if _legacy(d)[0].isupper()}
+
+
 def _legacy_class(name: str, dtype: Any) -> type:
     """`FloatStorage(3)` and the like: typed storages under the names of old programs and checkpoints."""
     def __init__(self, *args: Any, wrap_storage: UntypedStorage | None = None, **kwargs: Any):
-        TypedStorage.__init__(self, *args, wrap_storage=wrap_storage, dtype=type(self)._default)
+        own = type(self).dtype
+        kwargs.pop("_internal", None)
+        for option, value in kwargs.items():
+            if option not in ("dtype", "device"):
+                raise TypeError(f"{name}.__init__() got an unexpected keyword argument '{option}'")
+            if not (option == "dtype" and value is own and wrap_storage is not None):
+                raise RuntimeError(f"{name}(): '{option}' cannot be specified for a storage of one dtype and device")
+        TypedStorage.__init__(self, *args, wrap_storage=wrap_storage, dtype=own)
 
-    return type(name, (TypedStorage,), {"__init__": __init__, "_default": dtype, "__module__": __name__})
+    return type(name, (TypedStorage,), {"__init__": __init__, "dtype": dtype, "_dtype": dtype, "__module__": __name__})
 
 
 for _type in set(_dtypes.BY_NUM.values()):
     globals()[_legacy(_type)] = _legacy_class(_legacy(_type), _type)
-_StorageBase, _LegacyStorage = UntypedStorage, TypedStorage  # what PyTorch's code asks isinstance for
+StorageBase = _StorageBase = UntypedStorage
+_LegacyStorage = TypedStorage  # what PyTorch's code asks isinstance for
 Storage = globals()["FloatStorage"]  # of the default dtype, as in PyTorch

@@ -76,6 +76,8 @@ class Tensor:
     _view_fn = None       # replays a view that as_strided cannot express (view_as_real...)
     _grad = None
     _retains = False      # retain_grad() was called
+    _has_grad_dtype = False  # whether `grad_dtype` was set, to what `_grad_dtype` says
+    _grad_dtype: Any = None
     _inference = False    # made in inference mode
     _tangent = None       # forward-mode derivative, as a (level, Tensor) pair
     _plain = True         # no __torch_function__ of its own: operations need not ask
@@ -272,10 +274,11 @@ class Tensor:
                 raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
             if value is self:
                 raise RuntimeError("can't assign Variable as its own grad")
-            if value.dtype is not self.dtype:
+            wanted = self._grad_dtype if self._has_grad_dtype else self.dtype
+            if value.dtype is not wanted and wanted is not None:
                 from .ops.exports import _c_word, _type_word
                 raise RuntimeError(f"attempting to assign a gradient with dtype '{_c_word(value.dtype)}' to a tensor with "
-                                   f"grad_dtype '{_type_word(self.dtype)}'. Please ensure that the gradient and the tensor "
+                                   f"grad_dtype '{_type_word(wanted)}'. Please ensure that the gradient and the tensor "
                                    "have the same dtype")
             if value.device != self.device:
                 raise RuntimeError(f"attempting to assign a gradient with device type '{value.device}' to a tensor with "
@@ -315,6 +318,9 @@ class Tensor:
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        if value.is_sparse:
+            raise RuntimeError("Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible "
+                               "tensor type.")
         if self._node is not None and value._array.dtype.num not in GRAD_NUMS:
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
         self._array = value._array
@@ -347,7 +353,11 @@ class Tensor:
         return tensor_format(self, spec)
 
     def __setstate__(self, saved) -> None:
-        self.__dict__.update(saved)
+        if isinstance(saved, tuple):  # files of PyTorch's first releases
+            from .serialization.rebuild import set_legacy_state
+            set_legacy_state(self, saved)
+        else:
+            self.__dict__.update(saved)
 
     __array_priority__ = 1000
 

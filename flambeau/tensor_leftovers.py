@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from .backends import registry
+from .dtypes import dtype
 from .ops.table import FUNCTIONS, check_writable, public
 from .tensor import Tensor
 
@@ -134,7 +134,8 @@ def _debug_has_internal_overlap(input: Tensor) -> int:
     stride = [s for s, n in zip(input.stride(), input.shape) if n > 1]
     if 0 in stride:
         return 1
-    return 0 if registry.cpu.is_dense(input._array) else 2
+    from .backends.cpu.arrays import is_dense
+    return 0 if is_dense(input._array) else 2
 
 
 @public(method=False)
@@ -249,8 +250,23 @@ _rename(FUNCTIONS["heaviside"], "other", "values")
 
 
 def _grad_dtype(self: Tensor) -> Any:
-    """The dtype that this tensor's gradient has."""
-    return self.dtype
+    """The dtype that this leaf's gradient has: the tensor's own unless it was set; None lets any dtype stand."""
+    if not self.is_leaf:
+        raise RuntimeError("grad_dtype can only be accessed on leaf tensors.")
+    return self._grad_dtype if self._has_grad_dtype else self.dtype
+
+
+def _set_grad_dtype(self: Tensor, value: Any) -> None:
+    from .ops.exports import _c_word, _type_word
+    if not self.is_leaf:
+        raise RuntimeError("grad_dtype can only be set on leaf tensors.")
+    if value is not None and not isinstance(value, dtype):
+        raise RuntimeError(f"grad_dtype must be a torch.dtype or None, but got {type(value).__name__}")
+    if value is not None and self._grad is not None and self._grad.dtype is not value:
+        raise RuntimeError(f"Cannot set grad_dtype to '{_type_word(value)}' because there is already a gradient with dtype "
+                           f"'{_c_word(self._grad.dtype)}'. Please clear the gradient (.grad = None) before changing "
+                           "grad_dtype, or ensure the new grad_dtype matches the existing gradient's dtype.")
+    self._has_grad_dtype, self._grad_dtype = True, value
 
 
 def _volatile(self: Tensor) -> bool:
@@ -259,8 +275,9 @@ def _volatile(self: Tensor) -> bool:
     return False
 
 
-Tensor.grad_dtype = property(_grad_dtype)
+Tensor.grad_dtype = property(_grad_dtype, _set_grad_dtype)
 Tensor.volatile = property(_volatile)
+Tensor._cdata = property(id, doc="A number that no other tensor has while this one lives.")
 Tensor._has_symbolic_sizes_strides = False
 Tensor._dimI = Tensor._dimV = lambda self: 0
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import overrides as _overrides
+from .autograd.state import grad_enabled
 from .backends.cpu import creation as _cpu
 from .ops.table import FUNCTIONS, public
+from .settings import warn_once
 from .tensor import Tensor, wrap, wrap_as
 
 _SINGLE = "only one element tensors can be converted to Python scalars"
@@ -42,14 +45,17 @@ def _bool(self) -> bool:
     return bool(_item(self))
 
 
-def _single(self) -> Any:
+def _single(self, warn: bool = True) -> Any:
     if self._array.size != 1:
         raise ValueError(_SINGLE)
+    if self._node is not None and warn and grad_enabled():
+        warn_once("scalar", "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
+                  "Consider using tensor.detach() first.")
     return _item(self)
 
 
 def _int(self) -> int:
-    value = _single(self)
+    value = _single(self, warn=False)
     if value.__class__ is complex:
         value = _real(value, "int64_t")
     return int(value)
@@ -127,9 +133,14 @@ def _question(name: str) -> None:
     method = getattr(Tensor, name)
 
     def function(input):
+        if not isinstance(input, Tensor) and _overrides.active:
+            done, value = _overrides.dispatch(function, (input,), {})
+            if done:
+                return value
         return method(_tensor(name, input))
 
-    function.__name__, function.__doc__ = name, f"{name}(input): the same as input.{name}()."
+    function.__name__ = function.__qualname__ = name
+    function.__module__, function.__doc__ = __package__, f"{name}(input): the same as input.{name}()."
     FUNCTIONS[name] = function
 
 
@@ -162,7 +173,7 @@ for _name in ("numel", "is_floating_point", "is_complex", "is_signed", "is_infer
 
 
 def _applied(self, name: str, others: tuple[Tensor, ...], callable: Any) -> Tensor:
-    if self.requires_grad:
+    if self.requires_grad or any(other.requires_grad for other in others):
         raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
     if self.device.type == "meta":
         return self
@@ -173,6 +184,9 @@ def _applied(self, name: str, others: tuple[Tensor, ...], callable: Any) -> Tens
             other = other.expand(self.shape)
     lists = [t.expand(self.shape).reshape(-1).tolist() for t in (self, *others)]
     values = [callable(*row) for row in zip(*lists)]
+    for value in values:
+        if isinstance(value, str):
+            raise TypeError("must be real number, not str")
     from .creation import tensor
     return self.copy_(tensor(values, dtype=self.dtype).reshape(self.shape))
 

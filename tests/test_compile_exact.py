@@ -15,8 +15,9 @@ FUNCTIONS = {
     "softmax": lambda a, b: (a @ b).softmax(-1), "gelu": lambda a, b: F.gelu(a @ b), "sigmoid": lambda a, b: (a * b).sigmoid(),
     "layer_norm": lambda a, b: F.layer_norm(a @ b, (a.shape[1],)), "var": lambda a, b: (a * b).var(0),
     "sum of exp": lambda a, b: (a * b).exp().sum(1), "erf": lambda a, b: (a + b).erf(), "silu": lambda a, b: F.silu(a * b),
-    "log": lambda a, b: (a.abs() + b.abs()).log(), "pow": lambda a, b: (a.abs() + 0.1) ** b, "norm": lambda a, b: (a * b).norm(),
-    "mean": lambda a, b: (a @ b).mean(0), "std": lambda a, b: (a - b).std(1), "cumsum": lambda a, b: (a * b).cumsum(1),
+    "log": lambda a, b: (a.abs() + b.abs()).log(), "pow": lambda a, b: (a.abs() + 0.1) ** b,
+    "norm": lambda a, b: (a * b).norm(), "mean": lambda a, b: (a @ b).mean(0), "std": lambda a, b: (a - b).std(1),
+    "cumsum": lambda a, b: (a * b).cumsum(1),
     "sin": lambda a, b: (a * b).sin(), "cross_entropy": lambda a, b: F.cross_entropy(a, b.argmax(1)),
     "polynomial": lambda a, b: a * (1 - a * b) + b,
 }

@@ -95,7 +95,7 @@ def test_copy_broadcasts_and_refuses():
     assert x.tolist() == [[3, 2, 1], [1, 2, 3]]
     before = x.tolist()
     for bad, error in ((lambda: x.copy_(fb.ones(4)), RuntimeError), (lambda: x.copy_(fb.ones(2, 2, 3)), RuntimeError),
-            (lambda: x.copy_(3), TypeError),
+                       (lambda: x.copy_([3]), TypeError),
                        (lambda: x.fill_(fb.ones(2)), RuntimeError), (lambda: x.fill_("a"), TypeError),
                        (lambda: x.fill_(1j), RuntimeError)):
         with pytest.raises(error):

@@ -84,7 +84,7 @@ def test_command_line_runs_a_script_with_its_arguments(tmp_path):
     (tmp_path / "main.py").write_text("import sys, torch.nn as nn\nfrom helper import ONE\n"
                                       "if __name__ == '__main__': print(sys.argv[1:], ONE, nn.__name__)\n")
     assert python("-m", "flambeau", str(tmp_path / "main.py"), "--lr", "3") == "['--lr', '3'] tensor([1.]) flambeau.nn\n"
-    assert python("-m", "flambeau", "-c", "import torch; print(torch.__name__)") == "flambeau\n"
+    assert python("-m", "flambeau", "-c", "import torch; print(torch.__name__, torch.nn.__name__)") == "torch flambeau.nn\n"
     assert python("-m", "flambeau", code=2).startswith("usage")
 
 

@@ -157,6 +157,8 @@ def check(row, args):
 # Rows that no public sample reaches (in-place forms and second derivatives): one call each.
 EXTRA = {
     "clone_strided": lambda: [leaf(2, 3), (1, 2)],
+    "from_channels_last": lambda: [leaf(1, 2, 2, 3), "contiguous"],
+    "from_channels_last_3d": lambda: [leaf(1, 2, 2, 1, 3), "contiguous"],
     "conj_physical": lambda: [flambeau.complex(leaf(2, 2), leaf(2, 2, seed=1)).detach().requires_grad_()],
     "fill_copy_tensor": lambda: [leaf(2, 3), leaf(seed=1)],
     "fill_number": lambda: [leaf(2, 3), 2.0],
@@ -181,6 +183,7 @@ EXTRA = {
     "permute": lambda: [leaf(2, 3, 2), (2, 0, 1)],
     "unbind": lambda: [leaf(2, 3), 0],
     "split": lambda: [leaf(4, 3), 2, 0],
+    "grouped_mm": lambda: [leaf(5, 2), leaf(3, 2, 4, seed=1), flambeau.tensor([2, 2, 5], dtype=flambeau.int32)],
     "baddbmm": lambda: [leaf(3, 2, 2), leaf(3, 2, 2, seed=1), leaf(3, 2, 2, seed=2), 1.0, 2.0],
     "scatter_with": lambda: [leaf(3, 2), 0, flambeau.tensor([[0, 2], [1, 0]]), leaf(2, 2, seed=1), "add"],
     "slice_copy": lambda: [leaf(4, 3), 0, 1, 4, 2],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from ..whole import show_whole
 from .modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 
 # name -> the module that has it; None: the name is a module itself
@@ -20,6 +21,9 @@ _LAZY = {
     "grad_mode": None, "anomaly_mode": None, "kineto_available": "profiler",
 }
 __all__ = ["no_grad", "enable_grad", "set_grad_enabled", "inference_mode", *_LAZY]
+_LAZY |= {"_force_original_view_tracking": "grad_mode", "is_view_replay_enabled": "grad_mode",
+          "_unsafe_preserve_version_counter": "grad_mode", "_profiler_enabled": "profiler",
+          "SavedTensor": "saved_tensors"}
 
 
 def _calculate_shape(output: Any, grad: Any, is_grads_batched: bool) -> tuple[Any, Any]:
@@ -33,6 +37,8 @@ def _calculate_shape(output: Any, grad: Any, is_grads_batched: bool) -> tuple[An
 
 
 def __getattr__(name: str) -> Any:
+    if name == "torch":  # PyTorch's package imports it, and programs have found it there
+        return importlib.import_module("flambeau")
     if name not in _LAZY:
         raise AttributeError(f"module 'flambeau.autograd' has no attribute '{name}'")
     source = _LAZY[name]
@@ -40,3 +46,6 @@ def __getattr__(name: str) -> Any:
     value = module if source is None else getattr(module, name)
     globals()[name] = value  # also over a module of the same name, which the import has put there
     return value
+
+
+show_whole(__name__)

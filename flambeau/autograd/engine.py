@@ -7,10 +7,12 @@ over broadcast dimensions and cast, so that derivative formulas need not think o
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from ..backends.cpu.parallel import LARGE
@@ -71,6 +73,17 @@ def current_task() -> Task | None:
 
 
 _DEEPEST = 40  # backward passes inside each other on one thread
+_keepers = [0]  # blocks of `graphs_kept` that are entered
+
+
+@contextlib.contextmanager
+def graphs_kept() -> Iterator[None]:
+    """Inside, no pass frees the graph that it goes through, whatever it was told: another will come the same way."""
+    _keepers[0] += 1
+    try:
+        yield
+    finally:
+        _keepers[0] -= 1
 
 
 def _run_in_new_thread(roots: list[tuple[Node, int, Any]], task: Task) -> dict[tuple[Node, int], Any]:
@@ -95,6 +108,8 @@ def _run_in_new_thread(roots: list[tuple[Node, int, Any]], task: Task) -> dict[t
 
 def run(roots: list[tuple[Node, int, Any]], task: Task) -> dict[tuple[Node, int], Any]:
     """Sends the roots' gradients through the graph; returns the captured ones by (node, output)."""
+    if _keepers[0]:
+        task.keep_graph = True
     waiting = task.reached = _count(roots, task)
     stack = _tasks.__dict__.setdefault("stack", [])
     for outer in stack:

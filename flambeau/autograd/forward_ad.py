@@ -12,7 +12,6 @@ from .forward_mode import set_tangent, tangent_of
 from .state import FORWARD_AD, state
 from .views import history_of, mark_view
 
-_current_level = -1
 _ids = itertools.count(1)
 
 
@@ -27,13 +26,20 @@ def _level() -> int:
     return state.forward_level - 1
 
 
+def __getattr__(name: str) -> Any:
+    if name == "_current_level":  # a number that changes, under PyTorch's name
+        return _level()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def enter_dual_level() -> int:
     """Starts a level; returns its number."""
     if state.forward_level:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
     state.forward_level = 1
     state.forward_id = next(_ids)
-    state.mode |= FORWARD_AD
+    if _is_fwd_grad_enabled():
+        state.mode |= FORWARD_AD
     return 0
 
 
@@ -47,6 +53,29 @@ def exit_dual_level(*, level: int | None = None) -> None:
     state.forward_level = 0
     state.forward_id = None
     state.mode &= ~FORWARD_AD
+
+
+def _is_fwd_grad_enabled() -> bool:
+    return not getattr(state, "forward_off", False)
+
+
+class _set_fwd_grad_enabled:
+    """Switches forward mode off or on, for good or for a `with` block."""
+
+    def __init__(self, mode: bool):
+        self.before = _is_fwd_grad_enabled()
+        self._switch(mode)
+
+    @staticmethod
+    def _switch(mode: bool) -> None:
+        state.forward_off = not mode
+        state.mode = state.mode | FORWARD_AD if mode and state.forward_level else state.mode & ~FORWARD_AD
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exc: Any) -> None:
+        self._switch(self.before)
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
@@ -68,10 +97,27 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     if tensor.is_complex() != tangent.is_complex():
         raise RuntimeError(f"make_dual: primal is {tensor.dtype} but tangent is {tangent.dtype}")
     if tangent_of(tensor) is not None:
-        raise RuntimeError("make_dual: the tensor already has a tangent at this level")
+        raise RuntimeError(f"Making a dual Tensor based on a Tensor that already has a forward gradient at the same level "
+                           f"{_level()} is not supported.")
+    if tangent_of(tangent) is not None:
+        raise RuntimeError(f"Setting a forward grad that itself has a forward gradient at the same level{_level()} is not "
+                           "supported.")
+    if not _laid_out_alike(tensor, tangent):
+        count = tensor.untyped_storage().nbytes() // tensor.element_size()
+        room = tangent.detach().new_zeros(count).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        tangent = wrap(room._array).copy_(tangent)
     dual = _alias(tensor)
     set_tangent(dual, tangent)
     return dual
+
+
+def _laid_out_alike(tensor: Tensor, tangent: Tensor) -> bool:
+    """Whether views of the tensor can be taken of its tangent in the same way (else the tangent is copied)."""
+    a, b = tensor._array, tangent._array
+    if not a.size or (a.base is None and b.base is None):
+        return True
+    same = all(x == y or n == 1 for x, y, n in zip(tensor.stride(), tangent.stride(), a.shape))
+    return same and tensor.untyped_storage().nbytes() == tangent.untyped_storage().nbytes()
 
 
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:

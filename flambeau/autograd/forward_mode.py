@@ -220,7 +220,8 @@ def custom_function(ctx: Any, args: tuple[Any, ...], out: Any) -> Any:
         tangents = [a.new_zeros(a.shape) if t is None and isinstance(a,
                                                                      Tensor) and a._array.dtype.num in GRAD_NUMS else t
                     for a, t in zip(args, tangents)]
-    ctx._jvp_saved = saved
+    ctx._jvp_saved = saved or ()
+    versions = [0 if t is None else t._version for t in tangents]
     try:
         with _quietly(grad_enabled()):
             made = ctx._forward_cls.jvp(ctx, *tangents)
@@ -228,15 +229,47 @@ def custom_function(ctx: Any, args: tuple[Any, ...], out: Any) -> Any:
         ctx._jvp_saved = None
     outs, made = (v if isinstance(v, tuple) else (v,) for v in (out, made))
     if len(made) != len(outs):
-        raise RuntimeError(f"{ctx._forward_cls.__name__}.jvp returned {len(made)} tangents for {len(outs)} outputs of "
-                           "forward")
-    for o, t in zip(outs, made):
-        if not isinstance(o, Tensor) or t is None:
+        raise RuntimeError(f"Function's jvp returned an invalid number of forward gradients (expected {len(outs)} but got "
+                           f"{len(made)})")
+    for i, (o, t) in enumerate(zip(outs, made)):
+        if t is None:
             continue
+        constant = any(o is c for c in ctx.non_differentiable or ())
+        if constant or not isinstance(o, Tensor) or o._array.dtype.num not in GRAD_NUMS:
+            raise RuntimeError(f"Function's jvp returned a gradient at position {i}, but  the corresponding forward output is "
+                               "not a differentiable Tensor.You should return None at that position instead.")
         if not isinstance(t, Tensor):
             raise TypeError(f"{ctx._forward_cls.__name__}.jvp must return Tensors or None, got {type(t).__name__}")
         if t._array.shape != o._array.shape:
             raise RuntimeError(f"{ctx._forward_cls.__name__}.jvp: a tangent has shape {list(t.shape)}, its output "
                                f"{list(o.shape)}")
+        _check_shared(ctx, o, t, args, tangents, versions)
         set_tangent(o, t)
     return out
+
+
+def _check_shared(ctx: Any, out: Tensor, tangent: Tensor, args: Any, tangents: list[Any], versions: list[int]) -> None:
+    """A jvp must treat tangents as forward treated the tensors: change them in place, or return views of them."""
+    if any(out is d for d in ctx.dirty_tensors or ()):
+        at = next(k for k, a in enumerate(args) if a is out)
+        if tangents[at]._version == versions[at]:
+            raise RuntimeError("An inplace custom Function is not modifying the forward mode gradients inplace. If the forward "
+                               "is modifying an input inplace, then the jvp function must modify the corresponding gradient "
+                               "inplace.")
+        if tangent is not tangents[at]:
+            raise RuntimeError("An inplace custom Function is not returning the forward mode gradients as-is. If the forward "
+                               "is modifying an input inplace, then the jvp function must modify the gradient inplace and "
+                               "return it as-is.")
+        return
+    base = out._base
+    for a, given in zip(args, tangents):
+        if base is None or given is None or not (a is base or a._base is base):
+            continue
+        if tangent._base is None:
+            raise RuntimeError("A custom Function's forward is returning a view (or an input as-is) but the jvp is not "
+                               "returning a view.")
+        if tangent._base is not (given if given._base is None else given._base):
+            same = "" if given._base is None else "same base as the "
+            raise RuntimeError("A custom Function is returning a view but the jvp is not returning a view of the "
+                               f"{same}given grad input.")
+        return

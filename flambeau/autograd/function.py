@@ -30,7 +30,7 @@ from .node import (
     version_of,
 )
 from .state import FORWARD_AD, INFERENCE, NO_GRAD, SAVED_HOOKS, state
-from .views import CUSTOM_FUNCTION, edge_of, mark_view, set_history
+from .views import CUSTOM_FUNCTION, NO_GRAD_VIEW, check_creation, edge_of, mark_view, set_history
 
 _new = object.__new__
 _ref = weakref.ref
@@ -57,6 +57,8 @@ class FunctionNode(Node):
         else:
             if ctx.materialize_grads and None in grads:
                 grads = [_zeros(meta) if g is None and meta is not None else g for g, meta in zip(grads, outputs)]
+                if not ctx._materialize_non_diff_grads:
+                    grads = [None if i in ctx._constant else g for i, g in enumerate(grads)]
             results = backward(ctx, *grads)
         if results.__class__ is not tuple:
             results = (results,)
@@ -136,6 +138,7 @@ class FunctionCtx:
     dirty_tensors: tuple[Any, ...] | None = None
     non_differentiable: tuple[Any, ...] | None = None
     materialize_grads = True
+    _materialize_non_diff_grads = True
     needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
@@ -179,17 +182,21 @@ class BackwardCFunction(FunctionCtx):
     _versions: tuple[int, ...] | None = None
     _shared_hooks: Hooks | None = None
     _notes: dict[str, Any] | None = None
+    _constant: tuple[int, ...] = ()       # which outputs were marked as not differentiable
     _jvp_saved: tuple[Any, ...] | None = None
+    _handed_out = False                   # with clear_saved_tensors_on_access: saved_tensors was read
 
     # ---------------------------------------------------------------------------------- saved tensors
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """What forward saved, checked against changes since."""
+        if self._jvp_saved is not None:
+            return self._jvp_saved
         saved = self._saved
         if saved is None:
             raise freed_error(self)
-        if self._jvp_saved is not None:
-            return self._jvp_saved
+        if self._forward_cls.clear_saved_tensors_on_access:
+            return self._take_saved()
         if self._versions is None:  # plain tensors that were never written to: the common case
             for v in saved:
                 if v is not None and (v.__class__ is not Tensor or v._counter is not None):
@@ -198,6 +205,16 @@ class BackwardCFunction(FunctionCtx):
                 return saved
         return tuple([self._unpack(i) for i in range(len(saved))])
 
+    def _take_saved(self) -> tuple[Any, ...]:
+        """What forward saved, which is then let go of."""
+        if self._handed_out:
+            raise RuntimeError("saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
+                               "autograd.Function. Either access saved_tensors only once, or set "
+                               "clear_saved_tensors_on_access=False.")
+        values = tuple([self._unpack(i) for i in range(len(self._saved))])
+        self._saved, self._handed_out = (), True
+        return values
+
     @property
     def saved_variables(self) -> tuple[Any, ...]:
         warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
@@ -205,10 +222,10 @@ class BackwardCFunction(FunctionCtx):
 
     @property
     def _raw_saved_tensors(self) -> tuple[Any, ...]:
-        from .saved_tensors import RawSaved
+        from .saved_tensors import SavedTensor
         if self._saved is None:
             raise freed_error(self)
-        return tuple([RawSaved(self, i) for i in range(len(self._saved))])
+        return tuple([SavedTensor(self, i) for i in range(len(self._saved))])
 
     def _unpack(self, i: int) -> Any:
         v = self._saved[i]
@@ -251,6 +268,13 @@ class BackwardCFunction(FunctionCtx):
     def _sequence_nr(self) -> int:
         return self._number
 
+    def _set_sequence_nr(self, number: int) -> None:
+        self._number = self._graph_node().sequence = number
+
+    @property
+    def _input_metadata(self) -> list[Any]:
+        return self._graph_node()._input_metadata
+
     def register_hook(self, hook: Any) -> Any:
         """Calls hook(grad_inputs, grad_outputs) after this node ran; a returned tuple replaces grad_inputs."""
         return self._graph_node().register_hook(hook)
@@ -291,6 +315,10 @@ def _no_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
     raise NotImplementedError("setup_context is not implemented.")
 
 
+_OF_A_NODE = frozenset("next_functions name register_hook register_prehook _register_hook_dict _sequence_nr "
+                       "_set_sequence_nr _input_metadata".split())
+
+
 class Function(FunctionCtx):
     """A differentiable operation written by the user.
 
@@ -299,6 +327,7 @@ class Function(FunctionCtx):
     """
 
     generate_vmap_rule = False
+    clear_saved_tensors_on_access = False
     _backward_cls: type[BackwardCFunction]
 
     def __init_subclass__(cls, **kwargs: Any):
@@ -315,9 +344,17 @@ class Function(FunctionCtx):
                            "new-style autograd function with static forward method.")
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("next_functions", "metadata", "register_hook", "register_prehook", "_do_backward"):
-            raise RuntimeError(f"Attribute '{name}' is invalid for this instance of {type(self).__name__}: instances "
-                               "of a Function have no place in a graph. Use apply, and ask its result's grad_fn.")
+        if name == "metadata":
+            raise RuntimeError("You attempted to access the anomaly metadata of a custom autograd function but the underlying "
+                               "PyNode has already been deallocated.  The most likely reason this occurred is because you "
+                               "assigned x.grad_fn to a local variable and then let the original variable get deallocated.  "
+                               "Don't do that!  If you really have no way of restructuring your code so this is the case, "
+                               "please file an issue reporting that you are affected by this.")
+        if name in _OF_A_NODE:
+            raise RuntimeError(f"Attribute '{name}' is invalid for this instance of _C._FunctionBase. Accessing this attribute "
+                               "directly on an instance of autograd.Function is a legacy access pattern that is no longer "
+                               "supported. For examples on how to use new-style autograd functions, see "
+                               "https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function ")
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     @staticmethod
@@ -435,8 +472,13 @@ def _unrecorded(ctx: BackwardCFunction, args: tuple[Any, ...], out: Any) -> Any:
             if not o._inference:
                 bump(o)
             return o
-        if o._node is not None or _among(o, args):
-            return o.detach() if _among(o, args) else _strip(o)
+        if _among(o, args):
+            viewed = state.mode & FORWARD_AD and o.__class__ is Tensor  # jvp must then return a view, too
+            return mark_view(wrap(o._array), o, CUSTOM_FUNCTION) if viewed else o.detach()
+        if o._node is not None:
+            return _strip(o)
+        if o._creation == NO_GRAD_VIEW and not state.mode & NO_GRAD:
+            o._creation = CUSTOM_FUNCTION
         return o
 
     return tuple([plain(o) for o in out]) if isinstance(out, tuple) else plain(out)
@@ -459,6 +501,8 @@ def _record(ctx: BackwardCFunction, args: tuple[Any, ...], edges: tuple[Any, ...
     ctx._metas = metas if isinstance(out, tuple) and len(outs) > 1 else metas[0]
     if len(edges) != len(args):
         ctx._positions = tuple([i for i, a in enumerate(args) if isinstance(a, Tensor)])
+    if constant:
+        ctx._constant = tuple([nr for nr, o in enumerate(outs) if _among(o, constant)])
     node = _make_node(ctx)
     made = []
     for nr, o in enumerate(outs):
@@ -476,6 +520,9 @@ def _check_dirty(tensor: Any, args: tuple[Any, ...], outs: tuple[Any, ...]) -> b
     if not isinstance(tensor, Tensor):
         raise TypeError(f"mark_dirty can only accept variables, but argument is of type {type(tensor).__name__}")
     if not _among(tensor, args):
+        if tensor._base is not None:
+            raise RuntimeError("ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been "
+                               "mutated should be passed to ctx.mark_dirty().")
         warnings.warn("Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, there is "
                       "no need to pass it to mark_dirty().", stacklevel=4)
         return False
@@ -483,6 +530,7 @@ def _check_dirty(tensor: Any, args: tuple[Any, ...], outs: tuple[Any, ...]) -> b
         raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output. The "
                            "inputs that are modified inplace must all be outputs of the Function.")
     base = tensor._base
+    check_creation(tensor)
     if tensor._node.__class__ is AccumulateGrad:
         raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")
     if base is not None and base._node.__class__ is AccumulateGrad:
@@ -603,7 +651,7 @@ def once_differentiable(function: Any) -> Any:
         raising = DelayedError("trying to differentiate twice a function that was marked with "
                                "@once_differentiable", len(made))
         made = raising(*[o.detach().requires_grad_(True) if isinstance(o, Tensor) else o for o in made])
-        return made if several else made[0]
+        return (made,) if several and len(outputs) == 1 else made
 
     return backward
 
@@ -614,7 +662,8 @@ class DelayedError:
     def __init__(self, message: str, num_inputs: int = 1):
         self.message = message
 
-    def __call__(self, *values: Any) -> tuple[Any, ...]:
+    def __call__(self, *values: Any) -> Any:
+        """The values, as outputs of the failing node (a single one not in a tuple)."""
         node = Error(self.message)
         node.next = tuple([edge_of(v) if isinstance(v, Tensor) else None for v in values])
         node.sequence = next_sequence()
@@ -625,7 +674,7 @@ class DelayedError:
                 v = v.detach()
                 v._node = Edge(node, nr)
             made.append(v)
-        return tuple(made)
+        return made[0] if len(made) == 1 else tuple(made)
 
 
 class Error(Node):
@@ -657,6 +706,21 @@ class UndefinedGrad:
 class UndefinedGradBackward(Node):
     def apply(self, grads: Any) -> Any:
         return (None,)
+
+
+class Resize(Function):
+    """Another shape of the same number of elements (kept from PyTorch's first Functions)."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, sizes: Any) -> Tensor:
+        ctx.input_size = tensor.size()
+        if tensor.is_contiguous():
+            return wrap(tensor._array).reshape(sizes)
+        return tensor.contiguous().reshape(sizes)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return grad.contiguous().view(ctx.input_size), None
 
 
 def _is_setup_context_defined(function: Any) -> bool:

@@ -17,9 +17,10 @@ from typing import Any
 from ..creation import tensor, zeros_like
 from ..tensor import Tensor
 from . import forward_ad
-from .finite_differences import get_numerical_jacobian as _get_numerical_jacobian  # noqa: F401  (PyTorch's tests ask here)
+from .finite_differences import _get_numerical_jacobian, get_analytical_jacobian, get_numerical_jacobian  # noqa: F401
 from .finite_differences import iter_tensors as _iter_tensors  # noqa: F401
-from .modes import enable_grad, no_grad
+from .function import UndefinedGrad
+from .modes import enable_grad
 from .passes import grad as _differentiate
 
 
@@ -48,14 +49,20 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
     try:
         with enable_grad():
             check.prepare()
-            if check.nothing_to_check():
+            if not check.something_to_check():
                 return True
-            if check_forward_ad:
-                check.forward_projected() if fast_mode else check.forward()
             if check_backward_ad:
                 check.backward_projected() if fast_mode else check.backward()
+            if check_forward_ad:
+                check.forward_projected() if fast_mode else check.forward()
+                if check_undefined_grad:
+                    check.undefined_tangents()
+                if check_batched_forward_grad:
+                    check.batched_tangents()
+            if check_backward_ad:
                 if check_batched_grad:
                     check.batched()
+                check.proportional()
                 if check_undefined_grad:
                     check.undefined()
         return True
@@ -105,16 +112,16 @@ class _Check:
         outs = outs if isinstance(outs, (tuple, list)) else (outs,)
         return tuple([o for o in outs if isinstance(o, Tensor) and (o.is_floating_point() or o.is_complex())])
 
-    def nothing_to_check(self) -> bool:
+    def something_to_check(self) -> bool:
         if any(o.requires_grad for o in self.outputs):
-            return False
+            return True
         for i, column in enumerate(self.numerical_all()):
             for numerical in column:
                 if any(abs(v) > 0 for row in numerical for v in row):
                     raise GradcheckError("Numerical gradient for function expected to be zero: the outputs do not "
                                          "require "
                                          f"grad, yet moving input {self.wanted[i]} changes them")
-        return True
+        return False
 
     # -------------------------------------------------------------------------------------------------- numerical
     def numerical_all(self) -> list[list[list[list[complex]]]]:
@@ -123,16 +130,15 @@ class _Check:
         A complex input has two rows per element: derivatives along the real and along the imaginary axis.
         """
         found = []
-        with no_grad():
-            for i in self.wanted:
-                x = self.inputs[i]
-                rows: list[list[list[complex]]] = [[] for _ in self.outputs]
-                steps = (self.eps, self.eps * 1j) if x.is_complex() else (self.eps,)
-                for index in _indices(x.shape):
-                    for step in steps:
-                        for out, row in zip(rows, self.difference(i, index, step)):
-                            out.append(row)
-                found.append(rows)
+        for i in self.wanted:
+            x = self.inputs[i]
+            rows: list[list[list[complex]]] = [[] for _ in self.outputs]
+            steps = (self.eps, self.eps * 1j) if x.is_complex() else (self.eps,)
+            for index in _indices(x.shape):
+                for step in steps:
+                    for out, row in zip(rows, self.difference(i, index, step)):
+                        out.append(row)
+            found.append(rows)
         return found
 
     def difference(self, i: int, index: tuple[int, ...], step: complex) -> list[list[complex]]:
@@ -146,13 +152,16 @@ class _Check:
             below = [o.detach().clone() for o in self.call(self.inputs)]
         finally:
             x[index] = saved
-        for o, a in zip(self.outputs, above):
-            if o.shape != a.shape or o.dtype is not a.dtype:
-                raise GradcheckError("Expected the function to return outputs of the same shape and dtype when its "
-                                     "input is "
-                                     f"moved by eps, but got {a.dtype} {list(a.shape)} instead of {o.dtype} "
-                                     f"{list(o.shape)}")
+        self.check_alike(above, below, f"on index {index} ")
         return [((a - b) / (2 * self.eps)).reshape(-1).tolist() for a, b in zip(above, below)]
+
+    def check_alike(self, above: list[Tensor], below: list[Tensor], where: str = "") -> None:
+        """What an output looks like must not depend on the values of the inputs."""
+        for a, b in zip(above, below):
+            for name, one, other in (("shape", a.shape, b.shape), ("dtype", a.dtype, b.dtype)):
+                if one != other:
+                    raise AssertionError(f"Expected `func` to return outputs with the same {name} when inputs are perturbed "
+                                         f"{where}by {self.eps}, but got: {name}s {one} and {other}.")
 
     # -------------------------------------------------------------------------------------------------- analytical
     def pulled(self, o: int, outputs: tuple[Tensor, ...], seed: complex, index: tuple[int, ...]) -> tuple[Any, ...]:
@@ -172,20 +181,23 @@ class _Check:
     def backward(self) -> None:
         numerical = self.numerical_all()
         outputs = self.call(self.inputs)
-        for o, out in enumerate(outputs):
-            if not out.requires_grad:
-                continue
-            for position, index in enumerate(_indices(out.shape)):
-                for seed in ((1.0, 1j) if out.is_complex() else (1.0,)):
-                    first = self.pulled(o, outputs, seed, index)
-                    again = self.pulled(o, outputs, seed, index)
-                    for k, (g, h) in enumerate(zip(first, again)):
-                        x = self.variables[k]
-                        self.check_result(g, x, self.wanted[k])
-                        got = _flat(g, x)
-                        self.reentrant(got, _flat(h, x), o, k)
-                        expected = _expected(numerical[k][o], position, seed, x.is_complex())
-                        self.compare(got, expected, o, k, position, seed)
+        for seed in (1j, 1.0):
+            for o, out in enumerate(outputs):
+                if out.requires_grad and (seed == 1.0 or out.is_complex()):
+                    self.backward_from(o, outputs, seed, numerical)
+
+    def backward_from(self, o: int, outputs: tuple[Tensor, ...], seed: complex, numerical: Any) -> None:
+        """One backward pass per element of an output, started with the seed there and zeros elsewhere."""
+        for position, index in enumerate(_indices(outputs[o].shape)):
+            first = self.pulled(o, outputs, seed, index)
+            again = self.pulled(o, outputs, seed, index)
+            for k, (g, h) in enumerate(zip(first, again)):
+                x = self.variables[k]
+                self.check_result(g, x, self.wanted[k])
+                got = _flat(g, x)
+                self.reentrant(got, _flat(h, x), o, k)
+                expected = _expected(numerical[k][o], position, seed, x.is_complex())
+                self.compare(got, expected, o, k, position, seed)
 
     def reentrant(self, first: list[complex], again: list[complex], o: int, k: int) -> None:
         worst = max((abs(a - b) for a, b in zip(first, again)), default=0.0)
@@ -203,10 +215,10 @@ class _Check:
             if a == n or (a != a and n != n):
                 continue
             if not abs(a - n) <= self.atol + self.rtol * abs(n):
-                kind = "" if not self.variables[k].is_complex() and not self.outputs[o].is_complex() else (
-                    "While considering the imaginary part of complex outputs only, " if seed == 1j else
-                    "While considering the real part of complex outputs only, ")
-                mode_text = " computed with forward mode AD" if mode == "forward" else ""
+                part, element_of = "imaginary" if seed == 1j else "real", "outputs" if mode == "backward" else "inputs"
+                looked_at = self.outputs[o] if mode == "backward" else self.variables[k]
+                kind = f"While considering the {part} part of complex {element_of} only, " if looked_at.is_complex() else ""
+                mode_text = " computed with forward mode" if mode == "forward" else ""
                 raise GradcheckError(
                     f"{kind}Jacobian{mode_text} mismatch for output {o} with respect to input {self.wanted[k]},\n"
                     f"numerical:{_short(expected)}\nanalytical:{_short(got)}\n"
@@ -222,7 +234,7 @@ class _Check:
             numbers = [((i * 7919 + k * 104729 + 13) % 1009) / 1009 + 0.1 for i in range(count * (1 + x.is_complex()))]
             if x.is_complex():
                 numbers = [complex(a, b) for a, b in zip(numbers[:count], numbers[count:])]
-            made.append(tensor(numbers, dtype=x.dtype).reshape(x.shape))
+            made.append(tensor(numbers, dtype=x.dtype).reshape(x.shape).clone())  # no view: jvp may look at its base
         return made
 
     def difference_along(self, i: int, direction: Tensor) -> list[Tensor]:
@@ -239,14 +251,14 @@ class _Check:
             below = [o.detach().clone() for o in self.call(self.inputs)]
         finally:
             x.copy_(saved)
+        self.check_alike(above, below)
         return [(a - b) / (2 * self.eps) for a, b in zip(above, below)]
 
     def backward_projected(self) -> None:
         """u^T J v for one u and v per output and input; a mismatch is then located by the slow check."""
         outputs = self.call(self.inputs)
         seeds, ways = self.directions(outputs), self.directions(self.variables)
-        with no_grad():
-            moved = [self.difference_along(i, way) for i, way in zip(self.wanted, ways)]
+        moved = [self.difference_along(i, way) for i, way in zip(self.wanted, ways)]
         for o, out in enumerate(outputs):
             if not out.requires_grad:
                 continue
@@ -261,8 +273,7 @@ class _Check:
     def forward_projected(self) -> None:
         outputs = self.call(self.inputs)
         seeds, ways = self.directions(outputs), self.directions(self.variables)
-        with no_grad():
-            moved = [self.difference_along(i, way) for i, way in zip(self.wanted, ways)]
+        moved = [self.difference_along(i, way) for i, way in zip(self.wanted, ways)]
         for k, i in enumerate(self.wanted):
             for o, pushed in enumerate(self.pushed(i, ways[k])):
                 got = sum((complex(a).conjugate() * b).real for a, b in zip(seeds[o].reshape(-1).tolist(), pushed))
@@ -287,13 +298,14 @@ class _Check:
                     tangent = zeros_like(x.detach())
                     tangent[index] = step
                     for o, got in enumerate(self.pushed(i, tangent)):
-                        self.compare(got, numerical[k][o][row], o, k, row, 1.0, "forward")
+                        self.compare(got, numerical[k][o][row], o, k, row, step, "forward")
                     row += 1
 
     def pushed(self, i: int, tangent: Tensor) -> list[list[complex]]:
         with forward_ad.dual_level():
             duals = list(_detached(self.inputs))
-            duals[i] = forward_ad.make_dual(duals[i], tangent)
+            for j in self.wanted:
+                duals[j] = forward_ad.make_dual(duals[j], tangent if j == i else zeros_like(duals[j]))
             found = []
             for out in self.call(duals):
                 pushed = forward_ad.unpack_dual(out).tangent
@@ -318,18 +330,79 @@ class _Check:
                         raise GradcheckError(f"For output {o} and input {self.wanted[k]}: gradients of a batch differ "
                                              "from those of its entries")
 
+    def undefined_tangents(self) -> None:
+        """An input without a tangent must count as one whose tangent is zero."""
+        ways = self.directions(self.variables)
+        with forward_ad.dual_level():
+            duals = list(_detached(self.inputs))
+            for i, way in zip(self.wanted, ways):
+                duals[i] = forward_ad.make_dual(duals[i], way)
+            for i in self.wanted:
+                plain, kept = self.inputs[i].detach(), duals[i]
+                tangents = []
+                for given in (forward_ad.make_dual(plain, zeros_like(plain)), plain):
+                    duals[i] = given
+                    tangents.append([forward_ad.unpack_dual(o).tangent for o in self.call(duals)])
+                duals[i] = kept
+                for o, (a, b) in enumerate(zip(*tangents)):
+                    if a is not None and b is not None and not a.allclose(b):
+                        raise GradcheckError("Mismatch in tangent values for output with index: ", o, " when input: ",
+                                             self.inputs[i], " has an undefined tangent value. ", " Got: ", a,
+                                             " but expected: ", b)
+
+    def batched_tangents(self) -> None:
+        """Several tangents in one call must equal one call each."""
+        from ..func import vmap
+        from ..ops.shape import stack
+        for i in self.wanted:
+            tangents = [zeros_like(self.inputs[i].detach()) + (0.5 + j) for j in range(2)]
+            expected = [stack(shards) for shards in zip(*[self.pushed_tensors(i, t) for t in tangents])]
+            try:
+                result = vmap(lambda t, i=i: self.pushed_tensors(i, t))(stack(tangents))
+            except RuntimeError as error:
+                raise GradcheckError(f"While computing batched gradients, got: {error}\n\ngradcheck failed while testing "
+                                     "batched gradient computation with forward-mode AD.") from error
+            for o, (a, b) in enumerate(zip(result, expected)):
+                if not a.allclose(b):
+                    raise GradcheckError(f"For output {o} and input {i}:\n\ngradcheck failed while testing batched gradient "
+                                         f"computation with forward-mode AD.\n\nGot:\n{a}\n\nExpected:\n{b}")
+
+    def pushed_tensors(self, i: int, tangent: Tensor) -> tuple[Tensor, ...]:
+        """The outputs' tangents for one tangent of input i; zeros where there is none."""
+        with forward_ad.dual_level():
+            duals = list(_detached(self.inputs))
+            duals[i] = forward_ad.make_dual(duals[i], tangent)
+            pairs = [forward_ad.unpack_dual(o) for o in self.call(duals)]
+            return tuple([zeros_like(p.primal) if p.tangent is None else p.tangent for p in pairs])
+
+    def proportional(self) -> None:
+        """A backward pass with zero gradients must give zeros, of the inputs' kind."""
+        outputs = [o for o in self.call(self.inputs) if o.requires_grad]
+        grads = _differentiate(outputs, self.variables, [zeros_like(o) for o in outputs], allow_unused=True)
+        for g, x in zip(grads, self.variables):
+            if g is None:
+                continue
+            if g.layout != x.layout:
+                raise GradcheckError(f"grad is incorrect layout ({g.layout} is not {x.layout})")
+            if not g.eq(0).all():
+                raise GradcheckError("backward not multiplied by grad_output")
+            for name, same in (("type", g.dtype is x.dtype), ("device", g.device == x.device), ("size", g.shape == x.shape)):
+                if not same:
+                    raise GradcheckError(f"grad is incorrect {name}")
+
     def undefined(self) -> None:
         """Backward must cope with outputs that no gradient reaches, and give zeros or None for them."""
-        if len(self.outputs) < 2:
-            return
-        for silent in range(len(self.outputs)):
-            outputs = self.call(self.inputs)
-            live = [o for j, o in enumerate(outputs) if j != silent and o.requires_grad]
-            if not live:
-                continue
+        count = len([o for o in self.outputs if o.requires_grad])
+        for silent in (range(count), *([j] for j in range(count) if count > 1)):
+            outputs = [o for o in self.call(self.inputs) if o.requires_grad]
+            live = [UndefinedGrad()(o) if j in silent else o for j, o in enumerate(outputs)]
             try:
                 grads = _differentiate(live, self.variables, [zeros_like(o) for o in live], allow_unused=True)
             except RuntimeError as error:
+                warnings.warn("Backwards compatibility: New undefined gradient support checking feature is enabled by "
+                              "default, but it may break existing callers of this function. If this is true for you, you "
+                              "can call this function with \"check_undefined_grad=False\" to disable the feature",
+                              stacklevel=3)
                 raise GradcheckError("Expected backward function to handle undefined output grads. Please look at "
                                      "\"Notes about undefined output gradients\" in "
                                      "\"tools/autograd/derivatives.yaml\" of PyTorch. It failed "
@@ -346,7 +419,9 @@ def _detached(inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _flat(grad: Any, like: Tensor) -> list[complex]:
-    return [0.0] * like.numel() if grad is None else grad.detach().reshape(-1).tolist()
+    if grad is None:
+        return [0.0] * like.numel()
+    return (grad.to_dense() if grad.is_sparse else grad).detach().reshape(-1).tolist()
 
 
 def _expected(matrix: list[list[complex]], position: int, seed: complex, complex_input: bool) -> list[complex]:
@@ -363,7 +438,7 @@ def _expected(matrix: list[list[complex]], position: int, seed: complex, complex
 
 def _dot(a: Tensor, b: Tensor) -> float:
     """The real inner product of two tensors of one shape."""
-    pairs = zip(a.detach().reshape(-1).tolist(), b.reshape(-1).tolist())
+    pairs = zip(_flat(a, a), b.reshape(-1).tolist())
     return sum((complex(x).conjugate() * y).real for x, y in pairs)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from ..tensor import Tensor, wrap
 from . import node as _node
-from .function import BackwardCFunction
+from .function import BackwardCFunction, DelayedError, UndefinedGrad
 from .hooks import RemovableHandle
-from .node import Edge, GradientEdge, VersionCounter, behind, bump, face
+from .node import Edge, GradientEdge, VersionCounter, behind, bump, face, start_counter
 from .state import SAVED_HOOKS, state
 from .views import history_of
 
@@ -44,7 +44,8 @@ class Node(abc.ABC):
 
 
 Node.register(_node.Node)
-Node.register(BackwardCFunction)
+for _kind in (BackwardCFunction, DelayedError, UndefinedGrad):
+    Node.register(_kind)
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
@@ -123,15 +124,23 @@ class _Kept:
 
 
 class _AllowMutationOnSavedContext:
-    """What was saved inside the block, by version counter (all views of one storage share one)."""
+    """What was saved inside the block, by version counter (all views of one storage share one).
+
+    tid_to_weakhandle: the saved tensors, by memory and version; cloned: those that have been copied since.
+    """
 
     def __init__(self) -> None:
         self.kept: dict[VersionCounter, list[weakref.ref]] = {}
+        self.tid_to_weakhandle: weakref.WeakValueDictionary[Any, _Kept] = weakref.WeakValueDictionary()
+        self.cloned: weakref.WeakKeyDictionary[_Kept, Tensor] = weakref.WeakKeyDictionary()
 
     def keep(self, tensor: Tensor) -> _Kept:
-        alias = wrap(tensor._array)
-        kept = _Kept(alias)
-        self.kept.setdefault(tensor._counter, []).append(weakref.ref(kept))
+        place = tensor.data_ptr(), tensor._version, tensor.dtype, tuple(tensor.shape), tensor.stride()
+        kept = self.tid_to_weakhandle.get(place)
+        if kept is None:
+            kept = self.tid_to_weakhandle[place] = _Kept(wrap(tensor._array))
+            counter = tensor._counter if tensor._counter is not None else start_counter(tensor)
+            self.kept.setdefault(counter, []).append(weakref.ref(kept))
         return kept
 
     def before_write(self, tensor: Tensor) -> None:
@@ -139,10 +148,12 @@ class _AllowMutationOnSavedContext:
         for reference in self.kept.pop(tensor._counter, ()):
             kept = reference()
             if kept is not None:
-                kept.tensor = wrap(kept.tensor._array.copy())
+                kept.tensor = self.cloned[kept] = wrap(kept.tensor._array.copy())
 
     def clear(self) -> None:
         self.kept.clear()
+        self.tid_to_weakhandle.clear()
+        self.cloned.clear()
 
 
 _mutation_contexts = threading.local()

@@ -10,9 +10,9 @@ from .. import overrides as _overrides
 from ..creation import ones_like, zeros_like
 from ..dtypes import BY_NUM
 from ..settings import is_warn_always_enabled
-from ..tensor import Tensor
+from ..tensor import Size, Tensor
 from .engine import Task, run
-from .node import AccumulateGrad, Edge, GradientEdge, Node, behind
+from .node import Edge, GradientEdge, Node, behind
 from .views import history_of
 
 
@@ -37,28 +37,11 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
         if not inputs:
             raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
         edges = [_input_edge(t) for t in inputs]
+        for t in inputs:
+            if isinstance(t, Tensor):
+                t.retain_grad()
     roots = _roots(tensors, None if grad_tensors is None else _as_tuple(grad_tensors))
-    task = Task(create_graph if retain_graph is None else retain_graph, create_graph, edges, True)
-    found = run(roots, task)
-    if edges is not None:
-        for t, (node, nr) in dict(zip(map(_ByIdentity, inputs), edges)).items():
-            if node.__class__ is not AccumulateGrad and (node, nr) in found and isinstance(t.value, Tensor):
-                new, t = found[node, nr], t.value
-                if node.hooks is None or nr not in node.hooks.retain:
-                    t._grad = new if t._grad is None else t._grad + new
-
-
-class _ByIdentity:
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any):
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: Any) -> bool:
-        return self.value is other.value
+    run(roots, Task(create_graph if retain_graph is None else retain_graph, create_graph, edges, True))
 
 
 def _warn_of_cycle() -> None:
@@ -79,7 +62,7 @@ def tensor_backward(self: Tensor, gradient: Any = None, retain_graph: bool | Non
     """Adds d(self)/d(leaf) to the `.grad` of every leaf of the graph (or of `inputs`)."""
     if _overrides.active:
         done, _ = _overrides.dispatch(Tensor.backward, (self,), dict(gradient=gradient, retain_graph=retain_graph,
-                                                                     create_graph=create_graph, inputs=inputs))
+                                                                     create_graph=create_graph, inputs=inputs), (self,))
         if done:
             return
     if inputs is not None:
@@ -136,7 +119,11 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
                 raise RuntimeError(f"The differentiated Tensor at index {i} appears to not have been used in the "
                                    "graph. Set allow_unused=True if this is the desired behavior.")
             if materialize_grads:
+                if isinstance(t, GradientEdge):
+                    raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
                 g = zeros_like(t, requires_grad=create_graph)
+        elif g._node is None and 0 in g.stride():
+            g = g.contiguous()  # a mean's gradient is one number for all: the caller may want to write into it
         results.append(g)
     return tuple(results)
 
@@ -190,7 +177,7 @@ def _roots(outputs: Sequence[Any], given: Sequence[Any] | None) -> list[tuple[No
 def _root(out: Any, g: Any, i: int) -> tuple[Node, int, Tensor]:
     """(node, output number, gradient) that backward starts from."""
     if isinstance(out, GradientEdge):
-        return _root_of_edge(behind(out.node), out.output_nr, g)
+        return _root_of_edge(behind(out.node), out.output_nr, g, i)
     if not isinstance(out, Tensor):
         raise AssertionError(f"Expected output to be a torch.Tensor, got {type(out).__name__}")
     edge = history_of(out)
@@ -199,13 +186,15 @@ def _root(out: Any, g: Any, i: int) -> tuple[Node, int, Tensor]:
     if g is None:
         g = _implicit(out)
     else:
-        g = _checked(g, out, i)
+        g = _checked(g, out.shape, out.dtype, i)
     return (edge.node, edge.nr, g) if edge.__class__ is Edge else (edge, 0, g)
 
 
-def _root_of_edge(node: Node, nr: int, g: Any) -> tuple[Node, int, Tensor]:
-    if g is None:
-        shape, dtype = node.meta(nr)
+def _root_of_edge(node: Node, nr: int, g: Any, i: int) -> tuple[Node, int, Tensor]:
+    shape, dtype = node.meta(nr)
+    if g is not None:
+        g = _checked(g, Size(shape), BY_NUM[dtype.num], i)
+    else:
         if any(n != 1 for n in shape):
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
         from ..creation import ones
@@ -224,19 +213,17 @@ def _implicit(out: Tensor) -> Tensor:
     return ones_like(out)
 
 
-def _checked(g: Any, out: Tensor, i: int) -> Tensor:
+def _checked(g: Any, shape: Size, dtype: Any, i: int) -> Tensor:
+    """The gradient given for output i, in the output's dtype."""
     if not isinstance(g, Tensor):
         raise TypeError(f"gradients can be either Tensors or None, but got {type(g).__name__}")
-    got, array = g._array, out._array
-    if got.shape != array.shape:
-        raise RuntimeError(f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape "
-                           "of "
-                           f"{out.shape}.")
-    if got.dtype is not array.dtype:
-        if (got.dtype.kind == "c") != (array.dtype.kind == "c"):
+    if g._array.shape != tuple(shape):
+        raise RuntimeError(f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of "
+                           f"{shape}.")
+    if g.dtype is not dtype:
+        if g.dtype.is_complex != dtype.is_complex:
             raise RuntimeError("For complex Tensors, both grad_output and output are required to have the same dtype. "
                                f"Mismatch in dtype: grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a "
-                               "dtype "
-                               f"of {out.dtype}.")
-        g = g.to(out.dtype)
+                               f"dtype of {dtype}.")
+        g = g.to(dtype)
     return g

@@ -176,6 +176,11 @@ class record_function:
         return inside
 
 
+def _profiler_enabled() -> bool:
+    """Whether a profile is being taken on this thread."""
+    return any(isinstance(mode, profile) for mode in state.function_modes)
+
+
 def kineto_available() -> bool:
     """False: Kineto is a library of PyTorch's build."""
     return False

@@ -23,12 +23,15 @@ def pack(value: Any, node: Node) -> Any:
     if value.__class__.__name__ == "SavedList":
         value.tensors = tuple([pack(t, node) if isinstance(t, Tensor) else t for t in value.tensors])
         return value
-    return pack_with(value, node, pack_hook, unpack_hook)
+    return pack_with(value, node, pack_hook, unpack_hook, as_it_is=True)
 
 
-def pack_with(value: Any, node: Node, pack_hook: Any, unpack_hook: Any) -> Packed:
+def pack_with(value: Any, node: Node, pack_hook: Any, unpack_hook: Any, as_it_is: bool = False) -> Packed:
+    """What hooks make of a value; as_it_is: an input goes to the pack hook as the very object that the user has."""
     output = None if isinstance(value, Tensor) else value.nr
-    if output is None:
+    if output is None and as_it_is:
+        given = value
+    elif output is None:
         given = wrap(value._array)
         given._counter = _counter_of(value)
         given._node = value._node
@@ -92,10 +95,17 @@ def unpack(packed: Packed, node: Node) -> Tensor:
     return tensor
 
 
-class RawSaved:
+def _saved_tensors_hooks_is_enabled() -> bool:
+    """Whether hooks may be installed (see disable_saved_tensors_hooks)."""
+    return state.saved_hooks_off is None
+
+
+class SavedTensor:
     """`grad_fn._raw_saved_x`: a saved tensor before unpacking, on which hooks of its own can be put."""
 
-    def __init__(self, node: Any, slot: int):
+    def __init__(self, node: Any = None, slot: int = 0):
+        if node is None:
+            raise RuntimeError("Trying to create a SavedTensor object from Python is forbidden.")
         self._node, self._slot = node, slot
 
     def _store(self) -> Any:
@@ -127,7 +137,7 @@ class RawSaved:
         value = self._store()
         return value.unpack if value.__class__ is Packed else None
 
-    def register_hooks(self, pack_hook: Any, unpack_hook: Any) -> None:
+    def register_hooks(self, pack_hook: Any = None, unpack_hook: Any = None) -> None:
         """Packs this saved tensor now, and unpacks it with unpack_hook from now on."""
         for name, hook in (("pack_hook", pack_hook), ("unpack_hook", unpack_hook)):
             if not callable(hook):

@@ -134,8 +134,9 @@ def check_creation(tensor: Any, change: str = "and is being modified inplace") -
         raise RuntimeError(f"{what} This view is the output of a function that returns multiple views. Such functions "
                            "do not allow the output views to be modified inplace. You should replace the inplace "
                            "operation by an out-of-place one.")
+    nested = f"{made_by} is a view of a view which" if made_by and node.__class__ is not AccumulateGrad else "A view"
     if creation == NO_GRAD_VIEW:
-        raise RuntimeError(f"A view was created in no_grad mode {change} with grad mode enabled. "
+        raise RuntimeError(f"{nested} was created in no_grad mode {change} with grad mode enabled. "
                            "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify "
                            "your code by moving both the view and the inplace either both inside the no_grad block (if "
                            "you don't want the inplace to be tracked) or both outside (if you want the inplace to be "
@@ -146,10 +147,11 @@ def check_creation(tensor: Any, change: str = "and is being modified inplace") -
                            "associated with the custom Function, leading to incorrect gradients. This behavior is "
                            "forbidden. You can fix this by cloning the output of the custom Function.")
     if creation == INFERENCE_VIEW:
-        raise RuntimeError(f"A view was created in inference mode {change} in normal mode. Given "
+        raise RuntimeError(f"{nested} was created in inference mode {change} in normal mode. Given "
                            "that this use case is ambiguous and error-prone, it is forbidden. You can clarify your "
-                           "code by moving both the view and the inplace either both inside the inference_mode block "
-                           "or both outside.")
+                           "code by moving both the view and the inplace either both inside the inference_mode block (if "
+                           "you don't want the inplace to be tracked) or both outside (if you want the inplace to be "
+                           "tracked).")
 
 
 def _name(node: Any) -> str:

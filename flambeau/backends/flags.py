@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from types import ModuleType
 from typing import Any
 
@@ -38,18 +39,41 @@ class Flags(ModuleType):
         return f"<flags torch.backends.{self._name}>"
 
 
-class _Scaled(Flags):
-    """Attention's switches: only the plain implementation exists."""
+def _switch(backend: str) -> tuple[Any, Any]:
+    """The two functions that ask and say whether attention may use the implementation of this name."""
+    def enabled(self: Any) -> bool:
+        from ..nn.attention import SDPBackend, _chosen
+        return SDPBackend[backend] in _chosen
 
-    def _off(self) -> bool:
+    def enable(self: Any, enabled: bool) -> None:
+        from ..nn.attention import SDPBackend, _chosen
+        kept = [b for b in _chosen if b != SDPBackend[backend]]
+        _chosen[:] = kept + [SDPBackend[backend]] if enabled else kept
+
+    return enabled, enable
+
+
+class _Scaled(Flags):
+    """Attention's switches: remembered, but only the plain implementation exists."""
+
+    flash_sdp_enabled, enable_flash_sdp = _switch("FLASH_ATTENTION")
+    mem_efficient_sdp_enabled, enable_mem_efficient_sdp = _switch("EFFICIENT_ATTENTION")
+    cudnn_sdp_enabled, enable_cudnn_sdp = _switch("CUDNN_ATTENTION")
+    math_sdp_enabled, enable_math_sdp = _switch("MATH")
+
+    def is_flash_attention_available(self) -> bool:
+        """There is no such kernel."""
         return False
 
-    def _on(self) -> bool:
-        return True
+    is_ck_sdpa_available = is_flash_attention_available
 
-    flash_sdp_enabled = mem_efficient_sdp_enabled = cudnn_sdp_enabled = _off
-    math_sdp_enabled = fp16_bf16_reduction_math_sdp_allowed = _on
-    is_flash_attention_available = is_ck_sdpa_available = _off
+    def fp16_bf16_reduction_math_sdp_allowed(self) -> bool:
+        """Whether half-precision sums were allowed; they are never used."""
+        return self.__dict__["_half_sums"]
+
+    def allow_fp16_bf16_reduction_math_sdp(self, enabled: bool) -> None:
+        """Remembered; sums are taken in single precision."""
+        self.__dict__["_half_sums"] = bool(enabled)
 
     def can_use_flash_attention(self, params: Any, debug: bool = False) -> bool:
         """There is no such kernel."""
@@ -69,22 +93,21 @@ class _Scaled(Flags):
         from ..nn.attention import SDPBackend
         return SDPBackend
 
-    @contextlib.contextmanager
     def sdp_kernel(self, enable_flash: bool = True, enable_math: bool = True, enable_mem_efficient: bool = True,
-                   enable_cudnn: bool = True):
-        """Accepted; the plain implementation is used."""
-        yield {}
-
-    def enable_flash_sdp(self, enabled: bool) -> None:
-        """Accepted; there is no such kernel."""
-
-    enable_mem_efficient_sdp = enable_math_sdp = enable_cudnn_sdp = enable_flash_sdp
-    allow_fp16_bf16_reduction_math_sdp = enable_flash_sdp
+                   enable_cudnn: bool = True) -> Any:
+        """A block in which only the given implementations count as allowed."""
+        from ..nn.attention import SDPBackend, sdpa_kernel
+        warnings.warn("`torch.backends.cuda.sdp_kernel()` is deprecated. In the future, this context manager will be removed. "
+                      "Please see `torch.nn.attention.sdpa_kernel()` for the new context manager, with updated signature.",
+                      FutureWarning, stacklevel=2)
+        chosen = {SDPBackend.FLASH_ATTENTION: enable_flash, SDPBackend.EFFICIENT_ATTENTION: enable_mem_efficient,
+                  SDPBackend.MATH: enable_math, SDPBackend.CUDNN_ATTENTION: enable_cudnn}
+        return sdpa_kernel([backend for backend, enabled in chosen.items() if enabled])
 
 
 cudnn = Flags("cudnn", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=10)
 cuda = _Scaled("cuda", matmul=Flags("cuda.matmul", allow_tf32=False, allow_fp16_reduced_precision_reduction=True,
-                                    allow_bf16_reduced_precision_reduction=True))
+                                    allow_bf16_reduced_precision_reduction=True), _half_sums=False)
 mps = Flags("mps", is_macos13_or_newer=lambda minor=0: False, is_macos_or_newer=lambda major, minor: False,
             get_core_count=lambda: 0, get_name=lambda: "")
 mkl = Flags("mkl", VERBOSE_OFF=0, VERBOSE_ON=1, verbose=lambda enable: contextlib.nullcontext())

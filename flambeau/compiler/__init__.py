@@ -47,6 +47,11 @@ class OptimizedModule(Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.__dict__.get("_compiled", self._orig_mod)(*args, **kwargs)
 
+    @property
+    def dynamo_ctx(self) -> Any:
+        """What runs the model's calls; by this name programs tell a compiled module."""
+        return self.__dict__.get("_compiled")
+
     def train(self, mode: bool = True) -> OptimizedModule:
         self.training = mode
         self._orig_mod.train(mode)

@@ -220,7 +220,7 @@ class CompiledFunction:
                 self.attempts[key] = self.attempts.get(key, 0) - 1  # the next call is another case
             return recorder.transient
         guards = watch.guards()
-        changed = _changed_number(recorder) or guards.broken()
+        changed = _changed_number(recorder) or guards.broken() or watch.snapshots.changed()
         if changed is not None:
             return f"{changed} was changed by the call"
         if recorder.replaced:

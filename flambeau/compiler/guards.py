@@ -99,6 +99,8 @@ class Watch:
         self.passed: set[int] = set()                     # objects that the call makes, and arguments that the signature knows
         self.owners: dict[int, Any] = {}                  # objects with attributes, weakly: those that the call makes may die
         self.random = random.getstate(), _numpy_random()
+        from .snapshots import Snapshots
+        self.snapshots = Snapshots()
         code = getattr(getattr(function, "__func__", function), "__code__", None)
         if code is not None:
             self.stored.update(_names_of(code, _STORES))
@@ -172,6 +174,7 @@ class Watch:
 
     def _enter(self, container: Any, name: Any, value: Any) -> None:
         if (id(container), name) not in self.entries:
+            self.snapshots.take_container(value, "the global", name)
             self.entries[id(container), name] = container, name, copied(value)
 
     def _follow(self, value: Any, names: tuple[str, ...], depth: int) -> None:
@@ -224,6 +227,7 @@ class Watch:
         business."""
         if (id(owner), name) in self.entries:
             return
+        self.snapshots.take_container(value, "the attribute", name)
         container: Any = self.owners.get(id(owner))
         if container is None:
             try:
@@ -252,6 +256,8 @@ class Watch:
         for m in module.modules():
             if id(m) not in self.modules:
                 self.modules[id(m)] = m, module_state(m)
+                if not m.__class__.__module__.startswith("flambeau."):
+                    self.snapshots.take_module(m)
 
     def _seek(self, frame: FrameType) -> None:
         """Finds the function that a frame runs, for its closure and defaults. Python does not tell, so this looks where its
@@ -266,6 +272,7 @@ class Watch:
             self.unknown.add(code)
         for f in found:
             self.functions[id(f)] = weakref.ref(f)
+            self.snapshots.take_function(f)
 
     def _closures(self, functions: Any) -> None:
         """Closures and defaults of functions."""
@@ -278,6 +285,7 @@ class Watch:
                     value = cell.cell_contents
                 except ValueError:
                     continue
+                self.snapshots.take_container(value, "a variable of an enclosing function")
                 self.entries.setdefault((id(cell), None), (Cell(cell), None, copied(value)))
                 self._follow(value, names, 0)
             for part in ("__defaults__", "__kwdefaults__"):

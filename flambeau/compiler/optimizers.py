@@ -44,8 +44,11 @@ def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs:
                     recorder.fail("the optimizer keeps a number in its state that depends on its hyper-parameters")
         if not any(optimizer is o for o, _ in recorder.optimizers):
             recorder.optimizers.append((optimizer, Kept(optimizer)))
-        if any(before.get(id(p), set()) != set(s) for p, s in optimizer.state.items() if isinstance(s, dict)):
+        if any(before.get(id(p), set()) != set(s) for p, s in optimizer.state.items() if isinstance(s, dict)) or (
+                sum(map(len, optimizer.param_groups)) != len(given)):
             recorder.transient = "the optimizer made its state in this step"
+        elif changed := [key for group, key, value, _ in given if _switch(key, value) and group.get(key) != value]:
+            recorder.fail(f"the optimizer's '{changed[0]}' was changed by the call")
 
 
 def first_at(function: Any) -> bool:
@@ -54,10 +57,11 @@ def first_at(function: Any) -> bool:
     code = getattr(function, "__code__", None)
     if code is None:
         return False
-    found = [c.cell_contents for c in function.__closure__ or () if c != _EMPTY] + [function.__globals__.get(n) for n in code.co_names]
+    at_hand = [c.cell_contents for c in function.__closure__ or () if c != _EMPTY]
+    at_hand += [function.__globals__.get(name) for name in code.co_names]
+    at_hand += getattr(owner, "__dict__", {}).values()
     return any(isinstance(o, Optimizer) and not o.state and (
-        type(o).prepare is not Optimizer.prepare or any(g.get("momentum") for g in o.param_groups))
-        for o in [*found, *getattr(owner, "__dict__", {}).values()])
+        type(o).prepare is not Optimizer.prepare or any(g.get("momentum") for g in o.param_groups)) for o in at_hand)
 
 
 def _symbolic(recorder: Recorder, group: dict[str, Any], key: str, value: Any) -> Any:

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from ..missing import refused_modules
-from . import collectives, device_mesh, groups
+from . import collectives, device_mesh, groups, placements
 from .collectives import *  # noqa: F403
 from .device_mesh import *  # noqa: F403
 from .groups import *  # noqa: F403
@@ -21,27 +21,47 @@ __all__ = [*groups.__all__, *collectives.__all__, *device_mesh.__all__]
 sys.modules[f"{__name__}.distributed_c10d"] = distributed_c10d = sys.modules[__name__]  # PyTorch's file
 _REASON = "training with several processes is not implemented"
 refused_modules(__name__, _REASON, {
-    "rpc": "init_rpc rpc_sync rpc_async remote shutdown RRef TensorPipeRpcBackendOptions get_worker_info BackendType",
+    "rpc": "PyRRef init_rpc rpc_sync rpc_async remote shutdown RRef TensorPipeRpcBackendOptions get_worker_info BackendType",
     "autograd": "context backward get_gradients",
     "fsdp": "FullyShardedDataParallel fully_shard ShardingStrategy MixedPrecision CPUOffload BackwardPrefetch StateDictType "
             "FullStateDictConfig LocalStateDictConfig ShardedStateDictConfig FullOptimStateDictConfig FSDPModule "
-            "MixedPrecisionPolicy CPUOffloadPolicy OffloadPolicy register_fsdp_forward_method",
+            "OptimStateKeyType MixedPrecisionPolicy CPUOffloadPolicy OffloadPolicy register_fsdp_forward_method",
     "fsdp.wrap": "always_wrap_policy lambda_auto_wrap_policy transformer_auto_wrap_policy size_based_auto_wrap_policy "
-                 "enable_wrap wrap ModuleWrapPolicy CustomPolicy",
+                 "enable_wrap wrap ModuleWrapPolicy CustomPolicy _or_policy",
     "fsdp.fully_sharded_data_parallel": "FullyShardedDataParallel ShardingStrategy MixedPrecision CPUOffload "
-                                        "BackwardPrefetch StateDictType FullStateDictConfig",
+                                        "BackwardPrefetch StateDictType FullStateDictConfig LocalStateDictConfig "
+                                        "ShardedStateDictConfig FullOptimStateDictConfig LocalOptimStateDictConfig "
+                                        "ShardedOptimStateDictConfig StateDictSettings",
     "fsdp.sharded_grad_scaler": "ShardedGradScaler",
-    "tensor": "DTensor Shard Replicate Partial Placement distribute_tensor distribute_module empty full ones rand randn zeros",
+    "fsdp.api": "BackwardPrefetch CPUOffload FullOptimStateDictConfig FullStateDictConfig LocalOptimStateDictConfig "
+                "LocalStateDictConfig MixedPrecision OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig "
+                "ShardingStrategy StateDictConfig StateDictSettings StateDictType",
+    "tensor": "DTensor distribute_tensor distribute_module empty full ones rand randn zeros",
     "tensor.parallel": "parallelize_module ColwiseParallel RowwiseParallel SequenceParallel PrepareModuleInput "
                        "PrepareModuleOutput PrepareModuleInputOutput loss_parallel ParallelStyle",
-    "_tensor": "DTensor Shard Replicate distribute_tensor distribute_module",
+    "tensor._utils": "compute_local_shape_and_global_offset compute_global_tensor_info",
+    "tensor.placement_types": "_StridedShard",
+    "tensor.experimental": "context_parallel implicit_replication local_map register_sharding",
+    "tensor.experimental._attention": "context_parallel context_parallel_unshard set_rotate_method",
+    "_tensor": "DTensor distribute_tensor distribute_module",
+    "_tensor.experimental": "implicit_replication local_map",
     "_composable": "checkpoint contract fully_shard replicate",
+    "_composable.fsdp": "FSDPModule MixedPrecisionPolicy CPUOffloadPolicy OffloadPolicy fully_shard",
     "_shard": "ShardedTensor",
-    "_functional_collectives": "all_reduce all_gather_tensor reduce_scatter_tensor AsyncCollectiveTensor",
+    "_functional_collectives": "all_reduce all_gather_tensor reduce_scatter_tensor AsyncCollectiveTensor wait_tensor "
+                               "all_to_all_single all_to_all_single_autograd permute_tensor",
     "pipelining": "pipeline Pipe PipelineStage ScheduleGPipe Schedule1F1B SplitPoint pipe_split build_stage",
-    "checkpoint": "save load async_save FileSystemReader FileSystemWriter StorageReader StorageWriter Stateful",
+    "checkpoint": "save load async_save load_state_dict save_state_dict FileSystemReader FileSystemWriter StorageReader "
+                  "StorageWriter Stateful",
     "checkpoint.state_dict": "get_state_dict set_state_dict get_model_state_dict set_model_state_dict "
                              "get_optimizer_state_dict set_optimizer_state_dict StateDictOptions",
+    "checkpoint.default_planner": "DefaultLoadPlanner DefaultSavePlanner",
+    "checkpoint.format_utils": "dcp_to_torch_save torch_save_to_dcp BroadcastingTorchSaveReader DynamicMetaLoadPlanner "
+                               "_EmptyStateDictLoadPlanner",
+    "checkpoint.optimizer": "load_sharded_optimizer_state_dict",
+    "checkpoint.state_dict_loader": "load load_state_dict _load_state_dict",
+    "checkpoint.hf_storage": "HuggingFaceStorageReader HuggingFaceStorageWriter",
+    "checkpoint._consolidate_hf_safetensors": "consolidate_safetensors_files",
     "optim": "DistributedOptimizer PostLocalSGDOptimizer ZeroRedundancyOptimizer",
     "optim.zero_redundancy_optimizer": "ZeroRedundancyOptimizer",
     "nn": "RemoteModule",
@@ -52,17 +72,20 @@ refused_modules(__name__, _REASON, {
     "algorithms._checkpoint.checkpoint_wrapper": "checkpoint_wrapper apply_activation_checkpointing CheckpointImpl "
                                                  "CheckpointWrapper offload_wrapper",
     "algorithms.ddp_comm_hooks": "DDPCommHookType register_ddp_comm_hook",
-    "algorithms.ddp_comm_hooks.default_hooks": "allreduce_hook fp16_compress_hook bf16_compress_hook fp16_compress_wrapper",
+    "algorithms.ddp_comm_hooks.default_hooks": "allreduce_hook fp16_compress_hook bf16_compress_hook fp16_compress_wrapper "
+                                               "bf16_compress_wrapper",
+    "algorithms.ddp_comm_hooks.post_localSGD_hook": "PostLocalSGDState post_localSGD_hook",
     "algorithms.ddp_comm_hooks.powerSGD_hook": "PowerSGDState powerSGD_hook batched_powerSGD_hook",
     "algorithms.model_averaging": "",
-    "algorithms.model_averaging.averagers": "PeriodicModelAverager",
+    "algorithms.model_averaging.averagers": "ModelAverager PeriodicModelAverager",
     "elastic": "",
     "elastic.agent": "",
     "elastic.rendezvous": "RendezvousParameters RendezvousHandler",
     "elastic.multiprocessing": "start_processes Std",
     "launcher": "launch_agent elastic_launch LaunchConfig",
+    "launcher.api": "launch_agent elastic_launch LaunchConfig",
     "launch": "launch main",
-    "run": "main run config_from_args",
+    "run": "main run config_from_args get_args_parser",
     "rendezvous": "rendezvous register_rendezvous_handler",
     "remote_device": "_remote_device",
     "utils": "",
@@ -74,6 +97,10 @@ refused_modules(__name__, _REASON, {
 })
 constants = sys.modules[f"{__name__}.constants"]
 constants.default_pg_timeout = groups.default_pg_timeout
+for _inner in ("tensor", "tensor.placement_types", "_tensor"):
+    _module = sys.modules[f"{__name__}.{_inner}"]
+    _module.__dict__.update({name: getattr(placements, name) for name in placements.__all__})
+    _module.__all__ += placements.__all__
 
 
 def _record(fn: Any = None, error_handler: Any = None) -> Any:

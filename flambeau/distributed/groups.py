@@ -25,6 +25,9 @@ class ReduceOp(Enum):
     SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM = range(9)
 
 
+ReduceOp.RedOpType = ReduceOp  # PyTorch's type of the members
+
+
 class DistError(RuntimeError):
     """Something between processes went wrong."""
 
@@ -46,6 +49,7 @@ class Backend(str):
 
     UNDEFINED, GLOO, NCCL, MPI, UCC, XCCL = "undefined", "gloo", "nccl", "mpi", "ucc", "xccl"
     backend_list = [UNDEFINED, GLOO, NCCL, UCC, XCCL, MPI]
+    default_device_backend_map = {"cpu": GLOO, "cuda": NCCL, "xpu": XCCL, "mps": GLOO}
 
     def __new__(cls, name: str) -> Backend:
         if not isinstance(name, str):
@@ -244,6 +248,15 @@ def world(group: Any = None) -> ProcessGroup:
     if GroupMember.WORLD is None:
         raise ValueError("Default process group has not been initialized, please make sure to call init_process_group.")
     return GroupMember.WORLD
+
+
+def _get_default_group() -> ProcessGroup:
+    return world()
+
+
+def _rank_not_in_group(group: Any) -> bool:
+    """Whether this process takes no part in the group."""
+    return group is not None and group == GroupMember.NON_GROUP_MEMBER
 
 
 def new_group(ranks: Any = None, timeout: Any = None, backend: str | None = None, pg_options: Any = None,

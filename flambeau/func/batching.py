@@ -7,10 +7,14 @@ itself should.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any
 
+from ..autograd.engine import graphs_kept
+from ..ops.table import FUNCTIONS
 from ..tensor import Tensor
 from ..utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
@@ -43,7 +47,8 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
         for i in range(size):
             one = tree_unflatten([_slice(v, d, i) for v, d in zip(leaves, dims)], spec)
             named = tree_unflatten([_slice(v, d, i) for v, d in zip(keyword_leaves, keyword_dims)], keyword_spec)
-            results.append(call(*one, **named))
+            with graphs_kept() if i + 1 < size else contextlib.nullcontext():
+                results.append(call(*one, **named))
         return _outputs(func, out_dims, results, any(d is not None for d in dims + keyword_dims))
 
     return batched
@@ -62,7 +67,7 @@ def _inputs(func: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[int | None,
     if not args:
         raise ValueError(f"{what}: got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a "
                          "function with no inputs. The latter is unsupported.")
-    leaves, spec = tree_flatten(args)
+    leaves, spec = tree_flatten(args, _tensor_like)
     dims = _broadcast_to_and_flatten(in_dims, spec)
     if dims is None:
         raise ValueError(f"{what}: in_dims is not compatible with the structure of inputs.")
@@ -73,7 +78,7 @@ def _inputs(func: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[int | None,
         if not isinstance(dim, int):
             raise ValueError(f"{what}: Got in_dim={dim} for an input but in_dim must be either an integer dimension or "
                              "None.")
-        if not isinstance(value, Tensor):
+        if not _tensor_like(value):
             raise ValueError(f"{what}: Got in_dim={dim} for an input but the input is of type {type(value)}. We cannot "
                              "vmap over non-Tensor arguments, please use None as the respective in_dim")
         if not -value.ndim <= dim < value.ndim:
@@ -87,8 +92,17 @@ def _inputs(func: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[int | None,
     return (sizes[0] if sizes else None), dims, leaves, spec
 
 
+def _tensor_like(value: Any) -> bool:
+    """Whether a value is a tensor, or has dimensions and takes part in operations (`__torch_function__`) like one."""
+    return isinstance(value, Tensor) or (hasattr(type(value), "__torch_function__") and hasattr(type(value), "ndim"))
+
+
 def _slice(value: Any, dim: int | None, i: int) -> Any:
-    return value if dim is None else value.select(dim, i)
+    if isinstance(value, Tensor):
+        return value if dim is None else value.select(dim, i)
+    if dim is None:
+        return copy.copy(value) if _tensor_like(value) else value  # what one example writes into it is its own
+    return FUNCTIONS["unbind"](value, dim)[i]
 
 
 class _Draws:
@@ -117,7 +131,7 @@ class _Draws:
 
 def _outputs(func: Any, out_dims: Any, results: list[Any], batched: bool) -> Any:
     from ..ops.shape import stack
-    taken = [tree_flatten(r) for r in results]
+    taken = [tree_flatten(r, _tensor_like) for r in results]
     spec = taken[0][1]
     what = f"vmap({_name(func)}, ..., out_dims={out_dims})"
     if isinstance(out_dims, int) or spec.is_leaf():
@@ -129,7 +143,7 @@ def _outputs(func: Any, out_dims: Any, results: list[Any], batched: bool) -> Any
         raise ValueError(f"{what}: out_dims is not compatible with the structure of outputs.")
     made = []
     for values, dim in zip(zip(*[leaves for leaves, _ in taken]), dims):
-        if not isinstance(values[0], Tensor):
+        if not _tensor_like(values[0]):
             if dim is None:
                 made.append(values[0])
                 continue

@@ -280,7 +280,7 @@ def _value(value: Any, globals_: dict[str, Any]) -> str:
         return f"slice({', '.join(_value(v, globals_) for v in (value.start, value.stop, value.step))})"
     if callable(value) or isinstance(value, type):
         return _global(value, globals_)
-    if type(value).__module__.partition(".")[0] == "flambeau" and not repr(value).startswith(("torch.", "device(")):
+    if type(value).__module__.partition(".")[0] in ("flambeau", "torch") and not repr(value).startswith(("torch.", "device(")):
         return _bound(f"_{type(value).__name__.lower()}_value", value, globals_)
     return repr(value)
 

@@ -37,6 +37,18 @@ def _copied(source: Any, target: Module, path: str) -> None:
         setattr(target, name, value)
 
 
+_copy_attr = _copied
+_USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
+
+
+class _CodeOnlyModule(Module):
+    """A module that is nothing but its attributes: what a copy of a graph's module is made from."""
+
+    def __init__(self, body: dict[str, Any]):
+        super().__init__()
+        self.__dict__ = body
+
+
 def _placed(target: Module, path: str, value: Any) -> None:
     """The same from a value."""
     *parents, name = path.split(".")

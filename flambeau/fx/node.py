@@ -88,7 +88,8 @@ def _in_flambeau(function: Any, name: str) -> str | None:
 def public_form(function: Any) -> Any:
     """The function that users name for one that an override was told of: some have a quicker front."""
     name = getattr(function, "__name__", "")
-    if not getattr(function, "__module__", "").startswith("flambeau.") or _in_flambeau(function, name) is not None:
+    package = (getattr(function, "__module__", None) or "").partition(".")[0]
+    if package != "flambeau" or _in_flambeau(function, name) is not None:
         return function
     import flambeau
     return getattr(flambeau, name, None) or getattr(flambeau.nn.functional, name, function)

@@ -17,8 +17,8 @@ from numpy import ndarray
 
 _P = ctypes.c_void_p
 _FASTCALL = 0x80
-_PYTHON = ("PyLong_AsUnsignedLongMask", "PyFloat_AsDouble", "PyLong_AsVoidPtr", "PyErr_Occurred", "PyLong_FromLong", "PyErr_SetString",
-           "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef")
+_PYTHON = ("PyLong_AsUnsignedLongMask", "PyFloat_AsDouble", "PyLong_AsVoidPtr", "PyErr_Occurred", "PyLong_FromLong",
+           "PyErr_SetString", "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef")
 _LONGS, _DOUBLES = 20, 8  # as in calls.c
 
 

@@ -10,6 +10,7 @@ import importlib
 import os
 from typing import Any
 
+from ..whole import show_whole
 from .containers import Container, Identity, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from .module import Module
 from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
@@ -102,3 +103,6 @@ def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
             raise TypeError(f"{name} specified twice, in **kwargs and in factory_kwargs")
         made[name] = kwargs[name]
     return made
+
+
+show_whole(__name__)

@@ -156,8 +156,8 @@ class Conversion:
 
 
 def _interchangeable(a: Tensor, b: Tensor) -> bool:
-    """Whether the second can become the first's data: both live on the same kind of device."""
-    return a.device.type == b.device.type
+    """Whether the second can become the first's data: both have one layout and live on the same kind of device."""
+    return a.device.type == b.device.type and a.layout == b.layout
 
 
 def _with_data(grad: Tensor, moved: Tensor) -> Tensor:
@@ -167,34 +167,9 @@ def _with_data(grad: Tensor, moved: Tensor) -> Tensor:
 
 
 def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
-    """(device, dtype, non_blocking, memory_format) from the arguments that Tensor.to and Module.to take."""
-    from ..device import device as device_type
-    from ..device import to_device
-    device = kwargs.pop("device", None)
-    dtype = kwargs.pop("dtype", None)
-    non_blocking = kwargs.pop("non_blocking", False)
-    kwargs.pop("copy", None)
-    memory_format = kwargs.pop("memory_format", None)
-    other = kwargs.pop("tensor", kwargs.pop("other", None))
-    if kwargs:
-        raise TypeError(f"to() received an invalid combination of arguments - got an unexpected keyword argument "
-                        f"'{next(iter(kwargs))}'")
-    rest = list(args)
-    if rest and isinstance(rest[0], Tensor):
-        other = rest.pop(0)
-    elif rest and (rest[0] is None or (isinstance(rest[0], (str, int, device_type)) and not isinstance(rest[0], bool))):
-        device = rest.pop(0)
-    if rest and (rest[0] is None or isinstance(rest[0], _dtypes.dtype)):
-        given = rest.pop(0)
-        dtype = dtype if given is None else given
-    if rest and isinstance(rest[0], bool):
-        non_blocking = rest.pop(0)
-        if rest and isinstance(rest[0], bool):
-            rest.pop(0)  # copy
-    if rest:
-        raise TypeError("to() received an invalid combination of arguments - got ("
-                        f"{', '.join(type(a).__name__ for a in args)}), but expected (device, dtype, non_blocking), "
-                        "(dtype, non_blocking) or (tensor, non_blocking)")
-    if other is not None:
-        device, dtype = other.device, other.dtype
-    return (None if device is None else to_device(device)), dtype, non_blocking, memory_format
+    """(device, dtype, non_blocking, memory_format) from the arguments that Module.to takes."""
+    from ..ops.convert import parse_to as parse
+    dtype, device, non_blocking, copy, memory_format = parse(args, kwargs)
+    if copy:
+        raise RuntimeError(".to() does not accept copy argument")
+    return device, dtype, non_blocking, memory_format

@@ -15,11 +15,11 @@ from .parameter import Parameter
 __all__ = ["Embedding", "EmbeddingBag"]
 
 
-def _padding(padding_idx: int | None, rows: int) -> int | None:
+def _padding(padding_idx: int | None, rows: int, word: str) -> int | None:
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise AssertionError("Padding_idx must be within num_embeddings")
+        raise AssertionError(f"{word} must be within num_embeddings")
     return padding_idx + rows if padding_idx < 0 else padding_idx
 
 
@@ -63,7 +63,7 @@ class Embedding(_Table):
                  dtype: Any = None):
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.padding_idx = _padding(padding_idx, num_embeddings)
+        self.padding_idx = _padding(padding_idx, num_embeddings, "Padding_idx")
         self.max_norm, self.norm_type = max_norm, norm_type
         self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         self._make(_weight, _freeze, device, dtype)
@@ -113,7 +113,7 @@ class EmbeddingBag(_Table):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.max_norm, self.norm_type = max_norm, norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
-        self.padding_idx = _padding(padding_idx, num_embeddings)
+        self.padding_idx = _padding(padding_idx, num_embeddings, "padding_idx")
         self._make(_weight, False, device, dtype)
         self.mode, self.sparse, self.include_last_offset = mode, sparse, include_last_offset
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any, TypeVar
 
 from ..autograd.hooks import RemovableHandle
@@ -36,6 +37,7 @@ __all__ = ["Module", "register_module_forward_pre_hook", "register_module_forwar
            "register_module_full_backward_hook",
            "register_module_buffer_registration_hook", "register_module_module_registration_hook",
            "register_module_parameter_registration_hook"]
+_FUNCTIONS = ("flambeau.ops.", "flambeau.nn.functional.", "flambeau.random.", "flambeau.creation.")  # where they are defined
 _global_calls = _hooks.calls
 _changes = _hooks.changes
 
@@ -59,6 +61,17 @@ class Module(Conversion, StateDict):
     call_super_init: bool = False
     _compiled_call_impl: Callable | None = None
     T_destination = T_destination
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """PyTorch's functions are built-in ones, which do not become methods: `act = torch.tanh` in a class is called
+        without the module."""
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith("flambeau."):
+            return
+        for name, value in list(vars(cls).items()):
+            if value.__class__ is FunctionType and (value.__module__ in ("flambeau", "torch") or (
+                    f"{value.__module__}.".startswith(_FUNCTIONS))):
+                setattr(cls, name, staticmethod(value))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not self.call_super_init and (args or kwargs):
@@ -225,7 +238,6 @@ class Module(Conversion, StateDict):
         if buffers is None:
             raise AttributeError("cannot assign buffer before Module.__init__() call")
         if isinstance(value, Buffer):
-            self._forget(name, own, own["_parameters"], own["_modules"])
             self._register_buffer_object(name, value)
         else:
             buffers[name] = _hooks.register("buffer", self, name, value)

@@ -7,6 +7,7 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .. import overrides as _overrides
 from ..autograd.hooks import RemovableHandle
 from ..autograd.modes import no_grad
 from ..parameter import Parameter, is_lazy
@@ -284,7 +285,10 @@ def _swap(tensor: Tensor, value: Tensor, assign: bool) -> None:
 
 def _module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
     """What takes this tensor's place when `other` is loaded into it; tensor subclasses may say otherwise."""
+    if _overrides.active and _overrides.has_torch_function((self, other)):
+        return _overrides.handle_torch_function(Tensor.module_load, (self, other), self, other, assign=assign)
     return other.detach() if assign else self.copy_(other).detach()
 
 
+_module_load.__name__, _module_load.__qualname__ = "module_load", "Tensor.module_load"
 Tensor.module_load = _module_load

@@ -35,13 +35,19 @@ from . import (  # noqa: F401  # noqa: E402, F401  (stand in front of others: af
     views,
 )
 
+loaded_libraries: set[str] = set()
+
+
+def load_library(path) -> None:
+    """Not available: compiled operations are made for PyTorch's own library."""
+    raise OSError(f"Could not load this library: {path} (operations compiled for PyTorch cannot run on flambeau)")
+
 
 def __getattr__(name: str):
+    import importlib.util
     if name == "aten":  # PyTorch's internal names; imported when asked for
-        import importlib
         return importlib.import_module(".aten", __name__)
-    if not name.startswith("__"):
-        from ..library import NAMESPACES  # operations that users defined
-        if name in NAMESPACES:
-            return NAMESPACES[name]
-    raise AttributeError(f"module 'flambeau.ops' has no attribute '{name}'")
+    if name.startswith("__") or importlib.util.find_spec(f"{__name__}.{name}"):  # a family that is not imported yet
+        raise AttributeError(f"module 'flambeau.ops' has no attribute '{name}'")
+    from ..library import NAMESPACES, OpNamespace  # operations that users defined
+    return NAMESPACES[name] if name in NAMESPACES else OpNamespace(name)

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from .. import dtypes as _dtypes
+from .. import overrides as _overrides
 from ..autograd.node import bump
 from ..autograd.state import state
 from ..backends.cpu.table import KERNELS
@@ -169,6 +170,7 @@ def _scaled_inplace(name: str, plain: Any, whole: Any) -> Any:
 
     inplace.__name__, inplace.__qualname__ = name + "_", f"Tensor.{name}_"
     inplace.__doc__ = f"In-place form of {name}."
+    _overrides.FRONTS[recorded] = _overrides.FRONTS[plain.inplace] = inplace
     return inplace
 
 
@@ -222,6 +224,7 @@ def _div_inplace(self: Any, other: Any, *, rounding_mode: str | None = None) -> 
 
 _div_inplace.__name__, _div_inplace.__qualname__ = "div_", "Tensor.div_"
 Tensor.div_ = Tensor.divide_ = _div_inplace
+_overrides.FRONTS[_div_recorded] = _overrides.FRONTS[_div.inplace] = _div_inplace
 export("true_divide", _div)
 Tensor.true_divide_ = _div.inplace
 
@@ -256,10 +259,10 @@ def _pow_self(grad: Any, exponent: Any, self: Any) -> Any:
 
 
 def _pow_exponent(grad: Any, self: Any, exponent: Any, result: Any) -> Any:
-    flat = self == 0
-    if not exponent.is_complex():
-        flat = flat & (exponent >= 0)
-    return grad * where_row(flat, 0, conj(result * self.log()))
+    several = exponent.is_complex()
+    flat = (self == 0) & ((exponent.real if several else exponent) >= 0)
+    log = (self.to(result.dtype) if several and not self.is_complex() else self).log()
+    return grad * where_row(flat, 0, conj(result * log))
 
 
 def _pow_of_number(grad: Any, self: Any, exponent: Any, result: Any) -> Any:
@@ -470,12 +473,18 @@ def _pow_operator(self: Any, other: Any) -> Any:
 
 
 def _rtruediv(self: Any, other: Any) -> Any:
+    if _overrides.active:
+        done, value = _overrides.dispatch(_rtruediv, (self, other), {})
+        if done:
+            return value
     return mul.operator(self.reciprocal(), other)
 
 
+_rtruediv.__name__ = "__rdiv__"
 Tensor.__mul__ = Tensor.__rmul__ = mul.operator
 Tensor.__add__ = Tensor.__radd__ = _add.operator
 Tensor.__sub__, Tensor.__rsub__ = _sub.operator, _rsub.operator
+_overrides.FRONTS[_rsub] = _rsub.operator
 Tensor.__truediv__, Tensor.__rtruediv__ = _div.operator, _rtruediv
 Tensor.__div__, Tensor.__rdiv__ = _div.operator, _rtruediv
 Tensor.__floordiv__, Tensor.__rfloordiv__ = floor_divide.operator, _right(floor_divide, "floor_divide")

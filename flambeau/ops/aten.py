@@ -21,7 +21,7 @@ class Packet:
             space = getattr(flambeau, prefix)
             if name.startswith(prefix + "_") and hasattr(space, name[len(prefix) + 1:]):
                 return getattr(space, name[len(prefix) + 1:])
-        for space in (flambeau, flambeau.Tensor, flambeau.nn.functional):
+        for space in (flambeau, flambeau.Tensor, flambeau.nn.functional, flambeau._C._nn):
             if hasattr(space, name):
                 return getattr(space, name)
         raise NotImplementedError(f"torch.ops.aten.{name}: flambeau has no operation of this name")
@@ -30,7 +30,7 @@ class Packet:
         return self._function()(*args, **kwargs)
 
     def __getattr__(self, overload: str) -> Packet:
-        if overload.startswith("__"):
+        if overload.startswith("_"):  # no overload: `_schema`, say
             raise AttributeError(overload)
         made = Packet(self.__name__, overload)
         self.__dict__[overload] = made

@@ -209,7 +209,8 @@ def _kind_question(name: str) -> None:
             raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
         return method(input)
 
-    function.__name__, function.__doc__ = name, f"Tensor.{name} as a function."
+    function.__name__ = function.__qualname__ = name
+    function.__module__, function.__doc__ = __package__.partition(".")[0], f"Tensor.{name} as a function."
     FUNCTIONS[name] = function
 
 

@@ -14,6 +14,7 @@ from ..backends import registry
 from ..backends.cpu import conv as _kernels  # noqa: F401  (enters the kernels into the table)
 from ..tensor import Tensor
 from .activations import quiet
+from .layouts import channels_last_of, contiguous_copy, laid_out
 from .pointwise import conj
 from .table import FUNCTIONS, RowNode, _type_word, freed_error, public, row, unpack
 
@@ -199,8 +200,17 @@ def _conv(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: Any, pad
     else:
         padding = spread(padding, dims, "padding")
     _check_shapes(x.shape, weight.shape, None if bias is None else bias.shape, stride, padding, dilation, groups)
-    made = convolution(x, weight, bias, stride, padding, dilation, False, (0,) * dims, groups)
+    run = convolution if x._array.flags.c_contiguous and weight._array.flags.c_contiguous else _convolved
+    made = run(x, weight, bias, stride, padding, dilation, False, (0,) * dims, groups)
     return made if batched else made.squeeze(0)
+
+
+def _convolved(x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
+    """The convolution, channels-last where the input or the weight is (as in PyTorch not complex ones, nor float64 volumes)."""
+    name = channels_last_of(x, weight)
+    if name is None or not x.is_floating_point() or (x.ndim == 5 and x.dtype.itemsize == 8):
+        return convolution(x, weight, *rest)
+    return laid_out(convolution(contiguous_copy(x, name), contiguous_copy(weight, name), *rest), name)
 
 
 @public(method=False)
@@ -255,7 +265,8 @@ def _transposed(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: An
         raise RuntimeError(f"Given input size per channel: {list(x.shape[2:])}. Calculated output size per channel: "
                            f"{size}. "
                            "Output size is too small")
-    made = convolution(x, weight, bias, stride, padding, dilation, True, more, groups)
+    run = convolution if x._array.flags.c_contiguous and weight._array.flags.c_contiguous else _convolved
+    made = run(x, weight, bias, stride, padding, dilation, True, more, groups)
     return made if batched else made.squeeze(0)
 
 

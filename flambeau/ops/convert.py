@@ -152,6 +152,7 @@ def _detach_(self: Tensor) -> Tensor:
         start_counter(self)  # its node may have saved it: later changes must be noticed
     self._node = None
     self._retains = False
+    self._tangent = None
     return self
 
 
@@ -203,37 +204,37 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool, bool, Any]:
     """(dtype, device, non_blocking, copy, memory_format) of any of `to`'s call forms."""
-    kwargs = dict(kwargs)
+    given, kwargs = kwargs, dict(kwargs)
     fmt = kwargs.pop("memory_format", None)
     dtype = device = None
     rest = list(args)
-    if (rest and isinstance(rest[0], Tensor)) or "other" in kwargs:
-        other = rest.pop(0) if rest else kwargs.pop("other")
+    if (rest and isinstance(rest[0], Tensor)) or "other" in kwargs or "tensor" in kwargs:
+        other = rest.pop(0) if rest else kwargs.pop("other" if "other" in kwargs else "tensor")
         dtype, device = other.dtype, other.device
     elif rest and isinstance(rest[0], _dtypes.dtype):
         dtype = rest.pop(0)
     elif rest and (rest[0] is None or (isinstance(rest[0], (str, _device, int)) and not isinstance(rest[0], bool))):
         first = rest.pop(0)
         device = None if first is None else to_device(first)
-        if rest and (isinstance(rest[0], _dtypes.dtype) or rest[0] is None):
+        if rest:
             dtype = rest.pop(0)
-    elif rest:
-        raise TypeError("to() received an invalid combination of arguments - expected a dtype, a device or a Tensor, "
-                        f"got {type(rest[0]).__name__}")
     if "device" in kwargs:
-        given = kwargs.pop("device")
-        device = device if given is None else to_device(given)
+        where = kwargs.pop("device")
+        device = device if where is None else to_device(where)
     dtype = kwargs.pop("dtype", None) or dtype
-    if dtype is not None and not isinstance(dtype, _dtypes.dtype):
-        raise TypeError(f"to(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
-    flags = {"non_blocking": False, "copy": False}
-    for name, value in zip(list(flags), rest):
-        flags[name] = value
-    if len(rest) > 2 or set(kwargs) - set(flags):
-        extra = next(iter(set(kwargs) - set(flags)), "too many positional arguments")
-        raise TypeError(f"to() got an unexpected argument: {extra}")
-    flags.update(kwargs)
+    flags = {"non_blocking": False, "copy": False, **dict(zip(("non_blocking", "copy"), rest)), **kwargs}
+    if (dtype is not None and not isinstance(dtype, _dtypes.dtype)) or len(rest) > 2 or len(flags) > 2 or not all(
+            isinstance(flag, bool) for flag in (*rest, *kwargs.values())):
+        raise _wrong_to(args, given)
     return dtype, device, flags["non_blocking"], flags["copy"], fmt
+
+
+def _wrong_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
+    kinds = [type(a).__name__ for a in args] + [f"{name}={type(value).__name__}" for name, value in kwargs.items()]
+    tail = "bool non_blocking = False, bool copy = False, *, torch.memory_format memory_format = None)"
+    return TypeError(f"to() received an invalid combination of arguments - got ({', '.join(kinds)}), but expected one of:\n"
+                     f" * (torch.device device = None, torch.dtype dtype = None, {tail}\n"
+                     f" * (torch.dtype dtype, {tail}\n * (Tensor tensor, {tail}\n")
 
 
 def _cast(name: str, dtype: Any) -> None:
@@ -354,7 +355,9 @@ def _overwrite(target: Tensor, operation: Row, args: tuple[Any, ...], value: Any
 def _copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     """Writes the elements of src, broadcast and converted, into self."""
     if not isinstance(src, Tensor):
-        raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
+        if not isinstance(src, (int, float, complex)):
+            raise TypeError(f"copy_(): argument 'other' (position 1) must be Tensor, not {type(src).__name__}")
+        src = wrap(registry.cpu.asarray(src))
     if self is src:
         return self
     shape = self._array.shape

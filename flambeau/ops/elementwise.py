@@ -28,6 +28,7 @@ _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _asarray = registry.cpu.asarray
 _NUMBERS = (bool, int, float, complex)
+_OF_NUMBERS = frozenset(("add", "sub", "mul", "div", "floor_divide"))  # take two Python numbers as well
 _KNOWN = frozenset((Tensor, Parameter, *_NUMBERS, type(None)))
 
 
@@ -235,6 +236,9 @@ def general(op: Callable, r: Row, args: tuple[Any, ...], out: Any) -> Any:
                 raise TypeError(f"{r.name}(): argument '{_argument(r.args[i])}' (position {i + 1}) must be Tensor, not "
                                 f"{type(a).__name__}")
             args = (*args[:i], scalar, *args[i + 1:])
+    if r.name in _OF_NUMBERS and not any(isinstance(a, Tensor) for a in args):
+        from ..creation import tensor
+        args = (tensor(args[0]), *args[1:])
     for i in r.only_tensors if len(args) > 1 and any(isinstance(a, Tensor) for a in args) else (0,):
         if not isinstance(args[i], Tensor):
             raise TypeError(f"{r.name}(): argument '{_argument(r.args[i])}' (position {i + 1}) must be Tensor, not "
@@ -301,6 +305,7 @@ def _export_inplace(name: str, op: Callable, r: Row, kernel: Callable | None, al
         return slow(self)
 
     inplace.__name__, inplace.__qualname__, inplace.__doc__ = name + "_", f"Tensor.{name}_", f"In-place form of {name}."
+    _overrides.FRONTS[slow] = inplace
     for n in (name, *aliases):
         setattr(Tensor, n + "_", inplace)
 

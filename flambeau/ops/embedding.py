@@ -159,13 +159,23 @@ _bag = Row("embedding_bag", "weight indices offsets mode include_last padding_id
            backward=dict(weight=_bag_weight, per_sample_weights=_bag_samples))
 
 
-@public(method=False, out=False)
+@public(method=False, out=False, aliases=("_embedding_bag", "_embedding_bag_forward_only"))
 def embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0,
                   sparse: bool = False, per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
                   padding_idx: int | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Sums (mode 0), means (1) or maxima (2) of bags of rows; also each index's bag, the bags' sizes, the winners."""
     check_indices(indices, "embedding_bag")
     check_indices(offsets, "embedding_bag", 2)
+    if indices.ndim not in (1, 2):
+        raise RuntimeError(f"input has to be a 1D or 2D Tensor, but got Tensor of dimension {indices.ndim}")
+    if indices.ndim == 1 and offsets.ndim != 1:
+        raise RuntimeError(f"offsets has to be a 1D Tensor, but got Tensor of dimension {offsets.ndim}")
+    if weight.ndim != 2:
+        raise RuntimeError(f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")
+    if per_sample_weights is not None and per_sample_weights.dtype is not weight.dtype:
+        raise RuntimeError("Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 "
+                           f"'per_sample_weights'; but type {weight.type()} does not equal {per_sample_weights.type()} "
+                           "(while checking arguments for embedding_bag)")
     if padding_idx is None:
         padding_idx = -1
     elif not -weight.shape[0] <= padding_idx < weight.shape[0]:
@@ -174,6 +184,8 @@ def embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_b
     elif padding_idx < 0:
         padding_idx += weight.shape[0]
     _check_offsets(indices, offsets, include_last_offset)
+    if include_last_offset and (padding_idx >= 0 or mode == 2):  # as in PyTorch the last bag then goes on to the end
+        offsets = FUNCTIONS["cat"]((offsets[:-1], offsets.new_tensor([indices.numel()])))
     return _bag(weight, indices.to(_dtypes.int64), offsets.to(_dtypes.int64), mode, include_last_offset, padding_idx,
                 per_sample_weights, scale_grad_by_freq, sparse)
 

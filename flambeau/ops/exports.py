@@ -14,13 +14,14 @@ from typing import Any
 from .. import overrides as _overrides
 from ..autograd import state as _state
 from ..autograd.node import Edge, Node, SavedOutput, saved_result, start_counter
-from ..autograd.state import state
+from ..autograd.state import FORWARD_AD, SAVED_HOOKS, state
 from ..autograd.views import check_creation, check_inplace, edge_of, set_history, written
 from ..backends import registry
 from ..dtypes import can_cast
 from ..tensor import Tensor, wrap
 
 ndarray = registry.CPU_ARRAY
+_PACKAGE = __name__.partition(".")[0]
 FUNCTIONS: dict[str, Any] = {}  # what becomes flambeau.<name>
 NO_RECORD = _state.NO_GRAD | _state.INFERENCE
 _HELD_BY_CALLERS = 3  # references to an alias that nobody saved: the in-place method's, store's and getrefcount's own
@@ -50,7 +51,7 @@ def public(function: Callable | None = None, *, method: bool = True, toplevel: b
                 return write_out(name, target, function(*args, **kwargs), args, kwargs)
         try:
             return function(*args, **kwargs)
-        except (TypeError, AttributeError):  # perhaps a tensor-like object of a foreign class
+        except (TypeError, AttributeError, ValueError):  # perhaps a tensor-like object of a foreign class
             done, value = _overrides.late(wrapper, args, kwargs)
             if done:
                 return value
@@ -76,6 +77,9 @@ def _other_names(function: Callable) -> dict[str, str]:
 
 
 def export(name: str, function: Callable, *, method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = ()):
+    """Makes a function public. It says that it lives where users find it, so that it can be pickled."""
+    if toplevel or method:
+        function.__module__, function.__qualname__ = _PACKAGE, name if toplevel else f"Tensor.{name}"
     for n in (name, *aliases):
         if toplevel:
             FUNCTIONS[n] = function
@@ -85,6 +89,7 @@ def export(name: str, function: Callable, *, method: bool = True, toplevel: bool
 
 def export_inplace(name: str, function: Callable, aliases: tuple[str, ...] = (), toplevel: bool = False) -> Callable:
     changed = make_inplace(name, function)
+    changed.__module__ = _PACKAGE
     for n in (name, *aliases):
         setattr(Tensor, n + "_", changed)
         if toplevel:
@@ -256,6 +261,13 @@ def write_out(name: str, out: Any, result: Any, args: tuple[Any, ...], kwargs: d
     return out
 
 
+def _refuse_dual(name: str, out: Tensor, result: Tensor) -> None:
+    from ..autograd.forward_mode import tangent_of
+    if tangent_of(out) is not None or tangent_of(result) is not None:
+        raise NotImplementedError(f"Trying to use forward AD with {name}_out that does not support it because it is an out= "
+                                  "function")
+
+
 def _write_one(name: str, out: Tensor, result: Tensor) -> None:
     if not isinstance(out, Tensor):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
@@ -263,6 +275,11 @@ def _write_one(name: str, out: Tensor, result: Tensor) -> None:
         which = "one of the arguments requires grad" if result._node is not None else "the output requires grad"
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but "
                            f"{which}.")
+    if state.mode & FORWARD_AD and (out._tangent is not None or result._tangent is not None):
+        _refuse_dual(name, out, result)
+    if state.mode & SAVED_HOOKS:
+        from ..autograd.graph import before_write
+        before_write(out)
     if out._inference:
         check_inplace(out)
     if out.device != result.device:

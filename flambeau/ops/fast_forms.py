@@ -49,7 +49,10 @@ def in_front(of: Any, *, method: bool = True, aliases: tuple[str, ...] = ()) -> 
     """Exports a function in place of a general one, under its name and with its text."""
     def decorate(function: Any) -> Any:
         functools.update_wrapper(function, of)
-        _overrides.FRONTS[of] = function
+        inner = of
+        while inner is not None:  # `of` may itself stand in front of another
+            _overrides.FRONTS[inner] = function
+            inner = getattr(inner, "__wrapped__", None)
         export(of.__name__, function, method=method, aliases=aliases)
         return function
 
@@ -57,20 +60,24 @@ def in_front(of: Any, *, method: bool = True, aliases: tuple[str, ...] = ()) -> 
 
 
 # --------------------------------------------------------------------------------------------------- arithmetic
-def _of_two(general: Any, core: Any, aliases: tuple[str, ...] = ()) -> None:
+def _of_two(general: Any, row: Any, aliases: tuple[str, ...] = ()) -> None:
     """add, sub and div of two tensors, or of a tensor and a number, without their options."""
+    core = row.call
+
     @in_front(general, aliases=aliases)
     def operation(*args, **kwargs):
         if len(args) == 2 and not kwargs and state.mode < 2 and args[0].__class__ in _OURS and args[1].__class__ in _TAKEN:
             return core(*args)
         return general(*args, **kwargs)
 
+    _overrides.FRONTS[row] = operation  # what `x + y` is called where classes have their own say
+
 
 _OURS = frozenset((Tensor, Parameter))
 _TAKEN = frozenset((Tensor, Parameter, int, float))
-_of_two(arithmetic.add, arithmetic._add.call)
-_of_two(arithmetic.sub, arithmetic._sub.call, ("subtract",))
-_of_two(arithmetic.div, arithmetic._div.call, ("divide",))
+_of_two(arithmetic.add, arithmetic._add)
+_of_two(arithmetic.sub, arithmetic._sub, ("subtract",))
+_of_two(arithmetic.div, arithmetic._div, ("divide",))
 
 
 # --------------------------------------------------------------------------------------------------- reductions

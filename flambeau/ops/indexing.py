@@ -18,6 +18,7 @@ from ..autograd.state import state
 from ..autograd.views import edge_of, mark_view
 from ..backends import registry
 from ..parameter import Parameter
+from ..settings import alert_not_deterministic
 from ..shapes import as_int
 from ..tensor import Tensor, wrap
 from .fast_views import quick
@@ -589,6 +590,8 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     if index.numel() != source.numel():
         raise IndexError("put_(): Expected source and index to have the same number of elements, but got "
                          f"source.numel() = {source.numel()}, index.numel() = {index.numel()}")
+    if not accumulate:
+        alert_not_deterministic("put_")
     return _put, index, source, bool(accumulate)
 
 

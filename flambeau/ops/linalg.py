@@ -5,11 +5,13 @@ They are a third of the op table and most programs need none of it, so `import f
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from .. import overrides as _overrides
 from ..tensor import Tensor
 from .table import FUNCTIONS
 
@@ -25,23 +27,37 @@ _FILES = {
 }
 
 
+_QUICK = ("linalg_products", "signal")
+_loaded: set[str] = set()
+
+
 def _later(name: str, file: str) -> Callable:
-    """Stands for a function until its file is imported; then the file puts the function itself in its place."""
+    """Stands for a function; the first call imports its file, which enters the function itself in the table."""
     def function(*args: Any, **kwargs: Any) -> Any:
-        load(file)
+        if file not in _loaded:
+            load(file)
         return FUNCTIONS[name](*args, **kwargs)
 
     function.__name__ = function.__qualname__ = name
+    function.__module__ = __package__.partition(".")[0]  # where users find it
     return function
 
 
 def load(file: str) -> None:
-    """Imports one file, and gives flambeau's namespace the functions in place of their stand-ins."""
+    """Imports one file. Functions of a few microseconds take the place of their stand-ins in flambeau's namespace; with
+    the others the stand-ins remain what users see, so that tables of overrides made beforehand keep their keys."""
     import_module("." + file, __package__)
+    _loaded.add(file)
     package = sys.modules[__package__.partition(".")[0]].__dict__
-    for name in " ".join(_FILES[file]).split():
-        if package.get(name) is _STANDINS[name]:
-            package[name] = FUNCTIONS[name]
+    methods, functions = (names.split() for names in _FILES[file])
+    for name in (*methods, *functions):
+        standin, real = _STANDINS[name], FUNCTIONS[name]
+        if file not in _QUICK and real is not standin:
+            _overrides.FRONTS[real] = functools.update_wrapper(standin, real)
+            if name in methods:
+                setattr(Tensor, name, standin)
+        elif package.get(name) is standin:
+            package[name] = real
 
 
 def load_all() -> None:

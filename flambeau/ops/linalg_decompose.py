@@ -7,6 +7,7 @@ from typing import Any
 from .. import return_types
 from ..autograd.state import NO_GRAD, mode_bits
 from ..dtypes import finfo
+from ..settings import warn_once
 from ..tensor import Tensor
 from .linalg_common import (
     check_floating,
@@ -79,6 +80,9 @@ def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
 @public
 def qr(input: Tensor, some: bool = True) -> Any:
     """(Q, R); some=False gives a square Q."""
+    warn_once("qr", "torch.qr is deprecated in favor of torch.linalg.qr and will be removed in a future PyTorch release.\n"
+              "The boolean parameter 'some' has been replaced with a string parameter 'mode'.\nQ, R = torch.qr(A, some)\n"
+              "should be replaced with\nQ, R = torch.linalg.qr(A, 'reduced' if some else 'complete')")
     check_matrix(input, "linalg.qr")
     check_floating(input, "linalg.qr")
     return return_types.qr(*_qr(input, "reduced" if some else "complete"))

@@ -10,6 +10,7 @@ import functools
 import math
 from typing import Any
 
+from ..settings import warn_once
 from ..shapes import broadcast_shapes, numel, wrap_dim, wrap_dims
 from ..tensor import Tensor
 from .matmul import bmm, check_tensor, matmul, mm, promote, swapped
@@ -385,6 +386,8 @@ def _multiply(chain: list[Tensor], split: dict[tuple[int, int], int], i: int, j:
 @public(method=False, out=False)
 def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
     """The product of several matrices (the older name of linalg.multi_dot)."""
+    warn_once("chain_matmul", "torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use "
+              "torch.linalg.multi_dot instead, which accepts a list of two or more tensors rather than multiple parameters.")
     if len(matrices) == 1 and isinstance(matrices[0], (list, tuple)):
         matrices = tuple(matrices[0])
     if not matrices:

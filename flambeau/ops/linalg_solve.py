@@ -7,6 +7,7 @@ from typing import Any
 from .. import return_types
 from ..autograd.state import NO_GRAD, state
 from ..dtypes import finfo
+from ..settings import warn_once
 from ..tensor import Tensor
 from .linalg_common import (
     batch_of,
@@ -226,6 +227,10 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
 def triangular_solve(input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False,
                      unitriangular: bool = False) -> Any:
     """(X, copy of A) with A X = input for a triangular A (the older form of linalg.solve_triangular)."""
+    warn_once("triangular_solve", "torch.triangular_solve is deprecated in favor of torch.linalg.solve_triangularand will be "
+              "removed in a future PyTorch release.\ntorch.linalg.solve_triangular has its arguments reversed and does not "
+              "return a copy of one of the inputs.\nX = torch.triangular_solve(B, A).solution\nshould be replaced with\n"
+              "X = torch.linalg.solve_triangular(A, B).")
     check_square(A, "triangular_solve")
     check_matrix(input, "triangular_solve", "b")
     check_same(A, input, "triangular_solve")
@@ -276,6 +281,10 @@ def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 @public
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """L with input = L L^H (or the upper factor)."""
+    warn_once("cholesky", "torch.cholesky is deprecated in favor of torch.linalg.cholesky and will be removed in a future "
+              "PyTorch release.\nL = torch.cholesky(A)\nshould be replaced with\nL = torch.linalg.cholesky(A)\nand\n"
+              "U = torch.cholesky(A, upper=True)\nshould be replaced with\nU = torch.linalg.cholesky(A).mH\nThis transform "
+              "will produce equivalent results for all valid (symmetric positive definite) inputs.")
     check_square(input, "cholesky")
     factor, info = _cholesky_ex(input, upper)
     check_info(info, "cholesky")
@@ -421,6 +430,11 @@ def linalg_lu(A: Tensor, *, pivot: bool = True) -> Any:
 @public(out=False)
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) -> Any:
     """(LU, pivots) or, with get_infos, (LU, pivots, infos): the older form of linalg.lu_factor."""
+    warn_once("lu", "torch.lu is deprecated in favor of torch.linalg.lu_factor / torch.linalg.lu_factor_ex and will be "
+              "removed in a future PyTorch release.\nLU, pivots = torch.lu(A, compute_pivots)\nshould be replaced with\n"
+              "LU, pivots = torch.linalg.lu_factor(A, compute_pivots)\nand\n"
+              "LU, pivots, info = torch.lu(A, compute_pivots, get_infos=True)\nshould be replaced with\n"
+              "LU, pivots, info = torch.linalg.lu_factor_ex(A, compute_pivots)")
     made = lu_factor_ex(A, pivot=pivot)
     made = return_types.structure("_lu_with_info", "LU pivots info")(*made) if get_infos else tuple(made[:2])
     if out is None:
@@ -479,6 +493,9 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
 @public
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """X with A X = b, from lu_factor's result for A."""
+    warn_once("lu_solve", "torch.lu_solve is deprecated in favor of torch.linalg.lu_solveand will be removed in a future "
+              "PyTorch release.\nNote that torch.linalg.lu_solve has its arguments reversed.\n"
+              "X = torch.lu_solve(B, LU, pivots)\nshould be replaced with\nX = torch.linalg.lu_solve(LU, pivots, B)")
     return linalg_lu_solve(LU_data, LU_pivots, b)
 
 

@@ -13,6 +13,7 @@ from ..backends.cpu.table import KERNELS
 from ..parameter import Parameter
 from ..shapes import broadcast_shapes, numel
 from ..tensor import Tensor, wrap
+from .arithmetic import old_order
 from .elementwise import promoted
 from .pointwise import conj
 from .table import FUNCTIONS, ROWS, Row, alias_of, export, public, store, write_out
@@ -332,9 +333,10 @@ def _stacked(t: Tensor, batch: tuple[int, ...], count: int, rows: int, cols: int
 
 
 def _rmatmul(self: Tensor, other: Any) -> Tensor:
-    if not isinstance(other, Tensor):
-        return NotImplemented
-    return matmul(other, self)
+    if isinstance(other, Tensor):
+        return matmul(other, self)
+    done, value = _overrides.dispatch(_rmatmul, (self, other), {}) if _overrides.active else (False, None)
+    return value if done else NotImplemented
 
 
 def _matmul_operator(self: Tensor, other: Any) -> Tensor:
@@ -349,6 +351,7 @@ def _imatmul(self: Tensor, other: Tensor) -> Tensor:
 
 
 Tensor.__matmul__ = _matmul_operator
+_rmatmul.__name__ = "__rmatmul__"
 Tensor.__rmatmul__ = _rmatmul
 Tensor.__imatmul__ = _imatmul
 
@@ -464,7 +467,10 @@ def _fused(name: str, row: Row, first: str, second: str, check: Any) -> Any:
     """The public form of addmm and its kin: input, two factors, then beta and alpha by name."""
 
     def function(input, *args, beta=1, alpha=1, **factors):
-        if len(args) >= 3:  # the old order (beta, input, [alpha,] factor, factor)
+        if len(args) >= 3:
+            factors_text, scale = f"Tensor {first}, Tensor {second}", "Number alpha, " if len(args) > 3 else ""
+            old_order(name, f"Number beta, Tensor input, {scale}{factors_text}",
+                      f"Tensor input, {factors_text}, *, Number beta = 1, Number alpha = 1")
             numbers = [a for a in (input, *args) if not isinstance(a, Tensor)]
             input, *args = [a for a in (input, *args) if isinstance(a, Tensor)]
             beta, alpha = (numbers + [1])[:2] if numbers else (beta, alpha)

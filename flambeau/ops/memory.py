@@ -5,12 +5,16 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from ..autograd.modes import is_inference_mode_enabled
+from ..autograd.node import AccumulateGrad
 from ..autograd.views import written
 from ..backends import registry
 from ..backends.strides import contiguous_strides
+from ..settings import fills_memory
 from ..shapes import numel, shape_of
 from ..tensor import Tensor, wrap
 from .convert import format_name, format_strides
+from .exports import _c_word, _type_word
 from .table import public
 
 
@@ -45,8 +49,16 @@ def resize_out(out: Tensor, shape: Any, strides: tuple[int, ...] | None = None) 
 
 
 def _check_resizable(self: Tensor) -> None:
-    if self.requires_grad:
+    if self.requires_grad and not is_inference_mode_enabled():
         raise RuntimeError("cannot resize variables that require grad")
+
+
+def _fill_added(self: Tensor, before: int) -> None:
+    """Fills the elements by which a resized tensor's storage grew (NaN, or the largest number)."""
+    from ..creation import empty
+    count = self.untyped_storage().nbytes() // self.itemsize
+    if count > before:
+        self.detach().as_strided((count - before,), (1,), before).copy_(empty(count - before, dtype=self.dtype))
 
 
 def _resize_(self: Tensor, *size: Any, memory_format: Any = None) -> Tensor:
@@ -58,8 +70,12 @@ def _resize_(self: Tensor, *size: Any, memory_format: Any = None) -> Tensor:
     name = format_name(memory_format, "contiguous")
     if numel(shape) * self.itemsize >= 1 << 62:
         raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}")
-    resize(self, shape, format_strides(shape, "contiguous" if name == "preserve" else name))
-    written(self)
+    if self._array.shape != shape or memory_format is not None:  # else nothing changes, not even the version
+        before = self.untyped_storage().nbytes() // self.itemsize if fills_memory() else None
+        resize(self, shape, format_strides(shape, "contiguous" if name == "preserve" else name))
+        written(self)
+        if before is not None:
+            _fill_added(self, before)
     return self
 
 
@@ -99,6 +115,9 @@ def _set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
             stride = stride or contiguous_strides(shape_of((size,)))
             array = source.detach().as_strided(size, stride, storage_offset)._array
     elif isinstance(source, (UntypedStorage, TypedStorage)):
+        if isinstance(source, TypedStorage) and source.dtype is not self.dtype:
+            raise RuntimeError(f"Expected a Storage of type {_c_word(self.dtype)} or an UntypedStorage, but got type "
+                               f"{_type_word(source.dtype)} for argument 1 'storage'")
         storage = source.untyped() if isinstance(source, TypedStorage) else source
         count = storage.nbytes() // self.itemsize - storage_offset
         shape = (count,) if size is None else shape_of((size,))
@@ -106,6 +125,8 @@ def _set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
     else:
         raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
     self._array = array
+    if self._node.__class__ is AccumulateGrad:
+        self._node = AccumulateGrad(self)  # a graph of the old values no longer leads here
     if isinstance(source, Tensor) and source._counter is not None and self._base is None and self._node is None:
         self._counter = source._counter
     return self
@@ -117,6 +138,8 @@ public(_set_, name="set_", toplevel=False, out=False)
 @public(toplevel=False, out=False)
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     """Whether both tensors show exactly the same memory by the same geometry."""
+    if not self._array.size:
+        return self._array is tensor._array  # empty tensors have no memory to share
     return (self.data_ptr() == tensor.data_ptr() and self._array.shape == tensor._array.shape
             and self.stride() == tensor.stride() and self.storage_offset() == tensor.storage_offset())
 
@@ -148,8 +171,9 @@ Tensor._typed_storage = _typed_storage
 
 @public(toplevel=False, out=False)
 def storage_type(self: Tensor) -> Any:
-    """The class of the tensor's storage."""
-    return type(_typed_storage(self))
+    """The class of the tensor's storage, by its old name."""
+    from .. import storage
+    return getattr(storage, storage._legacy(self.dtype))
 
 
 @public(toplevel=False, out=False, name="share_memory_")

@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from .. import dtypes as _dtypes
+from ..autograd.modes import no_grad
 from ..autograd.node import freed_error, next_sequence
 from ..autograd.state import CAPTURE, grad_enabled, state
 from ..autograd.views import edge_of
@@ -18,6 +19,7 @@ from ..backends.cpu import normalization as _kernels
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
 from .fast_forms import in_front, plain
+from .layouts import channels_last_of, contiguous_copy, dense_channels_last, laid_out
 from .table import FLOAT32, FUNCTIONS, _type_word, public, row, unpack
 
 _new = object.__new__
@@ -143,12 +145,18 @@ def _run_batch_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, ru
         raise RuntimeError(f"batch_norm: expected an input of at least 2 dimensions, got {list(input.shape)}")
     if not input.is_floating_point():
         raise NotImplementedError(f"\"batch_norm\" not implemented for '{_type_word(input.dtype)}'")
+    if input._tangent is not None and any(t is not None and t._tangent is not None for t in (running_mean, running_var)):
+        raise RuntimeError("batch_norm is not differentiable wrt running_mean and running_var, they cannot have forward grad "
+                           "defined")
     channels = input.shape[1]
     if not training and (running_mean is None or running_var is None):
         raise RuntimeError("running_mean and running_var must be defined in evaluation mode")
     for name, value in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight),
                         ("bias", bias)):
         _check_size(name, value, channels)
+    if not input._array.flags.c_contiguous and (name := dense_channels_last(input)) is not None:
+        made = _run_batch_norm(contiguous_copy(input, name), weight, bias, running_mean, running_var, training, momentum, eps)
+        return laid_out(made[0], name), *made[1:]
     # As in PyTorch the update of the running statistics does not count as an in-place change: the next forward pass may
     # come before this one's backward.
     return _batch_norm(input, weight, bias, running_mean, running_var, training, float(momentum), float(eps))
@@ -178,6 +186,22 @@ def native_batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None,
                       running_var: Tensor | None, training: bool, momentum: float, eps: float) -> Any:
     """(result, mean, 1 / deviation)."""
     return _run_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
+
+
+@public(method=False)
+def batch_norm_update_stats(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+                            momentum: float) -> tuple[Tensor, Tensor]:
+    """(mean, variance) per channel of a batch, which also go into the running statistics."""
+    if not input.numel():
+        raise RuntimeError(f"input tensor must have at least one element, but got input_sizes = {list(input.shape)}")
+    dims = tuple([d for d in range(input.ndim) if d != 1])
+    with no_grad():
+        var, mean = FUNCTIONS["var_mean"](input, dims, correction=0)
+        count = input.numel() // input.shape[1]
+        for running, batch in ((running_mean, mean), (running_var, var * (count / max(count - 1, 1)))):
+            if running is not None:
+                running.mul_(1 - momentum).add_(batch, alpha=momentum)
+    return mean, var
 
 
 # --------------------------------------------------------------------------------------------------- instance norm
@@ -392,6 +416,8 @@ _rms_norm = _together(
 def rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """x / sqrt(mean(x * x) + eps) * weight over the last dimensions."""
     shape = _checked_shape("rms_norm", input, normalized_shape, weight, None)
+    if not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
+        return laid_out(rms_norm(contiguous_copy(input, name), normalized_shape, weight, eps), name)
     half = input.dtype.is_floating_point and input.dtype.itemsize < 4
     x = input.to(_dtypes.float32) if half else input
     if eps is None:
@@ -470,6 +496,9 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
         raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of "
                            "shape "
                            f"{list(input.shape)} and num_groups={num_groups}")
+    if input.numel() == num_groups:
+        sizes = [shape[0] * channels // num_groups, num_groups, *shape[2:]]
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {sizes}")
     for label, value in (("weight", weight), ("bias", bias)):
         if value is not None and value.shape != (channels,):
             raise RuntimeError(f"Expected {label} to be a vector of size equal to the number of channels in input, but "
@@ -477,6 +506,8 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
                                f"{label} of shape {list(value.shape)} and input of shape {list(input.shape)}")
     if not input.is_floating_point():
         raise NotImplementedError(f"\"GroupNormKernelImpl\" not implemented for '{_type_word(input.dtype)}'")
+    if not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
+        return laid_out(_group_norm(contiguous_copy(input, name), num_groups, weight, bias, float(eps))[0], name)
     return _group_norm(input, num_groups, weight, bias, float(eps))[0]
 
 
@@ -496,6 +527,8 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
         raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
     if not input.numel():
         return input
+    if not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
+        return laid_out(local_response_norm(contiguous_copy(input, name), size, alpha, beta, k), name)
     pad = FUNCTIONS["constant_pad_nd"]
     squares = input.mul(input)
     if input.ndim == 3:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..tensor import Tensor
-from .table import Row
+from .layouts import channels_last_of, contiguous_copy, laid_out
+from .table import Row, public
 
 _edges_grad = Row("pad_edges_backward", "grad pad mode", backward=dict(
     grad=lambda grad, pad, mode: _edges["circular", 0](grad, pad, mode)))
@@ -61,6 +62,8 @@ def pad_edges(input: Tensor, pad: Any, mode: str) -> Tensor:
                                       f"4D and 5D (mode '{mode}')")
     pads = _pairs(pad, ndim)
     _check_sizes(input, pads, mode, n)
+    if mode != "circular" and not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
+        return laid_out(pad_edges(contiguous_copy(input, name), pad, mode), name)
     grown = tuple([(max(a, 0), max(b, 0)) for a, b in pads])
     if mode == "circular":  # here what is cut off does not come back at the other end
         return _edges["circular", 0](_cut(input, pads), grown, mode)
@@ -88,3 +91,22 @@ def _check_sizes(input: Tensor, pads: Any, mode: str, n: int) -> None:
                                f"leaves {shape[d] + before + after} elements")
         if mode == "circular" and shape[d] + before + after < 0:
             raise RuntimeError("Negative padding value is resulting in an empty dimension")
+
+
+def _pad_form(word: str, mode: str, n: int) -> Any:
+    """`reflection_pad1d` and its kin, which torch._C._nn and torch.ops.aten have."""
+    def function(input: Tensor, padding: Any) -> Tensor:
+        if len(padding) != 2 * n:
+            raise RuntimeError(f"padding size is expected to be {2 * n}")
+        if input.ndim not in (n + 1, n + 2):
+            raise RuntimeError(f"Expected {n + 1}D or {n + 2}D (batch mode) tensor with possibly 0 batch size and other "
+                               f"non-zero dimensions for input, but got: {list(input.shape)}")
+        return pad_edges(input, padding, mode)
+
+    function.__name__ = f"{word}_pad{n}d"
+    function.__doc__ = f"Padding of the last dimensions ({n}) in mode `{mode}`."
+    return public(function, method=False, toplevel=False)
+
+
+FORMS = {f"{word}_pad{n}d": _pad_form(word, mode, n)
+         for word, mode in (("reflection", "reflect"), ("replication", "replicate")) for n in (1, 2, 3)}

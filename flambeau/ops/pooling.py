@@ -12,7 +12,9 @@ from typing import Any
 from .. import dtypes as _dtypes
 from ..autograd.state import grad_enabled
 from ..backends.cpu import pooling as _kernels  # noqa: F401  (enters the kernels into the table)
+from ..settings import alert_not_deterministic
 from ..tensor import Tensor
+from .layouts import channels_last_of, contiguous_copy, dense_channels_last, laid_out
 from .pointwise import tied
 from .table import FUNCTIONS, _type_word, public, row
 
@@ -70,7 +72,17 @@ _adaptive_grad = row(
 def _adaptive_avg_row(dims: int) -> Any:
     return row(f"adaptive_avg_pool{dims}d", "self out_size", kernel="adaptive_avg_pool", forward="linear",
                node=f"AdaptiveAvgPool{dims}DBackward0", backward=dict(
-                   self=lambda grad, self, out_size: _adaptive_grad(grad, _last(self.shape, out_size))))
+                   self=lambda grad, self, out_size: _adaptive_grad(
+                       _not_empty(grad, f"adaptive_avg_pool{dims}d_backward"), _last(self.shape, out_size))))
+
+
+def _not_empty(grad: Tensor, name: str) -> Tensor:
+    """The gradient, where windows have a result to have one for."""
+    empty = [d for d, n in enumerate(grad.shape) if d and not n]
+    if empty:
+        raise RuntimeError(f"{name}(): Expected grad_output to have non-zero size for non-batch dimensions, but grad_output "
+                           f"has sizes {list(grad.shape)} with dimension {empty[0]} being empty")
+    return grad
 
 
 def put(grad: Tensor, indices: Tensor, shape: Any, dims: int) -> Tensor:
@@ -82,7 +94,8 @@ def put(grad: Tensor, indices: Tensor, shape: Any, dims: int) -> Tensor:
 def _adaptive_max_row(dims: int) -> Any:
     return row(f"adaptive_max_pool{dims}d", "self out_size", kernel="adaptive_max_pool", constant=(1,),
                node=f"AdaptiveMaxPool{dims}DBackward0", backward=dict(
-                   self=lambda grad, self, result1: tied(put(grad, result1, self.shape, dims), self)))
+                   self=lambda grad, self, result1: tied(
+                       put(_not_empty(grad, f"adaptive_max_pool{dims}d_backward"), result1, self.shape, dims), self)))
 
 
 def _fractional_row(dims: int) -> Any:
@@ -209,6 +222,12 @@ def _max_pool(dims: int, x: Any, kernel_size: Any, stride: Any, padding: Any, di
         made = _row_pool(x, (1, *kernel), (1, *stride), (0, *padding), (1, *dilation), (1, *out), ceil_mode,
                          return_indices)
         return tuple(m.squeeze(-2) for m in made) if return_indices else made.squeeze(-2)
+    if x.ndim == 4 and dims == 3 and not x._array.flags.c_contiguous:
+        made = _max_pool(3, x.unsqueeze(0), kernel, stride, padding, dilation, ceil_mode, return_indices)
+        return tuple(m.squeeze(0) for m in made) if return_indices else made.squeeze(0)
+    if not x._array.flags.c_contiguous and (name := (dense_channels_last if dims == 3 else channels_last_of)(x)) is not None:
+        return laid_out(_pooled(contiguous_copy(x, name), kernel, stride, padding, dilation, out, ceil_mode, return_indices),
+                        name)
     return _pooled(x, kernel, stride, padding, dilation, out, ceil_mode, return_indices)
 
 
@@ -223,7 +242,9 @@ def _pooled(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ou
     made, which = _maximum[len(kernel)](x, kernel, stride, padding, dilation, out, ceil_mode)
     if not return_indices:
         return made
-    return made, _indices(which, _last(x.shape, kernel), kernel, stride, padding, dilation)
+    indices = _indices(which, _last(x.shape, kernel), kernel, stride, padding, dilation)
+    indices._counter = which._counter  # who changes the indices changes what the gradient goes by
+    return made, indices
 
 
 @public(method=False)
@@ -271,6 +292,9 @@ def _avg_pool(dims: int, x: Any, kernel_size: Any, stride: Any, padding: Any, ce
         made = _average[2](x.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *out), count_include_pad,
                            None)
         return made.squeeze(-2)
+    if dims == 2 and not x._array.flags.c_contiguous and (name := channels_last_of(x)) is not None:
+        return laid_out(_average[dims](contiguous_copy(x, name), kernel, stride, padding, out, count_include_pad,
+                                       divisor_override), name)
     return _average[dims](x, kernel, stride, padding, out, count_include_pad, divisor_override)
 
 
@@ -348,9 +372,13 @@ def _adaptive_avg(dims: int, x: Any, output_size: Any) -> Tensor:
 
 
 def _averaged(x: Tensor, size: tuple[int, ...]) -> Tensor:
+    name = None if x._array.flags.c_contiguous else channels_last_of(x)
     if all([n == 1 for n in size]):
-        return x.mean(tuple(range(-len(size), 0)), keepdim=True)
+        made = x.mean(tuple(range(-len(size), 0)), keepdim=True)
+        return made if name is None else laid_out(made, name)
     _only_floats("adaptive_avg_pool3d_cpu" if len(size) == 3 else "adaptive_avg_pool2d", x)
+    if name is not None and len(size) == 2:
+        return laid_out(_adaptive_average[2](contiguous_copy(x, name), size), name)
     return _adaptive_average[len(size)](x, size)
 
 
@@ -377,6 +405,8 @@ def _adaptive_max(dims: int, x: Any, output_size: Any, return_indices: bool) -> 
     _only_floats("adaptive_max_pool3d_cpu" if dims == 3 else "adaptive_max_pool2d", x)
     if dims == 1:
         made = tuple([m.squeeze(-2) for m in _adaptive_maximum[2](x.unsqueeze(-2), (1, *size))])
+    elif dims == 2 and not x._array.flags.c_contiguous and (name := channels_last_of(x)) is not None:
+        made = laid_out(_adaptive_maximum[dims](contiguous_copy(x, name), size), name)
     else:
         made = _adaptive_maximum[dims](x, size)
     return made if return_indices else made[0]
@@ -422,7 +452,7 @@ def _fractional_pool(dims: int, x: Tensor, kernel_size: Any, output_size: Any, o
         out = tuple([int(n * r) for n, r in zip(size, ratio)])
     else:
         out = ints(output_size, dims, "output_size", name)
-    if min(kernel) <= 0 or min(out) <= 0:
+    if min(kernel) <= 0 or min(out) < 0:
         raise RuntimeError(f"{name}: kernel_size and output_size must be greater than zero, but got {kernel} and {out}")
     if any([o + k - 1 > n for o, k, n in zip(out, kernel, size)]):
         raise RuntimeError(f"{name}: pool size {kernel} and output size {out} are too large relative to the input's "
@@ -437,6 +467,9 @@ def _fractional_pool(dims: int, x: Tensor, kernel_size: Any, output_size: Any, o
         raise RuntimeError(f"{name}: Expect _random_samples of shape {(batch, x.shape[-dims - 1], dims)} and dtype "
                            f"{x.dtype}, "
                            f"but got {tuple(samples.shape)} and {samples.dtype}")
+    if 0 in out:
+        shape = (*x.shape[:x.ndim - dims], *out)
+        return x.new_empty(shape), x.new_empty(shape, dtype=_dtypes.int64)
     return _fractional[dims](x, kernel, out, samples)
 
 
@@ -493,9 +526,12 @@ def _unpool(dims: int, x: Tensor, indices: Tensor, kernel_size: Any, stride: Any
         raise RuntimeError(f"Input to {name} should be a {dims + 1}d or {dims + 2}d Tensor, but got {list(x.shape)}")
     if min(stride) <= 0:
         raise RuntimeError(f"strides should be greater than zero, but got stride: {stride}")
+    alert_not_deterministic(f"max_unpooling{max(dims, 2)}d_forward_out")
     size = _unpool_size(x, kernel, stride, padding, output_size)
     if dims == 1:
         return _unpooling[2](x.unsqueeze(-2), indices.unsqueeze(-2), (1, *size)).squeeze(-2)
+    if dims == 2 and not x._array.flags.c_contiguous and (name := channels_last_of(x)) is not None:
+        return laid_out(_unpooling[2](contiguous_copy(x, name), indices, size), name)
     return _unpooling[dims](x, indices, size)
 
 

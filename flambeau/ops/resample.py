@@ -11,6 +11,7 @@ from ..autograd.modes import enable_grad, no_grad
 from ..autograd.state import grad_enabled
 from ..backends.cpu import resample as _kernels  # noqa: F401  (enters the kernels into the table)
 from ..tensor import Tensor
+from .layouts import channels_last_of, contiguous_copy, laid_out
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from .table import FUNCTIONS, public, row
 
@@ -124,6 +125,8 @@ def resize(input: Tensor, mode: str, out: Any, align_corners: bool, factors: Any
     bytes_too = mode in ("nearest", "nearest-exact", "bilinear", "bicubic")
     if input.dtype.is_complex or not (input.dtype.is_floating_point or (input.dtype is _dtypes.uint8 and bytes_too)):
         raise NotImplementedError(f"\"{made.name}\" not implemented for '{input.dtype}'")
+    if not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
+        return laid_out(made(contiguous_copy(input, name), kernel, tuple(out), align_corners, tuple(factors)), name)
     return made(input, kernel, tuple(out), align_corners, tuple(factors))
 
 
@@ -396,6 +399,12 @@ _channels = row("channel_shuffle", "self groups", forward="linear", backward=dic
     self=lambda grad, groups: _channels(grad, grad.shape[1] // groups)))
 
 
+def _rearranged(made: Any, input: Tensor, number: int) -> Tensor:
+    if not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
+        return laid_out(made(contiguous_copy(input, name), number), name)
+    return made(input, number)
+
+
 @public(method=False)
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(..., c * r * r, h, w) -> (..., c, h * r, w * r)."""
@@ -409,7 +418,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         raise RuntimeError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
                            f"upscale_factor, but input.size(-3)={input.shape[-3]} is not divisible by "
                            f"{upscale_factor ** 2}")
-    return _shuffle(input, upscale_factor)
+    return _rearranged(_shuffle, input, upscale_factor)
 
 
 @public(method=False)
@@ -426,7 +435,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
             raise RuntimeError(f"pixel_unshuffle expects {word} to be divisible by downscale_factor, but "
                                f"input.size({d})="
                                f"{input.shape[d]} is not divisible by {downscale_factor}")
-    return _unshuffle(input, downscale_factor)
+    return _rearranged(_unshuffle, input, downscale_factor)
 
 
 @public(method=False, aliases=("native_channel_shuffle",))
@@ -440,4 +449,4 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
         raise RuntimeError(f"Number of channels must be divisible by groups. Got {input.shape[1]} channels and "
                            f"{groups} "
                            "groups.")
-    return _channels(input, groups)
+    return _rearranged(_channels, input, groups)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from .. import dtypes as _dtypes
+from ..autograd.state import grad_enabled
 from ..shapes import broadcast_shapes, wrap_dim
 from ..tensor import Tensor
 from .indexing import added_rows, number_for
@@ -126,7 +128,12 @@ def _prod_backward(grad, self, dim, index, src, include_self, result):
         alone = zero & (zeros == 1)
         others = self.scatter_reduce(dim, index, src.masked_fill(alone, 1), "prod", include_self=include_self)
         divided = (grad * result.conj()).gather(dim, index) / src.masked_fill(zero, 1).conj()
-        return divided.where(alone.logical_not(), (grad * others.conj()).gather(dim, index))
+        made = divided.where(alone.logical_not(), (grad * others.conj()).gather(dim, index))
+        if grad_enabled() and (zeros > 1).any():  # several zeros in one place: this formula is not differentiable itself
+            from ..autograd.function import DelayedError
+            made = DelayedError("scatter_reduce(): Double backward is unsupported for src when >1 zeros in src are scattered "
+                                "to the same position in self")(made)
+        return made
 
     return to_self, to_src
 
@@ -260,8 +267,6 @@ def _positions(name: str, self: Tensor, dim: int, index: Any) -> int:
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """Element [i, j] of the result is input[index[i, j], j] (for dim 0)."""
     dim = _positions("gather", input, dim, index)
-    if sparse_grad:
-        raise NotImplementedError("gather(sparse_grad=True): sparse gradients are not part of flambeau")
     mine, theirs = index._array.shape, input._array.shape
     if index._array.size:
         if max(len(mine), 1) != max(len(theirs), 1):
@@ -270,7 +275,43 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
             if d != dim and n > (theirs[d] if theirs else 1):
                 raise RuntimeError(f"Size does not match at dimension {d} expected index {list(index.shape)} to be "
                                    f"no larger than self {list(input.shape)} apart from dimension {dim}")
+    if sparse_grad and input.requires_grad:
+        return _sparse_gather().apply(input, dim, index)
     return _gather(input, dim, index)
+
+
+@functools.cache
+def _sparse_gather() -> Any:
+    """gather as a Function whose gradient is a sparse tensor."""
+    from ..autograd.function import Function
+
+    class Gather(Function):
+        @staticmethod
+        def forward(ctx: Any, input: Tensor, dim: int, index: Tensor) -> Tensor:
+            ctx.save_for_backward(index)
+            ctx.dim, ctx.shape = dim, tuple(input.shape)
+            return _gather(input, dim, index)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:
+            index, = ctx.saved_tensors
+            return _sparse_places(grad, ctx.shape, ctx.dim, index), None, None
+
+    return Gather
+
+
+def _sparse_places(grad: Tensor, shape: tuple[int, ...], dim: int, index: Tensor) -> Tensor:
+    """A sparse tensor of this shape with the elements of grad at the places that gather took them from."""
+    from ..creation import arange, empty
+    from ..sparse import sparse_coo_tensor
+    from .shape import stack
+    if not shape:
+        return sparse_coo_tensor(empty((0, grad.numel()), dtype=index.dtype), grad.reshape(-1), shape)
+    if not grad.dim():
+        return sparse_coo_tensor(index.reshape(1, 1), grad.reshape(1), shape)
+    places = [index if d == dim else arange(n).reshape([-1 if e == d else 1 for e in range(index.dim())]).expand(index.shape)
+              for d, n in enumerate(index.shape)]
+    return sparse_coo_tensor(stack([p.reshape(-1) for p in places]), grad.reshape(-1), shape)
 
 
 def _fit_source(name: str, self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ def cat(tensors: Any, dim: Any = 0, *, axis: Any = None) -> Tensor:
             raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
     real = [(i, t) for i, t in enumerate(tensors) if t._array.shape != (0,)]
     first = real[0][1] if real else tensors[0]
-    dim = wrap_dim(dim, first._array.ndim)
+    dim = wrap_dim(dim, first._array.ndim) if real else 0  # empty vectors fit anywhere
     expected = first._array.shape
     for i, t in real:
         shape = t._array.shape
@@ -373,6 +373,10 @@ def constant_pad_nd(input: Tensor, pad: Any, value: Any = 0) -> Tensor:
             raise RuntimeError(f"The input size {shape[-1 - i]}, plus negative padding {pad[2 * i]} and "
                                f"{pad[2 * i + 1]} resulted in a negative output size, which is invalid. Check "
                                f"dimension {len(shape) - 1 - i} of your input.")
+    if len(shape) > 3 and not input._array.flags.c_contiguous and suggested_format(input) != "contiguous":
+        from .layouts import contiguous_copy, laid_out
+        name = suggested_format(input)
+        return laid_out(_constant_pad(contiguous_copy(input, name), pad, value), name)
     return _constant_pad(input, pad, value)
 
 

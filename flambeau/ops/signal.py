@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from .. import dtypes as _dtypes
+from ..settings import warn_once
 from ..tensor import Tensor
 from .table import FUNCTIONS, public
 
@@ -59,6 +60,7 @@ def _window(name: str, coefficients: Any, extra: tuple[tuple[str, Any], ...] = (
         return made.requires_grad_(requires_grad) if out is None else out.copy_(made)
 
     function.__name__ = function.__qualname__ = name
+    function.__module__ = __package__.partition(".")[0]  # where users find it
     function.__doc__ = f"{name}(window_length, periodic=True): a window of weights that tapers a signal's ends."
     FUNCTIONS[name] = function
     return function
@@ -111,6 +113,11 @@ def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: i
          onesided: bool | None = None, return_complex: bool | None = None,
          align_to_window: bool | None = None) -> Tensor:
     """The spectra of overlapping pieces of a signal: (batch, frequencies, pieces)."""
+    if window is None:
+        warn_once("stft window", "A window was not provided. A rectangular window will be applied,which is known to cause "
+                  "spectral leakage. Other windows such as torch.hann_window or torch.hamming_window are recommended to reduce "
+                  "spectral leakage.To suppress this warning and use a rectangular window, explicitly set "
+                  "`window=torch.ones(n_fft, device=<device>)`.")
     x = input
     hop_length = n_fft // 4 if hop_length is None else hop_length
     win_length = n_fft if win_length is None else win_length
@@ -119,6 +126,10 @@ def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: i
             raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further "
                                "require that return_complex=True in a future PyTorch release.")
         return_complex = True
+    if not return_complex:
+        warn_once("stft", "stft with return_complex=False is deprecated. In a future pytorch release, stft will return complex "
+                  "tensors for all inputs, and return_complex=False will raise an error.\nNote: you can still call "
+                  "torch.view_as_real on the complex output to recover the old return format.")
     if x._array.ndim not in (1, 2):
         raise RuntimeError(f"stft({list(x.shape)}, n_fft={n_fft}): expected a 1D or 2D tensor")
     if not (x.is_floating_point() or x.is_complex()):
@@ -187,6 +198,10 @@ def istft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: 
           window: Tensor | None = None, center: bool = True, normalized: bool = False, onesided: bool | None = None,
           length: int | None = None, return_complex: bool = False) -> Tensor:
     """The signal with these short-time spectra, by least squares where pieces overlap."""
+    if window is None:
+        warn_once("istft window", "A window was not provided. A rectangular window will be applied.Please provide the same "
+                  "window used by stft to make the inversion lossless.To suppress this warning and use a rectangular window, "
+                  "explicitly set `window=torch.ones(n_fft, device=<device>)`.")
     x = input
     hop_length = n_fft // 4 if hop_length is None else hop_length
     win_length = n_fft if win_length is None else win_length

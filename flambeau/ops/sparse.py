@@ -28,13 +28,37 @@ def _to_sparse(self: Tensor, sparse_dim: int | None = None, *, layout: Any = Non
 public(_to_sparse, name="to_sparse", toplevel=False, out=False, aliases=("to_sparse_coo",))
 
 
-@public(method=False, out=False)
+@public(toplevel=False, out=False)
+def sparse_mask(self: Tensor, mask: Tensor) -> Tensor:
+    """The elements at the places that a sparse tensor has, as a sparse tensor."""
+    raise RuntimeError(f"sparse_mask: expected mask to be sparse, got one of layout {mask.layout}")
+
+
+@public(method=False, out=False, aliases=("dsmm",))
 def spmm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of a sparse and a dense matrix."""
     if not input.is_sparse and not mat2.is_sparse:
         return FUNCTIONS["mm"](input, mat2)
     from ..sparse import mm
     return mm(input, mat2)
+
+
+@public(name="_convert_indices_from_coo_to_csr", method=False)
+def convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: bool = False) -> Tensor:
+    """Where each of `size` rows begins in a sorted list of row numbers, and where the last one ends."""
+    import flambeau
+    return flambeau.searchsorted(input, flambeau.arange(size + 1, dtype=input.dtype), out_int32=out_int32)
+
+
+@public(name="_convert_indices_from_csr_to_coo", method=False)
+def convert_indices_from_csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False,
+                                    transpose: bool = False) -> Tensor:
+    """Rows and columns of the elements, from where the rows begin and the columns; transpose: columns and rows."""
+    import flambeau
+    dtype = flambeau.int32 if out_int32 else flambeau.int64
+    rows = flambeau.arange(crow_indices.shape[0] - 1, dtype=dtype).repeat_interleave(crow_indices.diff())
+    columns = col_indices.to(dtype)
+    return flambeau.stack([columns, rows] if transpose else [rows, columns])
 
 
 def add_rows_(target: Tensor, rows: Tensor, values: Tensor, alpha: float = 1.0) -> Tensor:

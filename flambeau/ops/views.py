@@ -218,14 +218,20 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 @public(out=False)
 def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
     """Several dimensions in place of one; the inverse of flatten."""
+    if isinstance(dim, str):
+        raise TypeError("unflatten(): argument 'dim' (position 1) must be int, not str")
     dim = wrap_dim(dim, input._array.ndim)
     sizes = shape_of((sizes,))
     if not sizes:
         raise RuntimeError("unflatten: sizes must be non-empty")
     shape = input._array.shape
+    if not shape:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     try:
         inner = infer_shape(sizes, shape[dim])
-    except RuntimeError:
+    except RuntimeError as error:
+        if "only one dimension" in str(error) or "can be any value" in str(error):
+            raise
         raise RuntimeError(f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {dim} "
                            f"({shape[dim]}) in the input tensor") from None
     return _view(input, shape[:dim] + inner + shape[dim + 1:])

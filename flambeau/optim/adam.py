@@ -9,7 +9,7 @@ from ..ops import fused
 from ..ops.comparison import maximum
 from ..tensor import Tensor
 from ._steps import step_number
-from .optimizer import Optimizer, check_lr, check_range, counter, number, real_views, refuse_sparse
+from .optimizer import Optimizer, check_floating, check_fused, check_lr, check_range, counter, number, real_views, refuse_sparse
 
 
 def _check_tensors(lr: Any, betas: tuple[Any, Any], plain: Any) -> None:
@@ -34,16 +34,17 @@ class Adam(Optimizer):
         check_range("beta parameter at index 1", betas[1], 0, 1)
         check_range("weight_decay value", weight_decay)
         _check_tensors(lr, betas, foreach and not capturable)
-        if fused and differentiable:
-            raise RuntimeError("`fused` does not support `differentiable`")
-        if fused and foreach:
-            raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+        check_fused(fused, differentiable, foreach)
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
                                       maximize=maximize, foreach=foreach, capturable=capturable,
                                       differentiable=differentiable, fused=fused,
                                       decoupled_weight_decay=decoupled_weight_decay))
 
+    _counts = ("step",)
+
     def prepare(self, group, p, state) -> None:
+        if group["fused"]:
+            check_floating(p)
         state["step"] = counter()
         state["exp_avg"] = zeros_like(p)
         state["exp_avg_sq"] = zeros_like(p)

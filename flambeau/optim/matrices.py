@@ -15,6 +15,8 @@ from .optimizer import Optimizer, check, check_lr, check_range, counter, number,
 class Adafactor(Optimizer):
     """Keeps only the row and column means of the squared gradient: memory of a sum instead of a product."""
 
+    _counts = ("step",)
+
     def __init__(self, params: Any, lr: Any = 1e-2, beta2_decay: float = -0.8, eps: tuple[float | None, float] = (None, 1e-3),
                  d: float = 1.0, weight_decay: float = 0.0, *, foreach: bool | None = None, maximize: bool = False):
         check_lr(lr)

@@ -30,9 +30,18 @@ class _Required:
         return "<required parameter>"
 
 
+_RequiredParameter = _Required
 required = _Required()
 _global_pre_hooks: dict[int, Callable] = OrderedDict()
 _global_post_hooks: dict[int, Callable] = OrderedDict()
+
+
+def __getattr__(name: str) -> Any:
+    """PyTorch's helpers for those who write optimizers."""
+    from . import _writing
+    if name.startswith("__") or not hasattr(_writing, name):
+        raise AttributeError(f"module 'flambeau.optim.optimizer' has no attribute '{name}'")
+    return getattr(_writing, name)
 
 
 def register_optimizer_step_pre_hook(hook: Callable) -> RemovableHandle:
@@ -47,6 +56,8 @@ def register_optimizer_step_post_hook(hook: Callable) -> RemovableHandle:
 
 class Optimizer:
     """The base of all optimizers: subclasses bring `prepare` and `update`, or their own `step`."""
+
+    _counts: tuple[str, ...] = ()  # what is a zero-dim tensor in the state of each parameter
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]):
         self.defaults = defaults
@@ -76,6 +87,8 @@ class Optimizer:
         """Lets the hooks run around `step`, whichever class defines it."""
         if not getattr(cls.step, "hooked", None):
             cls.step = _with_hooks(cls.step)
+
+    _patch_step_function = _patch_step
 
     def step(self, closure: Callable | None = None) -> Any:
         """One update of all parameters that have a gradient; a closure recomputes the loss first and it is returned."""
@@ -240,6 +253,10 @@ class Optimizer:
         for group in self.param_groups:  # files of older releases lack newer options
             for name, default in self.defaults.items():
                 group.setdefault(name, default)
+        for entry in self.state.values():  # and their counts were plain numbers
+            for name in self._counts:
+                if isinstance(entry.get(name), (int, float)):
+                    entry[name] = counter(entry[name])
         self._patch_step()
 
     # --------------------------------------------------------------------------------------------------- hooks
@@ -261,6 +278,22 @@ class Optimizer:
 
     def register_load_state_dict_post_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
         return _register(self._optimizer_load_state_dict_post_hooks, hook, prepend)
+
+    # ------------------------------------------------------------------------- for rules written after PyTorch's own
+    @staticmethod
+    def _group_tensors_by_device_and_dtype(tensorlistlist: Any, with_indices: bool = False) -> dict[Any, Any]:
+        from ..utils._foreach_utils import _group_tensors_by_device_and_dtype
+        return _group_tensors_by_device_and_dtype(tensorlistlist, with_indices)
+
+    @staticmethod
+    def profile_hook_step(func: Callable) -> Callable:
+        """step with the hooks before and after it."""
+        return _with_hooks(func)
+
+    def _accelerator_graph_capture_health_check(self) -> None:
+        """Nothing to check: there is no device whose graphs are captured."""
+
+    _cuda_graph_capture_health_check = _accelerator_graph_capture_health_check
 
 
 def _register(hooks: Any, hook: Callable, prepend: bool) -> RemovableHandle:
@@ -341,11 +374,25 @@ def number(value: Any) -> Any:
     return step_number(value) if isinstance(value, Tensor) else value
 
 
-def counter() -> Tensor:
-    """A fresh step count, a float32 tensor as in PyTorch's files."""
+def check_fused(fused: Any, differentiable: bool, foreach: Any) -> None:
+    """fused=True goes together with neither of the other two."""
+    if fused and differentiable:
+        raise RuntimeError("`fused` does not support `differentiable`")
+    if fused and foreach:
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+
+
+def check_floating(p: Tensor) -> None:
+    """What fused=True asks of a parameter."""
+    from ._writing import _device_dtype_check_for_fused
+    _device_dtype_check_for_fused(p)
+
+
+def counter(start: float = 0.0) -> Tensor:
+    """A step count, a float32 tensor as in PyTorch's files."""
     from ..creation import tensor
     from ..dtypes import float32, float64, get_default_dtype
-    return tensor(0.0, dtype=float64 if get_default_dtype() is float64 else float32)
+    return tensor(float(start), dtype=float64 if get_default_dtype() is float64 else float32)
 
 
 def real_views(params: list[Tensor], grads: list[Tensor], states: list[dict[str, Any]], names: tuple[str, ...]):

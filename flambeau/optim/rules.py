@@ -8,7 +8,18 @@ from ..creation import full_like, ones_like, zeros_like
 from ..ops import fused
 from ..ops.comparison import maximum
 from ._steps import larger, step_number
-from .optimizer import Optimizer, check, check_lr, check_range, counter, number, real_views, refuse_sparse
+from .optimizer import (
+    Optimizer,
+    check,
+    check_floating,
+    check_fused,
+    check_lr,
+    check_range,
+    counter,
+    number,
+    real_views,
+    refuse_sparse,
+)
 
 
 class _OneByOne(Optimizer):
@@ -16,6 +27,7 @@ class _OneByOne(Optimizer):
 
     shaped: tuple[str, ...] = ()  # the parts of the state that have the parameter's shape
     counts: tuple[str, ...] = ("step",)  # its zero-dim parts, as the kernel takes them
+    _counts = ("step", "mu_product", "eta", "mu")
     kernel = ""                   # the kernel that updates a whole group: it takes lists of all these, then numbers(group)
 
     def numbers(self, group) -> tuple[Any, ...]:
@@ -104,6 +116,7 @@ class Adagrad(_OneByOne):
         check_range("weight_decay value", weight_decay)
         check_range("initial_accumulator_value value", initial_accumulator_value)
         check_range("epsilon value", eps)
+        check_fused(fused, differentiable, foreach)
         super().__init__(params, dict(lr=lr, lr_decay=lr_decay, eps=eps, weight_decay=weight_decay,
                                       initial_accumulator_value=initial_accumulator_value, foreach=foreach,
                                       maximize=maximize, differentiable=differentiable, fused=fused))
@@ -122,6 +135,8 @@ class Adagrad(_OneByOne):
             state["sum"].share_memory_()
 
     def update(self, group, params, grads, states) -> None:
+        if group["fused"]:
+            check_floating(params[0])
         dense = [i for i, g in enumerate(grads) if not g.is_sparse]
         for i, grad in enumerate(grads):
             if grad.is_sparse:

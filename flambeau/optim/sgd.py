@@ -7,7 +7,7 @@ from typing import Any
 from ..creation import zeros_like
 from ..ops import fused
 from ..tensor import Tensor
-from .optimizer import Optimizer, check_lr, check_range, number, with_gradient
+from .optimizer import Optimizer, check_floating, check_fused, check_lr, check_range, number, with_gradient
 
 
 class SGD(Optimizer):
@@ -21,6 +21,7 @@ class SGD(Optimizer):
         check_range("weight_decay value", weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        check_fused(fused, differentiable, foreach)
         super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
                                       nesterov=nesterov, maximize=maximize, foreach=foreach,
                                       differentiable=differentiable, fused=fused))
@@ -29,6 +30,8 @@ class SGD(Optimizer):
         for group in self.param_groups:
             params = with_gradient(group)
             if params:
+                if group["fused"]:
+                    check_floating(params[0])
                 self.update(group, params, [p._grad for p in params], [self.state[p] for p in params])
 
     def update(self, group, params, grads, states) -> None:

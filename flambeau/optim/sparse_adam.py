@@ -21,9 +21,11 @@ class SparseAdam(Optimizer):
         check_range("beta parameter at index 0", betas[0], 0, 1)
         check_range("beta parameter at index 1", betas[1], 0, 1)
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, maximize=maximize))
-        sparse = [f"{[g, i]}" for g, group in enumerate(self.param_groups) for i, p in enumerate(group["params"])
-                  if p.is_sparse]
-        check(not sparse, f"Sparse params at indices {', '.join(sparse)}: SparseAdam requires dense parameter tensors")
+        placed = [([g, i], p) for g, group in enumerate(self.param_groups) for i, p in enumerate(group["params"])]
+        sparse = [place for place, p in placed if p.is_sparse]
+        check(not sparse, f"Sparse params at indices {sparse}: SparseAdam requires dense parameter tensors")
+        numbers = [place for place, p in placed if p.is_complex()]
+        check(not numbers, f"Complex params at indices {numbers}: SparseAdam does not support complex parameters")
 
     def prepare(self, group, p, state) -> None:
         state["step"] = 0

@@ -6,8 +6,10 @@ rebuild (what makes tensors), locations (map_location), legacy (files before PyT
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
+from ..device import device
 from .loading import get_unsafe_globals_in_checkpoint, load
 from .locations import (
     default_restore_location,
@@ -30,6 +32,8 @@ from .options import (
 )
 from .safe_globals import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 from .saving import DEFAULT_PROTOCOL, MAGIC_NUMBER, PROTOCOL_VERSION, save
+
+MAP_LOCATION: TypeAlias = Callable[[Any, str], Any] | device | str | dict[str, str] | None
 
 
 class SourceChangeWarning(Warning):

@@ -104,6 +104,8 @@ class _Storages:
         return self.made[key]
 
     def read(self, file: Any, keys: Any) -> None:
+        if isinstance(keys, list):  # encoding="bytes" leaves the text of Python 2 undecoded
+            keys = [k.decode("ascii", "replace") if isinstance(k, bytes) else k for k in keys]
         if not isinstance(keys, list) or len(keys) > len(self.raw) or not all(isinstance(k, str) for k in keys):
             raise pickle.UnpicklingError("the list of storages is malformed")
         for key in keys:

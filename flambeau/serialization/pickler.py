@@ -160,12 +160,20 @@ class _Named:
         self.memoize(dtype)
 
 
+# What Python's own pickler does with its types, by method: packages that pickle more (dill) write into its public table.
+_METHODS = {type(None): "none", bool: "bool", int: "long", float: "float", bytes: "bytes", bytearray: "bytearray", str: "str",
+            tuple: "tuple", list: "list", dict: "dict", set: "set", frozenset: "frozenset", type: "type",
+            pickle.PickleBuffer: "picklebuffer"}
+
+
 def _pickler_class(base: type) -> type:
     python = issubclass(base, pickle._Pickler)
     parents = (_Named, base) if python else (base,)
     made = type("Pickler", parents, {"persistent_id": lambda self, obj: self.storages.identify(obj)})
     if python:
-        made.dispatch = {**base.dispatch, FunctionType: made.save_global, _dtypes.dtype: made._save_dtype}
+        own = {kind: getattr(base, f"save_{name}") for kind, name in _METHODS.items()}
+        known = own if base is pickle._Pickler else base.dispatch
+        made.dispatch = {**known, FunctionType: made.save_global, _dtypes.dtype: made._save_dtype}
     return made
 
 

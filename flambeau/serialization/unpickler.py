@@ -135,7 +135,7 @@ class Unpickler:
         guarded = _GUARDED.get(id(function))
         if guarded is not None:
             return guarded(self.budget, *args)
-        if not _is_default(function) or function is Tensor or (function is Parameter and len(args) > 2):
+        if not _is_default(function) or (function is Tensor and args) or (function is Parameter and len(args) > 2):
             raise UnpicklingError(f"Trying to call reduce for unrecognized function {_shown(function)}")
         if function is Parameter and not (args and isinstance(args[0], Tensor)):
             raise UnpicklingError("a Parameter needs a tensor")

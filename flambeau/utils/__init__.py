@@ -49,6 +49,12 @@ def set_module(obj: Any, mod: str) -> None:
     obj.__module__ = mod
 
 
+def _poisoned(grads: Any) -> None:
+    raise RuntimeError("Trying to execute AccumulateGrad node that was poisoned by swap_tensors: its tensor was swapped after "
+                       "the graph was recorded. With torch.__future__.set_swap_module_params_on_conversion(True), change a "
+                       "module's device or dtype before running forward, or after both forward and backward.")
+
+
 def swap_tensors(t1: Any, t2: Any) -> None:
     """Exchanges everything of two tensors: data, place in the graph, attributes and class."""
     from ..autograd.node import AccumulateGrad
@@ -61,6 +67,8 @@ def swap_tensors(t1: Any, t2: Any) -> None:
         setattr(t1, name, second)
         setattr(t2, name, first)
     for t, wanted in zip((t1, t2), reversed(wants)):
+        if t._node is not None:
+            t._node.register_prehook(_poisoned)  # of use only to graphs that were recorded before
         t._node = None  # the accumulator belongs to the object, not to its contents
         if wanted:
             t.requires_grad_(True)

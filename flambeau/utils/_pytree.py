@@ -20,6 +20,7 @@ class NodeDef(NamedTuple):
     type: type
     flatten_fn: Callable[[Any], tuple[list[Any], Any]]
     unflatten_fn: Callable[[Iterable[Any], Any], Any]
+    flatten_with_keys_fn: Callable[[Any], tuple[list[tuple[Any, Any]], Any]] | None = None  # children with the steps to them
 
 
 class KeyEntry(NamedTuple):
@@ -34,29 +35,80 @@ class KeyEntry(NamedTuple):
 SUPPORTED_NODES: dict[type, NodeDef] = {}
 
 
-def register_pytree_node(cls: type, flatten_fn: Callable, unflatten_fn: Callable, **names: Any) -> None:
-    """Makes a class a node: flatten_fn(x) -> (children, context), unflatten_fn(children, context) -> x."""
+def register_pytree_node(cls: type, flatten_fn: Callable, unflatten_fn: Callable, *, serialized_type_name: str | None = None,
+                         to_dumpable_context: Callable | None = None, from_dumpable_context: Callable | None = None,
+                         flatten_with_keys_fn: Callable | None = None) -> None:
+    """Makes a class a node: flatten_fn(x) -> (children, context), unflatten_fn(children, context) -> x.
+
+    flatten_with_keys_fn(x) -> ([(step, child)], context) serves the functions of paths. The names for specs in files are
+    accepted: specs are not written to files.
+    """
     if cls in SUPPORTED_NODES:
         raise ValueError(f"{cls} is already registered as pytree node.")
-    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn)
+    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
 
 
 _register_pytree_node = register_pytree_node
 
 
-def _by_keys(cls: type) -> None:
-    SUPPORTED_NODES[cls] = NodeDef(cls, lambda d: (list(d.values()), list(d)), lambda c, keys: cls(zip(keys, c)))
+def _deregister_pytree_node(cls: type) -> None:
+    """Makes a class a leaf again."""
+    SUPPORTED_NODES.pop(cls, None)
 
 
-SUPPORTED_NODES[list] = NodeDef(list, lambda x: (list(x), None), lambda c, _: list(c))
-SUPPORTED_NODES[tuple] = NodeDef(tuple, lambda x: (list(x), None), lambda c, _: tuple(c))
-_by_keys(dict)
-_by_keys(OrderedDict)
-SUPPORTED_NODES[deque] = NodeDef(deque, lambda x: (list(x), x.maxlen), lambda c, most: deque(c, maxlen=most))
-SUPPORTED_NODES[defaultdict] = NodeDef(
-    defaultdict, lambda d: (list(d.values()), (d.default_factory, list(d))),
-    lambda c, context: defaultdict(context[0], zip(context[1], c)))
-SUPPORTED_NODES[namedtuple] = NodeDef(namedtuple, lambda x: (list(x), type(x)), lambda c, cls: cls(*c))
+def _list_flatten(d: Any) -> tuple[list[Any], None]:
+    return list(d), None
+
+
+def _list_flatten_with_keys(d: Any) -> tuple[list[tuple[Any, Any]], None]:
+    return [(SequenceKey(i), value) for i, value in enumerate(d)], None
+
+
+def _list_unflatten(values: Iterable[Any], context: Any) -> list[Any]:
+    return list(values)
+
+
+def _tuple_unflatten(values: Iterable[Any], context: Any) -> tuple[Any, ...]:
+    return tuple(values)
+
+
+def _dict_flatten(d: Any) -> tuple[list[Any], list[Any]]:
+    return list(d.values()), list(d)
+
+
+def _dict_flatten_with_keys(d: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
+    return [(MappingKey(key), value) for key, value in d.items()], list(d)
+
+
+def _dict_unflatten(values: Iterable[Any], context: Any) -> dict[Any, Any]:
+    return dict(zip(context, values))
+
+
+def _deque_flatten(d: Any) -> tuple[list[Any], Any]:
+    return list(d), d.maxlen
+
+
+def _defaultdict_flatten(d: Any) -> tuple[list[Any], Any]:
+    return list(d.values()), (d.default_factory, list(d))
+
+
+def _namedtuple_flatten(d: Any) -> tuple[list[Any], type]:
+    return list(d), type(d)
+
+
+_tuple_flatten, _tuple_flatten_with_keys = _list_flatten, _list_flatten_with_keys
+for _node in (
+        NodeDef(list, _list_flatten, _list_unflatten, _list_flatten_with_keys),
+        NodeDef(tuple, _tuple_flatten, _tuple_unflatten, _tuple_flatten_with_keys),
+        NodeDef(dict, _dict_flatten, _dict_unflatten, _dict_flatten_with_keys),
+        NodeDef(OrderedDict, _dict_flatten, lambda c, keys: OrderedDict(zip(keys, c)), _dict_flatten_with_keys),
+        NodeDef(deque, _deque_flatten, lambda c, most: deque(c, maxlen=most),
+                lambda d: (_list_flatten_with_keys(d)[0], d.maxlen)),
+        NodeDef(defaultdict, _defaultdict_flatten, lambda c, context: defaultdict(context[0], zip(context[1], c)),
+                lambda d: (_dict_flatten_with_keys(d)[0], _defaultdict_flatten(d)[1])),
+        NodeDef(namedtuple, _namedtuple_flatten, lambda c, cls: cls(*c),
+                lambda d: ([(GetAttrKey(name), value) for name, value in zip(d._fields, d)], type(d)))):
+    SUPPORTED_NODES[_node.type] = _node
 
 
 def is_namedtuple(value: Any) -> bool:
@@ -68,8 +120,30 @@ def is_namedtuple_class(cls: type) -> bool:
     return isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields")
 
 
-def _kind(tree: Any) -> Any:
+def is_namedtuple_instance(value: Any) -> bool:
+    return is_namedtuple_class(type(value))
+
+
+def is_structseq_class(cls: type) -> bool:
+    """Whether a class is one of the interpreter's own named tuples, such as time.struct_time."""
+    return (isinstance(cls, type) and cls.__bases__ == (tuple,) and not hasattr(cls, "_fields")
+            and all(isinstance(getattr(cls, f"n_{name}fields", None), int) for name in ("", "sequence_", "unnamed_")))
+
+
+def is_structseq_instance(value: Any) -> bool:
+    return is_structseq_class(type(value))
+
+
+def is_structseq(value: Any) -> bool:
+    """Whether a value (or a class) is one of the interpreter's own named tuples."""
+    return is_structseq_class(value if isinstance(value, type) else type(value))
+
+
+def _get_node_type(tree: Any) -> Any:
     return namedtuple if is_namedtuple(tree) and type(tree) not in SUPPORTED_NODES else type(tree)
+
+
+_kind = _get_node_type
 
 
 class TreeSpec:
@@ -288,42 +362,34 @@ class GetAttrKey(NamedTuple):
 KeyPath = tuple[Any, ...]
 
 
-def _steps(kind: Any, context: Any, count: int) -> list[Any]:
-    """The steps from a node to its children."""
-    if kind in (dict, OrderedDict):
-        return [MappingKey(k) for k in context]
-    if kind is defaultdict:
-        return [MappingKey(k) for k in context[1]]
-    if kind is namedtuple:
-        return [GetAttrKey(name) for name in context._fields]
-    return [SequenceKey(i) for i in range(count)]
-
-
-def _paths(spec: TreeSpec, here: KeyPath) -> Iterable[KeyPath]:
-    if spec.type is None:
-        yield here
+def _walk_with_path(tree: PyTree, here: KeyPath, is_leaf: Callable[[Any], bool] | None) -> Iterable[tuple[KeyPath, Any]]:
+    if tree_is_leaf(tree, is_leaf):
+        yield here, tree
         return
-    for step, child in zip(_steps(spec.type, spec.context, spec.num_children), spec.children_specs):
-        yield from _paths(child, (*here, step))
+    steps = SUPPORTED_NODES[_kind(tree)].flatten_with_keys_fn
+    if steps is None:
+        raise ValueError(f"Did not find a flatten_with_keys_fn for type: {type(tree)}. Please pass a flatten_with_keys_fn "
+                         "argument to register_pytree_node.")
+    for step, child in steps(tree)[0]:
+        yield from _walk_with_path(child, (*here, step), is_leaf)
 
 
 def tree_flatten_with_path(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None
                            ) -> tuple[list[tuple[KeyPath, Any]], TreeSpec]:
     """([(path, leaf)], spec)."""
-    leaves, spec = tree_flatten(tree, is_leaf)
-    return list(zip(_paths(spec, ()), leaves)), spec
+    return tree_leaves_with_path(tree, is_leaf), tree_structure(tree, is_leaf)
 
 
 def tree_leaves_with_path(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[KeyPath, Any]]:
-    return tree_flatten_with_path(tree, is_leaf)[0]
+    return list(_walk_with_path(tree, (), is_leaf))
 
 
 def tree_map_with_path(func: Callable[..., Any], tree: PyTree, *rests: PyTree,
                        is_leaf: Callable[[Any], bool] | None = None) -> PyTree:
     """tree_map whose function gets the path of each leaf first."""
-    leaves, spec = tree_flatten(tree, is_leaf)
+    pairs, spec = tree_flatten_with_path(tree, is_leaf)
     others = [spec.flatten_up_to(r) for r in rests]
-    return spec.unflatten(map(func, _paths(spec, ()), leaves, *others))
+    return spec.unflatten([func(path, leaf, *rest) for (path, leaf), *rest in zip(pairs, *others)])
 
 
 def keystr(kp: KeyPath) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
@@ -196,7 +197,7 @@ class _Holder:
     __slots__ = ("__weakref__", "values")
 
     def __init__(self):
-        self.values: dict[int, Tensor] = {}
+        self.values: dict[int, Tensor | None] = {}  # None: handed out already
 
 
 class _Inputs:
@@ -234,6 +235,7 @@ class _Frame:
         self.holders: list[Any] = []       # weak references, in the order of saving
         self.metadata: list[Any] = []      # what check compares with
         self.passes: dict[int, Any] = {}   # backward passes that have recomputed, kept so that ids stay theirs
+        self.complete = False              # whether the forward pass has ended: a backward pass may be part of it
 
     # ------------------------------------------------------------------------- while the forward pass is recorded
     def pack(self, tensor: Tensor) -> _Holder:
@@ -245,19 +247,30 @@ class _Frame:
 
     def unpack(self, holder: _Holder) -> Tensor:
         """Called by backward: the saved tensor, after recomputing the part if this pass has not yet."""
-        task = current_task()
-        number = id(task) if task is not None else -1
-        if task is None or number not in self.passes:
+        group, task = GraphExecGroup._get_current_group(), current_task()
+        run = task if group is None else group
+        number = id(run) if run is not None else -1
+        if run is None or number not in self.passes:
             self.recompute(number)
-            if task is not None:
-                self.passes[number] = task
+            if run is not None:
+                self.passes[number] = run
                 frame = weakref.ref(self)
-                task.callbacks.append(lambda: _forget(frame, number))
+                forget = task.callbacks if group is None else group._at_exit
+                forget.append(lambda: _forget(frame, number))
         if number not in holder.values:
             raise CheckpointError("torch.utils.checkpoint: the recomputation did not save a tensor that the forward "
                                   "pass had saved, so backward cannot have it")
         value = holder.values[number]
-        if task is None:
+        if value is None:
+            raise CheckpointError(
+                "torch.utils.checkpoint: Unpack is being triggered for a tensor that was already unpacked once. "
+                + ("" if group is None else "Performing two backward calls that overlap (i.e. require the same saved "
+                   "activation in order to compute gradients) is not allowed while under the "
+                   "torch.utils.checkpoint.GraphExecGroup context. ")
+                + "If you are calling ctx.saved_tensors in backward, make sure to do so only once. Otherwise please open an "
+                "issue with details on your use case.")
+        holder.values[number] = None
+        if run is None:
             _forget(weakref.ref(self), number)  # asked for outside a backward pass: nothing else of this run is needed
         return value
 
@@ -267,11 +280,11 @@ class _Frame:
         saved: list[Any] = []
 
         def pack(tensor: Tensor) -> Tensor:
-            tensor = tensor.detach()
+            tensor = tensor.detach() if tensor.requires_grad else tensor
             position = len(saved)
             saved.append(None if self.check is None else self.check(tensor))
             if position >= len(self.holders):
-                if self.check is not None:
+                if self.check is not None and self.complete:
                     raise self._error("trying to save more tensors during recomputation than during the original "
                                       "forward pass.")
                 return tensor
@@ -290,7 +303,7 @@ class _Frame:
         self._compare(saved)
 
     def _compare(self, saved: list[Any]) -> None:
-        if self.check is None:
+        if self.check is None or not self.complete:
             return
         if len(saved) != len(self.holders):
             raise self._error("A different number of tensors was saved during the original forward and recomputation.\n"
@@ -367,7 +380,9 @@ def checkpoint(function: Callable, *args: Any, use_reentrant: bool | None = None
                    early_stop if _early_stop is None else _early_stop, _CHECKS[determinism_check],
                    debug if _debug is None else _debug)
     with saved_tensors_hooks(frame.pack, frame.unpack), forward_context:
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+    frame.complete = True
+    return result
 
 
 def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None = None,
@@ -424,10 +439,29 @@ class SelectiveCheckpointContext:
 
 
 class GraphExecGroup:
-    """Groups backward passes for recomputation."""
+    """Backward passes inside one `with` block recompute each checkpoint at most once between them; no two of them may need
+    the same saved tensor. Checkpoints with reentry take no notice of it."""
+
+    _current = threading.local()
 
     def __init__(self):
-        raise NotImplementedError("GraphExecGroup: grouping of backward passes is not implemented")
+        self._at_exit: list[Callable[[], None]] = []
+
+    def __enter__(self) -> GraphExecGroup:
+        if self._get_current_group() is not None:
+            raise RuntimeError(f"GraphExecGroup contexts cannot be nested. Already inside group {self._get_current_group()}")
+        GraphExecGroup._current.group = self
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        GraphExecGroup._current.group = None
+        for forget in self._at_exit:
+            forget()
+        self._at_exit.clear()
+
+    @classmethod
+    def _get_current_group(cls) -> GraphExecGroup | None:
+        return getattr(cls._current, "group", None)
 
 
 SAC_IGNORED_OPS: set[Any] = set()

@@ -1,4 +1,4 @@
-"""`torch.utils.deterministic`: a switch that is remembered. All operations here are deterministic anyway."""
+"""`torch.utils.deterministic`: whether `empty` and its kin fill their memory under use_deterministic_algorithms."""
 
 from __future__ import annotations
 

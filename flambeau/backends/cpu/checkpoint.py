@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap as _mmap
+import os
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,27 @@ def mapped(file: Any, length: int, flags: int | None) -> ndarray:
     private = flags != getattr(_mmap, "MAP_SHARED", object())
     access = _mmap.ACCESS_COPY if private else _mmap.ACCESS_WRITE
     return np.frombuffer(_mmap.mmap(file.fileno(), length, access=access), _BYTE)
+
+
+def mapped_file(filename: str, shared: bool, nbytes: int) -> ndarray:
+    """The first bytes of a file as a storage; shared: writes go to the file, which is made and lengthened if need be."""
+    try:
+        file = os.open(filename, os.O_RDWR | os.O_CREAT if shared else os.O_RDONLY)
+    except OSError as error:
+        mode = "read-write" if shared else "read-only"
+        raise RuntimeError(f"unable to open file <{filename}> in {mode} mode: {error.strerror} ({error.errno})") from None
+    try:
+        size = os.fstat(file).st_size
+        if size < nbytes and not shared:
+            raise RuntimeError(f"file <{filename}> size <{size}> is smaller than the required mapping size <{nbytes}>")
+        if size < nbytes:
+            os.ftruncate(file, nbytes)
+        if not nbytes:
+            return raw_bytes(0)
+        access = _mmap.ACCESS_WRITE if shared else _mmap.ACCESS_COPY
+        return part(np.frombuffer(_mmap.mmap(file, nbytes, access=access), _BYTE), 0, nbytes)
+    finally:
+        os.close(file)
 
 
 def part(whole: ndarray, start: int, stop: int) -> ndarray:

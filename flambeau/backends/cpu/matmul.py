@@ -8,6 +8,7 @@ own integer product has no BLAS and is some thirty times slower).
 from __future__ import annotations
 
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,24 @@ def bmm(a: ndarray, b: ndarray) -> ndarray:
         np.matmul(a[start:stop], b[start:stop], out=out[start:stop])
 
     parallel.split(shape[0], work)
+    return out
+
+
+@kernel
+def grouped_mm(a: ndarray, b: ndarray, ends: ndarray | None) -> ndarray:
+    """A product per group; the groups lie one after another in what is 2-D, in the common dimension if both are."""
+    if ends is None:
+        return bmm(a, b)
+    cuts = [0, *ends.tolist()]
+    groups = [slice(start, stop) for start, stop in pairwise(cuts)]
+    out = np.zeros((len(groups),) * (a.ndim == b.ndim) + (a.shape[-2], b.shape[-1]), a.dtype)
+    for i, group in enumerate(groups):
+        if a.ndim == b.ndim:
+            out[i] = mm(a[:, group], b[group])
+        elif a.ndim == 2:
+            out[group] = mm(a[group], b[i])
+        else:
+            out[:, group] = mm(a[i], b[:, group])
     return out
 
 

@@ -69,6 +69,8 @@ def _allocate(size: int) -> ndarray:
         return _aligned(size)
     except MemoryError:
         release_cached()
+    except ValueError:  # more than NumPy can count
+        raise RuntimeError(f"not enough memory: you tried to allocate {size} bytes.") from None
     try:
         return _aligned(size)
     except MemoryError:

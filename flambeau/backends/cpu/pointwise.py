@@ -40,7 +40,7 @@ def two(function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(x, y, out=None):
         made = function(x, y)
         if out is None or out is ...:
-            return np.asarray(made)
+            return np.asanyarray(made)  # those of meta tensors keep their type
         out[...] = made
         return out
 
@@ -151,13 +151,13 @@ def fmod(x, y):
 @kernel
 def pow_(x, y, out=None):
     """x ** y. Small constant exponents are products and roots, as in PyTorch."""
-    if type(y) is not ndarray or y.ndim == 0:
-        easy = _EASY.get(y if type(y) is not ndarray else y.item())
-        kind = x.dtype.kind if type(x) is ndarray else "b"
+    if not isinstance(y, ndarray) or y.ndim == 0:
+        easy = _EASY.get(y.item() if isinstance(y, ndarray) else y)
+        kind = x.dtype.kind if isinstance(x, ndarray) else "b"
         if easy is not None and (kind in "fc" or (kind in "iu" and easy in (np.square, _cube))):
             made = easy(x)
             if out is None or out is ...:
-                return np.asarray(made)
+                return np.asanyarray(made)
             out[...] = made
             return out
     if is_integer(x):
@@ -167,7 +167,7 @@ def pow_(x, y, out=None):
     else:
         made = np.power(x, y)
     if out is None or out is ...:
-        return np.asarray(made)
+        return np.asanyarray(made)
     out[...] = made
     return out
 

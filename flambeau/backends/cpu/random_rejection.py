@@ -196,7 +196,7 @@ def standard_gamma(engine, alpha):
     with _Doubles(engine) as uni:
         values = np.array([_gamma_one(uni, a, single) for a in alpha.astype(np.float64).ravel().tolist()], np.float64)
     out = _cast(values, alpha.dtype).reshape(alpha.shape)
-    return np.maximum(out, alpha.dtype.type(_tiny(alpha.dtype)))
+    return np.maximum(out, alpha.dtype.type(_tiny(alpha.dtype)), out=out)
 
 
 def dirichlet(engine, alpha):

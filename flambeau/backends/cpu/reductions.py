@@ -120,7 +120,7 @@ def add_up(x: ndarray, axes: Axes, keepdim: bool) -> Any:
         return x.copy()
     if not x.flags.c_contiguous and 0 in x.strides and x.size > 1:
         return _add_expanded(x, axes, keepdim)
-    few = 0 < x.size <= FEW and x.flags.c_contiguous
+    few = FEWEST <= x.size <= FEW and x.flags.c_contiguous
     if axes is None or len(axes) == x.ndim:
         if few:
             total = x.ravel().dot(ones_of(x.dtype, x.size))
@@ -268,6 +268,7 @@ def mean(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype |
 
 # ------------------------------------------------------------------- small arrays, where the number of calls counts
 FEW = 1 << 10  # elements up to which a product with ones (0.3 us) replaces a reduction (0.8 us): BLAS uses one thread
+FEWEST = 8    # fewer are added one after another, as PyTorch does
 _ones: dict[tuple[np.dtype, int], ndarray] = {}
 
 
@@ -283,7 +284,7 @@ def sum_all(x: ndarray) -> Any:
     if not x.flags.c_contiguous:
         return np.asarray(add_up(x, None, False))
     n = x.size
-    if n <= FEW:
+    if FEWEST <= n <= FEW:
         return np.asarray(x.ravel().dot(ones_of(x.dtype, n)))
     if n < SMALL:
         return np.add.reduce(x, axis=None, out=...)
@@ -295,7 +296,7 @@ def sum_all(x: ndarray) -> Any:
 def sum_one(x: ndarray, axis: int, keepdim: bool) -> ndarray:
     """The sum of a float32 or float64 array with dimensions over one axis (0 to ndim - 1), for the fast path."""
     shape = x.shape
-    if 0 < x.size <= FEW and x.flags.c_contiguous:
+    if FEWEST <= x.size <= FEW and x.flags.c_contiguous:
         n = len(shape)
         if axis == n - 1:
             made = x.dot(ones_of(x.dtype, shape[-1]))

@@ -241,6 +241,18 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_a
     return _nll(input, target, weight, _reduction.get_enum(_chosen(reduction, size_average, reduce)), ignore_index)
 
 
+def _wrong_target(input: Tensor, target: Tensor) -> RuntimeError:
+    """Class numbers that do not have the shape of the input without its classes, in PyTorch's three ways to say so."""
+    if input.ndim == 2:
+        return RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+    if input.ndim == 4 and target.ndim == 3:
+        return RuntimeError(f"size mismatch (got input: {list(input.shape)} , target: {list(target.shape)}")
+    if input.ndim == 4:
+        return RuntimeError("only batches of spatial targets supported (3D tensors) but got targets of dimension: "
+                            f"{target.ndim}")
+    return RuntimeError(f"Expected target size {[input.shape[0], *input.shape[2:]]}, got {list(target.shape)}")
+
+
 def _nll(input: Tensor, target: Tensor, weight: Tensor | None, which: int, ignore_index: int,
          smoothing: float = 0.0) -> Tensor:
     x, y = input._array, target._array
@@ -261,7 +273,7 @@ def _nll(input: Tensor, target: Tensor, weight: Tensor | None, which: int, ignor
         raise ValueError(f"Expected input batch_size ({n}) to match target batch_size "
                          f"({target.shape[0] if target.ndim else 1}).")
     elif target.shape[1:] != input.shape[2:]:
-        raise RuntimeError(f"Expected target size {[n, *input.shape[2:]]}, got {list(target.shape)}")
+        raise _wrong_target(input, target)
     if weight is not None:
         if weight.ndim != 1 or weight.numel() != classes:
             raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes but got "

@@ -8,6 +8,8 @@ import sys
 import types
 from typing import Any
 
+from ...whole import Whole, show_whole, table_of
+
 _PARENT = __name__.rpartition(".")[0]
 # PyTorch's file -> the files of flambeau.nn where its names stand
 _ALIASES = {
@@ -38,7 +40,7 @@ _ALIASES = {
 }
 
 
-class _Alias(types.ModuleType):
+class _Alias(Whole):
     """Finds its names in other modules, when they are asked for."""
 
     def __getattr__(self, name: str) -> Any:
@@ -54,12 +56,13 @@ class _Alias(types.ModuleType):
             super().__setattr__(name, value)
         else:
             setattr(owner, name, value)
+            table_of(self).pop(name, None)
 
     def _owner(self, name: str) -> types.ModuleType | None:
         """The module that defines a name."""
         if name.startswith("__") and name != "__all__":
             return None
-        for file in self.__dict__["_files"]:
+        for file in table_of(self)["_files"]:
             full = f"{_PARENT}.{file}"
             try:
                 module = importlib.import_module(full)
@@ -74,7 +77,7 @@ class _Alias(types.ModuleType):
 
 def _make(name: str, files: tuple[str, ...]) -> types.ModuleType:
     alias = _Alias(f"{__name__}.{name}", f"The names of PyTorch's nn.modules.{name}.")
-    alias.__dict__["_files"] = files
+    table_of(alias)["_files"] = files
     sys.modules[alias.__name__] = alias
     return alias
 
@@ -89,4 +92,9 @@ def __getattr__(name: str) -> Any:
         return [n for n, c in classes.items() if issubclass(c, parent.Module) or n.endswith("Options")]
     if name in parent.__all__:
         return getattr(parent, name)
+    if name == "utils":
+        return importlib.import_module(f"{__name__}.utils")
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+
+show_whole(__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from . import worker as _worker
 __all__ = ["default_collate", "default_convert", "collate", "default_collate_fn_map"]
 
 _PLAIN = {Tensor}
+np_str_obj_array_pattern = re.compile(r"[SaUO]")  # the kinds of NumPy arrays that make no tensors
 default_collate_err_msg_format = (
     "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}")
 

@@ -18,6 +18,9 @@ from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
 from .worker import get_worker_info
 
 T_co = TypeVar("T_co", covariant=True)
+_T = TypeVar("_T")
+_collate_fn_t = Callable[[list[_T]], Any]
+_worker_init_fn_t = Callable[[int], None]
 
 __all__ = ["DataLoader", "get_worker_info", "default_collate", "default_convert", "DistributedSampler"]
 

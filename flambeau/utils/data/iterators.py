@@ -378,7 +378,8 @@ def _end(process: Any, deadline: float) -> None:
 def _how_it_ended(process: Any) -> str:
     code = process.exitcode
     if code is None:
-        return f"worker {process.pid} hung up"
+        return f"DataLoader worker (pid {process.pid}) hung up"
     if code < 0:
-        return f"worker {process.pid} is killed by signal: {signal.Signals(-code).name}"
-    return f"worker {process.pid} left with exit code {code}"
+        name = signal.Signals(-code).name
+        return f"DataLoader worker (pid {process.pid}) is killed by signal: {signal.strsignal(-code)} ({name})"
+    return f"DataLoader worker (pid {process.pid}) left with exit code {code}"

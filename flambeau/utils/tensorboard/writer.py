@@ -53,6 +53,13 @@ def _plain(value: Any) -> Tensor:
     return as_tensor(value).detach()
 
 
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except TypeError:
+        raise NotImplementedError(f"Got {type(value)}, but numpy array or torch tensor are expected.") from None
+
+
 class SummaryWriter:
     """Writes scalars, histograms, pictures and text into a folder (by default runs/<date>_<host>)."""
 
@@ -78,7 +85,7 @@ class SummaryWriter:
     # ------------------------------------------------------------------------------------------------------ numbers
     def add_scalar(self, tag: str, scalar_value: Any, global_step: int | None = None, walltime: float | None = None,
                    new_style: bool = False, double_precision: bool = False) -> None:
-        self._get_file_writer().add_summary(events.scalar(tag, float(scalar_value)), global_step, walltime)
+        self._get_file_writer().add_summary(events.scalar(tag, _number(scalar_value)), global_step, walltime)
 
     def add_scalars(self, main_tag: str, tag_scalar_dict: dict[str, Any], global_step: int | None = None,
                     walltime: float | None = None) -> None:
@@ -87,7 +94,7 @@ class SummaryWriter:
             folder = f"{self.log_dir}/{main_tag.replace('/', '_')}_{tag}"
             if folder not in self.all_writers:
                 self.all_writers[folder] = FileWriter(folder, *self._options)
-            self.all_writers[folder].add_summary(events.scalar(main_tag, float(value)), global_step, walltime)
+            self.all_writers[folder].add_summary(events.scalar(main_tag, _number(value)), global_step, walltime)
 
     @no_grad()
     def add_histogram(self, tag: str, values: Any, global_step: int | None = None, bins: str = "tensorflow",
