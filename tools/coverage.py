@@ -61,7 +61,8 @@ Functions that can be overridden: {overridable}; there: {present}; refused: {ref
 - `as_strided_scatter`: the gradient of `input` is zero where `src` was written. PyTorch 2.13 returns the opposite part.
 - Tensors have at most 64 dimensions (NumPy's limit).
 
-`tools/pytorch_tests.py` runs one of PyTorch's own test files on flambeau.
+`python -m flambeau test_view_ops.py -k transpose` runs one of PyTorch's own test files on flambeau; the testing package
+that it imports is the installed PyTorch's.
 """
 
 

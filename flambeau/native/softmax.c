@@ -158,7 +158,7 @@ static inline void X(some_rows_back)(const T *g, const T *y, T *out, long rows, 
 }
 
 static void X(back)(const T *g, const T *y, T *out, long outer, long n, long inner, int logs) {
-    int team = fl_team(outer * n * inner * (logs ? 3 : 1));
+    int team = fl_team(outer * n * inner * (logs ? 3 : 2));
     if (inner == 1) {
         long step = fl_rows_at_once(n);
 #pragma omp parallel for num_threads(team)
