@@ -67,14 +67,6 @@ for _family in ("_nn", "_linalg", "_fft", "_special"):
     globals()[_family] = _sys.modules[f"{__name__}.{_family}"] = _Bindings(f"{__name__}.{_family}")
 
 
-def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
-    from .nn.conversion import parse_to
-    return parse_to(*args, **kwargs)
-
-
-globals()["_nn"]._parse_to = _parse_to
-
-
 has_lapack = has_spectral = True
 has_mkl = has_mkldnn = has_openmp = _has_cuda = False
 

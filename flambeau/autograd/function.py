@@ -16,6 +16,7 @@ from ..dtypes import GRAD_NUMS
 from ..tensor import Tensor, wrap
 from . import state as _state
 from .node import (
+    INFERENCE_SAVED,
     AccumulateGrad,
     Edge,
     Hooks,
@@ -575,9 +576,7 @@ def _save(ctx: BackwardCFunction, node: FunctionNode, outs: tuple[Any, ...],
     for i, v in enumerate(ctx.to_save):
         if isinstance(v, Tensor):
             if v._inference:
-                raise RuntimeError("Inference tensors cannot be saved for backward. Please do not use Tensors created in "
-                                   "inference mode in computation tracked by autograd. To work around this, you can make a "
-                                   "clone to get a normal tensor and use it in autograd, or use no_grad() instead.")
+                raise RuntimeError(INFERENCE_SAVED)
             if _among(v, outs):
                 nr = next(k for k, o in enumerate(outs) if o is v)
                 shown = v if made is None else made[nr]

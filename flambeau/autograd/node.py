@@ -35,6 +35,11 @@ class VersionCounter:
         self.where = None
 
 
+INFERENCE_SAVED = ("Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
+                   "computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and "
+                   "use it in autograd, or use no_grad() instead.")
+
+
 class Edge:
     """An output other than the first of a node."""
 

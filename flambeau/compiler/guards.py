@@ -498,11 +498,10 @@ class watching:
 @functools.cache
 def _native() -> Any:
     """The library of native/watch.c, or None: then Python sorts out the calls."""
-    names = ("PyFrame_GetCode", "Py_DecRef", "PyObject_CallFunctionObjArgs", "PyObject_IsTrue")
     try:
         made = ctypes.PyDLL(str(toolchain.build((toolchain.HERE / "watch.c").read_text(), "watch")))
-        made.fl_watch_attach((ctypes.c_void_p * 4)(*[ctypes.cast(getattr(ctypes.pythonapi, n), ctypes.c_void_p).value
-                                                     for n in names]))
+        found = toolchain.interpreter("PyFrame_GetCode", "Py_DecRef", "PyObject_CallFunctionObjArgs", "PyObject_IsTrue")
     except (toolchain.BuildError, OSError, AttributeError):
         return None
+    made.fl_watch_attach((ctypes.c_void_p * len(found))(*found))
     return made

@@ -71,7 +71,7 @@ def _native() -> Any:
         return None
     try:
         made = ctypes.PyDLL(str(toolchain.build((toolchain.HERE / "replay.c").read_text(), "replay")))
-        functions = (_P * len(_PYTHON))(*[ctypes.cast(getattr(ctypes.pythonapi, name), _P).value for name in _PYTHON])
+        functions = (_P * len(_PYTHON))(*toolchain.interpreter(*_PYTHON))
     except (toolchain.BuildError, OSError, AttributeError):
         return None
     made.fl_replay_attach(functions)

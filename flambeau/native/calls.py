@@ -37,7 +37,7 @@ def _call() -> int | None:
         return None
     try:
         library = toolchain.load(toolchain.build((toolchain.HERE / "calls.c").read_text(), "calls"))
-        found = [ctypes.cast(getattr(ctypes.pythonapi, name), _P).value for name in _PYTHON]
+        found = toolchain.interpreter(*_PYTHON)
     except (toolchain.BuildError, OSError, AttributeError):
         return None
     library.fl_calls_attach((_P * (len(found) + 3))(*found, id(None), id(ndarray), id(TypeError)))

@@ -282,6 +282,11 @@ def prune(place: Path) -> None:
         total -= size
 
 
+def interpreter(*names: str) -> list[int]:
+    """The addresses of functions of Python's C interface, for sources that do without its headers."""
+    return [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in names]
+
+
 def load(path: Path, private: bool = False) -> ctypes.CDLL:
     """Opens a library; what it exports can be used by libraries loaded later, unless it is private."""
     return ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL if private else ctypes.RTLD_GLOBAL)

@@ -117,7 +117,7 @@ def _extreme(general: Any, whole: Any, kernel: Any, along: Any, pair: type) -> N
                     dim %= x.ndim
                     values, indices = along.cpu(x, dim)
                     values, indices = _bare(values), _bare(indices)
-                    if mode == 0 and (input._node is not None or input._base is not None):
+                    if mode == 0:
                         along.record((input, dim, False), (values, indices))
                     return pair(values, indices)
         return general(*args, **kwargs)
@@ -127,6 +127,14 @@ def _bare(array: Any) -> Tensor:
     t = _new(Tensor)
     t._array = array
     t._node = t._counter = None
+    return t
+
+
+def _recorded(mode: int, r: Any, args: tuple[Any, ...], made: Any) -> Tensor:
+    """The result of a row whose kernel was called without it."""
+    t = _bare(made)
+    if mode == 0:
+        r.record(args, t)
     return t
 
 
@@ -231,11 +239,7 @@ def where(*args, **kwargs):
         condition, input, other = args
         c, x, y = condition._array, input._array, other._array
         if c.dtype.char == "?" and x.dtype is y.dtype and type(c) is ndarray and c.shape == x.shape == y.shape and c.ndim:
-            t = _bare(_where_kernel(c, x, y))
-            if mode == 0 and (input._node is not None or other._node is not None or input._counter is not None
-                              or other._counter is not None):
-                where_row.record(args, t)
-            return t
+            return _recorded(mode, where_row, args, _where_kernel(c, x, y))
     return comparison.where(*args, **kwargs)
 
 
@@ -247,10 +251,7 @@ def masked_fill(*args, **kwargs):
         input, mask, value = args
         x, where = input._array, mask._array
         if where.dtype.char == "?" and where.shape == x.shape and type(where) is ndarray and abs(value) < _WITHIN:
-            t = _bare(_fill_kernel(x, where, value))
-            if mode == 0 and (input._node is not None or input._base is not None):
-                indexing._masked_fill.record(args, t)
-            return t
+            return _recorded(mode, indexing._masked_fill, args, _fill_kernel(x, where, value))
     return indexing.masked_fill(*args, **kwargs)
 
 
@@ -268,10 +269,7 @@ def gather(*args, **kwargs):
         if -n <= dim < n == at.ndim and at.dtype.char == "l" and type(at) is ndarray and at.size:
             dim %= n
             if all([d == dim or b <= a for d, (a, b) in enumerate(zip(x.shape, at.shape))]):
-                t = _bare(_gather_kernel(x, dim, at))
-                if mode == 0 and (input._node is not None or input._base is not None):
-                    scatter._gather.record((input, dim, index), t)
-                return t
+                return _recorded(mode, scatter._gather, (input, dim, index), _gather_kernel(x, dim, at))
     return scatter.gather(*args, **kwargs)
 
 

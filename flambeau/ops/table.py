@@ -23,6 +23,7 @@ from typing import Any
 from ..autograd import state as _state
 from ..autograd.node import (
     FLOAT32,
+    INFERENCE_SAVED,
     Edge,
     Node,
     Packed,
@@ -61,9 +62,7 @@ _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _asarray = registry.cpu.asarray
 ROWS: dict[str, Row] = {}
-INFERENCE_SAVED = ("Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
-                   "computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and "
-                   "use it in autograd, or use no_grad() instead.")
+
 
 
 class Row:
