@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
+import sys
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,16 +19,18 @@ from ..autograd.views import edge_of
 from ..backends.cpu import memory
 from ..dtypes import get_default_dtype
 from ..native import toolchain, waiting
+from ..settings import _state as settings
 from ..tensor import Tensor
 from . import backend  # noqa: F401  (enters the backend of traced arrays)
-from .capture import Recorder, Uncapturable, active, shared
-from .guards import Watch, watching
+from .capture import Recorder, Uncapturable, active
 from .ir import CONSTANT
 from .joint import Joint, JointPlan
 from .optimizers import first_at
-from .plan import Output, Plan, overlaps
-from .replay import MISS, Replay, Unsuitable
-from .trees import flatten, flatten_result
+from .plan import Irrevocable, Output, Plan, Undone
+from .replay import MISS, UNDONE, Replay, Unsuitable
+from .symbolic import SymFloat
+from .trees import containers, flatten, flatten_result
+from .witness import Witness, watching
 
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
 _ATTEMPTS = 3   # captures of one signature before it is left to eager
@@ -59,7 +60,6 @@ class CompiledFunction:
         self.replays: list[Replay] = []          # those that are tried first, the latest first
         self.attempts: dict[Any, int] = {}
         self.transients: dict[Any, int] = {}
-        self.apart: set[Any] = set()  # signatures whose arguments share memory that is not written
         self.warned = False
         self.reasons: list[str] = []
         self.name = getattr(function, "__name__", type(function).__name__)
@@ -73,7 +73,7 @@ class CompiledFunction:
         if not kwargs and stance == "default":
             for replay in self.replays:
                 if replay.mode == mode and (made := replay.run(args)) is not MISS:
-                    return made
+                    return made if made is not UNDONE else self.function(*args)
         if mode & ~_MODES or stance == "force_eager":  # inside another capture, or a mode that watches every operation
             return self.function(*args, **kwargs)
         leaves: list[Any] = []
@@ -89,7 +89,10 @@ class CompiledFunction:
         key = signature(leaves, mode, shape)
         for plan in self.plans.get(key, ()):
             if plan.holds(leaves):
-                made = plan.run(leaves)
+                try:
+                    made = plan.run(leaves)
+                except Undone:
+                    return self.function(*args, **kwargs)
                 if not kwargs and not mode & AUTOCAST:  # whose dtype is not part of the mode
                     self._remember(plan, args, mode)
                 return made
@@ -131,53 +134,43 @@ class CompiledFunction:
         if toolchain.compiler() is None:
             toolchain.hint()
             return self.function(*args, **kwargs)
-        if key not in self.apart and (overlaps(leaves) or shared(leaves)):
-            return self._overlapping(key, leaves, args, kwargs)
         with _capturing:
             for plan in self.plans.get(key, ()):  # another thread may have made it meanwhile
                 if plan.holds(leaves):
-                    return plan.run(leaves)
+                    try:
+                        return plan.run(leaves)
+                    except Undone:
+                        return self.function(*args, **kwargs)
             if not self.fullgraph and key not in self.transients and first_at(self.function):
                 self.transients[key] = 1
                 with waiting(not self.exact):
                     return self.function(*args, **kwargs)
             return self.capture(key, leaves, args, kwargs)
 
-    def _overlapping(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
-        """Arguments that share memory, with each other or with tensors outside, can be captured if none of it is written:
-        one eager run tells."""
-        tensors = [a for a in leaves if isinstance(a, Tensor)]
-        before = [version_of(t) for t in tensors]
-        result = self.function(*args, **kwargs)
-        if before == [version_of(t) for t in tensors]:
-            self.apart.add(key)
-        else:
-            self.attempts[key] = _ATTEMPTS
-        return result
-
     def capture(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
         """Runs the function once under capture and, if that went well, keeps a plan for the next calls."""
         start = time.perf_counter()
-        recorder, watch = Recorder(self.fullgraph), Watch(self.function)
         tensors = [a for a in leaves if isinstance(a, Tensor)]
-        if any(t.__class__ is not Tensor and not t._plain for t in tensors) or any(t.is_sparse for t in tensors):
+        if sys.getprofile() is not None or any(t.__class__ is not Tensor and not t._plain for t in tensors) or any(
+                t.is_sparse for t in tensors):  # a profiler goes on undisturbed
             self.attempts[key] = _ATTEMPTS
             return self.function(*args, **kwargs)
-        with _no_collector(), waiting(not self.exact):  # NumPy rounds otherwise than native kernels do
+        recorder, witness = Recorder(self.fullgraph), Witness(self.function, leaves, args, kwargs)
+        with waiting(not self.exact):  # NumPy rounds otherwise than native kernels do
             try:
                 recorder.invoked = self.function, args, kwargs
-                recorder.begin(tensors)
-                with watching(watch):
-                    result = self.function(*args, **kwargs)
-                if active() is not None:
-                    self._capture_backward(recorder, leaves, result)
+                recorder.begin()
+                with witness, watching(witness):
+                    result = witness.call(self.function)(*args, **kwargs)
+                    if active() is not None:
+                        self._capture_backward(recorder, leaves, result)
             except BaseException:
                 self.attempts[key] = self.attempts.get(key, 0) + 1
                 raise
             finally:
                 recorder.end()
         seconds = {"capture": time.perf_counter() - start}
-        reason = self._finish(recorder, watch, key, leaves, result, seconds)
+        reason = self._finish(recorder, witness, key, leaves, result, seconds)
         recorder.release()
         memory.trim()  # a capture keeps every temporary alive: that memory is not needed again
         if reason is not None:
@@ -207,10 +200,10 @@ class CompiledFunction:
             if recorder.failed is None:
                 recorder.fail(f"its backward pass failed: {error}")
 
-    def _finish(self, recorder: Recorder, watch: Watch, key: Any, leaves: list[Any], result: Any,
+    def _finish(self, recorder: Recorder, witness: Witness, key: Any, leaves: list[Any], result: Any,
                 seconds: dict[str, float]) -> str | None:
         """Makes the plan; returns why there is none."""
-        for_good = self._obstacle(recorder, watch, leaves)
+        for_good = self._obstacle(recorder, leaves)
         if for_good is not None:
             self.attempts[key] = _ATTEMPTS
             return for_good
@@ -219,14 +212,17 @@ class CompiledFunction:
             if self.transients[key] < _TRANSIENTS:
                 self.attempts[key] = self.attempts.get(key, 0) - 1  # the next call is another case
             return recorder.transient
-        guards = watch.guards()
-        changed = _changed_number(recorder) or guards.broken() or watch.snapshots.changed()
+        reads = witness.reads
+        reads.seal()
+        if witness.reason is not None:
+            return witness.reason
+        changed = _changed_number(recorder) or reads.broken()
         if changed is not None:
             return f"{changed} was changed by the call"
         if recorder.replaced:
             return "a tensor was given other memory"
         recorder.forget_born_leaves()
-        outputs, shape = self._outputs(recorder, leaves, result)
+        outputs, shape = self._outputs(recorder, witness, leaves, result)
         if isinstance(outputs, str):
             return outputs
         results: list[Any] = []
@@ -236,18 +232,16 @@ class CompiledFunction:
                 r._node = out.node  # the graph behind it is spent, and may hold on to tensors
             if out.__class__ is Output and out.value.storage.kind is CONSTANT:
                 r._array = r._array.copy()  # the constant itself stays the program's
-        if recorder.joint is None and (escaped := self._escaped(recorder, results)):
-            return escaped
         kind = Plan if recorder.joint is None else JointPlan
         try:
-            plan = kind(recorder, guards, leaves, outputs, shape, self.exact, self.timed)
+            plan = kind(recorder, reads, leaves, outputs, shape, self.exact, self.timed)
         except (toolchain.BuildError, OSError) as error:
             self.attempts[key] = _ATTEMPTS
             return f"the program could not be built: {error}"
+        except Irrevocable:
+            return "it may fail on a value after it has changed much memory"
         if recorder.joint is not None:  # the first results are given the new history too: it takes the place of eager's graph
             plan.adopt(recorder, results, leaves)
-            if escaped := self._escaped(recorder, results):
-                return escaped
         recorder.release()
         plan.seconds = seconds | {"plan": plan.program.seconds_planning, "build": plan.program.seconds_building}
         # What the signature knows by its address must keep it.
@@ -255,7 +249,7 @@ class CompiledFunction:
         self.plans.setdefault(key, []).append(plan)
         return None
 
-    def _obstacle(self, recorder: Recorder, watch: Watch, leaves: list[Any]) -> str | None:
+    def _obstacle(self, recorder: Recorder, leaves: list[Any]) -> str | None:
         """Why no later call of this kind could be captured either."""
         if recorder.failed is not None:
             reason, where = recorder.failed
@@ -266,18 +260,22 @@ class CompiledFunction:
         for a in leaves:
             if isinstance(a, Tensor) and a._node is not None and not a.is_leaf and recorder.known(a._array) in written:
                 return "an argument that is part of a graph is changed in place"
-        return watch.drew()
+        return None
 
-    def _outputs(self, recorder: Recorder, leaves: list[Any], result: Any) -> tuple[Any, Any]:
+    def _outputs(self, recorder: Recorder, witness: Witness, leaves: list[Any], result: Any) -> tuple[Any, Any]:
         found: list[Any] = []
         shape = flatten_result(result, found)
+        if any([id(c) not in witness.born for c in containers(result)]):
+            return "it returns a list, dict or object that was there before", None
         by_id = {id(a): i for i, a in enumerate(leaves) if isinstance(a, Tensor)}
         born = {id(t) for t in recorder.born}
         outputs: list[Any] = []
         first: dict[int, int] = {}
         for n, r in enumerate(found):
             if not isinstance(r, Tensor):
-                outputs.append(("value", r))
+                if why := witness.foreign_result(r):
+                    return why, None
+                outputs.append(("number", r.expression) if isinstance(r, SymFloat) else ("value", r))
             elif first.setdefault(id(r), n) != n:
                 outputs.append(("again", first[id(r)]))
             elif id(r) in by_id:
@@ -297,25 +295,6 @@ class CompiledFunction:
                     return "a result is part of a graph that began outside", None
                 outputs.append(Output(value, None if graph is not None else node, graph, r._inference))
         return outputs, shape
-
-    def _escaped(self, recorder: Recorder, results: list[Any]) -> str | None:
-        """Tensors made inside that something outside still holds: later calls could not put them there."""
-        grads = [leaf._grad for leaf in recorder.leaves.values()]
-        owned = [*results, *grads]
-        for grad in grads:
-            if grad is not None and grad.is_sparse:
-                owned += [grad._held_indices, grad._held_values]
-        owned += [t._base for t in owned if isinstance(t, Tensor) and t._base is not None]
-        allowed = set(map(id, owned))
-        references = [weakref.ref(t) for t in recorder.born if id(t) not in allowed]
-        recorder.born, recorder.reached = [], set()  # spent nodes may hold on to what a Function put on its ctx
-        for youngest in (1, 2):  # what the call made is young; only where that is not all, everything is looked at
-            if any(r() is not None for r in references):
-                gc.collect(youngest)
-        left = [t for r in references if (t := r()) is not None]
-        if left:
-            return f"a tensor of shape {list(left[0].shape)} that the call made is kept outside of it"
-        return None
 
     def _explain(self, reason: str, key: Any) -> None:
         self.reasons.append(reason)
@@ -338,7 +317,7 @@ def _changed_number(recorder: Recorder) -> str | None:
 
 def signature(leaves: list[Any], mode: int, shape: Any) -> Any:
     """What of the arguments a program depends on."""
-    parts: list[Any] = [mode, shape if shape.__class__ is int else repr(shape), get_default_dtype()]
+    parts: list[Any] = [mode, shape if shape.__class__ is int else repr(shape), get_default_dtype(), *settings.values()]
     if mode & AUTOCAST:
         parts.append((autocast.dtype_of("cpu"), autocast.cache))
     first: dict[int, int] = {}
@@ -358,18 +337,6 @@ def signature(leaves: list[Any], mode: int, shape: Any) -> Any:
     return tuple(parts)
 
 
-@contextlib.contextmanager
-def _no_collector() -> Iterator[None]:
-    """Callbacks of the collector and finalizers are not part of a captured call."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
 def reset() -> None:
     """Forgets every program of every compiled function."""
     for function in list(_functions):
@@ -379,5 +346,4 @@ def reset() -> None:
         function.attempts.clear()
         function.transients.clear()
         function.reasons.clear()
-        function.apart.clear()
         function.warned = False

@@ -15,6 +15,7 @@ from numpy import ndarray
 
 from ..amp.autocast_mode import autocast, get_autocast_dtype
 from ..autograd.engine import Task, run
+from ..autograd.modes import enable_grad
 from ..autograd.node import AccumulateGrad, Edge, Node, freed_error, next_sequence, start_counter
 from ..autograd.state import AUTOCAST, NO_GRAD, state
 from ..autograd.views import edge_of
@@ -65,6 +66,8 @@ class Joint:
             t._array, t._node, t._counter = traced(gradient), None, None
             roots.append((*_place(r), t))
         self.targets = _targets(roots, args)
+        ways = [_reachable(node) for node, _, _ in roots]
+        self.reached_by = [[i for i, way in enumerate(ways) if node in way] for node, _, _ in self.targets]
         recorder.joint = self
         with autocast("cpu", enabled=False):  # as for a backward pass after the block
             targets = [(node, nr) for node, nr, _ in self.targets]
@@ -87,6 +90,17 @@ def _spent(result: Any, recorder: Recorder) -> bool:
             seen.add(node)
             stack.extend(e.node if e.__class__ is Edge else e for e in node.next if e is not None)
     return False
+
+
+def _reachable(root: Any) -> set[Any]:
+    """The nodes that a gradient of this one goes to."""
+    found, stack = set(), [root]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack.extend(e.node if e.__class__ is Edge else e for e in node.next if e is not None)
+    return found
 
 
 def _place(tensor: Any) -> tuple[Any, int]:
@@ -153,12 +167,19 @@ class CompiledFunctionBackward(Node):
                 again and self.plan.all_marks(leaves) != self.all_marks):
             raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
                                "operation since a compiled function read it")
-        return self._recorded(grads, leaves) if again else self.plan.run_backward(grads, leaves, raws)
-
-    def _recorded(self, grads: Any, leaves: list[Any]) -> list[Any]:
-        """The gradients as part of a graph: the function runs once more, eagerly."""
         plan = self.plan
-        if plan.call is None or plan.sources.bumped or plan.sources.bumped_args:
+        repeatable = not (plan.call is None or plan.sources.bumped or plan.sources.bumped_args)
+        if again:
+            return self._repeated(grads, leaves, True, repeatable)
+        if None in grads and repeatable and self.plan.all_marks(leaves) == self.all_marks:
+            with enable_grad():
+                return self._repeated(grads, leaves, False, True)
+        return plan.run_backward(grads, leaves, raws)
+
+    def _repeated(self, grads: Any, leaves: list[Any], create_graph: bool, repeatable: bool) -> list[Any]:
+        """The gradients as part of a graph, or those of some of the results: the function runs once more, eagerly."""
+        plan = self.plan
+        if not repeatable:
             raise RuntimeError("flambeau.compile: the backward pass of a compiled function that draws random numbers or "
                                "changes tensors is not recorded; run it eagerly for second derivatives (create_graph=True)")
         function, tree = plan.call
@@ -168,7 +189,7 @@ class CompiledFunctionBackward(Node):
         results = {out.graph: t for out, t in zip(plan.results, found) if out.__class__ is Output}
         roots = [(*_place(results[i]), g) for i, g in enumerate(grads) if g is not None]
         targets = [_place(leaves[s] if s.__class__ is int else s) for s in plan.receivers]
-        return _backward(roots, targets, Task(True, True, targets, False))
+        return _backward(roots, targets, Task(create_graph, create_graph, targets, False))
 
 
 class JointPlan(Plan):
@@ -184,7 +205,7 @@ class JointPlan(Plan):
                 function = autocast("cpu", get_autocast_dtype("cpu"))(function)
             self.call = function, flatten([list(args), kwargs], [])
         self.receivers = [source for _, _, source in joint.targets]  # not their nodes: those hold the first call's graph
-        self.grad_values, self.grad_inputs = joint.grads, joint.given
+        self.grad_values, self.grad_inputs, self.reached_by = joint.grads, joint.given, joint.reached_by
         made_ahead = {w.storage.id for op in ahead for w in op.writes}
         grads = {v.storage.id: v.storage for v in joint.grads if v is not None}
         own = {v.storage.id for v in joint.given}
@@ -262,7 +283,8 @@ class JointPlan(Plan):
                 new[s.id] = raw = memory.empty((s.nbytes,), BYTES)
                 table[program.place[s.id]] = pointer(raw)
             program.run()
-        return [None if v is None else self._gradient(v, new, raws, held, leaves) for v in self.grad_values]
+        return [None if v is None or all(grads[i] is None for i in roots) else self._gradient(v, new, raws, held, leaves)
+                for v, roots in zip(self.grad_values, self.reached_by)]
 
     def _gradient(self, v: Value, new: Any, raws: Any, held: list[ndarray], leaves: list[Any]) -> Tensor:
         raw = new.get(v.storage.id)

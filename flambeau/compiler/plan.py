@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import ctypes
 from collections import Counter
 from operator import is_not
 from sys import getrefcount
@@ -15,7 +17,8 @@ from ..backends.cpu import memory
 from ..native import pointer
 from ..tensor import Tensor, wrap
 from .capture import Recorder
-from .guards import Guards
+from .fusion import Single
+from .reads import Reads
 from .ir import CONSTANT, INPUT, TEMPORARY, Value
 from .optimizers import unchanged
 from .program import Program, array_at
@@ -27,6 +30,16 @@ _UNSEEN = 3  # references to a gradient that nobody else holds: the plan's, the 
 
 
 BYTES = np.dtype(np.uint8)
+_UNDONE = 1 << 20  # bytes that a call may save, so that it can be undone
+_SURE = ("sparse_adam",)  # its rows were looked up before
+
+
+class Undone(Exception):
+    """The program met an error of the user's (an index out of range) and left everything as it was: the Python shall raise it."""
+
+
+class Irrevocable(Exception):
+    """The program could fail after it has changed too much to be undone."""
 
 
 class FreedGraph(Node):
@@ -84,10 +97,9 @@ class Sources:
         self.bumped: list[Any] = []
         self.bumped_args: list[int] = []
         self.origin: dict[int, tuple[Any, int]] = {}
-        copies = {id(t): copy for t, _, copy in recorder.copied}
         for storage in (*program.inputs, *extra):
             number, source = program.place.get(storage.id), storage.source
-            delta = storage.start - (pointer(copies.get(id(source), source._array)) or 0)
+            delta = storage.start - (pointer(source._array) or 0)
             written = storage.id in program.written
             if id(source) in by_id:
                 at = by_id[id(source)]
@@ -108,10 +120,54 @@ class Sources:
                 self.table[number] = (pointer(source._array) or 0) + delta
                 if written:
                     self.bumped.append(source)
+        self._find_spans(program)
+        self.inner = [(t if (i := by_id.get(id(t))) is None else i, t._array, of if (j := by_id.get(id(of))) is None else j,
+                       (pointer(t._array) or 0) - (pointer(of._array) or 0)) for t, of in recorder.inner]
         self.tensors = [t for t, _, _ in self.held]
         self.arrays = [t._array for t in self.tensors]
         self.nodes = [t._node for t in self.tensors]
         self.marks = [(node, _mark(node)) for node in self.nodes if node is not None]
+
+    # ------------------------------------------------------------------------------------------------------- memory
+    def _find_spans(self, program: Program) -> None:
+        """Which pieces of memory the program writes, and how long each is."""
+        size = {program.place[s.id]: s.nbytes for s in program.inputs}
+        written = {program.place[i] for i in program.written}
+        self.writes = bool(written)
+        self.brought = [(number, size[number], number in written) for _, number, _ in (*self.from_args, *self.from_grads)]
+        self.standing = [(number, size[number], number in written) for _, number, _ in self.held]
+        self._sort()
+
+    def _sort(self) -> None:
+        """The held pieces in the order of their addresses; none of them overlaps another, as long as nothing moves."""
+        spans = sorted([(self.table[n], self.table[n] + size, writes) for n, size, writes in self.standing if size])
+        self.starts, self.spans = [start for start, _, _ in spans], spans
+        self.sound = all(a[1] <= b[0] or not (a[2] or b[2]) for a, b in zip(spans, spans[1:]))
+
+    def apart(self, leaves: list[Any]) -> bool:
+        """Whether what the program writes overlaps nothing else that it reads or writes: by addresses, at each call."""
+        for t, array, of, skip in self.inner:  # tensors that lie inside of others: at the same place as before
+            if t.__class__ is not int and t._array is not array:
+                return False
+            inside, outside = [(leaves[x] if x.__class__ is int else x)._array for x in (t, of)]
+            if (pointer(inside) or 0) - (pointer(outside) or 0) != skip:
+                return False
+        if not self.writes:
+            return True
+        self.fill(leaves)
+        fresh: list[tuple[int, int, bool]] = []
+        for number, size, writes in self.brought:
+            start = self.table[number] or 0
+            end = start + size
+            if any(start < e and s < end and (writes or w) for s, e, w in fresh):
+                return False
+            fresh.append((start, end, writes))
+            at = bisect.bisect_left(self.starts, end) - 1
+            while at >= 0 and self.spans[at][1] > start:
+                if writes or self.spans[at][2]:
+                    return False
+                at -= 1
+        return self.sound
 
     def hold(self) -> bool:
         """Whether the held tensors are still the same; where only their memory moved, the new address is taken."""
@@ -136,6 +192,7 @@ class Sources:
                     return False
                 self.arrays[i] = new
                 self.table[number] = (pointer(new) or 0) + delta
+        self._sort()
         return True
 
     def fill(self, leaves: list[Any]) -> None:
@@ -156,9 +213,9 @@ class Sources:
 class Plan:
     """Runs a captured call again."""
 
-    def __init__(self, recorder: Recorder, guards: Guards, leaves: list[Any], outputs: list[Any], shape: Any, exact: bool,
+    def __init__(self, recorder: Recorder, reads: Reads, leaves: list[Any], outputs: list[Any], shape: Any, exact: bool,
                  timed: bool = False):
-        self.guards, self.shape = guards, shape
+        self.reads, self.shape = reads, shape
         self.pause: int | None = 1  # calls until replay.py is asked again; None: it can do nothing for this plan
         self.wait = 1
         self.numbers = recorder.numbers
@@ -179,8 +236,8 @@ class Plan:
         windows = [o.value for o in outputs if o.__class__ is Output] + parts
         views = [v.storage for v in windows if v.storage.kind is INPUT]
         self.sources = Sources(self.program, recorder, leaves, [s for s in views if s.id not in self.program.place])
-        self.overlaps = overlaps(leaves) if self.sources.bumped_args else None
-        self._tell_apart(leaves)
+        self._find_undo()
+        self._tell_apart(recorder, leaves)
         alone: dict[int, list[Value]] = {}
         for v in windows:
             alone.setdefault(v.storage.id, []).append(v)
@@ -224,28 +281,55 @@ class Plan:
                 self.shared.append((leaf, value))
         return made
 
-    def _tell_apart(self, leaves: list[Any]) -> None:
+    def _tell_apart(self, recorder: Recorder, leaves: list[Any]) -> None:
         """An argument that the call also reaches by another way must be that tensor again, and where the program writes, none
         of the others may become one of those it holds: it would not know that the two are one memory."""
-        reached = self.guards.tensors().union(*[map(id, params) for _, kept in self.optimizers for _, params, _ in kept.groups])
+        reached = self.reads.tensors().union(*[map(id, params) for _, kept in self.optimizers for _, params, _ in kept.groups])
+        known = set(map(id, self.sources.tensors))
+        self.leaf_nodes = [(leaf, leaf._node, _mark(leaf._node)) for leaf in recorder.leaves.values()
+                           if id(leaf) not in known and not any(leaf is a for a in leaves)]
         self.same = [(i, a) for i, a in enumerate(leaves) if isinstance(a, Tensor) and id(a) in reached]
         sources = self.sources
         writes = sources.bumped or sources.bumped_args
         self.others = [i for i, _, _ in sources.from_args if id(leaves[i]) not in reached] if writes else []
         self.held = set(map(id, sources.tensors))
 
+    def _find_undo(self) -> None:
+        """What the program has written when it can last fail: that is saved before each run. An error must be raised by the
+        Python, at its own line and with everything around it as the plain call would have it."""
+        program = self.program
+        fallible = [n for n, group in enumerate(program.groups) if _can_fail(group)]
+        grads = {g.value.storage.id for g in self.grads}
+        found = {w.storage.id: w.storage for group in program.groups[:fallible[-1] if fallible else 0] for op in group.ops
+                 for w in op.writes if w.storage.kind is INPUT or w.storage.id in grads}
+        if sum(s.nbytes for s in found.values()) > _UNDONE:
+            raise Irrevocable
+        self.undo = [(program.place[s.id], np.empty(s.nbytes, np.uint8)) for s in found.values() if s.id in program.place]
+
+    def run_program(self) -> None:
+        table = self.program.table
+        for number, saved in self.undo:
+            ctypes.memmove(pointer(saved), table[number], saved.nbytes)
+        try:
+            self.program.run()
+        except Exception as error:
+            for number, saved in self.undo:
+                ctypes.memmove(table[number], pointer(saved), saved.nbytes)
+            raise Undone from error
+
     # -------------------------------------------------------------------------------------------------- checking
     def holds(self, leaves: list[Any]) -> bool:
         """Whether everything is as it was when this was captured (the arguments' kinds were compared before)."""
-        if self.overlaps is not None and overlaps(leaves) != self.overlaps:
-            return False
-        if not self.guards.hold():
+        if not self.reads.hold():
             return False
         for i, tensor in self.same:
             if leaves[i] is not tensor:
                 return False
         for i in self.others:
-            if id(leaves[i]) in self.held or id(leaves[i]._base) in self.held:
+            if id(leaves[i]) in self.held:
+                return False
+        for leaf, node, mark in self.leaf_nodes:
+            if leaf._node is not node or _mark(node) != mark:
                 return False
         for optimizer, kept in self.optimizers:
             if not unchanged(optimizer, kept):
@@ -254,7 +338,7 @@ class Plan:
             grad = (leaves[leaf] if leaf.__class__ is int else leaf)._grad
             if (grad is None) is not (meta is None) or (meta is not None and _meta(grad) != meta):
                 return False
-        if not self.sources.hold():
+        if not self.sources.hold() or not self.sources.apart(leaves):
             return False
         if self.number_guards:
             numbers = self._read_numbers()
@@ -277,7 +361,7 @@ class Plan:
             raws = self._fresh_memory(table)
             for gradient in self.grads:
                 self._ready(gradient, table)
-            program.run()
+            self.run_program()
             for leaf in self.dropped:
                 (leaves[leaf] if leaf.__class__ is int else leaf)._grad = None
             for g in self.grads:
@@ -351,6 +435,8 @@ class Plan:
         for out in self.results:
             if out.__class__ is not Output:
                 kind, value = out
+                if kind == "number":
+                    value = evaluate(value, self.program.numbers)
                 made.append(leaves[value] if kind == "arg" else made[value] if kind == "again" else value)
                 continue
             array = self._window(out.value, raws, leaves)
@@ -363,6 +449,13 @@ class Plan:
             made.append(t)
         self._attach(made, leaves, raws)
         return unflatten(self.shape, iter(made))
+
+
+def _can_fail(group: Any) -> bool:
+    """Whether a part of a program looks at values and may find them wrong."""
+    if group.__class__ is not Single:
+        return False
+    return group.code is None or ("goto failed" in group.code and group.op.kernel not in _SURE)
 
 
 def _meta(tensor: Any) -> Any:
@@ -378,9 +471,3 @@ def _mark(node: Any) -> Any:
     if hooks is None:
         return ()
     return tuple([id(f) for table in (hooks.tensor, hooks.pre, hooks.post, hooks.accumulated) for f in table.values()])
-
-
-def overlaps(leaves: list[Any]) -> list[tuple[int, int]]:
-    """Which arguments share memory: it matters where one of them is written."""
-    arrays = [(i, a._array) for i, a in enumerate(leaves) if isinstance(a, Tensor)]
-    return [(i, j) for n, (i, a) in enumerate(arrays) for j, b in arrays[n + 1:] if np.may_share_memory(a, b)]

@@ -37,7 +37,7 @@ class Explanation:
                  f"first call capture {s['capture'] * 1e3:.0f} ms, planning {s['plan'] * 1e3:.0f} ms, C compiler "
                  f"{s['build'] * 1e3:.0f} ms",
                  f"inputs     {len(p.inputs)} tensors, {len(self.plan.numbers)} run-time numbers"]
-        lines += ["guarded    " + "; ".join(self.plan.guards.describe()[:20])] if self.plan.guards.describe() else []
+        lines += ["guarded    " + "; ".join(self.plan.reads.describe()[:20])] if self.plan.reads.describe() else []
         if p.times is not None:
             lines.append("slowest parts (us per call):")
             parts = sorted(zip(p.times, p.groups), key=lambda x: -x[0])[:20]

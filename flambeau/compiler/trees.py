@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 LEAF = object()
@@ -41,6 +41,24 @@ def flatten_result(value: Any, leaves: list[Any]) -> Any:
     """`flatten` that knows the program's own kinds of containers too."""
     pytree = sys.modules.get(f"{__package__.partition('.')[0]}.utils._pytree")
     return flatten(value, leaves, None if pytree is None else pytree.SUPPORTED_NODES)
+
+
+def containers(value: Any) -> Iterator[Any]:
+    """The containers in a result that `flatten_result` takes apart and later calls make anew, tuples left out."""
+    pytree = sys.modules.get(f"{__package__.partition('.')[0]}.utils._pytree")
+    parts: Any = ()
+    if isinstance(value, (list, tuple)):
+        parts = value
+    elif isinstance(value, dict):
+        parts = value.values()
+    elif is_record(value):
+        parts = value.__dict__.values()
+    elif pytree is None or value.__class__ not in pytree.SUPPORTED_NODES:
+        return
+    if not isinstance(value, tuple):
+        yield value
+    for part in parts:
+        yield from containers(part)
 
 
 def _remaker(unflatten_fn: Callable[..., Any], context: Any) -> Callable[..., Any]:
