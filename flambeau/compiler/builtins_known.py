@@ -7,6 +7,7 @@ modules written in C) may do or read anything: it ends what the witness can prom
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import itertools
 import math
@@ -19,6 +20,7 @@ from ..parameter import Parameter
 from ..tensor import Size, Tensor
 from .reads import MISSING, SCALARS, Inherited, Kind, inherited
 from .symbolic import SymFloat
+from .witness import TRUSTED
 
 _SIMPLE = (abs, round, divmod, pow, ord, chr, int, float, bool, complex, str, bytes, repr, bin, hex, oct, format, slice, range)
 _FOLDS = (sum, min, max, any, all, sorted)            # their items are added or compared
@@ -50,7 +52,7 @@ def builtin(w: Any, f: Any) -> Any:
     if owner is itertools.chain and f.__name__ == "from_iterable":
         return lambda parts: w.made(f(map(w.iterable, w.iterable(parts))))
     kind = type(owner)
-    if isinstance(owner, (str, bytes)) and f.__name__ == "join":
+    if issubclass(type(owner), (str, bytes)) and f.__name__ == "join":
         return lambda parts: f(map(functools.partial(_element, w), w.iterable(parts)))
     if kind in _FROZEN:
         return _checked(w, f)
@@ -75,7 +77,7 @@ def _checked(w: Any, f: Callable[..., Any]) -> Callable[..., Any]:
 
 def _element(w: Any, value: Any) -> Any:
     """An item that is compared, added or hashed."""
-    if value.__class__ not in SCALARS:
+    if type(value) not in SCALARS:
         w.compared(value)
     return value
 
@@ -90,16 +92,16 @@ def _fold(w: Any, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         for a in args:
             w.operand(a, f"'{f.__name__}'")
         made = f(*args, **kwargs)
-    return w.made(made) if made.__class__ is list else made
+    return w.made(made) if type(made) is list else made
 
 
 def _math(w: Any, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    if any(isinstance(a, SymFloat) for a in args):
+    if any(issubclass(type(a), SymFloat) for a in args):
         if f is math.sqrt:
             return SymFloat(f(args[0]), ("sqrt", args[0].expression))
         if f is math.pow:
             return args[0] ** args[1]
-        args = tuple([float(a) if isinstance(a, SymFloat) else a for a in args])
+        args = tuple([float(a) if issubclass(type(a), SymFloat) else a for a in args])
     for a in (*args, *kwargs.values()):
         w.operand(a, f"'math.{f.__name__}'")
     return f(*args, **kwargs)
@@ -133,7 +135,7 @@ def _container(w: Any, f: Any, owner: Any, kind: type) -> Any:
     if name not in (_READS.get(kind) or _OF_DICTS):
         w.fail(f"'{kind.__name__}.{name}' is called")
         return f
-    if name in ("get", "__getitem__", "__contains__") and isinstance(owner, dict):
+    if name in ("get", "__getitem__", "__contains__") and issubclass(type(owner), dict):
         def entry(key: Any, *default: Any) -> Any:
             if not w._contains(owner, key):
                 return f(key, *default)
@@ -145,14 +147,14 @@ def _container(w: Any, f: Any, owner: Any, kind: type) -> Any:
         for a in args:
             w.operand(a, f"'{name}'")
         made = f(*args)
-        return made if made.__class__ in SCALARS else w.made(made)
+        return made if type(made) in SCALARS else w.made(made)
     return read
 
 
 def _change(w: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
     """A change of a container that the call made."""
     if f.__name__ in ("extend", "update", "difference_update", "intersection_update"):
-        args = tuple([w.whole(a) if isinstance(a, dict) else w.iterable(a) for a in args])
+        args = tuple([w.whole(a) if issubclass(type(a), dict) else w.iterable(a) for a in args])
     if f.__name__ == "sort" and kwargs.get("key") is not None:
         kwargs["key"] = w.call(kwargs["key"])
     return f(*args, **kwargs)
@@ -161,10 +163,10 @@ def _change(w: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------- one by one
 def _len(w: Any, value: Any) -> int:
     kind = type(value)
-    if isinstance(value, Tensor):
+    if issubclass(type(value), Tensor):
         w.metadata(value)
         return len(value)
-    if kind in _FROZEN or isinstance(value, tuple) or id(value) in w.born and kind.__module__ == "builtins":
+    if kind in _FROZEN or issubclass(type(value), tuple) or id(value) in w.born and kind.__module__ == "builtins":
         return len(value)
     if kind in (list, dict, set, OrderedDict, defaultdict):
         return len(w.content(value))
@@ -176,7 +178,7 @@ def _len(w: Any, value: Any) -> int:
 
 
 def _class_of(w: Any, value: Any) -> None:
-    if value.__class__ not in _FROZEN and not isinstance(value, Tensor) and id(value) not in w.born:
+    if type(value) not in _FROZEN and not issubclass(type(value), Tensor) and id(value) not in w.born:
         w.note(Kind, value, None, type(value))
 
 
@@ -186,7 +188,7 @@ def _plain_class(w: Any, kinds: Any, value: Any) -> None:
             _plain_class(w, kind, value)
         elif not isinstance(kind, type) or (type(kind) not in (type, abc.ABCMeta) and not kind.__module__.startswith("flambeau")):
             w.fail("a class of its own kind is asked about its instances")
-        elif type(kind) is abc.ABCMeta and not (value.__class__ in _FROZEN or isinstance(value, (list, dict, set, Tensor))):
+        elif type(kind) is abc.ABCMeta and not (type(value) in _FROZEN or issubclass(type(value), (list, dict, set, Tensor))):
             w.fail("an abstract class is asked about its instances")
 
 
@@ -195,7 +197,7 @@ def _isinstance(w: Any, value: Any, kinds: Any) -> bool:
     _class_of(w, value)
     if inherited(type(value), "__class__") is not object.__dict__["__class__"]:
         w.fail(f"a '{type(value).__name__}' says of itself what class it is")
-    return isinstance(value, kinds)
+    return issubclass(type(value), kinds)
 
 
 def _issubclass(w: Any, value: Any, kinds: Any) -> bool:
@@ -271,7 +273,7 @@ def construct(w: Any, kind: Any) -> Any:
     if kind in (map, filter):
         return lambda f, *parts: w.made(kind(None if f is None else w.call(f), *[w.iterable(p) for p in parts]))
     if kind in (dict, OrderedDict):
-        return lambda *args, **kwargs: w.made(kind(*[w.whole(a) if isinstance(a, dict) else w.iterable(a) for a in args],
+        return lambda *args, **kwargs: w.made(kind(*[w.whole(a) if issubclass(type(a), dict) else w.iterable(a) for a in args],
                                                    **kwargs))
     if kind is functools.partial or kind is object or kind is super:
         return lambda *args, **kwargs: w.made(kind(*args, **kwargs))
@@ -279,7 +281,16 @@ def construct(w: Any, kind: Any) -> Any:
 
 
 def _going(w: Any, value: Any) -> Any:
-    return value if value.__class__ in SCALARS and not isinstance(value, (str, bytes)) else w.iterable(value)
+    return value if type(value) in SCALARS and not issubclass(type(value), (str, bytes)) else w.iterable(value)
+
+
+def _is_plain_record(kind: Any, setup: Any) -> bool:
+    """Whether it is a dataclass whose __init__ was written by Python and does nothing but set the fields."""
+    fields = getattr(kind, "__dataclass_fields__", None)
+    return fields is not None and type(kind) is type and kind.__base__ is object and not hasattr(kind, "__post_init__") and (
+        type(setup) is FunctionType and setup.__code__.co_filename == "<string>" and kind.__setattr__ is object.__setattr__
+        and all(f.default_factory in (dataclasses.MISSING, list, dict, set) for f in fields.values())
+        and inherited(kind, "__del__") is MISSING)
 
 
 def _instance(w: Any, kind: Any) -> Any:
@@ -291,6 +302,12 @@ def _instance(w: Any, kind: Any) -> Any:
     if issubclass(kind, BaseException) and type(kind.__init__) is not FunctionType and type(kind.__new__) is BuiltinFunctionType:
         return lambda *args, **kwargs: w.made(kind(*args, **kwargs))
     setup = inherited(kind, "__init__")
+    if issubclass(kind, tuple) and getattr(kind.__new__, "__module__", "").startswith("namedtuple_") and type(kind) is type:
+        return kind
+    if _is_plain_record(kind, setup):
+        TRUSTED.add(setup.__code__)
+        w.note(Inherited, kind, "__init__", setup)
+        return lambda *args, **kwargs: w.made(kind(*args, **kwargs))
     if inherited(kind, "__del__") is not MISSING or type(kind) is not type or kind.__new__ is not object.__new__ or issubclass(kind, Tensor) or home == "builtins" or (
             setup is not object.__init__ and type(setup) is not FunctionType):
         w.fail(f"a '{kind.__name__}' is made")

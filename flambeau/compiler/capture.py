@@ -23,7 +23,7 @@ import numpy as np
 from numpy import ndarray
 
 from ..amp.autocast_mode import _settings as autocast
-from ..autograd.node import AccumulateGrad, next_sequence, user_frame
+from ..autograd.node import next_sequence, user_frame, version_of
 from ..autograd.state import CAPTURE, state
 from ..backends import registry
 from ..backends.cpu import backend as cpu
@@ -207,6 +207,7 @@ class Recorder:
         self.swapped: list[Any] = []              # (tensor, its array, the Traced one that it has meanwhile)
         self.assigned: list[Any] = []             # weak references to tensors that were given a Traced array
         self.abroad: set[int] = set()             # tensors that other threads made meanwhile
+        self.versions: list[Any] = []             # (tensor that was there before, its version then)
         self.inner: list[Any] = []                # (tensor, the one whose memory it lies inside of)
         self.born: list[Any] = []                 # tensors that the call made
         self.replaced: list[Any] = []             # tensors that it gave other memory
@@ -402,7 +403,7 @@ class Recorder:
             self.number_guards.append((expression, outcome))
 
     # ---------------------------------------------------------------------------------------- tensors' arrays
-    def begin(self) -> None:
+    def begin(self, arguments: Any = ()) -> None:
         """From here on the arrays of tensors are Traced when this thread reads them."""
         self.given = self._arguments()
         self.casts, autocast.casts = autocast.casts, {}  # those it casts now are of no use outside, nor the others here
@@ -410,6 +411,8 @@ class Recorder:
         self.first_sequence = next_sequence()
         state.mode |= CAPTURE
         Tensor._array = property(self._read, self._assign)
+        for tensor in sorted([t for t in arguments if _get(t).__class__ is ndarray], key=lambda t: span(_get(t))):
+            self._read(tensor)
 
     def _read(self, tensor: Any) -> Any:
         """tensor._array; other threads, and this one after the capture was given up, see plain arrays only."""
@@ -443,6 +446,7 @@ class Recorder:
             self.fail("a tensor was made by another thread")
         made = traced(array)
         self.swapped.append((tensor, array, made))
+        self.versions.append((tensor, version_of(tensor)))
         _set(tensor, made)
         if array.size:
             self._claim(tensor, array)
@@ -457,8 +461,16 @@ class Recorder:
             self._enter(Storage(len(self.storages), INPUT, start, end - start, (array, None))).source = tensor
             return
         storage = self._by_start[at]
-        if storage.kind is not INPUT or storage.start > start or storage.start + storage.nbytes < end:
+        below = self._by_start[at - 1] if at else None
+        if storage.kind is not INPUT or (storage.start > start and storage.id in self.used) or (
+                below is not None and below.start + below.nbytes > start):
             self.fail("tensors share a part of their memory")
+            return
+        if storage.start > start or storage.start + storage.nbytes < end:  # they overlap in part: one piece of memory
+            end = max(end, storage.start + storage.nbytes)
+            self._starts[at] = storage.start = min(start, storage.start)
+            storage.nbytes = end - storage.start
+            self.inner.append((tensor, storage.source))
         elif storage.source is not tensor:
             self.inner.append((tensor, storage.source))
             if _rank(tensor) > _rank(storage.source) and (storage.start, storage.nbytes) == (start, end - start):

@@ -23,7 +23,7 @@ from ..settings import _state as settings
 from ..tensor import Tensor
 from . import backend  # noqa: F401  (enters the backend of traced arrays)
 from .capture import Recorder, Uncapturable, active
-from .ir import CONSTANT
+from .ir import CONSTANT, INPUT
 from .joint import Joint, JointPlan
 from .optimizers import first_at
 from .plan import Irrevocable, Output, Plan, Undone
@@ -78,14 +78,17 @@ class CompiledFunction:
             return self.function(*args, **kwargs)
         leaves: list[Any] = []
         shape: Any
-        for a in args:
-            if a.__class__ is not Tensor:
-                shape = [flatten(x, leaves) for x in args]
-                break
-        else:  # the usual call: nothing but tensors
-            leaves, shape = list(args), len(args)
-        if kwargs:
-            shape = shape, flatten(kwargs, leaves)
+        try:
+            for a in args:
+                if type(a) is not Tensor:
+                    shape = [flatten(x, leaves) for x in args]
+                    break
+            else:  # the usual call: nothing but tensors
+                leaves, shape = list(args), len(args)
+            if kwargs:
+                shape = shape, flatten(kwargs, leaves)
+        except RecursionError:  # a list that holds itself
+            return self.function(*args, **kwargs)
         key = signature(leaves, mode, shape)
         for plan in self.plans.get(key, ()):
             if plan.holds(leaves):
@@ -159,7 +162,7 @@ class CompiledFunction:
         with waiting(not self.exact):  # NumPy rounds otherwise than native kernels do
             try:
                 recorder.invoked = self.function, args, kwargs
-                recorder.begin()
+                recorder.begin(tensors)
                 with witness, watching(witness):
                     result = witness.call(self.function)(*args, **kwargs)
                     if active() is not None:
@@ -240,6 +243,9 @@ class CompiledFunction:
             return f"the program could not be built: {error}"
         except Irrevocable:
             return "it may fail on a value after it has changed much memory"
+        except Exception as error:  # a defect of ours must not become the user's
+            self.attempts[key] = _ATTEMPTS
+            return f"the compiler failed: {type(error).__name__}: {error}"
         if recorder.joint is not None:  # the first results are given the new history too: it takes the place of eager's graph
             plan.adopt(recorder, results, leaves)
         recorder.release()
@@ -293,6 +299,8 @@ class CompiledFunction:
                     graph = next((i for i, t in enumerate(recorder.joint.results) if t is r), None)
                 if graph is None and node is not None and node not in recorder.reached and not node.is_leaf_node:
                     return "a result is part of a graph that began outside", None
+                if value.storage.kind is INPUT:  # the Python ties it to the tensor that it is a view of
+                    return "a result is a view of memory from outside", None
                 outputs.append(Output(value, None if graph is not None else node, graph, r._inference))
         return outputs, shape
 
@@ -322,18 +330,14 @@ def signature(leaves: list[Any], mode: int, shape: Any) -> Any:
         parts.append((autocast.dtype_of("cpu"), autocast.cache))
     first: dict[int, int] = {}
     for n, a in enumerate(leaves):
-        if isinstance(a, Tensor):
+        if issubclass(type(a), Tensor):
             array, node = a._array, a._node
             parts.append((a.__class__, array.shape, array.strides, array.dtype.num, None if node is None else node.__class__
                           is AccumulateGrad, first.setdefault(id(a), n), a._inference))
-        elif isinstance(a, _SIMPLE):
-            parts.append((a.__class__, repr(a) if isinstance(a, (float, complex)) else a))
+        elif type(a) in _SIMPLE:
+            parts.append((type(a), repr(a) if type(a) in (float, complex) else a))
         else:
             parts.append(id(a))
-            if isinstance(a, np.ndarray):  # can be changed in place, and so can a set
-                parts.append((a.shape, a.dtype.char, a.tobytes()))
-            elif a.__class__ is set:
-                parts.append(frozenset(a))
     return tuple(parts)
 
 

@@ -65,7 +65,7 @@ class Joint:
             t = _new(Tensor)
             t._array, t._node, t._counter = traced(gradient), None, None
             roots.append((*_place(r), t))
-        self.targets = _targets(roots, args)
+        self.targets = _targets(roots, args, recorder.first_sequence)
         ways = [_reachable(node) for node, _, _ in roots]
         self.reached_by = [[i for i, way in enumerate(ways) if node in way] for node, _, _ in self.targets]
         recorder.joint = self
@@ -123,7 +123,7 @@ def _backward(roots: list[Any], targets: list[tuple[Node, int]], task: Task) -> 
     return [found.get(target) for target in targets]
 
 
-def _targets(roots: list[Any], args: list[Any]) -> list[tuple[Node, int, Any]]:
+def _targets(roots: list[Any], args: list[Any], first: int) -> list[tuple[Node, int, Any]]:
     """(node, output, where it comes from): leaves in the graph, and arguments that are part of an outer graph."""
     found: list[tuple[Node, int, Any]] = []
     borders: dict[Any, int] = {}
@@ -140,7 +140,11 @@ def _targets(roots: list[Any], args: list[Any]) -> list[tuple[Node, int, Any]]:
             continue
         seen.add(node)
         if node.__class__ is AccumulateGrad:
+            if node._variable() is None:
+                raise RuntimeError("a gradient goes to a tensor that is gone")
             found.append((node, 0, node._variable()))
+        elif node.sequence < first:
+            raise RuntimeError("a gradient goes through operations that were recorded outside of the compiled function")
         stack.extend(e.node if e.__class__ is Edge else e for e in node.next if e is not None)
     return found
 
@@ -168,7 +172,7 @@ class CompiledFunctionBackward(Node):
             raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
                                "operation since a compiled function read it")
         plan = self.plan
-        repeatable = not (plan.call is None or plan.sources.bumped or plan.sources.bumped_args)
+        repeatable = not (plan.call is None or plan.sources.writes)
         if again:
             return self._repeated(grads, leaves, True, repeatable)
         if None in grads and repeatable and self.plan.all_marks(leaves) == self.all_marks:

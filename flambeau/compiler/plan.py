@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ..autograd.node import Node, VersionCounter, start_counter
+from ..autograd.node import Node, VersionCounter, start_counter, version_of
 from ..backends.cpu import memory
 from ..native import pointer
 from ..tensor import Tensor, wrap
@@ -31,7 +31,8 @@ _UNSEEN = 3  # references to a gradient that nobody else holds: the plan's, the 
 
 BYTES = np.dtype(np.uint8)
 _UNDONE = 1 << 20  # bytes that a call may save, so that it can be undone
-_SURE = ("sparse_adam",)  # its rows were looked up before
+# Derivatives, and the update of rows: their positions were looked at when they were looked up.
+_SURE = ("sparse_adam", "embedding_dense_backward", "added_rows", "scatter_added")
 
 
 class Undone(Exception):
@@ -94,21 +95,16 @@ class Sources:
         self.from_args: list[tuple[int, int, int]] = []
         self.from_grads: list[tuple[Any, int, int]] = []
         self.held: list[tuple[Any, int, int]] = []
-        self.bumped: list[Any] = []
-        self.bumped_args: list[int] = []
         self.origin: dict[int, tuple[Any, int]] = {}
         for storage in (*program.inputs, *extra):
             number, source = program.place.get(storage.id), storage.source
             delta = storage.start - (pointer(source._array) or 0)
-            written = storage.id in program.written
             if id(source) in by_id:
                 at = by_id[id(source)]
                 self.origin[storage.id] = at, delta
                 if number is None:
                     continue
                 self.from_args.append((at, number, delta))
-                if written:
-                    self.bumped_args.append(at)
             elif id(source) in of_grads:
                 leaf = of_grads[id(source)]
                 self.from_grads.append((by_id.get(id(leaf), leaf), number, delta))
@@ -118,15 +114,33 @@ class Sources:
                     continue
                 self.held.append((source, number, delta))
                 self.table[number] = (pointer(source._array) or 0) + delta
-                if written:
-                    self.bumped.append(source)
         self._find_spans(program)
+        self._count_versions(recorder, by_id, of_grads)
         self.inner = [(t if (i := by_id.get(id(t))) is None else i, t._array, of if (j := by_id.get(id(of))) is None else j,
                        (pointer(t._array) or 0) - (pointer(of._array) or 0)) for t, of in recorder.inner]
         self.tensors = [t for t, _, _ in self.held]
         self.arrays = [t._array for t in self.tensors]
         self.nodes = [t._node for t in self.tensors]
         self.marks = [(node, _mark(node)) for node in self.nodes if node is not None]
+
+    def _count_versions(self, recorder: Recorder, by_id: dict[int, int], of_grads: dict[int, Any]) -> None:
+        """By how much a call moves the version counters of what was there before: (tensor or argument or leaf, number)."""
+        self.bumped: list[tuple[Any, int]] = []
+        self.bumped_args: list[tuple[int, int]] = []
+        self.bumped_grads: list[tuple[Any, int]] = []
+        counters = set()
+        for tensor, before in recorder.versions:
+            more = version_of(tensor) - before
+            if more <= 0 or id(tensor._counter) in counters:
+                continue
+            counters.add(id(tensor._counter))  # views share one
+            if id(tensor) in by_id:
+                self.bumped_args.append((by_id[id(tensor)], more))
+            elif id(tensor) in of_grads:
+                leaf = of_grads[id(tensor)]
+                self.bumped_grads.append((by_id.get(id(leaf), leaf), more))
+            else:
+                self.bumped.append((tensor, more))
 
     # ------------------------------------------------------------------------------------------------------- memory
     def _find_spans(self, program: Program) -> None:
@@ -290,7 +304,7 @@ class Plan:
                            if id(leaf) not in known and not any(leaf is a for a in leaves)]
         self.same = [(i, a) for i, a in enumerate(leaves) if isinstance(a, Tensor) and id(a) in reached]
         sources = self.sources
-        writes = sources.bumped or sources.bumped_args
+        writes = sources.writes
         self.others = [i for i, _, _ in sources.from_args if id(leaves[i]) not in reached] if writes else []
         self.held = set(map(id, sources.tensors))
 
@@ -408,15 +422,15 @@ class Plan:
 
     def _bump(self, leaves: list[Any]) -> None:
         sources = self.sources
-        for t in sources.bumped:
-            (t._counter or start_counter(t)).value += 1
-        for i in sources.bumped_args:
+        for t, more in sources.bumped:
+            (t._counter or start_counter(t)).value += more
+        for i, more in sources.bumped_args:
             t = leaves[i]
-            (t._counter or start_counter(t)).value += 1
-        for leaf, _, _ in sources.from_grads:
+            (t._counter or start_counter(t)).value += more
+        for leaf, more in sources.bumped_grads:
             grad = (leaves[leaf] if leaf.__class__ is int else leaf)._grad
             if grad is not None:
-                (grad._counter or start_counter(grad)).value += 1
+                (grad._counter or start_counter(grad)).value += more
 
     def _window(self, v: Value, raws: dict[int, Any], leaves: list[Any]) -> ndarray:
         """The array of a result: new memory, a view of an input, or a copy of a constant."""

@@ -56,7 +56,7 @@ _Table = _structure(
     program=_P, table=_P, numbers=_P, header=_L, array_slot=_L, node_slot=_L, counter_slot=_L, value_slot=_L, none=_P, no=_P,
     array_type=_P, name_grad=_P, name_base=_P, name_inference=_P, name_counter=_P, rules=_P, n_rules=_L, arguments=_P,
     n_arguments=_L, found=_P, n_found=_L, reads=_P, n_reads=_L, gradients=_P, n_gradients=_L, fresh=_P, n_fresh=_L, dropped=_P,
-    n_dropped=_L, counters=_P, n_counters=_L, held=_P, n_held=_L, spans=_P, n_spans=_L, undo=_P, n_undo=_L)
+    n_dropped=_L, counters=_P, n_counters=_L, held=_P, n_held=_L, spans=_P, n_spans=_L, undo=_P, n_undo=_L, steps=_P, n_steps=_L)
 _SLOTS = ("_array", "_node", "_counter")
 _NAMES = ("_grad", "_base", "_inference", "_counter")
 
@@ -239,7 +239,7 @@ class _Rules:
         """Tensors that the program reads and writes where they are."""
         for tensor in sources.tensors:
             self.tensor(tensor)
-        for tensor in sources.bumped:
+        for tensor, _ in sources.bumped:
             self.word(tensor, _slot(Tensor, "_counter"), tensor._counter)
         for node, _ in sources.marks:
             if node.hooks is not None:
@@ -274,7 +274,10 @@ class Replay:
     def __init__(self, plan: Any, args: tuple[Any, ...], mode: int):
         self.call = _native()
         sources = plan.sources
-        if self.call is None or sources.bumped_args or plan.shared or sources.inner or not sources.sound:
+        grads = {id(leaf): more for leaf, more in sources.bumped_grads}
+        if any(grads.get(id(leaf)) != 1 for leaf, _, _ in sources.from_grads) or len(grads) != len(sources.from_grads):
+            raise Unsuitable
+        if self.call is None or sources.bumped_args or any(w for _, _, w in sources.brought[:len(sources.from_args)]) or plan.shared or sources.inner or not sources.sound:
             raise Unsuitable
         self.plan, self.mode = plan, mode
         rules = _Rules()
@@ -316,7 +319,8 @@ class Replay:
             rules.keep += [container, key]
             reads.append(_Number(id(container), id(key), -1 if index is None else index))
         _fill(rules, made, "reads", _Number, reads)
-        counters = [t._counter for t in plan.sources.bumped]
+        counters = [t._counter for t, _ in plan.sources.bumped]
+        _fill(rules, made, "steps", _L, [more for _, more in plan.sources.bumped])
         made.counters, made.n_counters = rules.addresses(counters), len(counters)
         held = plan.sources.tensors if plan.others else []
         made.held, made.n_held = rules.addresses(held), len(held)

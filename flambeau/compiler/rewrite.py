@@ -101,12 +101,9 @@ def _node(code: CodeType, table: dict[str, Any]) -> Any:
 
 
 def _wrapped(node: Any, code: CodeType, names: list[str]) -> ast.Module:
-    """A module that holds the function where its free variables, its class's name and `super()` mean what they did."""
+    """A module that holds the function where its free variables and `super()` mean what they did."""
     body: list[Any] = [node if isinstance(node, ast.FunctionDef) else ast.Expr(node)]
-    owner = code.co_qualname.split(".")[-2:-1]
-    if owner and owner[0] != "<locals>" and isinstance(node, ast.FunctionDef):
-        body = [ast.ClassDef(owner[0], [], [], body, [], **_types())]
-    elif "__class__" in code.co_freevars:
+    if "__class__" in code.co_freevars:
         names = ["__class__", *names]
     factory = ast.FunctionDef("factory", ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, []), body, [],
                               **_types())

@@ -7,7 +7,6 @@ value where something takes the plain number.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -18,8 +17,6 @@ from .ir import literal
 _PYTHON = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,
            "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
            "neg": lambda a: -a, "abs": abs, "sqrt": math.sqrt, "max": max, "min": min}
-_MATH = ("sqrt", "pow", "fabs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "sinh",
-         "cosh", "atan", "atan2", "hypot", "fmod", "copysign", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite")
 plain = float.__float__  # the number alone, for those who remember the origin themselves
 
 
@@ -61,6 +58,9 @@ def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], A
             return NotImplemented
         pair = (other, self) if swapped else (self, other)
         value = _PYTHON[sign](*[plain(p) if isinstance(p, float) else p for p in pair])
+        from .capture import active
+        if active() is None:  # the capture is over: from here on it is a number like others
+            return value
         return SymFloat(value, (sign, *[expression_of(p) for p in pair]))
     return method
 
@@ -78,28 +78,6 @@ for _name in ("int", "trunc", "floor", "ceil", "round", "format", "str", "repr")
 SymFloat.__neg__ = lambda self: SymFloat(-plain(self), ("neg", self.expression))
 SymFloat.__pos__ = lambda self: self
 SymFloat.__abs__ = lambda self: SymFloat(abs(plain(self)), ("abs", self.expression))
-
-
-@contextlib.contextmanager
-def known_to_math() -> Iterator[None]:
-    """Python's math functions read the number behind a float without asking it: for this block they do ask."""
-    before = {name: getattr(math, name) for name in _MATH if hasattr(math, name)}
-
-    def aware(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if name == "sqrt" and isinstance(args[0], SymFloat):
-                return SymFloat(function(args[0]), ("sqrt", args[0].expression))
-            if name == "pow" and any(isinstance(a, SymFloat) for a in args):
-                return args[0] ** args[1]
-            return function(*[float(a) if isinstance(a, SymFloat) else a for a in args], **kwargs)
-        return call
-    try:
-        for name, function in before.items():
-            setattr(math, name, aware(name, function))
-        yield
-    finally:
-        for name, function in before.items():
-            setattr(math, name, function)
 
 
 def extreme(which: str, a: Any, b: Any) -> Any:

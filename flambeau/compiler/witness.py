@@ -22,6 +22,7 @@ import operator
 import os
 import sys
 import threading
+import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from types import (
@@ -39,9 +40,12 @@ from types import (
 )
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from .. import dtypes as _dtypes
+from ..autograd.function import Function as AutogradFunction
+from ..autograd.function import FunctionCtx
 from ..autograd.node import user_frame
 from ..device import device as _device
 from ..native import toolchain
@@ -49,6 +53,7 @@ from ..nn import hooks as module_hooks
 from ..nn.module import Module
 from ..optim import optimizer as optimizers
 from ..parameter import Parameter
+from ..random import Generator
 from ..tensor import Size, Tensor
 from .reads import (
     MISSING,
@@ -63,6 +68,7 @@ from .reads import (
     Slot,
     Variable,
     inherited,
+    same,
 )
 from .rewrite import BUILTINS, REWRITTEN, Unsupported, global_names, rewritten
 from .symbolic import SymFloat
@@ -70,7 +76,7 @@ from .trees import is_record
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-_NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
+_NUMPY = tuple(os.path.dirname(os.path.abspath(m.__file__)) + os.sep for m in (np, ml_dtypes))
 # Parts of flambeau that read nothing but their arguments and the settings in a call's signature.
 _OPERATIONS = ("ops", "autograd", "backends", "native", "amp", "compiler", f"nn{os.sep}functional", f"nn{os.sep}_reduction.py", "tensor.py", "creation.py",
                "random.py", "literals.py", "linalg.py", "fft.py", "special.py", "functional.py", "parameter.py", "dtypes.py",
@@ -79,24 +85,29 @@ _OPERATIONS = ("ops", "autograd", "backends", "native", "amp", "compiler", f"nn{
 # Operations that change Python state, or give a value that their arguments do not decide.
 _EFFECTS = frozenset(("register_hook", "register_post_accumulate_grad_hook", "retain_grad", "share_memory_", "set_", "resize_",
                       "resize_as_", "manual_seed", "seed", "use_deterministic_algorithms", "apply_", "map_", "swap_tensors",
-                      "save_for_backward", "mark_dirty", "get_rng_state", "get_state", "__setstate__", "untyped_storage",
-                      "storage", "data_ptr", "numpy", "__array__", "tolist", "item"))
+                      "get_rng_state", "get_state", "__setstate__", "untyped_storage",
+                      "storage", "data_ptr", "numpy", "__array__"))
 # Operations that give a Python value, decided by the shapes and dtypes of their arguments.
 _VALUES = frozenset(("size", "dim", "ndimension", "numel", "nelement", "stride", "is_floating_point", "is_complex", "is_signed",
                      "is_contiguous", "element_size", "get_device", "is_tensor", "is_grad_enabled", "get_default_dtype",
                      "broadcast_shapes", "result_type", "promote_types", "can_cast", "is_inference_mode_enabled", "is_nonzero_",
                      "is_inference", "__len__", "is_same_size", "backward", "zero_grad", "is_autocast_enabled",
-                     "get_autocast_dtype", "get_autocast_cpu_dtype", "is_autocast_cpu_enabled", "is_set_to", "is_storage", "clip", "is_dense"))
+                     "get_autocast_dtype", "get_autocast_cpu_dtype", "is_autocast_cpu_enabled", "is_set_to", "is_storage", "clip", "is_dense", "item", "tolist"))  # (the last two: of constants only)
 _METADATA = frozenset(("shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "layout", "T", "mT", "H", "mH", "real",
-                       "imag", "itemsize", "nbytes", "is_sparse", "is_cuda", "is_cpu", "is_meta", "is_quantized", "is_nested",
+                       "imag", "data", "itemsize", "nbytes", "is_sparse", "is_cuda", "is_cpu", "is_meta", "is_quantized", "is_nested",
                        "is_mkldnn", "names", "is_mps", "is_xla", "is_xpu"))
 _MANAGERS = ("flambeau.autograd.grad_mode", "flambeau.autograd.modes", "flambeau.amp.autocast_mode")
 _PLAIN = frozenset((*SCALARS, tuple, range, slice, Size, SymFloat, type(...), type(NotImplemented), _dtypes.dtype, _device,
                     frozenset))
+_ATTRIBUTES = frozenset((*SCALARS, FunctionType, property, staticmethod, classmethod, MemberDescriptorType, GetSetDescriptorType,
+                         MethodDescriptorType, WrapperDescriptorType, BuiltinFunctionType, tuple, list, dict, set, type))
+_ORDINARY = (object, tuple, list, dict, set, int, float, str, BaseException, OrderedDict, types.SimpleNamespace,
+             functools.partial, FunctionType, MethodType, BuiltinFunctionType)  # whose attributes are found the ordinary way
 _CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict))
 _OPERATORS = {name: getattr(operator, name) for name in (
     "add sub mul truediv floordiv mod pow matmul lshift rshift or_ xor and_ neg pos invert lt le gt ge eq ne "
     "iadd isub imul itruediv ifloordiv imod ipow imatmul ilshift irshift ior ixor iand").split()}
+TRUSTED: set[CodeType] = set()  # code without a source of which it is known what it does
 _local = threading.local()
 
 
@@ -105,12 +116,18 @@ def present() -> Witness | None:
     return getattr(_local, "witness", None)
 
 
+def entered(f: Any) -> Any:
+    """What flambeau calls in place of a function of the user's while a call is captured: it reports itself."""
+    witness = present()
+    return f if witness is None else witness.call(f)
+
+
 @functools.cache
 def where(file: str) -> str:
     """Whose code a file holds: "operation", "flambeau" (rewritten like the user's), "foreign" (Python's own, NumPy) or "user"."""
     if file.startswith(_OURS):
         return "operation" if file[len(_OURS):].startswith(_OPERATIONS) else "flambeau"
-    if file.startswith(("<frozen", _NUMPY)) or (file.startswith(_STDLIB) and "site-packages" not in file):
+    if file.startswith(("<frozen", *_NUMPY)) or (file.startswith(_STDLIB) and "site-packages" not in file):
         return "foreign"
     return "user"
 
@@ -124,16 +141,19 @@ class Witness:
         self.born: dict[int, Any] = {}     # containers and objects that the call made
         self.given: dict[int, Any] = {}    # containers among the arguments, which the signature takes apart
         self.known: dict[int, Any] = {}    # objects that were there before
-        self.arguments = {id(a) for a in leaves if isinstance(a, Tensor)}
+        self.arguments = {id(a) for a in leaves if issubclass(type(a), Tensor)}
+        self.when_failed: list[Callable[[], None]] = []
         self.groups: set[int] = set()      # optimizers' groups, whose numbers each call reads anew
         self._take([list(args), kwargs])
-        self.known.update({id(a): a for a in leaves if not isinstance(a, Tensor)})
+        self.known.update({id(a): a for a in leaves if not issubclass(type(a), Tensor)})
         self.function = function
 
     def _take(self, value: Any) -> None:
-        if isinstance(value, (list, tuple)):
+        if id(value) in self.given:
+            return
+        if issubclass(type(value), (list, tuple)):
             parts = value
-        elif isinstance(value, dict):
+        elif issubclass(type(value), dict):
             parts = list(value.values())
         elif is_record(value):
             parts = list(value.__dict__.values())
@@ -149,6 +169,8 @@ class Witness:
             frame = user_frame()
             self.reason = reason + (f" ({frame.f_code.co_filename}, line {frame.f_lineno})" if frame is not None else "")
         _local.witness = None
+        for undo in self.when_failed:
+            undo()
 
     def __enter__(self) -> Witness:
         self.before = present()
@@ -169,7 +191,7 @@ class Witness:
 
     def note(self, kind: Any, owner: Any, name: Any, value: Any) -> Any:
         self.reads.add(kind, owner, name, value)
-        if value.__class__ not in _PLAIN:
+        if type(value) not in _PLAIN:
             self.known[id(value)] = value
         return value
 
@@ -181,7 +203,7 @@ class Witness:
                 found = Content(owner, None, None)
                 found.value = found.now()
                 self.reads.by_place[read] = found
-                self.known.update({id(v): v for v in found.value if v.__class__ not in _PLAIN})
+                self.known.update({id(v): v for v in found.value if type(v) not in _PLAIN})
         return owner
 
     def metadata(self, tensor: Any) -> None:
@@ -210,7 +232,7 @@ class Witness:
     # ---------------------------------------------------------------------------------------------------- operands
     def operand(self, value: Any, what: str = "an operation") -> bool:
         """Whether a value may go where only its content counts; notes that content."""
-        kind = value.__class__
+        kind = type(value)
         if kind in _PLAIN or kind is Tensor or kind is Parameter:
             if kind is tuple or kind is frozenset:
                 return all([self.operand(v, what) for v in value])
@@ -219,15 +241,15 @@ class Witness:
             return True
         if kind in _CONTAINERS:
             self.content(value)
-            inside = list(value.values()) if isinstance(value, dict) else list(value)
+            inside = list(value.values()) if issubclass(type(value), dict) else list(value)
             return all([self.operand(v, what) for v in inside])
-        if isinstance(value, (np.generic, Tensor, BaseException)) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+        if issubclass(type(value), (np.generic, Tensor, BaseException)) or (issubclass(type(value), tuple) and hasattr(kind, "_fields")):
             return True
-        if isinstance(value, enum.Enum) and kind.__eq__ is object.__eq__:
+        if issubclass(type(value), enum.Enum) and kind.__eq__ is object.__eq__:
             return True
-        if kind.__module__ in ("flambeau.formats", "flambeau.random", "flambeau.device"):
+        if kind.__module__ in ("flambeau.formats", "flambeau.device") or issubclass(kind, (Generator, FunctionCtx)):
             return True
-        if isinstance(value, type) and value.__module__ in ("builtins", "flambeau.dtypes"):
+        if issubclass(type(value), type) and value.__module__ in ("builtins", "flambeau.dtypes"):
             return True
         if id(value) in self.born and hasattr(value, "__next__"):
             return True
@@ -239,25 +261,33 @@ class Witness:
         kind = type(o)
         if kind in _PLAIN or kind in _CONTAINERS:
             return float if kind is SymFloat and name == "__class__" else getattr(o, name)
-        if isinstance(o, Tensor):
+        if issubclass(type(o), Tensor):
             return self._tensor_attribute(o, kind, name)
-        if isinstance(o, ModuleType):
+        if issubclass(type(o), ModuleType):
             return self._module_attribute(o, name)
-        if isinstance(o, type):
+        if issubclass(type(o), type):
             return self._class_attribute(o, kind, name)
         if kind is super:
             return self._super_attribute(o, name)
+        if issubclass(kind, FunctionCtx):  # made by the call
+            return getattr(o, name)
+        if kind.__name__ == "OptimizedModule" and kind.__module__ == __package__:
+            table = o.__dict__["_modules"]
+            return self.attribute(self.note(Entry, table, "_orig_mod", table["_orig_mod"]), name)
         return self._object_attribute(o, kind, name)
 
     def _object_attribute(self, o: Any, kind: type, name: str) -> Any:
         own = id(o) in self.born
-        if kind.__getattribute__ is not object.__getattribute__:
+        if getattr(kind.__getattribute__, "__objclass__", None) not in _ORDINARY:
             self.fail(f"'{kind.__name__}' looks up attributes in its own way")
             return getattr(o, name)
         found = inherited(kind, name)
         self.note(Inherited, kind, name, found)
         if not own:
             self.note(Kind, o, None, kind)
+        if found is not MISSING and type(found) not in _ATTRIBUTES:
+            for part in ("__get__", "__set__", "__delete__"):  # it may become a descriptor
+                self.note(Inherited, type(found), part, inherited(type(found), part))
         if found is not MISSING and (hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")):
             return self._descriptor(o, kind, name, found, own)
         table = getattr(o, "__dict__", None)
@@ -269,7 +299,7 @@ class Witness:
             if not free:
                 self.note(Entry, table, name, value)
             if value is not MISSING:
-                if name == "param_groups" and isinstance(o, optimizers.Optimizer):
+                if name == "param_groups" and issubclass(type(o), optimizers.Optimizer):
                     self.groups.update(map(id, value))
                 return value
         if found is MISSING:
@@ -277,6 +307,8 @@ class Witness:
         return self._bound(o, kind, name, found)
 
     def _descriptor(self, o: Any, kind: type, name: str, found: Any, own: bool) -> Any:
+        if issubclass(kind, tuple) and type(found) is property and type(found.fget) is operator.itemgetter:
+            return getattr(o, name)
         if type(found) is property and found.fget is not None:
             return self.call(found.fget)(o)
         if type(found) is MemberDescriptorType:
@@ -286,6 +318,8 @@ class Witness:
             return getattr(o, name) if value is MISSING else value
         if name == "__class__":
             return kind
+        if type(found).__name__ == "_tuplegetter" and issubclass(kind, tuple):
+            return getattr(o, name)
         if name in ("__dict__", "__name__", "__qualname__", "__doc__", "__module__") and (
                 type(found) is GetSetDescriptorType or kind is FunctionType):
             value = getattr(o, name)
@@ -324,7 +358,7 @@ class Witness:
             table = own.get(part, MISSING)
             if not free:
                 self.note(Entry, own, part, table)
-            if table.__class__ not in (dict, OrderedDict):
+            if type(table) not in (dict, OrderedDict):
                 return self._unsure(o, name) if table is not MISSING else getattr(o, name)
             value = table.get(name, MISSING)
             if not free:
@@ -355,7 +389,7 @@ class Witness:
         return getattr(o, name) if value is MISSING else value
 
     def _class_attribute(self, o: Any, kind: type, name: str) -> Any:
-        if isinstance(o, enum.EnumMeta) and name in o._member_map_:
+        if issubclass(type(o), enum.EnumMeta) and name in o._member_map_:
             return self.note(Entry, o._member_map_, name, o._member_map_[name])
         if kind.__getattribute__ is not type.__getattribute__ or inherited(kind, "__getattr__") is not MISSING:
             return self._unsure(o, name)
@@ -388,7 +422,7 @@ class Witness:
             found = base.__dict__.get(name, MISSING)
             if found is not MISSING:
                 self.note(Inherited, base, name, found)
-                if isinstance(owner, type):
+                if issubclass(type(owner), type):
                     return getattr(o, name) if type(found) in (classmethod, staticmethod) else self._unsure(o, name)
                 if type(found) is property and found.fget is not None:
                     return self.call(found.fget)(owner)
@@ -397,7 +431,7 @@ class Witness:
         return getattr(o, name)
 
     def _tensor_attribute(self, o: Any, kind: type, name: str) -> Any:
-        if o.__class__ is not Tensor and o.__class__ is not Parameter and not o._plain:
+        if type(o) is not Tensor and type(o) is not Parameter and not o._plain:
             return self._unsure(o, name)
         found = inherited(kind, name)
         self.note(Inherited, kind, name, found)
@@ -423,15 +457,15 @@ class Witness:
     # ------------------------------------------------------------------------------------------------------- items
     def item(self, o: Any, key: Any) -> Any:
         kind = type(o)
-        if isinstance(o, Tensor):
+        if issubclass(type(o), Tensor):
             self.operand(key, "a tensor's index")
             return o[key]
         if kind is list:
             self.content(o)
-            return self.made(o[key]) if key.__class__ is slice else o[key]
+            return self.made(o[key]) if type(key) is slice else o[key]
         if kind in (dict, OrderedDict, defaultdict):
             return self._entry(o, kind, key)
-        if kind in _PLAIN or (isinstance(o, tuple) and kind.__getitem__ is tuple.__getitem__):
+        if kind in _PLAIN or (issubclass(type(o), tuple) and kind.__getitem__ is tuple.__getitem__):
             return o[key]
         ask = inherited(kind, "__getitem__")
         if type(ask) is FunctionType:
@@ -441,8 +475,10 @@ class Witness:
 
     def _entry(self, o: Any, kind: type, key: Any) -> Any:
         value = dict.get(o, key, MISSING)
+        if type(value) is SymFloat:  # an optimizer's number, which each call reads anew
+            return value
         if not self.own(o):
-            if id(o) in self.groups and value.__class__ is float:
+            if id(o) in self.groups and type(value) is float:
                 from .capture import active
                 recorder = active()
                 if recorder is not None:
@@ -462,7 +498,7 @@ class Witness:
     def binary(self, name: str, a: Any, b: Any) -> Any:
         self._operands(a, b, f"'{name.strip('_')}'")
         made = _OPERATORS[name](a, b)
-        return self.made(made) if made.__class__ in _CONTAINERS else made
+        return self.made(made) if type(made) in _CONTAINERS else made
 
     def _operands(self, a: Any, b: Any, what: str) -> None:
         self.operand(a, what)
@@ -473,8 +509,8 @@ class Witness:
         return _OPERATORS[name](a)
 
     def augmented(self, name: str, a: Any, b: Any) -> Any:
-        if a.__class__ in _CONTAINERS and id(a) not in self.born:
-            self.fail(f"a {a.__class__.__name__} is changed")
+        if type(a) in _CONTAINERS and id(a) not in self.born:
+            self.fail(f"a {type(a).__name__} is changed")
         self._operands(a, b, f"'{name[1:]}='")
         return _OPERATORS[name](a, b)
 
@@ -490,26 +526,26 @@ class Witness:
 
     def compared(self, a: Any) -> Any:
         kind = type(a)
-        if isinstance(a, (type, FunctionType, ModuleType, Module)) and kind.__eq__ in (object.__eq__, type.__eq__):
+        if issubclass(type(a), (type, FunctionType, ModuleType, Module)) and kind.__eq__ in (object.__eq__, type.__eq__):
             return a
-        if kind.__eq__ is object.__eq__ and not isinstance(a, Tensor):
+        if kind.__eq__ is object.__eq__ and not issubclass(type(a), Tensor):
             return a
         self.operand(a, "a comparison")
         return a
 
     def _identity(self, a: Any, b: Any) -> None:
-        if a is None or b is None or a.__class__ is bool or b.__class__ is bool:
+        if a is None or b is None or type(a) is bool or type(b) is bool:
             return
-        if isinstance(a, Tensor) or isinstance(b, Tensor):
+        if issubclass(type(a), Tensor) or issubclass(type(b), Tensor):
             if (id(a) in self.arguments) is not (id(b) in self.arguments):
                 self.fail("the identity of an argument is looked at")
-        elif a.__class__ in SCALARS or b.__class__ in SCALARS or a.__class__ is tuple or b.__class__ is tuple:
+        elif type(a) in SCALARS or type(b) in SCALARS or type(a) is tuple or type(b) is tuple:
             self.fail("the identity of a plain value is looked at")
 
     def _contains(self, container: Any, value: Any) -> bool:
         kind = type(container)
-        if kind in _CONTAINERS or kind in _PLAIN or isinstance(container, tuple):
-            if isinstance(container, dict):
+        if kind in _CONTAINERS or kind in _PLAIN or issubclass(type(container), tuple):
+            if issubclass(type(container), dict):
                 if not self.own(container):
                     self.note(Entry, container, value, dict.get(container, value, MISSING))
             elif kind in _CONTAINERS:
@@ -527,7 +563,7 @@ class Witness:
 
     def test(self, value: Any) -> Any:
         kind = type(value)
-        if kind in _PLAIN or isinstance(value, (Tensor, np.generic)) or isinstance(value, tuple):
+        if kind in _PLAIN or issubclass(type(value), (Tensor, np.generic)) or issubclass(type(value), tuple):
             return value
         if kind in _CONTAINERS:
             return self.content(value)
@@ -543,9 +579,9 @@ class Witness:
         return value
 
     def shown(self, value: Any) -> Any:
-        if value.__class__ not in SCALARS:
+        if type(value) not in SCALARS:
             self.operand(value, "a text")
-            if value.__class__ in _CONTAINERS or not isinstance(value, (Tensor, tuple, _dtypes.dtype, _device)):
+            if type(value) in _CONTAINERS or not issubclass(type(value), (Tensor, tuple, _dtypes.dtype, _device)):
                 self.fail(f"a '{type(value).__name__}' is shown")
         return value
 
@@ -554,7 +590,7 @@ class Witness:
         kind = type(value)
         if kind in _CONTAINERS:
             return self.content(value)
-        if kind in _PLAIN or isinstance(value, Tensor) or (isinstance(value, tuple) and kind.__iter__ is tuple.__iter__):
+        if kind in _PLAIN or issubclass(type(value), Tensor) or (issubclass(type(value), tuple) and kind.__iter__ is tuple.__iter__):
             return value
         if id(value) in self.born and kind.__module__ in ("builtins", "itertools", "collections"):
             return value
@@ -582,23 +618,43 @@ class Witness:
     # ------------------------------------------------------------------------------------------------------ stores
     def store_attribute(self, value: Any, o: Any, name: str) -> None:
         kind = type(o)
-        if isinstance(o, Tensor) and name in ("grad", "requires_grad"):
+        if issubclass(type(o), Tensor) and name in ("grad", "requires_grad"):
             if name == "requires_grad" and (id(o) in self.known or id(o) in self.arguments):
                 self.fail("a tensor's 'requires_grad' is set")
-        elif id(o) not in self.born or isinstance(o, (Module, type)) or kind.__setattr__ is not object.__setattr__ or (
+        elif issubclass(kind, FunctionCtx) or self._sets_the_same(o, kind, name, value):
+            pass
+        elif id(o) not in self.born or issubclass(type(o), (Module, type)) or kind.__setattr__ is not object.__setattr__ or (
                 inherited(kind, name) is not MISSING and hasattr(type(inherited(kind, name)), "__set__")):
-            self.fail(f"the attribute '{name}' of a '{o.__name__ if isinstance(o, type) else kind.__name__}' is set")
+            self.fail(f"the attribute '{name}' of a '{o.__name__ if issubclass(type(o), type) else kind.__name__}' is set")
         setattr(o, name, value)
 
+    def _sets_the_same(self, o: Any, kind: type, name: str, value: Any) -> bool:
+        """Whether an attribute is set to what it is already: nothing changes then, as long as it still is."""
+        found = inherited(kind, name)
+        if kind.__setattr__ is not object.__setattr__ or kind.__dictoffset__ == 0 or issubclass(kind, (type, ModuleType)) or (
+                found is not MISSING and hasattr(type(found), "__set__")):
+            return False
+        table = o.__dict__
+        if id(o) in self.born or not same(table.get(name, MISSING), value):
+            return False
+        self.note(Inherited, kind, name, found)
+        self.note(Inherited, kind, "__setattr__", inherited(kind, "__setattr__"))
+        self.note(Kind, o, None, kind)
+        self.note(Slot, o, "__dict__", table)
+        self.note(Entry, table, name, table[name])
+        return True
+
     def store_item(self, value: Any, o: Any, key: Any) -> None:
-        if isinstance(o, Tensor):
+        if issubclass(type(o), Tensor):
             self._operands(key, value, "a tensor's index")
+        elif type(o) is dict and id(o) not in self.born and same(o.get(key, MISSING), value):
+            self.note(Entry, o, key, o[key])  # set to what it is already
         elif id(o) not in self.born or type(o) not in _CONTAINERS:
             self.fail(f"an item of a '{type(o).__name__}' is set")
         o[key] = value
 
     def delete_attribute(self, o: Any, name: str) -> None:
-        if isinstance(o, Tensor) and name == "grad":
+        if issubclass(type(o), Tensor) and name == "grad":
             o.grad = None
             return
         if id(o) not in self.born:
@@ -621,15 +677,16 @@ class Witness:
         if kind is BuiltinFunctionType or kind is MethodDescriptorType:
             from .builtins_known import builtin
             return builtin(self, f)
-        if isinstance(f, type):
+        if issubclass(type(f), type):
             from .builtins_known import construct
             return construct(self, f)
         if kind is functools.partial:
-            self.operand(f.args, "a partial function") if f.args else None
+            for name in ("func", "args", "keywords"):
+                self.note(Slot, f, name, getattr(f, name)) if id(f) not in self.born else None
             self.content(f.keywords)
             inner = self.call(f.func)
             return functools.partial(inner, *f.args, **f.keywords)
-        if isinstance(f, Module):
+        if issubclass(type(f), Module):
             return self._module(f, kind)
         ask = inherited(kind, "__call__")
         if type(ask) is FunctionType:
@@ -671,11 +728,15 @@ class Witness:
 
     def _bound_method(self, f: MethodType) -> Any:
         inner, owner = f.__func__, f.__self__
-        if isinstance(owner, optimizers.Optimizer) and type(inner) is FunctionType and (
+        if issubclass(type(owner), optimizers.Optimizer) and type(inner) is FunctionType and (
                 inner.__name__ in ("step", "zero_grad") or getattr(inner, "hooked", False)) and (
                 where(inner.__code__.co_filename) == "flambeau"):
             self._optimizer(owner)
             return f
+        if inner is AutogradFunction.apply.__func__:
+            for name in ("forward", "backward", "setup_context", "vjp", "jvp", "apply"):
+                self.note(Inherited, owner, name, inherited(owner, name))
+            return lambda *args, **kwargs: self._result("apply", f(*[a for a in args if self.operand(a) or True], **kwargs))
         new = self.call(inner)
         if type(new) is FunctionType and new is not inner:
             return MethodType(new, owner)
@@ -692,7 +753,7 @@ class Witness:
 
         def operation(*args: Any, **kwargs: Any) -> Any:
             for a in (*args, *kwargs.values()):
-                if a.__class__ is not Tensor and a.__class__ is not Parameter:
+                if type(a) is not Tensor and type(a) is not Parameter:
                     self.operand(a, f"'{name}'")
                 elif name in _VALUES:
                     self.metadata(a)
@@ -714,11 +775,11 @@ class Witness:
         return made
 
     def _result(self, name: str, made: Any) -> Any:
-        if isinstance(made, Tensor) or made is None:
+        if issubclass(type(made), Tensor) or made is None:
             return made
-        if made.__class__ is list:
+        if type(made) is list:
             self.made(made)
-        parts = made if isinstance(made, (list, tuple)) and made.__class__ is not Size else (made,)
+        parts = made if issubclass(type(made), (list, tuple)) and type(made) is not Size else (made,)
         if name not in _VALUES and any([not isinstance(p, (Tensor, list, tuple, type(None))) for p in parts]) and (
                 made is not NotImplemented):
             self.fail(f"'{name}' gives a Python value")
@@ -729,7 +790,7 @@ class Witness:
         ask = inherited(kind, "__call__")
         compiled = f.__dict__.get("_compiled")
         if ask is not Module.__call__ and compiled is not None and "_orig_mod" in f.__dict__.get("_modules", ()):
-            return self.call(self.attribute(f, "_orig_mod"))
+            return self.call(self.note(Entry, f.__dict__["_modules"], "_orig_mod", f.__dict__["_modules"]["_orig_mod"]))
         self.note(Inherited, kind, "__call__", ask)
         self.note(Kind, f, None, kind)
         if ask is not Module.__call__:
@@ -769,8 +830,8 @@ class Witness:
     # ----------------------------------------------------------------------------------------------------- results
     def foreign_result(self, value: Any) -> str | None:
         """Why a part of the result that is no tensor cannot be given again by later calls."""
-        if value.__class__ in _PLAIN or isinstance(value, (np.generic, type)):
-            return None if value.__class__ is not tuple else next(filter(None, map(self.foreign_result, value)), None)
+        if type(value) in _PLAIN or issubclass(type(value), (np.generic, type)):
+            return None if type(value) is not tuple else next(filter(None, map(self.foreign_result, value)), None)
         if id(value) in self.known and id(value) not in self.born and id(value) not in self.given:
             return None
         return f"it returns a '{type(value).__name__}' that it made"
@@ -779,7 +840,7 @@ class Witness:
     def __call__(self, frame: FrameType) -> bool:
         """A Python function starts. Whether others of the same code need not be shown."""
         code = frame.f_code
-        if code in REWRITTEN:
+        if code in REWRITTEN or code in TRUSTED or str(frame.f_globals.get("__name__")).startswith("namedtuple_"):
             return True
         file = code.co_filename
         home = where(file)
@@ -793,9 +854,7 @@ class Witness:
         return True
 
     def _of_operations(self, frame: FrameType) -> bool:
-        """Whether it is a named tuple being made, or a module being loaded."""
-        if str(frame.f_globals.get("__name__")).startswith("namedtuple_"):
-            return True
+        """Whether a module is being loaded."""
         back = frame.f_back
         while back is not None and back.f_code not in REWRITTEN:
             if back.f_code.co_filename.startswith("<frozen importlib"):

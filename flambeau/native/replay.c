@@ -91,6 +91,7 @@ struct replay {
     void **held; long n_held;                       // tensors that no other argument may become
     long *spans; long n_spans;                      // start and end of what the program writes elsewhere, by address
     struct undo *undo; long n_undo;
+    long *steps; long n_steps;                      // by how much each of the counters goes up
 };
 
 #define AT(object, offset) (*(void **)((char *)(object) + (offset)))
@@ -242,9 +243,9 @@ static void place(const struct replay *r, const struct window *w, void *tensor) 
     if (w->place >= 0) r->table[w->place] = ARRAY(AT(tensor, r->array_slot))->data + w->delta;
 }
 
-static void count_up(const struct replay *r, void *counter) {
+static void count_up(const struct replay *r, void *counter, long steps) {
     void *before = AT(counter, r->value_slot);
-    AT(counter, r->value_slot) = py.from_long(py.as_long(before) + 1);
+    AT(counter, r->value_slot) = py.from_long(py.as_long(before) + steps);
     py.forget(before);
 }
 
@@ -252,7 +253,7 @@ static int finish(const struct replay *r) {
     for (long n = 0; n < r->n_found; n++) {
         void *gradient = gradient_of(r, r->found[n].object);  // another thread may have taken it away meanwhile
         if (r->found[n].place >= 0 && gradient && TYPE(gradient) == r->found[n].type) {
-            count_up(r, AT(gradient, r->counter_slot));
+            count_up(r, AT(gradient, r->counter_slot), 1);
         }
     }
     for (long n = 0; n < r->n_dropped; n++) {
@@ -263,7 +264,7 @@ static int finish(const struct replay *r) {
         const struct gradient *g = r->gradients + n;
         if (!g->present && py.set_attribute(g->leaf, r->name_grad, g->tensor)) return 0;
     }
-    for (long n = 0; n < r->n_counters; n++) count_up(r, r->counters[n]);
+    for (long n = 0; n < r->n_counters; n++) count_up(r, r->counters[n], r->steps[n]);
     return 1;
 }
 
