@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import threading
 import time
 import warnings
@@ -23,6 +24,7 @@ from ..native import toolchain, waiting
 from ..tensor import Tensor
 from . import backend  # noqa: F401  (enters the backend of traced arrays)
 from .capture import Recorder, Uncapturable, active, shared
+from .follow import Paths
 from .guards import Watch, watching
 from .ir import CONSTANT
 from .joint import Joint, JointPlan
@@ -40,6 +42,7 @@ _REPLAYS = 4    # plans whose next call is checked natively
 _LASTING = 0.05  # seconds after which a replay that no longer fits was worth having
 _RAREST = 256   # calls between two tries of making one
 _MODES = NO_GRAD | INFERENCE | AUTOCAST
+_FOLLOW = os.environ.get("FLAMBEAU_COMPILE") == "follow"  # every call is followed
 stance = "default"  # what set_stance asked for
 _functions: Any = weakref.WeakSet()
 _capturing = threading.RLock()  # an eager first call may call other compiled functions
@@ -63,6 +66,7 @@ class CompiledFunction:
         self.warned = False
         self.reasons: list[str] = []
         self.name = getattr(function, "__name__", type(function).__name__)
+        self.paths = Paths(function, self.name, self.exact, fullgraph, timed)
         _functions.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -70,6 +74,8 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         mode = state.mode
+        if _FOLLOW and stance == "default":
+            return self.paths.call(args, kwargs, ())
         if not kwargs and stance == "default":
             for replay in self.replays:
                 if replay.mode == mode and (made := replay.run(args)) is not MISS:
