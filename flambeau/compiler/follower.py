@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import threading
+import weakref
 from sys import getrefcount
 from typing import Any
 
@@ -189,6 +190,7 @@ class Follower:
     def _abandon(self) -> None:
         """Arrays in the reserved memory are real now: it belongs to them."""
         if self.region is not None:
+            self.views += map(weakref.ref, self.region.arrays.values())
             self.paths.reserved = self.region = None
 
     def _end_recording(self) -> None:
@@ -398,6 +400,7 @@ class Follower:
             array = region.arrays.get((step, number))
             if array is None:
                 array = region.arrays[step, number] = region.window(made.place + offset, shape, strides, dtype)
+                self.views.pop()  # it stays a promise, to be given again
         elif made.whole:
             array = raw.view(Promise)
         else:
