@@ -37,7 +37,7 @@ class Step:
     """One kernel call."""
 
     def __init__(self, before: Step | None, kernel: str):
-        self.before, self.kernel = before, kernel
+        self.kernel = kernel
         self.next: list[Step] = []
         self.layout: tuple[Any, ...] = ()          # of each argument: None, or the type and length of a list
         self.leaves: list[tuple[Any, ...]] = []
@@ -59,13 +59,6 @@ class Step:
         at = self.reserved
         self.reserved += (nbytes + _LINE - 1) // _LINE * _LINE
         return at
-
-    def path(self) -> list[Step]:
-        steps, step = [], self
-        while step.before is not None:
-            steps.append(step)
-            step = step.before
-        return steps[::-1]
 
 
 def flattened(args: tuple[Any, ...]) -> tuple[list[Any], tuple[Any, ...]]:
