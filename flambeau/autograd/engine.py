@@ -21,7 +21,7 @@ from ..backends.registry import CPU_ARRAY
 from ..tensor import Tensor
 from ..tensor import _captured_grad as captured_grad
 from .node import AccumulateGrad, Edge, Node
-from .state import ANOMALY, CAPTURE, NO_GRAD, state
+from .state import ANOMALY, CAPTURE, FOLLOW, NO_GRAD, state
 
 _new = object.__new__
 _plus = KERNELS["add"]
@@ -494,6 +494,9 @@ def _is_ours(grad: Any, tensor: Any) -> bool:
     means that a hook, a user or another edge also holds it. Its array: by the tensor, here, and by getrefcount.
     """
     array = grad._array
+    if state.mode & FOLLOW:
+        return sys.getrefcount(grad) <= 4 and grad._counter is None and array.strides == tensor._array.strides and (
+            state.follower.alone(array, 2))
     if sys.getrefcount(grad) > 4 or sys.getrefcount(array) > 3:
         return False
     if grad._counter is not None or array.strides != tensor._array.strides:

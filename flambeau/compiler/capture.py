@@ -556,6 +556,14 @@ def _dead(storage: Storage) -> bool:
     return array.base is owner and getrefcount(array) == 1 + _NAMED and getrefcount(owner) == 2 + _NAMED
 
 
+def _copy_in_place(array: ndarray) -> ndarray:
+    """A copy with the very same strides."""
+    span = sum((n - 1) * s for n, s in zip(array.shape, array.strides)) + array.itemsize
+    copy = ndarray(array.shape, array.dtype, np.empty(span, np.uint8), 0, array.strides)
+    copy[...] = array
+    return copy
+
+
 _WRITES = {"batch_norm": (3, 4), "sparse_adam": (0, 1, 2)}  # running statistics; table and averages
 
 

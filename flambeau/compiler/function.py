@@ -1,7 +1,13 @@
-"""`CompiledFunction`: finds the plan that fits a call, or captures a new one."""
+"""`CompiledFunction`: finds the plan that fits a call, captures a new one, or follows the call.
+
+A call goes one of three ways. *skip*: a plan fits, and its program answers without running the Python; that takes a captured call
+whose every read and effect is known (witness.py). *follow*: the Python runs, the kernels come from a program (follow.py). *eager*,
+with a warning, where neither can be had.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -23,6 +29,7 @@ from ..settings import _state as settings
 from ..tensor import Tensor
 from . import backend  # noqa: F401  (enters the backend of traced arrays)
 from .capture import Recorder, Uncapturable, active
+from .follow import Paths
 from .ir import CONSTANT, INPUT
 from .joint import Joint, JointPlan
 from .optimizers import first_at
@@ -33,14 +40,15 @@ from .trees import containers, flatten, flatten_result
 from .witness import Witness, watching
 
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
-_ATTEMPTS = 3   # captures of one signature before it is left to eager
+_ATTEMPTS = 2   # captures of one signature before its calls are followed
 _TRANSIENTS = 20  # calls of one signature that were unlike those that follow
 _MOST = 64      # programs of one function
-_FAILURES = 100  # captures of one function, whatever the signature, that came to nothing
+_FAILURES = 4   # captures of one function, whatever the signature, that came to nothing: more than that, and twice its plans
 _REPLAYS = 4    # plans whose next call is checked natively
 _LASTING = 0.05  # seconds after which a replay that no longer fits was worth having
 _RAREST = 256   # calls between two tries of making one
 _MODES = NO_GRAD | INFERENCE | AUTOCAST
+_FOLLOW = os.environ.get("FLAMBEAU_COMPILE") == "follow"  # every call is followed
 stance = "default"  # what set_stance asked for
 _functions: Any = weakref.WeakSet()
 _capturing = threading.RLock()  # an eager first call may call other compiled functions
@@ -60,9 +68,12 @@ class CompiledFunction:
         self.replays: list[Replay] = []          # those that are tried first, the latest first
         self.attempts: dict[Any, int] = {}
         self.transients: dict[Any, int] = {}
+        self.first_floats: dict[Any, str] = {}   # (shape of the arguments, number) -> the first value seen there
+        self.varying: set[Any] = set()           # places of floats that have had another one since
         self.warned = False
         self.reasons: list[str] = []
         self.name = getattr(function, "__name__", type(function).__name__)
+        self.paths = Paths(function, self.name, self.exact, fullgraph, timed)
         _functions.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -70,26 +81,19 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         mode = state.mode
+        if _FOLLOW and not mode & ~_MODES:
+            return self._followed(args, kwargs)
         if not kwargs and stance == "default":
             for replay in self.replays:
                 if replay.mode == mode and (made := replay.run(args)) is not MISS:
                     return made if made is not UNDONE else self.function(*args)
         if mode & ~_MODES or stance == "force_eager":  # inside another capture, or a mode that watches every operation
             return self.function(*args, **kwargs)
-        leaves: list[Any] = []
-        shape: Any
         try:
-            for a in args:
-                if type(a) is not Tensor:
-                    shape = [flatten(x, leaves) for x in args]
-                    break
-            else:  # the usual call: nothing but tensors
-                leaves, shape = list(args), len(args)
-            if kwargs:
-                shape = shape, flatten(kwargs, leaves)
+            leaves, shape = self._leaves(args, kwargs)
         except RecursionError:  # a list that holds itself
-            return self.function(*args, **kwargs)
-        key = signature(leaves, mode, shape)
+            return self._followed(args, kwargs)
+        key = self.signature(leaves, mode, shape, args, kwargs)
         for plan in self.plans.get(key, ()):
             if plan.holds(leaves):
                 try:
@@ -100,6 +104,38 @@ class CompiledFunction:
                     self._remember(plan, args, mode)
                 return made
         return self._new(key, leaves, args, kwargs)
+
+    @staticmethod
+    def _leaves(args: Any, kwargs: Any) -> tuple[list[Any], Any]:
+        """The arguments taken apart, and the shape of what they were."""
+        leaves: list[Any] = []
+        shape: Any
+        for a in args:
+            if type(a) is not Tensor:
+                shape = [flatten(x, leaves) for x in args]
+                break
+        else:  # the usual call: nothing but tensors
+            leaves, shape = list(args), len(args)
+        return leaves, (shape, flatten(kwargs, leaves)) if kwargs else shape
+
+    def signature(self, leaves: list[Any], mode: int, shape: Any, args: Any, kwargs: Any) -> Any:
+        """What of the arguments a program depends on. A float that has had two values is a number that each call brings."""
+        shape = shape if shape.__class__ is int else repr(shape)
+        if shape.__class__ is not int:
+            for n, value in _floats(args, kwargs, leaves):
+                if repr(value) != self.first_floats.setdefault((shape, n), repr(value)):
+                    self.varying.add((shape, n))
+        return signature(leaves, mode, shape, self.varying)
+
+    def _followed(self, args: Any, kwargs: Any) -> Any:
+        """A call whose Python runs."""
+        if stance != "default" or toolchain.compiler() is None:
+            return self.function(*args, **kwargs)
+        result = self.paths.call(args, kwargs)
+        if self.paths.stopped is not None and not self.warned:
+            self.warned = True
+            warnings.warn(f"flambeau.compile: '{self.name}' runs eagerly: {self.paths.stopped}", RuntimeWarning, stacklevel=4)
+        return result
 
     def _remember(self, plan: Plan, args: tuple[Any, ...], mode: int) -> None:
         """After a call that went the long way: the next ones may be just like it (replay.py).
@@ -128,9 +164,11 @@ class CompiledFunction:
 
     # ------------------------------------------------------------------------------------------------- capturing
     def _new(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
-        if self.attempts.get(key, 0) >= _ATTEMPTS or len(self.reasons) >= _FAILURES or stance == "eager_on_recompile" or (
-                sum(map(len, self.plans.values())) >= self.limit):
+        made = sum(map(len, self.plans.values()))
+        if stance == "eager_on_recompile":
             return self.function(*args, **kwargs)
+        if self.attempts.get(key, 0) >= _ATTEMPTS or made >= self.limit or len(self.reasons) > max(_FAILURES, 2 * made):
+            return self._followed(args, kwargs)
         if stance == "fail_on_recompile":
             raise RuntimeError(f"compile: '{self.name}' has no program for this call, and set_stance('fail_on_recompile') "
                                "forbids to make one")
@@ -157,8 +195,9 @@ class CompiledFunction:
         if sys.getprofile() is not None or any(t.__class__ is not Tensor and not t._plain for t in tensors) or any(
                 t.is_sparse for t in tensors):  # a profiler goes on undisturbed
             self.attempts[key] = _ATTEMPTS
-            return self.function(*args, **kwargs)
+            return self._followed(args, kwargs)
         recorder, witness = Recorder(self.fullgraph), Witness(self.function, leaves, args, kwargs)
+        args, kwargs, brought = self._symbolic(recorder, leaves, args, kwargs)
         with waiting(not self.exact):  # NumPy rounds otherwise than native kernels do
             try:
                 recorder.invoked = self.function, args, kwargs
@@ -173,12 +212,27 @@ class CompiledFunction:
             finally:
                 recorder.end()
         seconds = {"capture": time.perf_counter() - start}
-        reason = self._finish(recorder, witness, key, leaves, result, seconds)
+        reason = self._finish(recorder, witness, key, leaves, result, brought, seconds)
         recorder.release()
         memory.trim()  # a capture keeps every temporary alive: that memory is not needed again
         if reason is not None:
             self._explain(reason, key)
         return result
+
+    def _symbolic(self, recorder: Recorder, leaves: list[Any], args: Any, kwargs: Any) -> tuple[Any, Any, dict[int, float]]:
+        """The arguments, with those floats that change from call to call as run-time numbers. `brought` is where a call puts
+        them. (Only where a plan shows that the function keeps no number anywhere.)"""
+        brought: dict[int, float] = {}
+        shape = repr(self._leaves(args, kwargs)[1])
+        if not self.plans or not any(s == shape for s, _ in self.varying):
+            return args, kwargs, brought
+        new = {}
+        for n, value in _floats(args, kwargs, leaves):
+            if (shape, n) in self.varying:
+                brought[n] = value
+                new[id(value)] = recorder.number(brought, n, None, value)
+        change = lambda a: new.get(id(a), a) if type(a) is float else a
+        return tuple(map(change, args)), {k: change(v) for k, v in kwargs.items()}, brought
 
     def _capture_backward(self, recorder: Recorder, leaves: list[Any], result: Any) -> None:
         """Captures the backward pass of results that are still part of a graph."""
@@ -203,7 +257,7 @@ class CompiledFunction:
             if recorder.failed is None:
                 recorder.fail(f"its backward pass failed: {error}")
 
-    def _finish(self, recorder: Recorder, witness: Witness, key: Any, leaves: list[Any], result: Any,
+    def _finish(self, recorder: Recorder, witness: Witness, key: Any, leaves: list[Any], result: Any, brought: dict[int, float],
                 seconds: dict[str, float]) -> str | None:
         """Makes the plan; returns why there is none."""
         for_good = self._obstacle(recorder, leaves)
@@ -251,6 +305,7 @@ class CompiledFunction:
         recorder.release()
         plan.seconds = seconds | {"plan": plan.program.seconds_planning, "build": plan.program.seconds_building}
         # What the signature knows by its address must keep it.
+        plan.brought = brought
         plan.arguments = [a for a in leaves if not isinstance(a, (Tensor, *_SIMPLE))]
         self.plans.setdefault(key, []).append(plan)
         return None
@@ -307,11 +362,6 @@ class CompiledFunction:
     def _explain(self, reason: str, key: Any) -> None:
         self.reasons.append(reason)
         self.attempts[key] = self.attempts.get(key, 0) + 1
-        if self.attempts[key] < _ATTEMPTS:
-            return  # the next call may be capturable
-        if not self.warned:
-            self.warned = True
-            warnings.warn(f"flambeau.compile: '{self.name}' runs eagerly: {reason}", RuntimeWarning, stacklevel=6)
 
 
 def _changed_number(recorder: Recorder) -> str | None:
@@ -323,9 +373,14 @@ def _changed_number(recorder: Recorder) -> str | None:
     return None
 
 
-def signature(leaves: list[Any], mode: int, shape: Any) -> Any:
-    """What of the arguments a program depends on."""
-    parts: list[Any] = [mode, shape if shape.__class__ is int else repr(shape), get_default_dtype(), *settings.values()]
+def _floats(args: Any, kwargs: Any, leaves: list[Any]) -> list[tuple[int, float]]:
+    """The floats that are arguments themselves, by their number among the leaves."""
+    given = {id(a) for a in (*args, *kwargs.values()) if type(a) is float}
+    return [(n, a) for n, a in enumerate(leaves) if type(a) is float and id(a) in given] if given else []
+
+
+def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> Any:
+    parts: list[Any] = [mode, shape, get_default_dtype(), *settings.values()]
     if mode & AUTOCAST:
         parts.append((autocast.dtype_of("cpu"), autocast.cache))
     first: dict[int, int] = {}
@@ -334,6 +389,8 @@ def signature(leaves: list[Any], mode: int, shape: Any) -> Any:
             array, node = a._array, a._node
             parts.append((a.__class__, array.shape, array.strides, array.dtype.num, None if node is None else node.__class__
                           is AccumulateGrad, first.setdefault(id(a), n), a._inference))
+        elif type(a) is float and (shape, n) in varying:
+            parts.append(float)
         elif type(a) in _SIMPLE:
             parts.append((type(a), repr(a) if type(a) in (float, complex) else a))
         else:
@@ -350,4 +407,7 @@ def reset() -> None:
         function.attempts.clear()
         function.transients.clear()
         function.reasons.clear()
+        function.first_floats.clear()
+        function.varying.clear()
+        function.paths = Paths(function.function, function.name, function.exact, function.fullgraph, function.timed)
         function.warned = False

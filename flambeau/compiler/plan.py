@@ -232,6 +232,7 @@ class Plan:
         self.reads, self.shape = reads, shape
         self.pause: int | None = 1  # calls until replay.py is asked again; None: it can do nothing for this plan
         self.wait = 1
+        self.brought: dict[int, float] = {}  # floats among the arguments that each call brings, by number
         self.numbers = recorder.numbers
         self.number_guards = recorder.number_guards
         self.counts = recorder.counts
@@ -334,6 +335,8 @@ class Plan:
     # -------------------------------------------------------------------------------------------------- checking
     def holds(self, leaves: list[Any]) -> bool:
         """Whether everything is as it was when this was captured (the arguments' kinds were compared before)."""
+        for n in self.brought:
+            self.brought[n] = leaves[n]
         if not self.reads.hold():
             return False
         for i, tensor in self.same:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.node import FLOAT32, SavedOutput, next_sequence
-from ..autograd.state import FORWARD_AD, NO_GRAD, state
+from ..autograd.state import FOLLOW, FORWARD_AD, NO_GRAD, state
 from ..backends import registry
 from ..parameter import Parameter
 from ..shapes import wrap_dim
@@ -39,7 +39,7 @@ def derivative(name: str, c: Any, numbers: str = "") -> Callable:
 
     def call(grad: Tensor, self: Tensor, *values: Any) -> Tensor:
         g, x = grad._array, self._array
-        if g.dtype is x.dtype and x.dtype.char in "fd" and type(g) is ndarray is type(x):
+        if g.dtype is x.dtype and x.dtype.char in "fd" and type(g) is ndarray is type(x) and not state.mode & FOLLOW:
             return wrap(kernel(g, x, *values))
         return r(grad, self, *values)
 

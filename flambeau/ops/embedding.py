@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import dtypes as _dtypes
 from ..autograd.node import FLOAT32, next_sequence
-from ..autograd.state import state
+from ..autograd.state import FOLLOW, looked_at, state
 from ..autograd.views import written
 from ..backends import registry
 from ..parameter import Parameter
@@ -25,7 +25,7 @@ def _weight_grad(grad, weight_shape, indices, padding_idx, scale_grad_by_freq, s
         from ..sparse import of_rows
         rows, values = _rows(grad, indices, count, padding_idx, scale_grad_by_freq)
         return of_rows(rows, values, tuple(weight_shape))
-    if quiet() and type(grad._array) is ndarray:
+    if quiet() and type(grad._array) is ndarray and not state.mode & FOLLOW:
         return wrap(_dense.cpu(grad._array, indices._array, count, padding_idx, scale_grad_by_freq))
     return _dense(grad, indices, count, padding_idx, scale_grad_by_freq)
 
@@ -99,6 +99,7 @@ def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad
 def _renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
     """Shrinks, in place and unrecorded, the used rows whose norm is above max_norm."""
     check_indices(indices, "embedding_renorm_")
+    looked_at(None, "rows of an embedding were measured")
     _shrink.cpu(weight._array, indices._array.reshape(-1), max_norm, norm_type)
     written(weight)
     return weight

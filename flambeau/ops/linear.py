@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import overrides as _overrides
 from ..autograd.node import FLOAT32, next_sequence
-from ..autograd.state import state
+from ..autograd.state import FOLLOW, state
 from ..backends import registry
 from ..backends.cpu import linear as _kernels
 from ..parameter import Parameter
@@ -41,7 +41,7 @@ def _apply(self: Any, grad: Tensor) -> Any:
     weight, mat1 = unpack(self, 0), unpack(self, 1)
     bias_edge, input_edge, weight_edge = self.next
     g = grad._array
-    if quiet() and type(g) is ndarray:
+    if quiet() and type(g) is ndarray and not state.mode & FOLLOW:
         made = _kernels.linear_backward(
             g, None if mat1 is None or weight_edge is None else mat1._array,
             None if weight is None or input_edge is None else weight._array, bias_edge is not None)

@@ -12,7 +12,7 @@ from typing import Any
 from .. import dtypes as _dtypes
 from ..autograd.modes import no_grad
 from ..autograd.node import freed_error, next_sequence
-from ..autograd.state import CAPTURE, grad_enabled, state
+from ..autograd.state import CAPTURE, FOLLOW, grad_enabled, state
 from ..autograd.views import edge_of
 from ..backends import registry
 from ..backends.cpu import normalization as _kernels
@@ -103,8 +103,7 @@ def _call(made: Any, *args: Any) -> Any:
     """A kernel's results without the Nones among them."""
     arrays = tuple([a._array if isinstance(a, Tensor) else a for a in args])
     given = [a for a in arrays if hasattr(a, "strides")]
-    call = registry.cpu.call if all([type(a) is ndarray for a in given]) else registry.common(given).call
-    return [wrap(m) for m in call(made.kernel, arrays) if m is not None]
+    return [wrap(m) for m in registry.common(given).call(made.kernel, arrays) if m is not None]
 
 
 def _batch_formula(index: int) -> Any:
@@ -422,7 +421,7 @@ def rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None,
     x = input.to(_dtypes.float32) if half else input
     if eps is None:
         eps = _dtypes.finfo(x.dtype.to_real() if x.is_complex() else x.dtype).eps
-    if state.mode & ~CAPTURE < 2 and x._array.dtype.char in "fd" and x.numel() and (
+    if state.mode & ~(CAPTURE | FOLLOW) < 2 and x._array.dtype.char in "fd" and x.numel() and (
             weight is None or weight._array.dtype is x._array.dtype) and not half:
         return _rms_norm(x, len(shape), weight, float(eps))[0]
     dims = tuple(range(-len(shape), 0))
