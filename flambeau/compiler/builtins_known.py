@@ -166,7 +166,7 @@ def _len(w: Any, value: Any) -> int:
     if issubclass(type(value), Tensor):
         w.metadata(value)
         return len(value)
-    if kind in _FROZEN or issubclass(type(value), tuple) or id(value) in w.born and kind.__module__ == "builtins":
+    if kind in _FROZEN or issubclass(type(value), tuple) or (id(value) in w.born and kind.__module__ == "builtins"):
         return len(value)
     if kind in (list, dict, set, OrderedDict, defaultdict):
         return len(w.content(value))
@@ -296,8 +296,8 @@ def _is_plain_record(kind: Any, setup: Any) -> bool:
 def _instance(w: Any, kind: Any) -> Any:
     """An instance of the user's class, of an exception, or of one of flambeau's plain classes."""
     home = kind.__module__
-    if home in ("flambeau.tensor", "flambeau.device", "flambeau.dtypes", "flambeau.autograd.grad_mode",
-                "flambeau.autograd.modes", "flambeau.amp.autocast_mode", "flambeau.shapes") and kind is not Tensor or kind is Parameter:
+    if (home in ("flambeau.tensor", "flambeau.device", "flambeau.dtypes", "flambeau.autograd.grad_mode",
+                "flambeau.autograd.modes", "flambeau.amp.autocast_mode", "flambeau.shapes") and kind is not Tensor) or kind is Parameter:
         return _checked(w, kind)
     if issubclass(kind, BaseException) and type(kind.__init__) is not FunctionType and type(kind.__new__) is BuiltinFunctionType:
         return lambda *args, **kwargs: w.made(kind(*args, **kwargs))

@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from ..autograd.state import AUTOCAST, FOLLOW, INFERENCE, NO_GRAD, state
 from ..backends import registry
-from ..native import toolchain, waiting
+from ..native import waiting
 from . import following, promises
 from .follower import Follower
 from .promises import Reserved
@@ -85,8 +85,8 @@ class Paths:
     def _built(self, steps: list[Step], kept: tuple[int, ...]) -> End | None:
         try:
             made = End(steps, kept, self.exact, self.timed)
-        except (toolchain.BuildError, OSError) as error:
-            self.stopped = f"a program could not be built: {error}"
+        except Exception as error:  # a defect of ours must not become the user's
+            self.stopped = f"a program could not be built: {type(error).__name__}: {error}"
             return None
         self.builds += 1
         return made

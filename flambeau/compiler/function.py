@@ -7,24 +7,30 @@ with a warning, where neither can be had.
 
 from __future__ import annotations
 
+import enum
 import os
 import sys
 import threading
 import time
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable
+from types import FunctionType, ModuleType
 from typing import Any
 
-import numpy as np
-
+from .. import dtypes
 from ..amp.autocast_mode import _settings as autocast
-from ..autograd.node import AccumulateGrad, Edge, version_of
+from ..autograd.node import AccumulateGrad, Edge
 from ..autograd.state import AUTOCAST, INFERENCE, NO_GRAD, state
 from ..autograd.views import edge_of
 from ..backends.cpu import memory
+from ..creation import _defaults as devices
+from ..device import device
 from ..dtypes import get_default_dtype
 from ..native import toolchain, waiting
+from ..nn.module import Module
+from ..optim.optimizer import Optimizer
 from ..settings import _state as settings
 from ..tensor import Tensor
 from . import backend  # noqa: F401  (enters the backend of traced arrays)
@@ -41,14 +47,16 @@ from .witness import Witness, watching
 
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
 _ATTEMPTS = 2   # captures of one signature before its calls are followed
-_TRANSIENTS = 20  # calls of one signature that were unlike those that follow
+_TRANSIENTS = 3  # calls of one signature that were unlike those that follow
 _MOST = 64      # programs of one function
 _FAILURES = 4   # captures of one function, whatever the signature, that came to nothing: more than that, and twice its plans
 _REPLAYS = 4    # plans whose next call is checked natively
 _LASTING = 0.05  # seconds after which a replay that no longer fits was worth having
 _RAREST = 256   # calls between two tries of making one
 _MODES = NO_GRAD | INFERENCE | AUTOCAST
+_INTERNAL = {"_base", "_seen", "_creation", "_view_fn", "_inference"}  # what a view has in its __dict__
 _FOLLOW = os.environ.get("FLAMBEAU_COMPILE") == "follow"  # every call is followed
+_LASTING_KINDS = (Tensor, Module, Optimizer, FunctionType, type, ModuleType, dtypes.dtype, device, enum.Enum)
 stance = "default"  # what set_stance asked for
 _functions: Any = weakref.WeakSet()
 _capturing = threading.RLock()  # an eager first call may call other compiled functions
@@ -83,11 +91,11 @@ class CompiledFunction:
         mode = state.mode
         if _FOLLOW and not mode & ~_MODES:
             return self._followed(args, kwargs)
-        if not kwargs and stance == "default":
+        if not kwargs and stance == "default" and not devices.stack and devices.device is None:
             for replay in self.replays:
                 if replay.mode == mode and (made := replay.run(args)) is not MISS:
                     return made if made is not UNDONE else self.function(*args)
-        if mode & ~_MODES or stance == "force_eager":  # inside another capture, or a mode that watches every operation
+        if mode & ~_MODES or stance == "force_eager" or devices.stack or devices.device is not None:  # inside another capture, or a mode that watches every operation
             return self.function(*args, **kwargs)
         try:
             leaves, shape = self._leaves(args, kwargs)
@@ -192,8 +200,8 @@ class CompiledFunction:
         """Runs the function once under capture and, if that went well, keeps a plan for the next calls."""
         start = time.perf_counter()
         tensors = [a for a in leaves if isinstance(a, Tensor)]
-        if sys.getprofile() is not None or any(t.__class__ is not Tensor and not t._plain for t in tensors) or any(
-                t.is_sparse for t in tensors):  # a profiler goes on undisturbed
+        if sys.getprofile() is not None or any([type(a) not in _SIMPLE and not issubclass(type(a), _LASTING_KINDS) for a in leaves]) or any(t.__class__ is not Tensor and not t._plain for t in tensors) or any(
+                t.is_sparse for t in tensors):  # a profiler goes on undisturbed, and an object of the user's is not kept alive
             self.attempts[key] = _ATTEMPTS
             return self._followed(args, kwargs)
         recorder, witness = Recorder(self.fullgraph), Witness(self.function, leaves, args, kwargs)
@@ -205,7 +213,7 @@ class CompiledFunction:
                 with witness, watching(witness):
                     result = witness.call(self.function)(*args, **kwargs)
                     if active() is not None:
-                        self._capture_backward(recorder, leaves, result)
+                        self._capture_backward(recorder, witness, leaves, result)
             except BaseException:
                 self.attempts[key] = self.attempts.get(key, 0) + 1
                 raise
@@ -234,8 +242,9 @@ class CompiledFunction:
         change = lambda a: new.get(id(a), a) if type(a) is float else a
         return tuple(map(change, args)), {k: change(v) for k, v in kwargs.items()}, brought
 
-    def _capture_backward(self, recorder: Recorder, leaves: list[Any], result: Any) -> None:
-        """Captures the backward pass of results that are still part of a graph."""
+    def _capture_backward(self, recorder: Recorder, witness: Witness, leaves: list[Any], result: Any) -> None:
+        """Captures the backward pass of results that are still part of a graph. The caller's own pass comes later: what the
+        user's Python reads there is not known before."""
         found: list[Any] = []
         flatten_result(result, found)
         given = {id(a) for a in leaves}
@@ -249,8 +258,11 @@ class CompiledFunction:
                     live.append(r)
         if not live:
             return
+        before = len(witness.reads.by_place)
         try:
             Joint(recorder, live, leaves)
+            if len(witness.reads.by_place) != before:
+                witness.fail("Python of the user's runs in the backward pass")
         except Uncapturable:
             raise
         except Exception as error:  # for the caller's own backward pass to raise, where there is one
@@ -332,6 +344,7 @@ class CompiledFunction:
         born = {id(t) for t in recorder.born}
         outputs: list[Any] = []
         first: dict[int, int] = {}
+        grads = {id(leaf._grad): by_id.get(id(leaf), leaf) for leaf in recorder.leaves.values() if leaf._grad is not None}
         for n, r in enumerate(found):
             if not isinstance(r, Tensor):
                 if why := witness.foreign_result(r):
@@ -341,8 +354,14 @@ class CompiledFunction:
                 outputs.append(("again", first[id(r)]))
             elif id(r) in by_id:
                 outputs.append(("arg", by_id[id(r)]))
+            elif id(r) in grads:
+                outputs.append(("grad", grads[id(r)]))
             elif id(r) not in born:
+                if id(r) not in witness.known:
+                    return "it returns a tensor that was kept somewhere", None
                 outputs.append(("value", r))
+            elif type(r) is not Tensor or r.__dict__.keys() - _INTERNAL or (r._node is not None and r.is_leaf):
+                return "a result is a leaf, or has attributes of its own", None
             elif r.is_sparse:
                 return "a result is a sparse tensor", None
             else:
@@ -357,6 +376,9 @@ class CompiledFunction:
                 if value.storage.kind is INPUT:  # the Python ties it to the tensor that it is a view of
                     return "a result is a view of memory from outside", None
                 outputs.append(Output(value, None if graph is not None else node, graph, r._inference))
+        shared = Counter([o.value.storage.id for o in outputs if o.__class__ is Output])
+        if any(n > 1 for n in shared.values()):
+            return "results share memory", None
         return outputs, shape
 
     def _explain(self, reason: str, key: Any) -> None:

@@ -25,7 +25,7 @@ def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs:
         return step(optimizer, *args, **kwargs)
     if where(unwrap(step).__code__.co_filename) == "user":
         step = witness.call(step)
-    before = {id(p): set(s) for p, s in optimizer.state.items() if isinstance(s, dict)}
+    before = {id(p): dict(s) for p, s in optimizer.state.items() if isinstance(s, dict)}
     given = [(group, key, value, _symbolic(recorder, group, key, value)) for group in optimizer.param_groups
              for key, value in group.items()]
 
@@ -52,11 +52,17 @@ def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs:
                     recorder.fail("the optimizer keeps a number in its state that depends on its hyper-parameters")
         if not any(optimizer is o for o, _ in recorder.optimizers):
             recorder.optimizers.append((optimizer, Kept(optimizer)))
-        if any(before.get(id(p), set()) != set(s) for p, s in optimizer.state.items() if isinstance(s, dict)) or (
+        counted = {(id(states), key) for states, key in recorder.counts}
+        if any(_replaced(before.get(id(p), {}), s, counted) for p, s in optimizer.state.items() if isinstance(s, dict)) or (
                 sum(map(len, optimizer.param_groups)) != len(given)):
             recorder.transient = "the optimizer made its state in this step"
         elif changed := [key for group, key, value, _ in given if _switch(key, value) and group.get(key) != value]:
             recorder.fail(f"the optimizer's '{changed[0]}' was changed by the call")
+
+
+def _replaced(before: dict[Any, Any], now: dict[Any, Any], counted: set[Any]) -> bool:
+    """Whether a parameter's state has other entries than before, counts left out."""
+    return before.keys() != now.keys() or any(now[k] is not v for k, v in before.items() if (id(now), k) not in counted)
 
 
 def first_at(function: Any) -> bool:

@@ -18,10 +18,10 @@ from ..native import pointer
 from ..tensor import Tensor, wrap
 from .capture import Recorder
 from .fusion import Single
-from .reads import Reads
 from .ir import CONSTANT, INPUT, TEMPORARY, Value
 from .optimizers import unchanged
 from .program import Program, array_at
+from .reads import Reads
 from .symbolic import evaluate
 from .trees import unflatten
 
@@ -454,6 +454,8 @@ class Plan:
                 kind, value = out
                 if kind == "number":
                     value = evaluate(value, self.program.numbers)
+                elif kind == "grad":
+                    value = (leaves[value] if value.__class__ is int else value)._grad
                 made.append(leaves[value] if kind == "arg" else made[value] if kind == "again" else value)
                 continue
             array = self._window(out.value, raws, leaves)
