@@ -41,8 +41,8 @@ from .joint import Joint, JointPlan
 from .optimizers import first_at
 from .plan import Irrevocable, Output, Plan, Undone
 from .replay import MISS, UNDONE, Replay, Unsuitable
-from .symbolic import SymFloat
-from .trees import containers, flatten, flatten_result
+from .symbolic import SymFloat, plain
+from .trees import containers, flatten, flatten_result, unflatten
 from .witness import Witness, watching
 
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
@@ -221,6 +221,10 @@ class CompiledFunction:
                 recorder.end()
         seconds = {"capture": time.perf_counter() - start}
         reason = self._finish(recorder, witness, key, leaves, result, brought, seconds)
+        if brought and reason is None:
+            found: list[Any] = []
+            shape = flatten_result(result, found)
+            result = unflatten(shape, iter([plain(r) if type(r) is SymFloat else r for r in found]))
         recorder.release()
         memory.trim()  # a capture keeps every temporary alive: that memory is not needed again
         if reason is not None:
@@ -373,9 +377,11 @@ class CompiledFunction:
                     graph = next((i for i, t in enumerate(recorder.joint.results) if t is r), None)
                 if graph is None and node is not None and node not in recorder.reached and not node.is_leaf_node:
                     return "a result is part of a graph that began outside", None
-                if value.storage.kind is INPUT:  # the Python ties it to the tensor that it is a view of
-                    return "a result is a view of memory from outside", None
                 outputs.append(Output(value, None if graph is not None else node, graph, r._inference))
+                if value.storage.kind is INPUT:
+                    outputs[-1].tie = _tie(r, value.storage.source)
+                    if outputs[-1].tie is None or node is not None:
+                        return "a result is a view of memory from outside", None
         shared = Counter([o.value.storage.id for o in outputs if o.__class__ is Output])
         if any(n > 1 for n in shared.values()):
             return "results share memory", None
@@ -384,6 +390,15 @@ class CompiledFunction:
     def _explain(self, reason: str, key: Any) -> None:
         self.reasons.append(reason)
         self.attempts[key] = self.attempts.get(key, 0) + 1
+
+
+def _tie(result: Any, source: Any) -> str | None:
+    """How a result over a tensor's memory belongs to it: as a view, or as another name (`detach`); None: in some other way."""
+    if source is None or result._array.dtype != source._array.dtype or result._creation is not None or result._inference:
+        return None
+    if result._base is not None:
+        return "view" if result._base is (source if source._base is None else source._base) else None
+    return "name" if result._counter is not None and result._counter is source._counter else None
 
 
 def _changed_number(recorder: Recorder) -> str | None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy import ndarray
 
 from ..autograd.node import Node, VersionCounter, start_counter, version_of
+from ..autograd.views import mark_view
 from ..backends.cpu import memory
 from ..native import pointer
 from ..tensor import Tensor, wrap
@@ -63,13 +64,13 @@ class Output:
     """How one tensor of the result is made: a window onto a storage that is new at every call, or onto an input.
 
     node: it had a history whose backward pass ran inside; graph: its number among those that still have one;
-    inference: it was made in inference mode.
+    inference: it was made in inference mode; tie: how it belongs to the input ("view" or "name").
     """
 
-    __slots__ = ("graph", "inference", "node", "value")
+    __slots__ = ("graph", "inference", "node", "tie", "value")
 
     def __init__(self, value: Value, node: Any, graph: int | None = None, inference: bool = False):
-        self.value, self.graph, self.inference = value, graph, inference
+        self.value, self.graph, self.inference, self.tie = value, graph, inference, None
         self.node = None if node is None else FreedGraph(value)
 
 
@@ -463,6 +464,13 @@ class Plan:
             t._array = array
             t._counter = None
             t._node = out.node
+            if out.tie is not None:
+                source = self.sources.origin[out.value.storage.id][0]
+                source = leaves[source] if source.__class__ is int else source
+                if out.tie == "view":
+                    mark_view(t, source)
+                else:
+                    t._counter = source._counter or start_counter(source)
             if out.inference:
                 t._inference, t._counter = True, VersionCounter()
             made.append(t)
