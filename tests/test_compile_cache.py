@@ -39,7 +39,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="there is no C co
 
 def environment(**changes):
     """This process's environment without what steers the compiler (but the CPU it builds for), plus changes."""
-    names = {k: v for k, v in os.environ.items() if k == "FLAMBEAU_MARCH" or not k.startswith("FLAMBEAU_") and k != "CC"}
+    names = {k: v for k, v in os.environ.items() if k == "FLAMBEAU_MARCH" or (not k.startswith("FLAMBEAU_") and k != "CC")}
     names["PYTHONPATH"] = str(HOME)
     names.update({k: str(v) for k, v in changes.items()})
     return names
