@@ -1,8 +1,8 @@
 """Every program in soundness/ sees the same whether its functions are compiled or not.
 
-What is compared: each piece that the program yields, what was printed and warned meanwhile, and at the end the random numbers that
-would come next and the settings of the process. Floats agree to 1e-4, everything else exactly, the order of keys and the sign of
-zero included. To look at one program: pytest tests/test_compile_soundness.py -k family-program
+What is compared: each piece that the program yields, what was printed and warned meanwhile, and at the end the random numbers
+that would come next and the settings of the process. Floats agree to 1e-4, everything else exactly, the order of keys and the
+sign of zero included. To look at one program: pytest tests/test_compile_soundness.py -k family-program
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ def plain(value):
 
 def settings():
     """What a capture must leave as it was."""
-    return dict(collecting=gc.isenabled(), frozen=gc.get_freeze_count(), thresholds=gc.get_threshold(), profiler=sys.getprofile(),
-                tracer=sys.gettrace(), thread_profiler=threading.getprofile() if hasattr(threading, "getprofile") else None,
+    return dict(collecting=gc.isenabled(), frozen=gc.get_freeze_count(), thresholds=gc.get_threshold(),
+                profiler=sys.getprofile(), tracer=sys.gettrace(), thread_profiler=threading.getprofile(),
                 recursion=sys.getrecursionlimit(), interval=sys.getswitchinterval(), grad=torch.is_grad_enabled(),
-                inference=torch.is_inference_mode_enabled(), dtype=str(torch.get_default_dtype()), threads=torch.get_num_threads(),
-                shown=[sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__])
+                inference=torch.is_inference_mode_enabled(), dtype=str(torch.get_default_dtype()),
+                threads=torch.get_num_threads(), excepthook=sys.excepthook, displayhook=sys.displayhook)
 
 
 def ours(warning):
@@ -90,7 +90,8 @@ def run(program, compile):
     torch.compiler.reset()
     torch.manual_seed(0), random.seed(0), np.random.seed(0)
     shown, printed = [], io.StringIO()
-    with warnings.catch_warnings(record=True) as warned, contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+    with (warnings.catch_warnings(record=True) as warned, contextlib.redirect_stdout(printed),
+          contextlib.redirect_stderr(printed)):
         warnings.simplefilter("always")
         for piece in program(compile):
             shown.append([plain(piece), printed.getvalue()])

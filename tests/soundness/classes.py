@@ -1,4 +1,4 @@
-"""Classes that compute what they answer: properties, descriptors, special methods, metaclasses, types made from builtin ones."""
+"""Classes that compute their answers: properties, descriptors, special methods, metaclasses, types made from builtin ones."""
 
 from __future__ import annotations
 

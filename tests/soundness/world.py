@@ -7,7 +7,8 @@ import flambeau.nn.functional as F
 from flambeau import nn, optim
 from flambeau.utils import data
 
-__all__ = ["F", "Thing", "around", "data", "each", "final", "fit", "item", "line", "nn", "optim", "put", "task", "torch", "turns", "vec"]
+__all__ = ["F", "Thing", "around", "data", "each", "final", "fit", "item", "line", "nn", "optim", "put",
+           "task", "torch", "turns", "vec"]
 
 
 class Thing:
