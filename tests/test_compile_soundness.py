@@ -32,7 +32,7 @@ ROUGH = {"torch.float16": 1e-2, "torch.bfloat16": 2e-2}
 def programs():
     for family in FAMILIES:
         module = importlib.import_module(f"soundness.{family}")
-        for name, made in vars(module).items():
+        for name, made in list(vars(module).items()):
             code = getattr(made, "__code__", None)
             if code and made.__module__ == module.__name__ and code.co_varnames[:code.co_argcount] == ("compile",):
                 yield pytest.param(made, id=f"{family}-{name}")

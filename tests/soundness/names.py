@@ -194,9 +194,9 @@ def cell_emptied(compile):
 
 def cells_of_a_loop(compile):
     fs = []
-    for i in range(3):  # noqa: B007
+    for i in range(3):
         fs.append(compile(lambda x: x * i))
-    for i in (1, 1, 1, 2, 2, 2):
+    for i in (1, 1, 1, 2, 2, 2):  # noqa: B007
         yield [f(vec()) for f in fs]
 
 
