@@ -1,4 +1,4 @@
-"""Whole steps as people write them: meters, queues, replay, targets, annealing, curricula, adversaries, searches, checkpoints."""
+"""Whole steps as people write them: meters, queues, replay, targets, annealing, curricula, adversaries, searches."""
 
 from __future__ import annotations
 
