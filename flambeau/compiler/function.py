@@ -29,6 +29,7 @@ from .joint import Joint, JointPlan
 from .optimizers import first_at
 from .plan import Output, Plan, overlaps
 from .replay import MISS, Replay, Unsuitable
+from .template import Family
 from .trees import flatten, flatten_result
 
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
@@ -50,6 +51,7 @@ class CompiledFunction:
 
     def __init__(self, function: Callable[..., Any], fullgraph: bool, mode: str | None, limit: int | None = None,
                  timed: bool = False):
+        self.family = Family(None)  # programs that share libraries
         self.function, self.fullgraph, self.exact = function, fullgraph, mode == "exact"
         self.limit = _MOST if limit is None else limit
         self.timed = timed
@@ -240,7 +242,7 @@ class CompiledFunction:
             return escaped
         kind = Plan if recorder.joint is None else JointPlan
         try:
-            plan = kind(recorder, guards, leaves, outputs, shape, self.exact, self.timed)
+            plan = kind(recorder, guards, leaves, outputs, shape, self.exact, self.timed, self.family)
         except (toolchain.BuildError, OSError) as error:
             self.attempts[key] = _ATTEMPTS
             return f"the program could not be built: {error}"
