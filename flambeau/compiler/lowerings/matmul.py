@@ -66,7 +66,7 @@ def _chosen(op: Any, a: Any, b: Any, bias: Any, step: int, turned: int = 0) -> s
     (m, k), n, out = a.shape, op.outs[0].shape[-1], op.outs[0]
     tiny = m * n * k <= TINY
     written = None
-    if tiny if not op.general else _may_be_tiny(a, b, m, n, k):
+    if tiny if not op.general else _may_be_tiny(a, b, n):
         written = _written(a, b, bias, out, b.strides[::-1] if turned else b.strides)
     one, two = _layout(a), _layout(b)
     if one is None or two is None or (written is not None and not op.general):
@@ -78,10 +78,15 @@ def _chosen(op: Any, a: Any, b: Any, bias: Any, step: int, turned: int = 0) -> s
     return _either(tiny, written, call)
 
 
-def _may_be_tiny(a: Any, b: Any, m: int, n: int, k: int) -> bool:
-    """Whether the product is tiny for some number of examples. They are rows where a factor is a weight; else, they were summed
-    over: it is a weight's gradient."""
-    return 2 * (n * k if _is_weight(b) else m * k if _is_weight(a) else m * n) <= TINY
+def _may_be_tiny(a: Any, b: Any, n: int) -> bool:
+    """Whether the product is tiny for some number of examples. They are rows where a factor is a weight; in a weight's gradient
+    they are summed over. Of other products nothing is known."""
+    m, k = a.shape
+    if _is_weight(b):
+        return 2 * n * k <= TINY
+    if _is_weight(a):
+        return 2 * m * k <= TINY
+    return (m == 1 or (_layout(a) or (0,))[0] == 1) and 2 * m * n <= TINY
 
 
 def _is_weight(factor: Any) -> bool:
