@@ -42,6 +42,7 @@ from .optimizers import first_at
 from .plan import Irrevocable, Output, Plan, Undone
 from .replay import MISS, UNDONE, Replay, Unsuitable
 from .symbolic import SymFloat, plain
+from .template import Family
 from .trees import containers, flatten, flatten_result, unflatten
 from .witness import Witness, watching
 
@@ -67,6 +68,7 @@ class CompiledFunction:
 
     def __init__(self, function: Callable[..., Any], fullgraph: bool, mode: str | None, limit: int | None = None,
                  timed: bool = False):
+        self.family = Family(None)  # programs that share libraries
         self.function, self.fullgraph, self.exact = function, fullgraph, mode == "exact"
         self.limit = _MOST if limit is None else limit
         self.timed = timed
@@ -307,7 +309,7 @@ class CompiledFunction:
                 r._array = r._array.copy()  # the constant itself stays the program's
         kind = Plan if recorder.joint is None else JointPlan
         try:
-            plan = kind(recorder, reads, leaves, outputs, shape, self.exact, self.timed)
+            plan = kind(recorder, reads, leaves, outputs, shape, self.exact, self.timed, self.family)
         except (toolchain.BuildError, OSError) as error:
             self.attempts[key] = _ATTEMPTS
             return f"the program could not be built: {error}"

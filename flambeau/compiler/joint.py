@@ -27,6 +27,7 @@ from .ir import CONSTANT, TEMPORARY, Storage, Value
 from .passes import reads_of
 from .plan import BYTES, Output, Plan, Sources
 from .program import Program, array_at
+from .template import Family
 from .trees import flatten, flatten_result, unflatten
 
 _new = object.__new__
@@ -199,7 +200,7 @@ class CompiledFunctionBackward(Node):
 class JointPlan(Plan):
     """A plan with a second program for the backward pass."""
 
-    def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, timed: bool) -> None:
+    def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, timed: bool, family: Family | None) -> None:
         joint = recorder.joint
         ahead, back = recorder.ops[:joint.boundary], recorder.ops[joint.boundary:]
         self.call = None
@@ -225,10 +226,11 @@ class JointPlan(Plan):
         fresh = {s.id: s for s in (*self.fresh, *self.saved)}
         self.fresh = list(fresh.values())
         kept = [*self.fresh, *[g.value.storage for g in self.grads]]
-        self.program = Program(ahead, kept, [], len(self.numbers), exact, timed)
+        self.program = Program(ahead, kept, [], len(self.numbers), exact, timed, family)
         new = [s for i, s in grads.items() if s.kind is TEMPORARY and i not in saved and i not in own]
         self.new_grads = new
-        self.behind = Program(back, new, [*self.saved, *[v.storage for v in joint.given]], len(self.numbers), exact, timed)
+        given = [*self.saved, *[v.storage for v in joint.given]]
+        self.behind = Program(back, new, given, len(self.numbers), exact, timed, family)
         self.behind_sources = Sources(self.behind, recorder, leaves)
 
     def marks(self, leaves: list[Any]) -> list[int]:
