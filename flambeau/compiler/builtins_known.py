@@ -1,7 +1,7 @@
 """The builtins, and the classes, that a captured call may use without being seen from inside: what they read, what they make.
 
-Each is here because its result is decided by what it is given. A builtin that is not here (`print`, `open`, `id`, `input`, those of
-modules written in C) may do or read anything: it ends what the witness can promise.
+Each is here because its result is decided by what it is given. A builtin that is not here (`print`, `open`, `id`, `input`,
+those of modules written in C) may do or read anything: it ends what the witness can promise.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 
 from ..parameter import Parameter
 from ..tensor import Size, Tensor
+from .files import TRUSTED
 from .reads import MISSING, SCALARS, Inherited, Kind, inherited
 from .symbolic import SymFloat
-from .witness import TRUSTED
 
 _SIMPLE = (abs, round, divmod, pow, ord, chr, int, float, bool, complex, str, bytes, repr, bin, hex, oct, format, slice, range)
 _FOLDS = (sum, min, max, any, all, sorted)            # their items are added or compared
@@ -186,7 +186,8 @@ def _plain_class(w: Any, kinds: Any, value: Any) -> None:
     for kind in kinds if isinstance(kinds, tuple) else (kinds,):
         if isinstance(kind, tuple):
             _plain_class(w, kind, value)
-        elif not isinstance(kind, type) or (type(kind) not in (type, abc.ABCMeta) and not kind.__module__.startswith("flambeau")):
+        elif not isinstance(kind, type) or (
+                type(kind) not in (type, abc.ABCMeta) and not kind.__module__.startswith("flambeau")):
             w.fail("a class of its own kind is asked about its instances")
         elif type(kind) is abc.ABCMeta and not (type(value) in _FROZEN or issubclass(type(value), (list, dict, set, Tensor))):
             w.fail("an abstract class is asked about its instances")
@@ -284,6 +285,10 @@ def _going(w: Any, value: Any) -> Any:
     return value if type(value) in SCALARS and not issubclass(type(value), (str, bytes)) else w.iterable(value)
 
 
+_PLAIN_CLASSES = ("flambeau.tensor", "flambeau.device", "flambeau.dtypes", "flambeau.autograd.grad_mode",
+                  "flambeau.autograd.modes", "flambeau.amp.autocast_mode", "flambeau.shapes")
+
+
 def _is_plain_record(kind: Any, setup: Any) -> bool:
     """Whether it is a dataclass whose __init__ was written by Python and does nothing but set the fields."""
     fields = getattr(kind, "__dataclass_fields__", None)
@@ -296,10 +301,10 @@ def _is_plain_record(kind: Any, setup: Any) -> bool:
 def _instance(w: Any, kind: Any) -> Any:
     """An instance of the user's class, of an exception, or of one of flambeau's plain classes."""
     home = kind.__module__
-    if (home in ("flambeau.tensor", "flambeau.device", "flambeau.dtypes", "flambeau.autograd.grad_mode",
-                "flambeau.autograd.modes", "flambeau.amp.autocast_mode", "flambeau.shapes") and kind is not Tensor) or kind is Parameter:
+    if (home in _PLAIN_CLASSES and kind is not Tensor) or kind is Parameter:
         return _checked(w, kind)
-    if issubclass(kind, BaseException) and type(kind.__init__) is not FunctionType and type(kind.__new__) is BuiltinFunctionType:
+    if issubclass(kind, BaseException) and type(kind.__init__) is not FunctionType and (
+            type(kind.__new__) is BuiltinFunctionType):
         return lambda *args, **kwargs: w.made(kind(*args, **kwargs))
     setup = inherited(kind, "__init__")
     if issubclass(kind, tuple) and getattr(kind.__new__, "__module__", "").startswith("namedtuple_") and type(kind) is type:
@@ -308,8 +313,9 @@ def _instance(w: Any, kind: Any) -> Any:
         TRUSTED.add(setup.__code__)
         w.note(Inherited, kind, "__init__", setup)
         return lambda *args, **kwargs: w.made(kind(*args, **kwargs))
-    if inherited(kind, "__del__") is not MISSING or type(kind) is not type or kind.__new__ is not object.__new__ or issubclass(kind, Tensor) or home == "builtins" or (
-            setup is not object.__init__ and type(setup) is not FunctionType):
+    made_plainly = type(kind) is type and kind.__new__ is object.__new__ and home != "builtins" and (
+        setup is object.__init__ or type(setup) is FunctionType)
+    if not made_plainly or issubclass(kind, Tensor) or inherited(kind, "__del__") is not MISSING:
         w.fail(f"a '{kind.__name__}' is made")
         return kind
     w.note(Inherited, kind, "__init__", setup)

@@ -1,8 +1,8 @@
 """`CompiledFunction`: finds the plan that fits a call, captures a new one, or follows the call.
 
-A call goes one of three ways. *skip*: a plan fits, and its program answers without running the Python; that takes a captured call
-whose every read and effect is known (witness.py). *follow*: the Python runs, the kernels come from a program (follow.py). *eager*,
-with a warning, where neither can be had.
+A call goes one of three ways. *skip*: a plan fits, and its program answers without running the Python; that takes a captured
+call whose every read and effect is known (witness.py). *follow*: the Python runs, the kernels come from a program
+(follow.py). *eager*, with a warning, where neither can be had.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _RAREST = 256   # calls between two tries of making one
 _MODES = NO_GRAD | INFERENCE | AUTOCAST
 _INTERNAL = {"_base", "_seen", "_creation", "_view_fn", "_inference"}  # what a view has in its __dict__
 _FOLLOW = os.environ.get("FLAMBEAU_COMPILE") == "follow"  # every call is followed
-_LASTING_KINDS = (Tensor, Module, Optimizer, FunctionType, type, ModuleType, dtypes.dtype, device, enum.Enum)
+_KEPT = (Tensor, Module, Optimizer, FunctionType, type, ModuleType, dtypes.dtype, device, enum.Enum)
 stance = "default"  # what set_stance asked for
 _functions: Any = weakref.WeakSet()
 _capturing = threading.RLock()  # an eager first call may call other compiled functions
@@ -97,7 +97,8 @@ class CompiledFunction:
             for replay in self.replays:
                 if replay.mode == mode and (made := replay.run(args)) is not MISS:
                     return made if made is not UNDONE else self.function(*args)
-        if mode & ~_MODES or stance == "force_eager" or devices.stack or devices.device is not None:  # inside another capture, or a mode that watches every operation
+        # Inside another capture, in a mode that watches every operation, or where tensors are made elsewhere:
+        if mode & ~_MODES or stance == "force_eager" or devices.stack or devices.device is not None:
             return self.function(*args, **kwargs)
         try:
             leaves, shape = self._leaves(args, kwargs)
@@ -202,8 +203,9 @@ class CompiledFunction:
         """Runs the function once under capture and, if that went well, keeps a plan for the next calls."""
         start = time.perf_counter()
         tensors = [a for a in leaves if isinstance(a, Tensor)]
-        if sys.getprofile() is not None or any([type(a) not in _SIMPLE and not issubclass(type(a), _LASTING_KINDS) for a in leaves]) or any(t.__class__ is not Tensor and not t._plain for t in tensors) or any(
-                t.is_sparse for t in tensors):  # a profiler goes on undisturbed, and an object of the user's is not kept alive
+        # A profiler goes on undisturbed; an object of the user's is not kept alive.
+        if sys.getprofile() is not None or not all([type(a) in _SIMPLE or issubclass(type(a), _KEPT) for a in leaves]) or any(
+                [t.is_sparse or (t.__class__ is not Tensor and not t._plain) for t in tensors]):
             self.attempts[key] = _ATTEMPTS
             return self._followed(args, kwargs)
         recorder, witness = Recorder(self.fullgraph), Witness(self.function, leaves, args, kwargs)

@@ -11,8 +11,9 @@ from typing import Any
 from ..optim.optimizer import Optimizer
 from ..tensor import Tensor
 from .capture import Recorder, active
+from .files import where
 from .symbolic import SymFloat, plain
-from .witness import present, where
+from .witness import present
 
 _EMPTY = CellType()
 _NUMBERS = ("lr", "momentum", "weight_decay")  # hyper-parameters that people also give as ints
@@ -122,9 +123,9 @@ def unchanged(optimizer: Any, kept: Kept) -> bool:
     for some, values in kept.tensors:
         if len(some) != len(values) or any(map(is_not, some.values(), values)):
             return False
-    for (group, params, switches), present in zip(kept.groups, optimizer.param_groups):
+    for (group, params, switches), there in zip(kept.groups, optimizer.param_groups):
         now = group["params"]
-        if group is not present or len(now) != len(params) or any(map(is_not, now, params)):
+        if group is not there or len(now) != len(params) or any(map(is_not, now, params)):
             return False
         for key, value in switches.items():
             if group.get(key) != value:

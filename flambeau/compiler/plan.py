@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import itertools
 from collections import Counter
 from operator import is_not
 from sys import getrefcount
@@ -38,7 +39,7 @@ _SURE = ("sparse_adam", "embedding_dense_backward", "added_rows", "scatter_added
 
 
 class Undone(Exception):
-    """The program met an error of the user's (an index out of range) and left everything as it was: the Python shall raise it."""
+    """The program met an error of the user's (an index out of range) and left everything as it was: the Python raises it."""
 
 
 class Irrevocable(Exception):
@@ -157,8 +158,12 @@ class Sources:
     def _sort(self) -> None:
         """The held pieces in the order of their addresses; none of them overlaps another, as long as nothing moves."""
         spans = sorted([(self.table[n], self.table[n] + size, writes) for n, size, writes in self.standing if size])
-        self.starts, self.spans = [start for start, _, _ in spans], spans
-        self.sound = all(a[1] <= b[0] or not (a[2] or b[2]) for a, b in zip(spans, spans[1:]))
+        self.starts, self.spans, self.sound = [start for start, _, _ in spans], spans, True
+        self.reach = list(itertools.accumulate([end for _, end, _ in spans], max))  # how far the pieces up to here go
+        written = 0
+        for (start, end, writes), before in zip(spans, [0, *self.reach]):
+            self.sound &= start >= (before if writes else written)
+            written = max(written, end) if writes else written
 
     def apart(self, leaves: list[Any]) -> bool:
         """Whether what the program writes overlaps nothing else that it reads or writes: by addresses, at each call."""
@@ -179,8 +184,8 @@ class Sources:
                 return False
             fresh.append((start, end, writes))
             at = bisect.bisect_left(self.starts, end) - 1
-            while at >= 0 and self.spans[at][1] > start:
-                if writes or self.spans[at][2]:
+            while at >= 0 and self.reach[at] > start:
+                if (writes or self.spans[at][2]) and self.spans[at][1] > start:
                     return False
                 at -= 1
         return self.sound

@@ -1,9 +1,10 @@
 """`Promise`: an array that is handed out before its elements are there, and the reserved memory that it lies over.
 
-While a compiled call is followed (follower.py), the result of a kernel is a Promise: shape, strides, dtype and address are those
-of the result, its elements come when the native program has run. Whoever touches them earlier, by whatever way NumPy has, makes
-the program run first. When the elements are there, the very same object becomes a plain array again (`keep`), so nobody has to
-know who refers to it; and an array from before whose memory a pending kernel will change is a Promise for that time (`promise`).
+While a compiled call is followed (follower.py), the result of a kernel is a Promise: shape, strides, dtype and address are
+those of the result, its elements come when the native program has run. Whoever touches them earlier, by whatever way NumPy
+has, makes the program run first. When the elements are there, the very same object becomes a plain array again (`keep`), so
+nobody has to know who refers to it; and an array from before whose memory a pending kernel will change is a Promise for that
+time (`promise`).
 
 Changing the type of a living object needs two types of one layout. A class statement makes objects with a header for the
 collector, which plain arrays do not have; so the type comes from Python's function for extension types.

@@ -1,13 +1,13 @@
 """What a program takes for granted about Python: each place that was read, and what was there.
 
-witness.py makes a `Read` at each read, so a list of them is complete by construction: if every one of them gives what it gave, the
-Python goes the same way again. A value that cannot change (a number, a string, a tuple of such) is compared by type and value, to the
-bit; anything else by identity, because what was read *of* it has reads of its own.
+witness.py makes a `Read` at each read, so a list of them is complete by construction: if every one of them gives what it
+gave, the Python goes the same way again. A value that cannot change (a number, a string, a tuple of such) is compared by type
+and value, to the bit; anything else by identity, because what was read *of* it has reads of its own.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -15,10 +15,16 @@ from typing import Any
 import numpy as np
 
 from ..autograd.node import AccumulateGrad
+from ..device import device
+from ..dtypes import dtype
 from ..tensor import Size, Tensor
+from .symbolic import SymFloat
 
 MISSING = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
 SCALARS = (int, float, complex, bool, str, bytes, type(None))
+# Values that cannot change, and containers that can be looked through.
+PLAIN = frozenset((*SCALARS, tuple, range, slice, Size, SymFloat, type(...), type(NotImplemented), dtype, device, frozenset))
+CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict))
 
 
 def same(now: Any, then: Any) -> bool:

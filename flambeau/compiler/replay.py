@@ -56,7 +56,8 @@ _Table = _structure(
     program=_P, table=_P, numbers=_P, header=_L, array_slot=_L, node_slot=_L, counter_slot=_L, value_slot=_L, none=_P, no=_P,
     array_type=_P, name_grad=_P, name_base=_P, name_inference=_P, name_counter=_P, rules=_P, n_rules=_L, arguments=_P,
     n_arguments=_L, found=_P, n_found=_L, reads=_P, n_reads=_L, gradients=_P, n_gradients=_L, fresh=_P, n_fresh=_L, dropped=_P,
-    n_dropped=_L, counters=_P, n_counters=_L, held=_P, n_held=_L, spans=_P, n_spans=_L, undo=_P, n_undo=_L, steps=_P, n_steps=_L)
+    n_dropped=_L, counters=_P, n_counters=_L, held=_P, n_held=_L, spans=_P, n_spans=_L, undo=_P, n_undo=_L,
+    steps=_P, n_steps=_L)
 _SLOTS = ("_array", "_node", "_counter")
 _NAMES = ("_grad", "_base", "_inference", "_counter")
 
@@ -76,6 +77,10 @@ def _native() -> Any:
     except (toolchain.BuildError, OSError, AttributeError):
         return None
     made.fl_replay_attach(functions)
+    sizes = (_L * 7)()
+    made.fl_replay_sizes(sizes)
+    if list(sizes) != [ctypes.sizeof(t) for t in (_Rule, _Window, _Number, _Gradient, _Undo, _Table, _P)]:
+        raise RuntimeError("native/replay.c and compiler/replay.py do not agree on their tables")
     made.fl_replay.argtypes = [_P, ctypes.py_object, ctypes.py_object]
     made.fl_replay.restype = _L
     return made.fl_replay
@@ -277,7 +282,8 @@ class Replay:
         grads = {id(leaf): more for leaf, more in sources.bumped_grads}
         if any(grads.get(id(leaf)) != 1 for leaf, _, _ in sources.from_grads) or len(grads) != len(sources.from_grads):
             raise Unsuitable
-        if self.call is None or sources.bumped_args or any(w for _, _, w in sources.brought[:len(sources.from_args)]) or plan.shared or sources.inner or not sources.sound:
+        changed = sources.bumped_args or any(writes for _, _, writes in sources.brought[:len(sources.from_args)])
+        if self.call is None or changed or plan.shared or sources.inner or not sources.sound:
             raise Unsuitable
         self.plan, self.mode = plan, mode
         rules = _Rules()

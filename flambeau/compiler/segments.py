@@ -1,7 +1,7 @@
 """The end of a segment: the program that runs its kernel calls at once, or each by itself where there is none.
 
-A program is right if the inputs that it writes share no memory with its other inputs beyond what was known when it was made. That
-is decided by addresses, each time.
+A program is right if the inputs that it writes share no memory with its other inputs beyond what was known when it was made.
+That is decided by addresses, each time.
 """
 
 from __future__ import annotations

@@ -94,6 +94,12 @@ struct replay {
     long *steps; long n_steps;                      // by how much each of the counters goes up
 };
 
+// For the other side to compare with its own.
+void fl_replay_sizes(long *sizes) {
+    sizes[0] = sizeof(struct rule), sizes[1] = sizeof(struct window), sizes[2] = sizeof(struct number);
+    sizes[3] = sizeof(struct gradient), sizes[4] = sizeof(struct undo), sizes[5] = sizeof(struct replay), sizes[6] = sizeof(void *);
+}
+
 #define AT(object, offset) (*(void **)((char *)(object) + (offset)))
 #define TYPE(object) AT(object, r->header - 8)
 #define ARRAY(object) ((struct array *)((char *)(object) + r->header))
