@@ -51,6 +51,7 @@ _ATTEMPTS = 2   # captures of one signature before its calls are followed
 _TRANSIENTS = 3  # calls of one signature that were unlike those that follow
 _MOST = 64      # programs of one function
 _FAILURES = 4   # captures of one function, whatever the signature, that came to nothing: more than that, and twice its plans
+_COUNTS = 4     # values of an int argument that have programs of their own
 _REPLAYS = 4    # plans whose next call is checked natively
 _LASTING = 0.05  # seconds after which a replay that no longer fits was worth having
 _RAREST = 256   # calls between two tries of making one
@@ -67,12 +68,12 @@ class CompiledFunction:
     """A function whose calls run as native programs."""
 
     def __init__(self, function: Callable[..., Any], fullgraph: bool, mode: str | None, limit: int | None = None,
-                 timed: bool = False):
-        self.family = Family(None)  # programs that share libraries
+                 timed: bool = False, dynamic: bool | None = None, name: str | None = None):
+        self.family = Family(dynamic)  # programs that share libraries
         self.function, self.fullgraph, self.exact = function, fullgraph, mode == "exact"
         self.limit = _MOST if limit is None else limit
         self.timed = timed
-        self._made_of = function, fullgraph, mode, limit, timed
+        self._made_of = function, fullgraph, mode, limit, timed, dynamic, name
         self.plans: dict[Any, list[Any]] = {}
         self.remembered: dict[int, Replay] = {}  # address of a plan -> the last way to repeat it
         self.replays: list[Replay] = []          # those that are tried first, the latest first
@@ -80,9 +81,12 @@ class CompiledFunction:
         self.transients: dict[Any, int] = {}
         self.first_floats: dict[Any, str] = {}   # (shape of the arguments, number) -> the first value seen there
         self.varying: set[Any] = set()           # places of floats that have had another one since
+        self.ints: dict[Any, set[int]] = {}      # (shape of the arguments, number) -> the values seen there
+        self.counting = False                    # one of them takes value after value: new ones are followed
         self.warned = False
         self.reasons: list[str] = []
-        self.name = getattr(function, "__name__", type(function).__name__)
+        self.name = name or getattr(function, "__name__", type(function).__name__)
+        self.dynamic = dynamic
         self.paths = Paths(function, self.name, self.exact, fullgraph, timed)
         _functions.add(self)
 
@@ -132,10 +136,16 @@ class CompiledFunction:
     def signature(self, leaves: list[Any], mode: int, shape: Any, args: Any, kwargs: Any) -> Any:
         """What of the arguments a program depends on. A float that has had two values is a number that each call brings."""
         shape = shape if shape.__class__ is int else repr(shape)
-        if shape.__class__ is not int:
+        if shape.__class__ is not int and self.dynamic is not False:
             for n, value in _floats(args, kwargs, leaves):
-                if repr(value) != self.first_floats.setdefault((shape, n), repr(value)):
+                if self.dynamic or repr(value) != self.first_floats.setdefault((shape, n), repr(value)):
                     self.varying.add((shape, n))
+        if shape.__class__ is not int and not self.counting:
+            for n, a in enumerate(leaves):
+                if type(a) is int:
+                    seen = self.ints.setdefault((shape, n), set())
+                    seen.add(a)
+                    self.counting |= len(seen) > _COUNTS
         return signature(leaves, mode, shape, self.varying)
 
     def _followed(self, args: Any, kwargs: Any) -> Any:
@@ -178,7 +188,8 @@ class CompiledFunction:
         made = sum(map(len, self.plans.values()))
         if stance == "eager_on_recompile":
             return self.function(*args, **kwargs)
-        if self.attempts.get(key, 0) >= _ATTEMPTS or made >= self.limit or len(self.reasons) > max(_FAILURES, 2 * made):
+        if self.attempts.get(key, 0) >= _ATTEMPTS or made >= self.limit or len(self.reasons) > max(_FAILURES, 2 * made) or (
+                self.counting):
             return self._followed(args, kwargs)
         if stance == "fail_on_recompile":
             raise RuntimeError(f"compile: '{self.name}' has no program for this call, and set_stance('fail_on_recompile') "
@@ -208,6 +219,8 @@ class CompiledFunction:
                 [t.is_sparse or (t.__class__ is not Tensor and not t._plain) for t in tensors]):
             self.attempts[key] = _ATTEMPTS
             return self._followed(args, kwargs)
+        if any("_dynamic_dims" in t.__dict__ for t in tensors) and self.dynamic is None:
+            self.dynamic, self.family = True, Family(True)
         recorder, witness = Recorder(self.fullgraph), Witness(self.function, leaves, args, kwargs)
         args, kwargs, brought = self._symbolic(recorder, leaves, args, kwargs)
         with waiting(not self.exact):  # NumPy rounds otherwise than native kernels do
@@ -450,5 +463,7 @@ def reset() -> None:
         function.reasons.clear()
         function.first_floats.clear()
         function.varying.clear()
+        function.ints.clear()
+        function.counting = False
         function.paths = Paths(function.function, function.name, function.exact, function.fullgraph, function.timed)
         function.warned = False
