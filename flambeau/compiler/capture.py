@@ -207,7 +207,7 @@ class Recorder:
         self.swapped: list[Any] = []              # (tensor, its array, the Traced one that it has meanwhile)
         self.assigned: list[Any] = []             # weak references to tensors that were given a Traced array
         self.abroad: set[int] = set()             # tensors that other threads made meanwhile
-        self.versions: list[Any] = []             # (tensor that was there before, its version then)
+        self.versions: list[Any] = []             # (tensor that was there before, its version and node then)
         self.inner: list[Any] = []                # (tensor, the one whose memory it lies inside of)
         self.born: list[Any] = []                 # tensors that the call made
         self.replaced: list[Any] = []             # tensors that it gave other memory
@@ -446,7 +446,7 @@ class Recorder:
             self.fail("a tensor was made by another thread")
         made = traced(array)
         self.swapped.append((tensor, array, made))
-        self.versions.append((tensor, version_of(tensor)))
+        self.versions.append((tensor, version_of(tensor), tensor._node))
         _set(tensor, made)
         if array.size:
             self._claim(tensor, array)

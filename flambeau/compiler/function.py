@@ -311,6 +311,8 @@ class CompiledFunction:
             return f"{changed} was changed by the call"
         if recorder.replaced:
             return "a tensor was given other memory"
+        if any(tensor._node is not node for tensor, _, node in recorder.versions):
+            return "the history of a tensor from outside is changed"
         recorder.forget_born_leaves()
         outputs, shape = self._outputs(recorder, witness, leaves, result)
         if isinstance(outputs, str):

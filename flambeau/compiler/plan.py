@@ -132,7 +132,7 @@ class Sources:
         self.bumped_args: list[tuple[int, int]] = []
         self.bumped_grads: list[tuple[Any, int]] = []
         counters = set()
-        for tensor, before in recorder.versions:
+        for tensor, before, _ in recorder.versions:
             more = version_of(tensor) - before
             if more <= 0 or id(tensor._counter) in counters:
                 continue

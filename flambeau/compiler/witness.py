@@ -40,6 +40,7 @@ from ..autograd.function import FunctionCtx
 from ..autograd.node import user_frame
 from ..device import device as _device
 from ..native import toolchain
+from ..nn import hooks as module_hooks
 from ..nn.module import Module
 from ..parameter import Parameter
 from ..random import Generator
@@ -392,6 +393,12 @@ class Witness:
 
     def _sets_the_same(self, o: Any, kind: type, name: str, value: Any) -> bool:
         """Whether an attribute is set to what it is already: nothing changes then, as long as it still is."""
+        if issubclass(kind, Module) and kind.__setattr__ is Module.__setattr__ and id(o) not in self.born and (
+                issubclass(type(value), Tensor)):  # self.buffer += x
+            self.note(Inherited, kind, "__setattr__", inherited(kind, "__setattr__"))
+            for table in (module_hooks._global_buffer_registration_hooks, module_hooks._global_parameter_registration_hooks):
+                self.content(table)
+            return self.attribute(o, name) is value if hasattr(o, name) else False
         found = inherited(kind, name)
         if kind.__setattr__ is not object.__setattr__ or kind.__dictoffset__ == 0 or issubclass(kind, (type, ModuleType)) or (
                 found is not MISSING and hasattr(type(found), "__set__")):
