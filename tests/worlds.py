@@ -361,7 +361,8 @@ class Author:
             ["if len(log) % 3 == 2:", "    log.append(-1)", "    raise ValueError(f'at {len(log)}')"],
             ["x = (lambda v: v * 2.0 + len(log))(x)"], ["log.append(x.detach())"], ["log.append(tuple(x.shape))"],
             ["kept.append(x)", "x = x + len(kept)"], ["x = kept[-1] * 0.5 + x if kept else x"],
-            ["x = sum([x * n for n in range(3)])"], ['print(f"{x.sum().item():.3f}")'], ["x = x[x > 1] if x.dim() == 1 else x", "x = x.sum() + vec()"],
+            ["x = sum([x * n for n in range(3)])"], ['print(f"{x.sum().item():.3f}")'],
+            ["x = x[x > 1] if x.dim() == 1 else x", "x = x.sum() + vec()"],
         ))
 
     # ---------------------------------------------------------------------------------------------------------- the whole
