@@ -22,13 +22,18 @@ from .recompute import recomputed
 from .render import Renderer
 
 
+def prepared(ops: list[Op], kept: set[int], exact: bool) -> list[Op]:
+    """What all drafts of a program begin with."""
+    new_numbers.restart(False)
+    return simplified(ops if exact else expanded(ops), kept)
+
+
 class Draft:
-    """given, kept: see `Program`."""
+    """ops: `prepared`; given, kept: see `Program`."""
 
     def __init__(self, ops: list[Op], kept: list[Storage], given: list[Storage], exact: bool, timed: bool, general: bool):
         kept_ids = {s.id for s in (*kept, *given)}
-        new_numbers.restart()
-        self.ops = self._simplified([op.copy() for op in ops], kept_ids, exact, general)
+        self.ops = self._recomputed(ops, kept_ids, exact, general)
         self.groups = grouped(self.ops, _never if exact else lowered, exact)
         if not exact:
             self.groups = with_epilogues(self.groups, kept_ids)
@@ -43,8 +48,9 @@ class Draft:
         self.renderer = Renderer(self.groups, slots, stored, self._inits(kept, given, slots), timed, general)
         self.template = self.renderer.template()
 
-    def _simplified(self, ops: list[Op], kept: set[int], exact: bool, general: bool) -> list[Op]:
-        ops = simplified(ops if exact else expanded(ops), kept)
+    def _recomputed(self, ops: list[Op], kept: set[int], exact: bool, general: bool) -> list[Op]:
+        new_numbers.restart(True)
+        ops = [op.copy() for op in ops]  # there may be another draft of them
         for op in ops:
             op.general = general
         return ops if exact else recomputed(ops, kept)

@@ -105,8 +105,8 @@ class Loop:
 
 
 def _meet(steps: list[Step], step: Step) -> bool:
-    """Whether a step is at elements that one of the others is at, too. Loops over as many elements may be unlike for other sizes;
-    those that meet are not."""
+    """Whether a step is at elements that one of the others is at, too. Loops over as many elements may be unlike for other
+    sizes; those that meet are not."""
     mine = [a for a in (step.out, *step.reads.values()) if a.__class__ is Access and any(a.strides)]
     return any(a.same_place(b) for s in steps for b in (s.out, *s.reads.values()) if b.__class__ is Access for a in mine)
 

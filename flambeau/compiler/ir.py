@@ -172,11 +172,11 @@ class Op:
 
 
 class _Numbers(threading.local):
-    """Of the storages that passes make: beyond those of any capture. They begin anew with each program; so the same program has
-    the same text, and is found on disk, whatever was compiled before."""
+    """Of the storages that passes make: beyond those of any capture. They begin anew with each program and each draft of it; so
+    the same program has the same text, and is found on disk, whatever was compiled before."""
 
-    def restart(self) -> None:
-        self.numbers = count(1 << 30)
+    def restart(self, draft: bool) -> None:
+        self.numbers = count(1 << 31 if draft else 1 << 30)
 
     def next(self) -> int:
         return next(self.numbers)

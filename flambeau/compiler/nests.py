@@ -163,7 +163,7 @@ class FoldNest:
                 clauses.append(f"reduction({f.how} : {s}) reduction(| : {s}nan)")
                 add += [f"{s} = {v} {'>' if f.how == 'max' else '<'} {s} ? {v} : {s};", f"{s}nan |= {v} != {v};"]
                 after.append(f"{f.total} = {f.joined(f.total, f'({s}nan ? NAN : {s})')};")
-        few = math.prod(self.dims) <= _FEW and not self.general
+        few = math.prod(self.dims) <= _FEW or self.general  # there may be few
         begin = [f"{f.wide(False) if few else f.kind} {f.part} = {f.start}; int {f.part}nan = 0;" for f in self.folds]
         block = [*begin, f"#pragma omp simd {' '.join(clauses)}",
                  *_inside([_for(self.index[last], *limits)], [*self.body, *add]), *after]

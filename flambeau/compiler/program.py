@@ -16,7 +16,7 @@ from .. import native
 from ..backends.cpu import backend as cpu
 from ..backends.cpu.arrays import cast_into
 from ..native import pointer, pointwise, toolchain
-from .draft import Draft
+from .draft import Draft, prepared
 from .ir import SCALAR, Number, Op, Storage, Value
 from .render import signatures
 from .symbolic import evaluate
@@ -46,6 +46,7 @@ class Program:
         self.captured = len(ops)
         if family is None or timed:  # the times that were taken are in the library
             family = Family(False)
+        ops = prepared(ops, {s.id for s in (*kept, *given)}, exact)
         draft, lifted = family.drafted(lambda general: Draft(ops, kept, given, exact, timed, general))
         self.ops, self.groups, self.calls = draft.ops, draft.groups, draft.renderer.calls
         self.place, self.inputs, self.constants, self.written = draft.place, draft.inputs, draft.constants, draft.written
