@@ -21,6 +21,7 @@ OVERRIDE = 32
 CAPTURE = 64
 AUTOCAST = 128
 FOLLOW = 256
+FOLLOWED = frozenset((FOLLOW, FOLLOW | NO_GRAD))  # following, and nothing else special
 
 
 class _State(threading.local):

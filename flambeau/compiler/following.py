@@ -121,3 +121,4 @@ def to_cpu(array: Any) -> Any:
 
 
 registry.ARRAY_TYPES[Promise] = _me
+registry.WINDOWS.add(Promise)

@@ -11,7 +11,6 @@ collector, which plain arrays do not have; so the type comes from Python's funct
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 import os
@@ -223,8 +222,10 @@ def _copy(self: Any, order: str = "C") -> Any:
 
 
 def _reshape(self: Any, *shape: Any, **kwargs: Any) -> Any:
-    with contextlib.suppress(ValueError):  # where it is no view, or not possible at all
+    try:
         return ndarray.reshape(self, *shape, copy=False, **kwargs)
+    except ValueError:
+        pass  # it is no view, or not possible at all
     if state.follower is None or kwargs:
         settle(self, "a tensor was reshaped outside of a kernel")
         return stripped(self).reshape(*shape, **kwargs)
