@@ -19,6 +19,7 @@ from ..backends import registry
 from ..native import toolchain, waiting
 from . import following, promises
 from .follower import Follower
+from .matching import native
 from .promises import Reserved
 from .segments import End
 from .steps import Step
@@ -47,7 +48,7 @@ class Paths:
     # ------------------------------------------------------------------------------------------------------- calls
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Any = ()) -> Any:
         """Does what function(*args, **kwargs) does."""
-        if state.mode & ~_MODES or self.stopped is not None or not self.busy.acquire(blocking=False):
+        if state.mode & ~_MODES or self.stopped is not None or native() is None or not self.busy.acquire(blocking=False):
             return self.function(*args, **kwargs)
         try:
             with waiting(not self.exact and self.calls < 2):

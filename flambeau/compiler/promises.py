@@ -255,6 +255,7 @@ class Reserved:
         raw = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
         self.bytes = np.frombuffer(raw, np.uint8).view(Region)
         self.start, self.nbytes = pointer(self.bytes) or 0, size
+        self.end = self.start + size
         self.arrays: dict[Any, Any] = {}  # step -> the arrays that it hands out
         self.guard(True)
 
