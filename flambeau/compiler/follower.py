@@ -26,23 +26,12 @@ from .capture import Uncapturable, _copy_in_place
 from .deferred import LATER, VIEW, kind_of, needs, passes, promised, refused, same, special
 from .ir import INPUT
 from .matching import ARRAY, ASK, EMPTY, LITERAL, NUMBER, PLAIN, grown, native
-from .promises import Promise, Reserved, stripped
+from .promises import PAIRED, Promise, Reserved, stripped
 from .recording import Recording, plain_call
 from .segments import interpreted
 from .steps import MADE, NONE, Made, Step, flattened, span
 
 _BYTES = np.dtype(np.uint8)
-
-
-def _references() -> int:
-    """What getrefcount says, in a loop over pairs, of an array that only its pair refers to."""
-    pairs = [(None, np.empty(1))]
-    for _, array in pairs:
-        return getrefcount(array)
-    return 0
-
-
-PAIRED = _references()
 
 
 class Follower:
@@ -62,6 +51,8 @@ class Follower:
 
     def _begin(self) -> None:
         """A new segment."""
+        if self.region is not None and self.paths.most > self.region.nbytes:
+            self.region = self.paths.reserved = None
         self.at: Step = self.paths.root
         self.steps: list[Step] = []
         self.count = self.n_written = self.n_given = 0
@@ -144,7 +135,9 @@ class Follower:
         """What is pending, kernel by kernel."""
         if self.region is not None:
             self.region.guard(False)
-        interpreted(self.steps, self.base[:self.count].tolist(), self.numbers)
+        cached = PAIRED + 1
+        alive = {made.id for made, array in self.roots if made.survives or getrefcount(array) > cached}
+        interpreted(self.steps, self.base[:self.count].tolist(), self.numbers, alive)
         self.paths.interpreted += 1
 
     def abandon(self) -> None:

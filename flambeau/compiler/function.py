@@ -67,6 +67,7 @@ class CompiledFunction:
         self.reasons: list[str] = []
         self.name = getattr(function, "__name__", type(function).__name__)
         self.paths = Paths(function, self.name, self.exact, fullgraph, timed)
+        self.paths.pace = None
         _functions.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:

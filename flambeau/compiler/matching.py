@@ -19,8 +19,8 @@ from ..tensor import Size
 from .promises import Promise, usable
 
 _P, _L = ctypes.c_void_p, ctypes.c_long
-_PYTHON = ("PyLong_AsLong", "PyLong_AsVoidPtr", "PyErr_Occurred", "PyErr_Clear", "PyLong_FromLong", "PyList_Size", "PyList_GetItem",
-           "PyTuple_Size", "PyTuple_GetItem")
+_PYTHON = ("PyLong_AsLong", "PyLong_AsVoidPtr", "PyErr_Occurred", "PyErr_Clear", "PyLong_FromLong", "PyList_Size",
+           "PyList_GetItem", "PyTuple_Size", "PyTuple_GetItem")
 ARRAY, EMPTY, LITERAL, NUMBER, PLAIN = range(5)  # as in follow.c
 MISMATCH, ASK = -1, -2
 
@@ -44,8 +44,10 @@ def native() -> Any:
         functions = toolchain.interpreter(*_PYTHON)
     except (toolchain.BuildError, OSError, AttributeError):
         return None
-    types = [id(t) for t in (ndarray, Promise, float, int, tuple, Size, memory.Block, shared.Lease, shared.Outgoing, memory.Region)]
-    words = (_P * (len(functions) + len(types) + 2))(*functions, *types, pointer(memory.marks), object.__basicsize__)
+    owners = memory.Block, shared.Lease, shared.Outgoing, memory.Region
+    types = map(id, (ndarray, Promise, float, int, tuple, Size, *owners))
+    found = [*functions, *types, pointer(memory.marks), object.__basicsize__]
+    words = (_P * len(found))(*found)
     if library.fl_follow_attach(words, ctypes.sizeof(words)) != ctypes.sizeof(_P):
         return None
     return tuple([_builtin(library, name) for name in ("fl_fits", "fl_change", "fl_keep")])

@@ -1,7 +1,7 @@
 """`Recording`: the part of a segment in which kernels run as they are called, and are written down.
 
-Memory is identified by address, as in capture.py; here it is memory that stays: all results are held until the segment ends, and
-which of them are alive then is what a program of these steps has to keep.
+Memory is identified by address, as in capture.py. All results are held until the segment ends, and which of them are alive then
+is what a program of these steps has to keep.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from ..backends.cpu import memory
 from ..backends.cpu.arrays import Storage as Memory
 from ..backends.cpu.arrays import strides as element_strides
 from ..native import pointer
-from . import follower as _follower
 from . import pages
 from .capture import changed_by
 from .ir import CONSTANT, INPUT, TEMPORARY, Number, Op, Storage, Value
 from .matching import ARRAY, EMPTY, LITERAL, NUMBER, PLAIN, grown
-from .promises import Promise, stripped
+from .promises import PAIRED, Promise, stripped
 from .steps import MADE, NONE, WINDOW, Made, Step, span, unflattened
 
 _LARGE = 1 << 16  # bytes of a result that are worth a system call once it is dead
@@ -120,7 +119,7 @@ class Recording:
         follower.at.next.append(step)
         follower.at = step
         follower.steps.append(step)
-        follower.paths.steps += 1
+        follower.paths.noted(step)
         return results
 
     def _results(self, step: Step, flat: list[Any], made: Any, outs: list[Value]) -> Any:
@@ -182,7 +181,7 @@ class Recording:
         """Dead results keep their addresses, which tell storages apart, but not their pages."""
         self.since = 0
         for made, array in self.follower.roots:
-            if made.nbytes >= _LARGE and getrefcount(array) == _follower.PAIRED and array.nbytes == made.nbytes:
+            if made.nbytes >= _LARGE and getrefcount(array) == PAIRED and array.nbytes == made.nbytes:
                 pages.give_back(pointer(array) or 0, made.nbytes)
 
     # ---------------------------------------------------------------------------------------------------- the end
@@ -190,7 +189,7 @@ class Recording:
         """What is alive now is so at this place of later calls, too."""
         follower = self.follower
         for made, array in follower.roots:
-            if not made.survives and getrefcount(array) > _follower.PAIRED:
+            if not made.survives and getrefcount(array) > PAIRED:
                 made.survives = True
                 follower.paths.epoch += 1
         follower.at.seen += 1

@@ -1,7 +1,7 @@
 """The end of a segment: the program that runs its kernel calls at once, or each by itself where there is none.
 
-A program is right if the inputs that it writes share no memory with its other inputs beyond what was known when it was made. That
-is decided by addresses, each time.
+A program is right if the inputs that it writes share no memory with its other inputs, beyond what was known when it was made.
+That is decided by addresses, each time.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from . import pages
 from .ir import Storage
 from .program import Program, array_at, run_kernel
 from .steps import Inputs, Step, operations
@@ -79,11 +80,22 @@ class End:
             program.run()
 
 
-def interpreted(steps: list[Step], base: list[int], numbers: list[float]) -> None:
-    """Runs the kernels one after the other, on the memory that their results were promised in."""
+_LARGE = 1 << 16  # bytes of a result that are worth a system call once it is dead
+
+
+def interpreted(steps: list[Step], base: list[int], numbers: list[float], alive: set[int]) -> None:
+    """Runs the kernels one after the other, on the memory that their results were promised in. Of results that are not alive
+    nothing is left."""
     def array(v: Any) -> Any:
         return array_at(base[v.storage.id] + v.offset, v)
 
+    last = {v.storage.id: step for step in steps if step.op is not None for v in (*step.op.reads, *step.op.writes)}
+    large = [m for step in steps for m in step.made if m.nbytes >= _LARGE and m.id not in alive]
+    dying: dict[Any, list[Any]] = {}
+    for made in large:
+        dying.setdefault(last.get(made.id), []).append(made)
     for step in steps:
         if step.op is not None:
             run_kernel(step.op, array, numbers)
+            for made in dying.get(step, ()):
+                pages.give_back(base[made.id], made.nbytes)
