@@ -101,8 +101,13 @@ class Recording:
         written = changed_by(name, op_args) if name != "copy_into" else [values[0]]
         indices = [i for i, v in enumerate(values) if any([v is w for w in written])]
         if any([memory.is_exposed(flat[i]) for i in indices if type(flat[i]) is ndarray]):
+            follower.at.breaks.add(name)  # what others see must be written at once
             return follower.now(name, args, run)
-        made = plain_call(name, args, run)
+        try:
+            made = plain_call(name, args, run)
+        except BaseException:
+            follower.at.breaks.add(name)
+            raise
         draft.commit()
         outs: list[Value] = []
         results = self._results(step, flat, made, outs)

@@ -39,6 +39,7 @@ class Step:
     def __init__(self, before: Step | None, kernel: str):
         self.kernel = kernel
         self.next: list[Step] = []
+        self.breaks: set[str] = set()              # kernels that could not wait when they came next: they failed, say
         self.layout: tuple[Any, ...] = ()          # of each argument: None, or the type and length of a list
         self.leaves: list[tuple[Any, ...]] = []
         self.op: Op | None = None                  # None: it computes nothing
