@@ -21,6 +21,7 @@ OVERRIDE = 32
 CAPTURE = 64
 AUTOCAST = 128
 FOLLOW = 256
+FOLLOWED = frozenset((FOLLOW, FOLLOW | NO_GRAD))  # following, and nothing else special
 
 
 class _State(threading.local):
@@ -44,7 +45,7 @@ def grad_enabled() -> bool:
 
 
 def looked_at(array: Any, what: str) -> None:
-    """Somebody is about to read an array's elements, or to change them, outside of a kernel: what is pending there runs first."""
+    """Somebody is about to read an array's elements, or (None) to write to some, outside of a kernel: what is pending runs."""
     if state.mode & FOLLOW:
         state.follower.look(array, what)
 

@@ -9,6 +9,7 @@ from .cpu import backend as cpu
 CPU_ARRAY = cpu.ARRAY
 _BY_TYPE: dict[type, Any] = {cpu.ARRAY: cpu}
 ARRAY_TYPES = _BY_TYPE
+WINDOWS = {cpu.ARRAY}        # types of arrays whose NumPy views are views of tensors
 POINTWISE = cpu.POINTWISE    # kernels that work element by element
 VIEWS: set[str] = set()      # kernels whose result is a view of their first array (ops/table.py enters their names)
 

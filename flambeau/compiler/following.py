@@ -61,7 +61,8 @@ def _seen(name: str) -> Any:
     return seen
 
 
-address, Storage, storage_bytes, resized, to_shared = map(_seen, ("address", "Storage", "storage_bytes", "resized", "to_shared"))
+address, Storage, storage_bytes, resized, to_shared = map(_seen, (
+    "address", "Storage", "storage_bytes", "resized", "to_shared"))
 
 
 def call(name: str, args: tuple[Any, ...]) -> Any:
@@ -92,7 +93,10 @@ def copy_with_layout(source: Any, like: Any) -> Any:
     if follower is None:
         return cpu.copy_with_layout(_settled(source), stripped(like))
     geometry = like.shape, like.strides, like.dtype
-    return follower.call("copy_like", (source, geometry), "cast", lambda: cpu.copy_with_layout(stripped(source), stripped(like)))
+
+    def run() -> Any:
+        return cpu.copy_with_layout(stripped(source), stripped(like))
+    return follower.call("copy_like", (source, geometry), "cast", run)
 
 
 def write(target: Any, source: Any) -> None:
@@ -121,3 +125,4 @@ def to_cpu(array: Any) -> Any:
 
 
 registry.ARRAY_TYPES[Promise] = _me
+registry.WINDOWS.add(Promise)

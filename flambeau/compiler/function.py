@@ -88,6 +88,7 @@ class CompiledFunction:
         self.name = name or getattr(function, "__name__", type(function).__name__)
         self.dynamic = dynamic
         self.paths = Paths(function, self.name, self.exact, fullgraph, timed)
+        self.paths.pace = None
         _functions.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:

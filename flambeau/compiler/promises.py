@@ -1,10 +1,9 @@
 """`Promise`: an array that is handed out before its elements are there, and the reserved memory that it lies over.
 
-While a compiled call is followed (follower.py), the result of a kernel is a Promise: shape, strides, dtype and address are
-those of the result, its elements come when the native program has run. Whoever touches them earlier, by whatever way NumPy
-has, makes the program run first. When the elements are there, the very same object becomes a plain array again (`keep`), so
-nobody has to know who refers to it; and an array from before whose memory a pending kernel will change is a Promise for that
-time (`promise`).
+While a compiled call is followed (follower.py), the result of a kernel is a Promise: its shape, strides, dtype and address are
+known, its elements come when the native program has run. Whoever touches them earlier, by whatever way NumPy has, makes the
+program run first. When the elements are there, the very same object becomes a plain array again, so nobody has to know who
+refers to it; and an array from before whose memory a pending kernel will change is a Promise for that time.
 
 Changing the type of a living object needs two types of one layout. A class statement makes objects with a header for the
 collector, which plain arrays do not have; so the type comes from Python's function for extension types.
@@ -12,11 +11,11 @@ collector, which plain arrays do not have; so the type comes from Python's funct
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 import os
 import weakref
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -53,28 +52,13 @@ def _made() -> Any:
     made = make(ctypes.addressof(described), (ndarray,))
     made.__doc__ = "An array whose elements are still to come; see the module's text."
     _kept.extend((slots, name, described))
-    ctypes.c_ssize_t.from_address(id(made)).value += 1 << 28  # lives for ever: `_become` counts no references to it
+    ctypes.c_ssize_t.from_address(id(made)).value += 1 << 28  # lives for ever: follow.c counts no references to it
     return made
 
 
 _kept: list[Any] = []
 Promise: Any = _made()
 memory.promised = Promise
-
-
-def _become(array: ndarray, kind: Any) -> None:
-    _at(id(array) + _TYPE).value = id(kind)
-
-
-def promise(array: ndarray) -> None:
-    """A plain array becomes a Promise."""
-    _become(array, Promise)
-
-
-def keep(array: Any) -> None:
-    """A Promise becomes a plain array."""
-    if type(array) is Promise:
-        _become(array, ndarray)
 
 
 def stripped(value: Any) -> Any:
@@ -85,12 +69,24 @@ def stripped(value: Any) -> Any:
 def usable() -> bool:
     """Whether objects of this Python and this NumPy lie in memory as this file takes for granted."""
     sample = np.arange(3.0)
-    if Promise.__basicsize__ != ndarray.__basicsize__ or Promise.__flags__ >> 14 & 1 or _at(id(sample) + _TYPE).value != id(ndarray):
+    collected = Promise.__flags__ >> 14 & 1
+    if collected or Promise.__basicsize__ != ndarray.__basicsize__ or _at(id(sample) + _TYPE).value != id(ndarray):
         return False
-    promise(sample)
+    _at(id(sample) + _TYPE).value = id(Promise)
     changed = type(sample) is Promise and pointer(sample) == ndarray.__getattribute__(sample, "ctypes").data
-    keep(sample)
+    _at(id(sample) + _TYPE).value = id(ndarray)
     return changed and type(sample) is ndarray and sample.tolist() == [0.0, 1.0, 2.0]
+
+
+def _references() -> int:
+    """What getrefcount says, in a loop over pairs, of an array that only its pair refers to."""
+    pairs = [(None, np.empty(1))]
+    for _, array in pairs:
+        return getrefcount(array)
+    return 0
+
+
+PAIRED = _references()
 
 
 # ----------------------------------------------------------------------------------------------- what NumPy does with one
@@ -152,8 +148,8 @@ def _touching(name: str) -> Any:
 
 
 for _name in ("item", "tolist", "tobytes", "tofile", "dump", "dumps", "argmax", "argmin", "argsort", "argpartition", "nonzero",
-              "searchsorted", "sort", "partition", "dot", "take", "put", "repeat", "choose", "clip", "compress", "round", "trace",
-              "byteswap", "cumsum", "cumprod", "sum", "prod", "mean", "std", "var", "min", "max", "any", "all", "ptp", "resize",
+              "searchsorted", "sort", "partition", "dot", "take", "put", "repeat", "choose", "clip", "compress", "round",
+              "trace", "byteswap", "cumsum", "cumprod", "sum", "prod", "mean", "std", "var", "min", "max", "any", "all", "ptp", "resize",
               "__bool__", "__float__", "__int__", "__index__", "__complex__", "__reduce__", "__reduce_ex__", "__setstate__",
               "__copy__", "__deepcopy__", "__iter__", "__contains__", "__repr__", "__str__", "__format__", "__dlpack__"):
     if hasattr(ndarray, _name):
@@ -224,8 +220,10 @@ def _copy(self: Any, order: str = "C") -> Any:
 
 
 def _reshape(self: Any, *shape: Any, **kwargs: Any) -> Any:
-    with contextlib.suppress(ValueError):  # where it is no view, or not possible at all
+    try:
         return ndarray.reshape(self, *shape, copy=False, **kwargs)
+    except ValueError:
+        pass  # it is no view, or not possible at all
     if state.follower is None or kwargs:
         settle(self, "a tensor was reshaped outside of a kernel")
         return stripped(self).reshape(*shape, **kwargs)
@@ -242,19 +240,17 @@ for _name, _method in {"__array_finalize__": _finalize, "__array_ufunc__": _ufun
 # ------------------------------------------------------------------------------------------------------- reserved memory
 _NORESERVE = 0x4000  # of Linux: pages that nobody touches need not exist
 _GUARDED = "follow" in os.environ.get("FLAMBEAU_DEBUG", "").split(",")  # reading what is not there yet ends the process
-_LEAST = 1 << 28
 
 
 class Reserved:
     """A range of addresses for arrays whose elements, as a rule, never reach memory: the program has an arena of its own."""
 
     def __init__(self, nbytes: int):
-        size = _LEAST
-        while size < nbytes:
-            size *= 2
+        size = 1 << (nbytes - 1).bit_length()
         raw = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
         self.bytes = np.frombuffer(raw, np.uint8).view(Region)
         self.start, self.nbytes = pointer(self.bytes) or 0, size
+        self.end = self.start + size
         self.arrays: dict[Any, Any] = {}  # step -> the arrays that it hands out
         self.guard(True)
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from .ir import CONSTANT, INPUT, Op, Storage, Value, replaced
+from .matching import ARRAY, LITERAL, NUMBER, Table
 
-# What a leaf of the arguments must be: an array of a storage; an array without elements; a number that is part of the program;
-# one that is read at each run; anything else, which must be the same.
-ARRAY, EMPTY, LITERAL, NUMBER, PLAIN = range(5)
+# What a leaf of the arguments must be (matching.py): an array of a storage; an array without elements; a number that is part of
+# the program; one that is read at each run; anything else, which must be the same.
 # What a result is: nothing; a window onto a storage that the call makes; another window onto one of its arguments.
 NONE, MADE, WINDOW = range(3)
 _LINE = 64
@@ -39,6 +39,7 @@ class Step:
     def __init__(self, before: Step | None, kernel: str):
         self.kernel = kernel
         self.next: list[Step] = []
+        self.breaks: set[str] = set()              # kernels that could not wait when they came next: they failed, say
         self.layout: tuple[Any, ...] = ()          # of each argument: None, or the type and length of a list
         self.leaves: list[tuple[Any, ...]] = []
         self.op: Op | None = None                  # None: it computes nothing
@@ -54,6 +55,22 @@ class Step:
         self.reserved = 0 if before is None else before.reserved   # bytes so far
         self.seen = 0                              # how often a segment ended here
         self.end: Any = None                       # what runs it then (segments.py)
+
+    def ready(self) -> None:
+        """After the leaves have been noted, or changed."""
+        self.table = Table(self.leaves)
+        self.which = np.array(self.written, np.int64)
+        ids = {s.id for s in self.inputs}
+        self.new = []                              # leaves that are inputs, or numbers, used for the first time
+        for i, leaf in enumerate(self.leaves):
+            if leaf[0] == LITERAL or (leaf[0] == ARRAY and leaf[1] in ids):
+                self.new.append(i)
+                ids.discard(leaf[1] if leaf[0] == ARRAY else None)
+        self.counted = [i for i, leaf in enumerate(self.leaves) if leaf[0] == NUMBER]
+
+    def held(self) -> list[Storage]:
+        """The storages that the arrays at `new` are over."""
+        return sorted([*self.inputs, *[leaf[2] for leaf in self.leaves if leaf[0] == LITERAL]], key=lambda s: s.id)
 
     def place(self, nbytes: int) -> int:
         at = self.reserved

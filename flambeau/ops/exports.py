@@ -304,7 +304,8 @@ def _write_one(name: str, out: Tensor, result: Tensor) -> None:
     if out._array.shape != result._array.shape:
         from ..backends.cpu.arrays import is_dense
         from .shape import resize_out
-        dense = registry.backend_of(result._array).NAME == "cpu" and not result._array.flags.c_contiguous and is_dense(result._array)
+        array = result._array
+        dense = registry.backend_of(array).NAME == "cpu" and not array.flags.c_contiguous and is_dense(array)
         resize_out(out, result.shape, result.stride() if dense else None)
     check_writable(out)
     registry.backend_of(out._array).write(out._array, result._array)

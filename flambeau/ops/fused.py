@@ -76,7 +76,9 @@ def clip(tensors: list[Tensor], norm: Tensor, max_norm: Any) -> bool:
     if not all([t._plain for t in tensors]) or not norm._plain:
         return False
     arrays = _arrays(tensors)
-    if registry.backend_of(arrays[0]) is not registry.backend_of(norm._array) or _call("fused_clip", (arrays,), (norm._array, max_norm)) is False:
+    if registry.backend_of(arrays[0]) is not registry.backend_of(norm._array):
+        return False
+    if _call("fused_clip", (arrays,), (norm._array, max_norm)) is False:
         return False
     _written(tensors)
     return True

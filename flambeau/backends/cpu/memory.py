@@ -190,10 +190,12 @@ class Exposed(ndarray):
             _exposed[id(seen)] -= 1
             if not _exposed[id(seen)]:
                 del _exposed[id(seen)]
+                _mark(id(seen), -1)
 
 
 _exposed: dict[int, int] = {}    # address of an owner -> how many Exposed lie over its memory
 _given: dict[int, Any] = {}      # address of a user's array that a tensor lies over -> weak reference to it
+marks = np.zeros(1 << 16, np.uint8)  # how many of both there are with some bits of their address: a first look, for native code
 _NAMED = getrefcount(object())   # references to what nothing else refers to, as getrefcount counts them
 
 
@@ -201,14 +203,30 @@ def exposed(x: ndarray) -> ndarray:
     """A view of x for the world outside."""
     between = x.view(_Between).view(Exposed)
     between.seen = seen = owner(x)
-    _exposed[id(seen)] = _exposed.get(id(seen), 0) + 1
+    count = _exposed.get(id(seen), 0)
+    _exposed[id(seen)] = count + 1
+    if not count:
+        _mark(id(seen), 1)
     return between.view(ndarray)
+
+
+def _mark(address: int, change: int) -> None:
+    at = address >> 5 & 0xffff
+    if marks[at] < 255:  # else there are so many that it stays marked
+        marks[at] = int(marks[at]) + change
 
 
 def given(array: ndarray) -> None:
     """A tensor comes to lie over an array that owns its memory and belongs to the user."""
     key = id(array)
-    _given[key] = weakref.ref(array, lambda gone: _given.pop(key, None))
+    if key not in _given:
+        _given[key] = weakref.ref(array, lambda gone: _taken_back(key))
+        _mark(key, 1)
+
+
+def _taken_back(key: int) -> None:
+    if _given.pop(key, None) is not None:
+        _mark(key, -1)
 
 
 def is_exposed(x: ndarray) -> bool:
