@@ -127,7 +127,7 @@ def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False,
     return call
 
 
-# What the options of PyTorch's compiler say about this one. (isolate_recompiles is as it always is: each function counts its own.)
+# What PyTorch's options say about this compiler. (isolate_recompiles is as it always is: each function counts its own.)
 _OPTIONS = {"epilogue_fusion": True, "max_autotune": False, "fallback_random": True, "shape_padding": False,
             "triton.cudagraphs": False, "trace.enabled": False, "trace.graph_diagram": False}
 
@@ -137,7 +137,8 @@ def _check_options(options: dict[str, Any] | None) -> None:
         if key not in _OPTIONS:
             raise RuntimeError(f"Unexpected optimization option {key}, known options are {list(_OPTIONS)}")
         if value != _OPTIONS[key]:
-            raise NotImplementedError(f"compile: options={{{key!r}: {value!r}}} is missing; here it is always {_OPTIONS[key]!r}")
+            raise NotImplementedError(f"compile: options={{{key!r}: {value!r}}} is missing; here it is always "
+                                      f"{_OPTIONS[key]!r}")
 
 
 def _checked(backend: str | Callable[..., Any]) -> str:

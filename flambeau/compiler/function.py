@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 import time
-import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -83,7 +82,6 @@ class CompiledFunction:
         self.varying: set[Any] = set()           # places of floats that have had another one since
         self.ints: dict[Any, set[int]] = {}      # (shape of the arguments, number) -> the values seen there
         self.counting = False                    # one of them takes value after value: new ones are followed
-        self.warned = False
         self.reasons: list[str] = []
         self.name = name or getattr(function, "__name__", type(function).__name__)
         self.dynamic = dynamic
@@ -153,11 +151,7 @@ class CompiledFunction:
         """A call whose Python runs."""
         if stance != "default" or toolchain.compiler() is None:
             return self.function(*args, **kwargs)
-        result = self.paths.call(args, kwargs)
-        if self.paths.stopped is not None and not self.warned:
-            self.warned = True
-            warnings.warn(f"flambeau.compile: '{self.name}' runs eagerly: {self.paths.stopped}", RuntimeWarning, stacklevel=4)
-        return result
+        return self.paths.call(args, kwargs)
 
     def _remember(self, plan: Plan, args: tuple[Any, ...], mode: int) -> None:
         """After a call that went the long way: the next ones may be just like it (replay.py).
@@ -469,4 +463,3 @@ def reset() -> None:
         function.ints.clear()
         function.counting = False
         function.paths = Paths(function.function, function.name, function.exact, function.fullgraph, function.timed)
-        function.warned = False

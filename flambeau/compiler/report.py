@@ -65,7 +65,6 @@ def explain(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
     from .function import CompiledFunction
     inner = getattr(fn, "_compiled", None)
     function = CompiledFunction(inner.function if inner is not None else fn, False, None, timed=True)
-    function.warned = True  # the explanation says why
     for _ in range(6):
         function(*args, **kwargs)
         if function.plans:
