@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -45,10 +46,20 @@ def environment(**changes):
     return names
 
 
+def started(path, code, **changes):
+    """A process that runs code from a file: what cannot be read again cannot be compiled as a whole."""
+    path.write_text(code)
+    return subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env=environment(**changes))
+
+
 def python(code, limit=None, **changes):
     """Runs code in a process of its own; returns what it printed and what it said on stderr."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=limit,
-                          env=environment(**changes))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.py"
+        path.write_text(code)
+        done = subprocess.run([sys.executable, path], capture_output=True, text=True, preexec_fn=limit,
+                              env=environment(**changes))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, done.stderr
 
@@ -201,8 +212,7 @@ def test_damaged_files_are_built_again(cache, tmp_path, damage):
 
 
 def test_three_processes_build_the_same_at_once(tmp_path):
-    runs = [subprocess.Popen([sys.executable, "-c", STEP], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                             env=environment(FLAMBEAU_CACHE=tmp_path / "cache")) for _ in range(3)]
+    runs = [started(tmp_path / f"step{n}.py", STEP, FLAMBEAU_CACHE=tmp_path / "cache") for n in range(3)]
     for run in runs:
         out, err = run.communicate()
         assert run.returncode == 0 and "programs 1" in out and not warnings_in(err), err
@@ -218,14 +228,13 @@ def test_another_compiler_has_files_of_its_own(cache, tmp_path):
 
 
 def test_debug_prints_the_c_with_the_users_lines(cache, tmp_path):
-    path = tmp_path / "mystep.py"
-    path.write_text(STEP)
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True,
-                          env=environment(FLAMBEAU_CACHE=cache, FLAMBEAU_DEBUG="c"))
-    assert done.returncode == 0, done.stderr
+    run = started(tmp_path / "mystep.py", STEP, FLAMBEAU_CACHE=cache, FLAMBEAU_DEBUG="c")
+    _, err = run.communicate()
+    assert run.returncode == 0, err
     line = 1 + STEP.splitlines().index("    loss = (x * w + 1).tanh().sum()")
-    assert f"mystep.py:{line}" in done.stderr and "long program(" in done.stderr and "for (long" in done.stderr
-    assert "mystep.py" not in python(STEP, FLAMBEAU_CACHE=cache)[1]
+    assert f"mystep.py:{line}" in err and "long program(" in err and "for (long" in err
+    run = started(tmp_path / "mystep.py", STEP, FLAMBEAU_CACHE=cache)
+    assert "mystep.py" not in run.communicate()[1]
 
 
 def test_a_forked_child():
@@ -494,8 +503,8 @@ def test_several_processes_make_room_at_once(cache, tmp_path):
     folder = tmp_path / "cache"
     libraries(folder, range(1, 200))
     code = STEP.replace("+ 1", "+ {}").replace("assert found", "assert 1 or found")
-    runs = [subprocess.Popen([sys.executable, "-c", code.format(n)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                             env=environment(FLAMBEAU_CACHE=folder, FLAMBEAU_CACHE_LIMIT=0)) for n in range(3)]
+    runs = [started(tmp_path / f"step{n}.py", code.format(n), FLAMBEAU_CACHE=folder, FLAMBEAU_CACHE_LIMIT=0)
+            for n in range(3)]
     for run in runs:
         out, err = run.communicate()
         assert run.returncode == 0 and "programs 1" in out and not warnings_in(err), err

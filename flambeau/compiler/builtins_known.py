@@ -20,7 +20,7 @@ from ..parameter import Parameter
 from ..tensor import Size, Tensor
 from .files import TRUSTED
 from .reads import MISSING, SCALARS, Inherited, Kind, inherited
-from .symbolic import SymFloat
+from .symbolic import SymFloat, checked, expression_of, settled
 
 _SIMPLE = (abs, round, divmod, pow, ord, chr, int, float, bool, complex, str, bytes, repr, bin, hex, oct, format, slice, range)
 _FOLDS = (sum, min, max, any, all, sorted)            # their items are added or compared
@@ -71,7 +71,7 @@ def _checked(w: Any, f: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         for a in (*args, *kwargs.values()):
             w.operand(a, f"'{f.__name__}'")
-        return f(*args, **kwargs)
+        return f(*(args if f in (abs, pow) else settled(args)), **settled(kwargs))
     return call
 
 
@@ -98,9 +98,9 @@ def _fold(w: Any, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _math(w: Any, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if any(issubclass(type(a), SymFloat) for a in args):
         if f is math.sqrt:
-            return SymFloat(f(args[0]), ("sqrt", args[0].expression))
+            return checked(f(args[0]), ("sqrt", args[0].expression))
         if f is math.pow:
-            return args[0] ** args[1]
+            return checked(f(*args), ("**", *map(expression_of, args)))
         args = tuple([float(a) if issubclass(type(a), SymFloat) else a for a in args])
     for a in (*args, *kwargs.values()):
         w.operand(a, f"'math.{f.__name__}'")

@@ -16,7 +16,8 @@ from .ir import literal
 
 _PYTHON = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,
            "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-           "neg": lambda a: -a, "abs": abs, "sqrt": math.sqrt, "max": max, "min": min}
+           "neg": lambda a: -a, "abs": abs, "sqrt": math.sqrt, "max": max, "min": min,
+           "is": lambda a, b: type(a) is type(b) and repr(a) == repr(b)}
 plain = float.__float__  # the number alone, for those who remember the origin themselves
 
 
@@ -32,10 +33,14 @@ class SymFloat(float):
 
     def __float__(self) -> float:
         """NumPy, too, asks here."""
-        self._compare("==", plain(self))
+        self._compare("is", plain(self))
         return plain(self)
 
     def _compare(self, sign: str, other: Any) -> bool:
+        if isinstance(other, complex):
+            return _PYTHON[sign](float(self), other)
+        if not isinstance(other, (int, float)):
+            return NotImplemented
         outcome = _PYTHON[sign](plain(self), plain(other) if isinstance(other, float) else other)
         from .capture import active
         recorder = active()
@@ -46,7 +51,15 @@ class SymFloat(float):
     def __bool__(self) -> bool:
         return self._compare("!=", 0.0)
 
-    __hash__ = float.__hash__
+    def __hash__(self) -> int:
+        return hash(float(self))
+
+    def conjugate(self) -> SymFloat:
+        return self
+
+    @property
+    def real(self) -> SymFloat:
+        return self
 
     def __reduce__(self) -> tuple[type, tuple[float]]:
         return float, (plain(self),)
@@ -54,6 +67,8 @@ class SymFloat(float):
 
 def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], Any]:
     def method(self: SymFloat, other: Any) -> Any:
+        if isinstance(other, complex):
+            return _PYTHON[sign](*((other, float(self)) if swapped else (float(self), other)))
         if not isinstance(other, (int, float)):
             return NotImplemented
         pair = (other, self) if swapped else (self, other)
@@ -61,8 +76,17 @@ def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], A
         from .capture import active
         if active() is None:  # the capture is over: from here on it is a number like others
             return value
-        return SymFloat(value, (sign, *[expression_of(p) for p in pair]))
+        return checked(value, (sign, *[expression_of(p) for p in pair]))
     return method
+
+
+def checked(value: Any, expression: Any) -> Any:
+    """The result of an operation. Division, powers and roots are not defined for all numbers: where they are not, C does not do
+    what Python does, so that becomes a guard. (What the program loads is an optimizer's count.)"""
+    if expression[0] in ("/", "**", "sqrt") and next(loads(expression), None) is None:
+        from .capture import active
+        active().guard_number(("defined", expression), isinstance(value, float))
+    return SymFloat(value, expression) if isinstance(value, float) else value
 
 
 for _sign, _name in (("+", "add"), ("-", "sub"), ("*", "mul"), ("/", "truediv"), ("**", "pow")):
@@ -73,11 +97,21 @@ for _sign, _name in (("<", "lt"), ("<=", "le"), (">", "gt"), (">=", "ge"), ("=="
 for _name in ("mod", "floordiv", "divmod"):
     setattr(SymFloat, f"__{_name}__", lambda self, other, name=f"__{_name}__": getattr(float(self), name)(other))
     setattr(SymFloat, f"__r{_name}__", lambda self, other, name=f"__r{_name}__": getattr(float(self), name)(other))
-for _name in ("int", "trunc", "floor", "ceil", "round", "format", "str", "repr"):
-    setattr(SymFloat, f"__{_name}__", lambda self, *args, name=f"__{_name}__": getattr(float(self), name)(*args))
+for _name in ("__int__", "__trunc__", "__floor__", "__ceil__", "__round__", "__format__", "__str__", "__repr__", "is_integer",
+              "as_integer_ratio", "hex"):
+    setattr(SymFloat, _name, lambda self, *args, name=_name: getattr(float(self), name)(*args))
 SymFloat.__neg__ = lambda self: SymFloat(-plain(self), ("neg", self.expression))
 SymFloat.__pos__ = lambda self: self
 SymFloat.__abs__ = lambda self: SymFloat(abs(plain(self)), ("abs", self.expression))
+
+
+def settled(value: Any) -> Any:
+    """A number, or the numbers in a tuple or dict, for C code that takes floats without asking."""
+    if value.__class__ is SymFloat:
+        return float(value)
+    if value.__class__ is tuple:
+        return tuple(map(settled, value))
+    return {k: settled(v) for k, v in value.items()} if value.__class__ is dict else value
 
 
 def extreme(which: str, a: Any, b: Any) -> Any:
@@ -101,6 +135,11 @@ def evaluate(expression: Any, numbers: Any, array: Callable[[Any], Any] | None =
         return numbers[expression[1]]
     if kind == "load":
         return float(array(expression[1]))
+    if kind == "defined":
+        try:
+            return isinstance(evaluate(expression[1], numbers), float)
+        except (ArithmeticError, ValueError):
+            return False
     return _PYTHON[kind](*[evaluate(e, numbers, array) for e in expression[1:]])
 
 

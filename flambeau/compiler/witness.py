@@ -66,7 +66,7 @@ from .reads import (
     same,
 )
 from .rewrite import BUILTINS, REWRITTEN, global_names
-from .symbolic import SymFloat
+from .symbolic import SymFloat, settled
 from .trees import is_record
 
 _MANAGERS = ("flambeau.autograd.grad_mode", "flambeau.autograd.modes", "flambeau.amp.autocast_mode")
@@ -260,6 +260,8 @@ class Witness:
     # --------------------------------------------------------------------------------------------------- operators
     def binary(self, name: str, a: Any, b: Any) -> Any:
         self._operands(a, b, f"'{name.strip('_')}'")
+        if type(a) in (str, bytes, complex):
+            b = settled(b)
         made = _OPERATORS[name](a, b)
         return self.made(made) if type(made) in CONTAINERS else made
 
@@ -285,7 +287,7 @@ class Witness:
             return self._contains(b, a) is (name == "in")
         self.compared(a)
         self.compared(b)
-        return _OPERATORS[name](a, b)
+        return _OPERATORS[name](a, settled(b) if type(a) is complex else b)
 
     def compared(self, a: Any) -> Any:
         kind = type(a)
