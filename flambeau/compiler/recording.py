@@ -34,8 +34,11 @@ def plain_call(name: str, args: tuple[Any, ...], run: Any) -> Any:
     """A kernel call on memory that is there."""
     if run is not None:
         return run()
-    return cpu.call(name, tuple([[stripped(x) for x in a] if a.__class__ is list else
+    made = cpu.call(name, tuple([[stripped(x) for x in a] if a.__class__ is list else
                                  tuple([stripped(x) for x in a]) if a.__class__ is tuple else stripped(a) for a in args]))
+    if made.__class__ in (tuple, list):
+        return made.__class__([np.asarray(m) if isinstance(m, np.generic) else m for m in made])
+    return np.asarray(made) if isinstance(made, np.generic) else made
 
 
 class Recording:
