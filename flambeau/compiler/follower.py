@@ -23,10 +23,10 @@ from ..backends.cpu.arrays import restride
 from ..backends.cpu.table import KERNELS
 from ..native import pointer
 from .capture import Uncapturable, _copy_in_place
-from .deferred import LATER, VIEW, kind_of, needs, passes, promised, refused, same, special
+from .deferred import CHECKED, LATER, VIEW, kind_of, needs, passes, promised, refused, same
 from .ir import INPUT
 from .matching import ARRAY, ASK, EMPTY, LITERAL, NUMBER, PLAIN, grown, native
-from .promises import PAIRED, Promise, Reserved, stripped
+from .promises import PAIRED, Promise, stripped
 from .recording import Recording, plain_call
 from .segments import interpreted
 from .steps import MADE, NONE, Made, Step, flattened, span
@@ -42,7 +42,7 @@ class Follower:
         self.lock = threading.RLock()  # another thread may need what is pending
         self.busy = False              # a program or a list of kernels is running
         self.runs = 0
-        self.region: Reserved | None = None
+        self.region: Any = None
         self.base = np.empty(1024, np.int64)       # where each storage is
         self.written = np.empty(1024, np.int64)    # start and end of each piece of memory from before that will be changed
         self.given = np.empty(1024, np.int64)      # start and end of each piece of memory that was handed out
@@ -51,8 +51,8 @@ class Follower:
 
     def _begin(self) -> None:
         """A new segment."""
-        if self.region is not None and self.paths.most > self.region.nbytes:
-            self.region = self.paths.reserved = None
+        if self.region is None or self.paths.most > self.region.nbytes:
+            self.region = self.paths.region()
         self.at: Step = self.paths.root
         self.steps: list[Step] = []
         self.count = self.n_written = self.n_given = 0
@@ -97,9 +97,9 @@ class Follower:
 
     def settle(self) -> None:
         """Everything that was promised is made true; a segment ends."""
-        if self.busy or not (self.steps or self.views):
-            return
-        with self.lock:
+        with self.lock:  # another thread waits for what is running
+            if self.busy or not (self.steps or self.views):
+                return
             self.busy = True
             try:
                 if self.recording is not None:
@@ -128,13 +128,12 @@ class Follower:
         self.interpret()
         if escaped:
             self.abandon()
-        elif self.region is not None:
+        else:
             self.region.forget(self.at.reserved)
 
     def interpret(self) -> None:
         """What is pending, kernel by kernel."""
-        if self.region is not None:
-            self.region.guard(False)
+        self.region.guard(False)
         cached = PAIRED + 1
         alive = {made.id for made, array in self.roots if made.survives or getrefcount(array) > cached}
         interpreted(self.steps, self.base[:self.count].tolist(), self.numbers, alive)
@@ -144,6 +143,7 @@ class Follower:
         """Arrays in the reserved memory are real now: it belongs to them."""
         if self.region is not None:
             self.views += map(weakref.ref, self.region.arrays.values())
+            self.region.guard(False)
             self.paths.reserved = self.region = None
 
     # ------------------------------------------------------------------------------------------------------- calls
@@ -155,7 +155,7 @@ class Follower:
             kind = kind_of(name)
             if kind is VIEW:
                 return self._view(name, args)
-            if kind is not LATER or (special(name) and self._must_be_now(name, args)):
+            if kind is not LATER and (kind is not CHECKED or self._must_be_now(name, args)):
                 return self.now(name, args, run)
             flat, layout = flattened(args)
             if self.recording is None:
@@ -171,7 +171,7 @@ class Follower:
         """target[...] = value"""
         if not isinstance(value, ndarray):
             value = self.literal(value, target.dtype)
-        self.call("copy_into", (target, value), "copy_into", lambda: cpu.write(stripped(target), stripped(value)))
+        self.call("~write", (target, value), "copy_into", lambda: cpu.write(stripped(target), stripped(value)))
 
     def literal(self, value: Any, dtype: np.dtype) -> ndarray:
         """A Python number as a zero-dim array: the same array for the same number, so that it is part of the program."""
@@ -206,8 +206,8 @@ class Follower:
         if step.count > self.base.size:
             self.base = grown(self.base, step.count)
         region = self.region
-        low, high = (region.start, region.end) if region is not None else (0, 0)
-        new = self.fits(step.table.address, flat, pointer(self.base), self.count, low, high, pointer(self.given), self.n_given)
+        new = self.fits(step.table.address, flat, pointer(self.base), self.count, region.start, region.end, pointer(self.given),
+                        self.n_given)
         if new < 0:
             return new == ASK and self._taken_slowly(step, flat)
         if step.ties and not self._tied(step):
@@ -263,8 +263,7 @@ class Follower:
         """An input that is used for the first time: a copy if others may change it. None if its elements are to come."""
         at = pointer(a) or 0
         region, pieces = self.region, self.given[:2 * self.n_given]
-        if type(a) is not ndarray or (region is not None and region.start <= at < region.end) or (
-                (pieces[::2] <= at) & (at < pieces[1::2])).any():
+        if type(a) is not ndarray or region.start <= at < region.end or ((pieces[::2] <= at) & (at < pieces[1::2])).any():
             return None
         return _copy_in_place(a) if memory.is_exposed(a) else a
 
@@ -275,7 +274,7 @@ class Follower:
         storage = leaf[2]
         at = next(i for i, other in enumerate(step.leaves) if other is leaf)
         step.leaves[at] = (ARRAY, storage.id, 0, (), (), leaf[1].dtype)
-        storage.kind, storage.source = INPUT, ("number", storage.id, id(storage))
+        storage.kind, storage.source = INPUT, object()
         step.inputs.append(storage)
         step.ready()
         self.paths.generation += 1
@@ -315,8 +314,6 @@ class Follower:
                 self.n_given += 1
             else:
                 raw = None
-                if self.region is None:
-                    self.region = self.paths.region()
                 start = self.region.start + made.place
             self.base[self.count] = start
             self.count += 1

@@ -21,6 +21,7 @@ from ..backends.cpu.arrays import strides as element_strides
 from ..native import pointer
 from . import pages
 from .capture import changed_by
+from .deferred import lasting
 from .ir import CONSTANT, INPUT, TEMPORARY, Number, Op, Storage, Value
 from .matching import ARRAY, EMPTY, LITERAL, NUMBER, PLAIN, grown
 from .promises import PAIRED, Promise, stripped
@@ -49,6 +50,7 @@ class Recording:
         self.starts: list[int] = []       # of the memory of results, sorted
         self.made: list[Storage] = []
         self.inputs: dict[int, list[tuple[int, int, Storage]]] = {}  # address of an owner -> start, end, storage of windows
+        self.groups: dict[int, Any] = {}  # address of an owner -> what its inputs have in common
         self.since = 0                    # bytes of results since dead ones were last looked for
         steps, base = follower.steps, follower.base
         if steps:
@@ -61,8 +63,9 @@ class Recording:
             self._add(made.storage, int(base[made.id]))
         for storage, array in zip([s for step in steps for s in step.held()], follower.holds):
             if storage.kind is INPUT:
-                start = int(base[storage.id])
-                self.inputs.setdefault(Memory(array).address, []).append((start, start + storage.nbytes, storage))
+                start, owner = int(base[storage.id]), Memory(array).address
+                self.inputs.setdefault(owner, []).append((start, start + storage.nbytes, storage))
+                self.groups.setdefault(owner, storage.source)
         follower.abandon()
 
     # ------------------------------------------------------------------------------------------------------ memory
@@ -101,9 +104,9 @@ class Recording:
         op_args = unflattened(values, layout)
         if kernel is not None:
             op_args = [v for v in op_args if v.__class__ is Value]
-        written = changed_by(name, op_args) if name != "copy_into" else [values[0]]
+        written = changed_by(name, op_args) if name != "~write" else [values[0]]
         indices = [i for i, v in enumerate(values) if any([v is w for w in written])]
-        if any([memory.is_exposed(flat[i]) for i in indices if type(flat[i]) is ndarray]):
+        if not draft.lasting or any([memory.is_exposed(flat[i]) for i in indices if type(flat[i]) is ndarray]):
             follower.at.breaks.add(name)  # what others see must be written at once
             return follower.now(name, args, run)
         try:
@@ -207,11 +210,12 @@ class Recording:
         """Windows onto one owner that is written keep their distances."""
         written = {w.storage.source for step in steps if step.op is not None for w in step.op.writes if w.storage.kind is INPUT}
         first: dict[Any, Storage] = {}
+        base = self.follower.base
         for step in steps:
             for s in step.inputs:
                 if s.source in written:
                     before = first.setdefault(s.source, s)
-                    tie = s.id, before.id, s.start - before.start
+                    tie = s.id, before.id, int(base[s.id] - base[before.id])
                     if before is not s and tie not in step.ties:
                         step.ties.append(tie)
 
@@ -225,6 +229,7 @@ class _Draft:
         self.holds: list[Any] = []
         self.entries: list[tuple[int, Any]] = []
         self.numbers: list[float] = []
+        self.lasting = True
 
     def leaf(self, a: Any, name: str) -> Any:
         """Notes one leaf; returns what it is to a program."""
@@ -237,6 +242,7 @@ class _Draft:
             step.numbers += 1
             return Number(("input", step.numbers - 1))
         step.leaves.append((PLAIN, a))
+        self.lasting &= lasting(a)
         return a
 
     def _storage(self, kind: str, start: int, nbytes: int, hold: Any) -> Storage:
@@ -268,7 +274,7 @@ class _Draft:
         nbytes = span(a)
         if type(a) is ndarray and memory.is_exposed(a):  # each use of it may see other values
             storage = self._storage(INPUT, at, nbytes, a)
-            storage.source = ("exposed", storage.id, id(storage))
+            storage.source = object()
         else:
             owner = Memory(a).address
             found = self.recording.find_input(owner, at, nbytes) or next(
@@ -277,7 +283,7 @@ class _Draft:
             if found is not None:
                 return found
             storage = self._storage(INPUT, at, nbytes, a)
-            storage.source = owner
+            storage.source = self.recording.groups.setdefault(owner, object())
             self.entries.append((owner, (at, at + nbytes, storage)))
         self.step.inputs.append(storage)
         return storage, 0
