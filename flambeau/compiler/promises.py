@@ -147,11 +147,11 @@ def _touching(name: str) -> Any:
     return method
 
 
-for _name in ("item", "tolist", "tobytes", "tofile", "dump", "dumps", "argmax", "argmin", "argsort", "argpartition", "nonzero",
-              "searchsorted", "sort", "partition", "dot", "take", "put", "repeat", "choose", "clip", "compress", "round",
-              "trace", "byteswap", "cumsum", "cumprod", "sum", "prod", "mean", "std", "var", "min", "max", "any", "all",
-              "ptp", "resize", "__bool__", "__float__", "__int__", "__index__", "__complex__", "__reduce__", "__reduce_ex__", "__setstate__",
-              "__copy__", "__deepcopy__", "__iter__", "__contains__", "__repr__", "__str__", "__format__", "__dlpack__"):
+for _name in """
+        item tolist tobytes tofile dump dumps argmax argmin argsort argpartition nonzero searchsorted sort partition dot take put
+        repeat choose clip compress round trace byteswap cumsum cumprod sum prod mean std var min max any all ptp resize
+        __bool__ __float__ __int__ __index__ __complex__ __reduce__ __reduce_ex__ __setstate__ __copy__ __deepcopy__ __iter__
+        __contains__ __repr__ __str__ __format__ __dlpack__""".split():
     if hasattr(ndarray, _name):
         setattr(Promise, _name, _touching(_name))
 
@@ -251,7 +251,7 @@ class Reserved:
         self.bytes = np.frombuffer(raw, np.uint8).view(Region)
         self.start, self.nbytes = pointer(self.bytes) or 0, size
         self.end = self.start + size
-        self.arrays: dict[Any, Any] = {}  # step -> the arrays that it hands out
+        self.arrays: dict[Any, list[Any]] = {}  # step -> the arrays that it hands out
         self.guard(True)
 
     def window(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> Any:

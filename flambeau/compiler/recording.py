@@ -23,7 +23,7 @@ from . import pages
 from .capture import changed_by
 from .deferred import lasting
 from .ir import CONSTANT, INPUT, TEMPORARY, Number, Op, Storage, Value
-from .matching import ARRAY, EMPTY, LITERAL, NUMBER, PLAIN, grown
+from .matching import ARRAY, EMPTY, LITERAL, NUMBER, PLAIN
 from .promises import PAIRED, Promise, stripped
 from .steps import MADE, NONE, WINDOW, Made, Step, span, unflattened
 
@@ -52,7 +52,7 @@ class Recording:
         self.inputs: dict[int, list[tuple[int, int, Storage]]] = {}  # address of an owner -> start, end, storage of windows
         self.groups: dict[int, Any] = {}  # address of an owner -> what its inputs have in common
         self.since = 0                    # bytes of results since dead ones were last looked for
-        steps, base = follower.steps, follower.base
+        steps, base = follower.steps, follower.places.put
         if steps:
             follower.busy = True
             try:
@@ -60,10 +60,10 @@ class Recording:
             finally:
                 follower.busy = False
         for made in [m for step in steps for m in step.made]:
-            self._add(made.storage, int(base[made.id]))
+            self._add(made.storage, base[made.id])
         for storage, array in zip([s for step in steps for s in step.held()], follower.holds):
             if storage.kind is INPUT:
-                start, owner = int(base[storage.id]), Memory(array).address
+                start, owner = base[storage.id], Memory(array).address
                 self.inputs.setdefault(owner, []).append((start, start + storage.nbytes, storage))
                 self.groups.setdefault(owner, storage.source)
         follower.abandon()
@@ -89,9 +89,9 @@ class Recording:
 
     def place(self, start: int) -> None:
         follower = self.follower
-        if follower.count == follower.base.size:
-            follower.base = grown(follower.base, 0)
-        follower.base[follower.count] = start
+        if follower.count == follower.places.size:
+            follower.places.grow(0)
+        follower.places.put[follower.count] = start
         follower.count += 1
 
     # ------------------------------------------------------------------------------------------------------- calls
@@ -163,7 +163,7 @@ class Recording:
         if mine is None:
             mine = self._new(step, r)
         made = step.made[mine]
-        offset = at - int(self.follower.base[made.id]) if r.size else 0
+        offset = at - self.follower.places.put[made.id] if r.size else 0
         step.results.append((MADE, mine, offset, *geometry))
         outs.append(Value(made.storage, offset, r.shape, element_strides(r), r.dtype))
         array = r.view(Promise)
@@ -210,12 +210,12 @@ class Recording:
         """Windows onto one owner that is written keep their distances."""
         written = {w.storage.source for step in steps if step.op is not None for w in step.op.writes if w.storage.kind is INPUT}
         first: dict[Any, Storage] = {}
-        base = self.follower.base
+        base = self.follower.places.put
         for step in steps:
             for s in step.inputs:
                 if s.source in written:
                     before = first.setdefault(s.source, s)
-                    tie = s.id, before.id, int(base[s.id] - base[before.id])
+                    tie = s.id, before.id, base[s.id] - base[before.id]
                     if before is not s and tie not in step.ties:
                         step.ties.append(tie)
 

@@ -59,6 +59,7 @@ class Step:
     def ready(self) -> None:
         """After the leaves have been noted, or changed."""
         self.table = Table(self.leaves)
+        self.flat = not any(self.layout)
         self.which = np.array(self.written, np.int64)
         ids = {s.id for s in self.inputs}
         self.new = []                              # leaves that are inputs, or numbers, used for the first time
