@@ -420,8 +420,8 @@ def _changed_number(recorder: Recorder) -> str | None:
     """A hyper-parameter that is not what it was, other than by counting."""
     counts = {(id(container), name) for container, name in recorder.counts}
     for (group, name, index), value in zip(recorder.numbers, recorder.number_values):
-        if (id(group), name) not in counts and not same(
-                group[name] if index is None else group[name][index], value):
+        now = group[name] if index is None else group[name][index]
+        if (id(group), name) not in counts and now != value and not same(now, value):  # nan is nan
             return f"the optimizer's '{name}'"
     return None
 
