@@ -101,7 +101,9 @@ def _math(w: Any, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             return checked(f(args[0]), ("sqrt", args[0].expression))
         if f is math.pow:
             return checked(f(*args), ("**", *map(expression_of, args)))
-        args = tuple([float(a) if issubclass(type(a), SymFloat) else a for a in args])
+        args = settled(args)
+    if f in (math.fsum, math.dist, getattr(math, "sumprod", None)):  # they take the floats in what they are given
+        args = tuple([list(map(settled, w.iterable(a))) for a in args])
     for a in (*args, *kwargs.values()):
         w.operand(a, f"'math.{f.__name__}'")
     return f(*args, **kwargs)

@@ -32,7 +32,7 @@ _VALUES = frozenset(("size", "dim", "ndimension", "numel", "nelement", "stride",
                      "broadcast_shapes", "result_type", "promote_types", "can_cast", "is_inference_mode_enabled", "is_nonzero_",
                      "is_inference", "__len__", "is_same_size", "backward", "zero_grad", "is_autocast_enabled",
                      "get_autocast_dtype", "get_autocast_cpu_dtype", "is_autocast_cpu_enabled", "is_set_to", "is_storage",
-                     "clip", "is_dense", "item", "tolist"))  # (the last two: of constants only)
+                     "clip", "is_dense", "_none_or_dtype", "item", "tolist"))  # (the last two: of constants only)
 
 
 def callee(w: Any, f: Any) -> Any:

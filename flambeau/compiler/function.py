@@ -39,6 +39,7 @@ from .ir import CONSTANT, INPUT
 from .joint import Joint, JointPlan
 from .optimizers import first_at
 from .plan import Irrevocable, Output, Plan, Undone
+from .reads import same
 from .replay import MISS, UNDONE, Replay, Unsuitable
 from .symbolic import SymFloat, plain
 from .template import Family
@@ -419,7 +420,8 @@ def _changed_number(recorder: Recorder) -> str | None:
     """A hyper-parameter that is not what it was, other than by counting."""
     counts = {(id(container), name) for container, name in recorder.counts}
     for (group, name, index), value in zip(recorder.numbers, recorder.number_values):
-        if (id(group), name) not in counts and (group[name] if index is None else group[name][index]) != value:
+        now = group[name] if index is None else group[name][index]
+        if (id(group), name) not in counts and now != value and not same(now, value):  # nan is nan
             return f"the optimizer's '{name}'"
     return None
 

@@ -52,7 +52,8 @@ class SymFloat(float):
         return self._compare("!=", 0.0)
 
     def __hash__(self) -> int:
-        return hash(float(self))
+        self._compare("is", plain(self))
+        return float.__hash__(self)
 
     def conjugate(self) -> SymFloat:
         return self
@@ -83,10 +84,16 @@ def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], A
 def checked(value: Any, expression: Any) -> Any:
     """The result of an operation. Division, powers and roots are not defined for all numbers: where they are not, C does not do
     what Python does, so that becomes a guard. (What the program loads is an optimizer's count.)"""
-    if expression[0] in ("/", "**", "sqrt") and next(loads(expression), None) is None:
-        from .capture import active
-        active().guard_number(("defined", expression), isinstance(value, float))
-    return SymFloat(value, expression) if isinstance(value, float) else value
+    from .capture import active
+    recorder, known = active(), next(loads(expression), None) is None
+    if not isinstance(value, float):  # a root of a negative number
+        for part in expression[1:]:
+            number = evaluate(part, recorder.number_values) if known else math.nan
+            recorder.guard_number(("is", part, ("number", number)), True)
+        return value
+    if expression[0] in ("/", "**", "sqrt") and known:
+        recorder.guard_number(("defined", expression), True)
+    return SymFloat(value, expression)
 
 
 for _sign, _name in (("+", "add"), ("-", "sub"), ("*", "mul"), ("/", "truediv"), ("**", "pow")):

@@ -22,6 +22,7 @@ import gc
 import operator
 import sys
 import threading
+import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from types import (
@@ -452,8 +453,11 @@ class Witness:
         return f"it returns a '{type(value).__name__}' that it made"
 
     # --------------------------------------------------------------------------------------------------- the net
-    def __call__(self, frame: FrameType) -> bool:
-        """A Python function starts. Whether others of the same code need not be shown."""
+    def __call__(self, frame: FrameType, warns: Any = None) -> bool:
+        """A Python function starts (or one of flambeau's warns). Whether others of the same code need not be shown."""
+        if warns is not None:
+            self.fail("a warning is given")
+            return False
         code = frame.f_code
         if code in REWRITTEN or code in TRUSTED or str(frame.f_globals.get("__name__")).startswith("namedtuple_"):
             return True
@@ -495,10 +499,12 @@ class Witness:
         _local.witness = self if present() is self else present()
         self.fail(f"'{code.co_qualname}' runs, called from outside of what can be followed")
 
-    def profile(self, frame: FrameType, event: str, _: Any) -> None:
+    def profile(self, frame: FrameType, event: str, builtin: Any) -> None:
         """A profile function for `sys.setprofile`."""
         if event == "call":
             self(frame)
+        elif event == "c_call" and builtin is warnings.warn:
+            self(frame, builtin)
 
 
 def _helper(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -556,5 +562,5 @@ def _native() -> Any:
         found = toolchain.interpreter("PyFrame_GetCode", "Py_DecRef", "PyObject_CallFunctionObjArgs", "PyObject_IsTrue")
     except (toolchain.BuildError, OSError, AttributeError):
         return None
-    made.fl_watch_attach((ctypes.c_void_p * len(found))(*found))
+    made.fl_watch_attach((ctypes.c_void_p * len(found))(*found), ctypes.c_void_p(id(warnings.warn)))
     return made
