@@ -27,6 +27,7 @@ from .matching import native
 from .promises import Reserved
 from .segments import End
 from .steps import Step
+from .template import Family
 
 _MODES = NO_GRAD | INFERENCE | AUTOCAST
 _LITERALS = 4096   # distinct numbers that are told apart
@@ -41,8 +42,10 @@ _first = threading.Lock()
 class Paths:
     """All that is known about following a function's calls."""
 
-    def __init__(self, function: Callable[..., Any], name: str, exact: bool, fullgraph: bool, timed: bool):
+    def __init__(self, function: Callable[..., Any], name: str, exact: bool, fullgraph: bool, timed: bool,
+                 family: Family | None = None):
         self.function, self.name, self.exact, self.fullgraph, self.timed = function, name, exact, fullgraph, timed
+        self.family = family       # programs that share libraries
         self.root = Step(None, "")
         self.busy = threading.Lock()
         self.epoch = 0             # goes up when a storage is found to survive
@@ -131,7 +134,7 @@ class Paths:
             self.stop(f"it has needed {_BUILDS} programs")
             return None
         try:
-            made = End(steps, kept, self.exact, self.timed)
+            made = End(steps, kept, self.exact, self.timed, self.family)
         except Exception as error:  # a defect of ours must not become the user's
             self.stop(f"a program could not be built: {type(error).__name__}: {error}")
             return None

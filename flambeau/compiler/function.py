@@ -51,6 +51,7 @@ _ATTEMPTS = 2   # captures of one signature before its calls are followed
 _TRANSIENTS = 3  # calls of one signature that were unlike those that follow
 _MOST = 64      # programs of one function
 _FAILURES = 4   # captures of one function, whatever the signature, that came to nothing: more than that, and twice its plans
+_SETTLED = 64   # followed calls after which a function without a plan is not asked for its signature any more
 _COUNTS = 4     # values of an int argument that have programs of their own
 _REPLAYS = 4    # plans whose next call is checked natively
 _LASTING = 0.05  # seconds after which a replay that no longer fits was worth having
@@ -83,19 +84,25 @@ class CompiledFunction:
         self.varying: set[Any] = set()           # places of floats that have had another one since
         self.ints: dict[Any, set[int]] = {}      # (shape of the arguments, number) -> the values seen there
         self.counting = False                    # one of them takes value after value: new ones are followed
+        self.followed = 0                        # calls whose Python ran
         self.reasons: list[str] = []
         self.name = name or getattr(function, "__name__", type(function).__name__)
         self.dynamic = dynamic
-        self.paths = Paths(function, self.name, self.exact, fullgraph, timed)
-        self.paths.pace = None
+        self.paths = self._new_paths()
         _functions.add(self)
+
+    def _new_paths(self) -> Paths:
+        made = Paths(self.function, self.name, self.exact, self.fullgraph, self.timed, self.family)
+        if _FOLLOW:
+            made.pace = None  # also where that does not pay
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CompiledFunction, self._made_of  # a copy makes its own programs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         mode = state.mode
-        if _FOLLOW and not mode & ~_MODES:
+        if (_FOLLOW or (self.followed > _SETTLED and not self.plans)) and not mode & ~_MODES:
             return self._followed(args, kwargs)
         if not kwargs and stance == "default" and not devices.stack and devices.device is None:
             for replay in self.replays:
@@ -152,6 +159,7 @@ class CompiledFunction:
         """A call whose Python runs."""
         if stance != "default" or toolchain.compiler() is None:
             return self.function(*args, **kwargs)
+        self.followed += 1
         return self.paths.call(args, kwargs)
 
     def _remember(self, plan: Plan, args: tuple[Any, ...], mode: int) -> None:
@@ -463,5 +471,5 @@ def reset() -> None:
         function.first_floats.clear()
         function.varying.clear()
         function.ints.clear()
-        function.counting = False
-        function.paths = Paths(function.function, function.name, function.exact, function.fullgraph, function.timed)
+        function.counting, function.followed = False, 0
+        function.paths = function._new_paths()

@@ -15,12 +15,13 @@ from . import pages
 from .ir import Storage
 from .program import Program, array_at, run_kernel
 from .steps import Inputs, Step, operations
+from .template import Family
 
 
 class End:
     """What runs the steps of a segment that ends at one of them."""
 
-    def __init__(self, steps: list[Step], kept: tuple[int, ...], exact: bool, timed: bool):
+    def __init__(self, steps: list[Step], kept: tuple[int, ...], exact: bool, timed: bool, family: Family | None = None):
         self.kept = kept
         self.epoch = self.generation = -1
         inputs = Inputs(steps)
@@ -36,7 +37,7 @@ class End:
                 if m.survives and m.id not in storages:
                     storages[m.id] = Storage(m.id, m.storage.kind, 0, m.nbytes, None)
         self.count = steps[-1].numbers
-        self.program = program = Program(ops, list(storages.values()), [], self.count, exact, timed)
+        self.program = program = Program(ops, list(storages.values()), [], self.count, exact, timed, family)
         fills = [(program.place[over.id], i, offset) for i, (over, offset) in inputs.of.items() if over.id in program.place]
         fills += [(program.place[i], i, 0) for i in storages]
         self.places, self.sources, self.offsets = np.array(fills, np.int64).reshape(-1, 3).T.copy()
