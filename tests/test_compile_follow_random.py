@@ -198,7 +198,7 @@ step(lambda w, p, c: w.numbers.append(c.first(p).detach().sum().item()))
 step(lambda w, p, c: p.append(c.first(p) * 2 if c.first(p).detach().sum() > 0 else c.first(p) - 1))
 step(lambda w, p, c: p.append(c.first(p) + 10 if w.count % c.every == 0 else c.second(p) * 0.5))
 step(lambda w, p, c: w.log.append(round(float(copy.deepcopy(w.buffers[0]).sum()), 2)))
-step(lambda w, p, c: p.append(torch.from_numpy(np.tanh(c.first(p).detach().numpy()))))
+step(lambda w, p, c: p.append(torch.from_numpy(np.asarray(np.tanh(c.first(p).detach().numpy())))))
 step(lambda w, p, c: w.shared[c.i % 2].mul_(0.5))
 
 
