@@ -1,5 +1,5 @@
-"""Calls that are followed: the Python runs, the kernels come from native programs. Each case is compared with eager mode over many
-calls, and must have run programs."""
+"""Calls that are followed: the Python runs, the kernels come from native programs. Each case is compared with eager mode over
+many calls, and must have run programs."""
 
 import contextlib
 import copy
@@ -55,8 +55,8 @@ def history(build, calls, wrap):
                 result = seen(fn(*args_of(n)))
             except (RuntimeError, ValueError, IndexError, StopIteration, ZeroDivisionError) as error:
                 result = [type(error).__name__, str(error)]
-        found.append([result, said.getvalue(), seen([p() if callable(p) and not isinstance(p, nn.Module) else p for p in parts]),
-                      seen(torch.get_rng_state())])
+        shown = [p() if callable(p) and not isinstance(p, nn.Module) else p for p in parts]
+        found.append([result, said.getvalue(), seen(shown), seen(torch.get_rng_state())])
     return found, fn
 
 
@@ -175,7 +175,8 @@ def test_grad_scaler():
 def test_autocast_batch_norm_and_dropout():
     def build():
         torch.manual_seed(0)
-        net = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(144, 3))
+        net = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(),
+                            nn.Linear(144, 3))
         opt = optim.SGD(net.parameters(), lr=0.1)
 
         def step(x, y):
@@ -578,8 +579,8 @@ def test_a_numpy_index_that_changes():
     lambda t: copy.deepcopy(t).item(), lambda t: t.untyped_storage().tolist(), lambda t: t.data_ptr() != 0, lambda t: int(t),
     lambda t: torch.equal(t, t), lambda t: t.is_nonzero(), lambda t: sum(map(float, t.reshape(1))), lambda t: t in t.reshape(1),
     lambda t: len(t.reshape(1).nonzero()), lambda t: np.from_dlpack(t).tolist(), lambda t: np.sqrt(np.abs(t.numpy())).item(),
-    lambda t: torch.save(t, io.BytesIO()), lambda t: t.reshape(1)[torch.tensor([True])].item(), lambda t: memoryview(t.numpy())[()]],
-    ids=range(23))
+    lambda t: torch.save(t, io.BytesIO()), lambda t: t.reshape(1)[torch.tensor([True])].item(),
+    lambda t: memoryview(t.numpy())[()]], ids=range(23))
 def test_looks(look):
     def build():
         total = torch.zeros(())

@@ -146,7 +146,7 @@ class Paths:
         self.steps += 1
         self.most = max(self.most, step.reserved)
         if self.steps == _STEPS:
-            self.stop("its kernel calls are others each time")
+            self.stop(f"it makes more than {_STEPS} different kernel calls")
 
     def region(self) -> Reserved:
         if self.reserved is None or self.reserved.nbytes < self.most:

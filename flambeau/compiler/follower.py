@@ -41,6 +41,7 @@ class Follower:
         self.paths = paths
         self.lock = threading.RLock()  # another thread may need what is pending
         self.busy = False              # a program or a list of kernels is running
+        self.off = False               # the rest of the call is eager
         self.runs = 0
         self.region: Any = None
         self.places = Places()                     # where each storage is
@@ -149,7 +150,7 @@ class Follower:
     # ------------------------------------------------------------------------------------------------------- calls
     def call(self, name: str, args: tuple[Any, ...], kernel: str | None = None, run: Any = None) -> Any:
         """A kernel call. kernel: what it is to a program, if not a kernel of this name; run: does it."""
-        if self.busy:
+        if self.busy or self.off:
             return plain_call(name, args, run)
         with self.lock:
             kind = kind_of(name)
@@ -172,7 +173,11 @@ class Follower:
                     return self.now(name, args, run)
                 self.recording = Recording(self)
             flat, layout = flattened(args)
-            return self.recording.call(name, args, flat, layout, kernel, run)
+            made = self.recording.call(name, args, flat, layout, kernel, run)
+            if self.paths.stopped is not None:
+                self.settle()
+                self.off = True
+            return made
 
     def write(self, target: ndarray, value: Any) -> None:
         """target[...] = value"""
