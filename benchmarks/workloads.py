@@ -139,10 +139,10 @@ def resnet8(mod: Any) -> Training:
     return Training(model, optimizer, lambda x, y: F.cross_entropy(model(x), y), (x, y))
 
 
-@workload("GPT 4 layers, 128 wide, 12x64 tokens, AdamW", 1.0)
-def gpt(mod: Any) -> Training:
+def gpt_of(mod: Any, batch: int, length: int, longest: int) -> Training:
+    """A GPT for up to `longest` tokens, and a first batch."""
     nn, F = mod.nn, mod.nn.functional
-    width, heads, batch, length, words = 128, 4, 12, 64, 65
+    width, heads, words = 128, 4, 65
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -152,6 +152,7 @@ def gpt(mod: Any) -> Training:
             self.feed = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
         def forward(self, x: Any) -> Any:
+            batch, length, _ = x.shape
             q, k, v = (t.view(batch, length, heads, width // heads).transpose(1, 2)
                        for t in self.qkv(self.norm1(x)).split(width, dim=2))
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -161,18 +162,23 @@ def gpt(mod: Any) -> Training:
     class GPT(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.tokens, self.positions = nn.Embedding(words, width), nn.Embedding(length, width)
+            self.tokens, self.positions = nn.Embedding(words, width), nn.Embedding(longest, width)
             self.blocks = nn.Sequential(*(Block() for _ in range(4)))
             self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
 
         def forward(self, text: Any) -> Any:
-            return self.head(self.norm(self.blocks(self.tokens(text) + self.positions(mod.arange(length)))))
+            return self.head(self.norm(self.blocks(self.tokens(text) + self.positions(mod.arange(text.shape[1])))))
 
     model = GPT()
     text, target = mod.randint(0, words, (batch, length)), mod.randint(0, words, (batch, length))
     optimizer = mod.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
     return Training(model, optimizer, lambda text, target: F.cross_entropy(model(text).view(-1, words), target.view(-1)),
                     (text, target))
+
+
+@workload("GPT 4 layers, 128 wide, 12x64 tokens, AdamW", 1.0)
+def gpt(mod: Any) -> Training:
+    return gpt_of(mod, 12, 64, 64)
 
 
 @workload("LSTM LM 2x256, 20x35 tokens, vocabulary 1000, dropout, clipped SGD", 1.0)

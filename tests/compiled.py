@@ -52,8 +52,23 @@ def same(a, b, rtol=1e-5, path="result"):
 
 
 def programs(fn) -> int:
-    """How many programs a compiled function has."""
+    """How many programs a compiled function has that answer calls without its Python."""
     return sum(map(len, fn._compiled.plans.values()))
+
+
+def way(fn) -> str:
+    """How a compiled function's calls went: "skip" (after captures, programs answer, and no Python runs), "follow" (the Python
+    runs, and the kernels come from programs), "skip and follow", or "eager"."""
+    paths = fn._compiled.paths
+    if paths.stopped is not None:
+        return "eager"
+    return " and ".join(["skip"] * bool(programs(fn)) + ["follow"] * bool(paths.runs)) or "eager"
+
+
+def why(fn) -> str:
+    """For messages of failed tests: the way, and what kept captures from becoming programs."""
+    paths = fn._compiled.paths
+    return f"{way(fn)}: {paths.calls} calls followed, {paths.runs} programs run in them, {paths.stopped}; {fn._compiled.reasons}"
 
 
 def trace(build, calls, wrap):
@@ -72,15 +87,20 @@ def trace(build, calls, wrap):
     return history, fn
 
 
-def agree(build, calls, programs_at_most=None, rtol=1e-5, warned=0, **options):
-    """Asserts that the compiled function does what the eager one does, with no more programs than said. Returns it."""
+def agree(build, calls, programs_at_most=None, rtol=1e-5, goes=None, **options):
+    """Asserts that the compiled function does what the eager one does, without a warning. Returns it.
+
+    programs_at_most: the calls are skipped (goes="skip"), with no more programs than that. goes: see `way`.
+    """
     expected, _ = trace(build, calls, lambda f: f)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         got, fn = trace(build, calls, lambda f: torch.compile(f, **options))
     same(expected, got, rtol, "call")
     said = [str(w.message) for w in caught if "flambeau" in str(w.message)]
-    assert len(said) == warned, said
+    assert not said, said
     if programs_at_most is not None:
-        assert 1 <= programs(fn) <= programs_at_most, (programs(fn), fn._compiled.reasons)
+        assert way(fn) == (goes or "skip") and programs(fn) <= programs_at_most, (programs(fn), why(fn))
+    elif goes is not None:
+        assert way(fn) == goes, why(fn)
     return fn

@@ -12,6 +12,7 @@ from flambeau import native
 from flambeau.backends.cpu.table import KERNELS
 from flambeau.compiler import render
 from flambeau.compiler.ir import INPUT, Op, Storage, Value
+from flambeau.compiler.literals import plain
 from flambeau.compiler.lower import lowered
 from flambeau.native import toolchain
 
@@ -48,7 +49,7 @@ def run_all(cases: list[tuple[str, tuple[Any, ...], Any]]) -> list[tuple[int, li
         code = lowered(op)
         assert code is not None, f"no lowering for {name} of {[getattr(a, 'shape', a) for a in args]}"
         slots = "".join(f"    char *s{j} = p[{j}];\n" for j in range(len(held)))
-        parts.append(f"long go{i}(char **p, char *scratch) {{\n    long status = 0;\n{slots}{code}\nfailed:\n"
+        parts.append(f"long go{i}(char **p, char *scratch) {{\n    long status = 0;\n{slots}{plain(code)}\nfailed:\n"
                      "    return status;\n}\n")
         all_held.append((held, sum(op.scratches)))
         results.append(outs)

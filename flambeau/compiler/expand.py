@@ -128,14 +128,16 @@ def _pair_slope(op: Op) -> list[Op] | None:
     x, y, reduction, number = found
     if grad.shape != (() if reduction else x.shape):
         return None
-    share = f"d / {float(x.size)}" if reduction == 1 else "d"
-    return [_formula(op, f"({_SLOPES[name]}) * ({share})", [x, y, number, grad], out)]
+    slope, args = f"({_SLOPES[name]})", [x, y, number, grad]
+    if reduction != 1:
+        return [_formula(op, f"{slope} * d", args, out)]
+    return [_formula(op, f"{slope} * (d / e)", [*args, float(x.size)], out)]
 
 
 def _formula(op: Op, c: str, args: list[Any], out: Value) -> Op:
     """An operation that is an expression of its own."""
     made = Op(op.kernel, args, [out], [], op.where)
-    made.expression = Expression(tuple("abcd"[:len(args)]), c, "f")
+    made.expression = Expression(tuple("abcde"[:len(args)]), c, "f")
     return made
 
 

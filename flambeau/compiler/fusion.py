@@ -14,11 +14,14 @@ from typing import Any
 
 from ..native import pointwise
 from .ir import C_TYPES, CONSTANT, SCALAR, Number, Op, Value
+from .literals import size
 from .passes import numbers_in, reads_of
 
 COPIES = frozenset(("_to_copy", "cast", "copy_into", "reshape_copy", "clone", "contiguous"))
 _FAR = 60  # how many groups back an operation may look for a loop to join
 _SMALL, _LANES = 64, 16  # reductions of more elements stay alone where the innermost loop would be shorter
+_FEWEST = 4  # elements of a row that is folded, if it may be longer for other sizes
+_TINY = 16  # elements up to which loops that have nothing in common are one
 _LONGEST = 200  # operations of one loop: beyond that a C compiler takes long, and registers are long gone
 
 
@@ -65,7 +68,7 @@ class Loop:
     """Pointwise operations over one iteration space, and reductions of their elements."""
 
     def __init__(self, dims: list[int], step: Step):
-        self.dims, self.steps = dims, [step]
+        self.dims, self.steps, self.general = dims, [step], step.op.general
         self.touched = _touched(step.op)
         self.written = {w.storage.id for w in step.op.writes}
 
@@ -76,13 +79,15 @@ class Loop:
     def join(self, dims: list[int], step: Step) -> bool:
         """Takes the operation in if that is right; says whether it did."""
         finer = self.dims if dims == self.dims else common_dims(self.dims, dims)
-        if finer is None or len(self.steps) >= _LONGEST:
+        if finer is None or len(self.steps) >= _LONGEST or (self.general and finer not in (dims, self.dims)):
             return False
         if any(v.storage.id in self.written for v in numbers_in(step.op)):
             return False  # numbers are read before the loop begins
         step = step.refined(dims, finer)
         mine = self.steps if finer == self.dims else [s.refined(self.dims, finer) for s in self.steps]
-        if not _folds_fit(finer, [*mine, step]):
+        if not _folds_fit(finer, [*mine, step], self.general):
+            return False
+        if self.general and math.prod(finer) > 1 and not _meet(mine, step):
             return False
         for s in mine:
             for r in s.reads.values():
@@ -99,7 +104,14 @@ class Loop:
         return True
 
 
-def _folds_fit(dims: list[int], steps: list[Step]) -> bool:
+def _meet(steps: list[Step], step: Step) -> bool:
+    """Whether a step is at elements that one of the others is at, too. Loops over as many elements may be unlike for other
+    sizes; those that meet are not."""
+    mine = [a for a in (step.out, *step.reads.values()) if a.__class__ is Access and any(a.strides)]
+    return any(a.same_place(b) for s in steps for b in (s.out, *s.reads.values()) if b.__class__ is Access for a in mine)
+
+
+def _folds_fit(dims: list[int], steps: list[Step], general: bool) -> bool:
     """Whether the reductions among the steps can be part of one loop, and are faster there than by themselves."""
     folds = [s for s in steps if s.fold is not None]
     if not folds:
@@ -111,7 +123,11 @@ def _folds_fit(dims: list[int], steps: list[Step]) -> bool:
         places = [a.value.storage.id for a in s.reads.values() if a.__class__ is Access]
         if not totals.isdisjoint(places) or (s.fold is None and s.out.value.storage.id in totals):
             return False
-    return math.prod(dims) <= _SMALL or collapsed(dims, steps)[0][-1] >= _LANES
+    if not general:
+        return math.prod(dims) <= _SMALL or collapsed(dims, steps)[0][-1] >= _LANES
+    made, strides = collapsed(dims, steps)
+    along = strides[id(folds[0].out)][-1] == 0  # a row of few elements is no great loss, many sums of a few columns are
+    return len(made) == 1 or made[-1] >= (_FEWEST if along else _LANES)
 
 
 class Single:
@@ -150,7 +166,8 @@ def _placed(groups: list[Any], op: Op, dims: list[int], step: Step) -> bool:
     variable = {v.storage.id for v in (*op.reads, *op.writes) if v.storage.kind not in (CONSTANT, SCALAR) and v.size > 1}
     for back in range(len(groups) - 1, max(-1, len(groups) - 1 - _FAR), -1):
         group = groups[back]
-        if group.__class__ is Loop and (group.touched & variable or (math.prod(dims) <= 16 and group.dims == dims)):
+        if group.__class__ is Loop and (group.touched & variable or (
+                math.prod(dims) <= (1 if op.general else _TINY) and group.dims == dims)):
             if group.join(dims, step):
                 return True
         if group.written & touched or group.touched & written:
@@ -245,7 +262,7 @@ def fold_step(op: Op) -> tuple[list[int], Step] | None:
         return None
     rest = iter(steps)
     onto = [0 if d in axes else next(rest) for d, n in enumerate(x.shape) if n != 1]
-    finish = "sqrt({t})" if norm and op.args[1] == 2 else f"{{t}} / {count}" if op.kernel == "mean" else "{t}"
+    finish = "sqrt({t})" if norm and op.args[1] == 2 else f"{{t}} / {size(count)}" if op.kernel == "mean" else "{t}"
     dims = [n for n in x.shape if n != 1]
     return dims, Step(op, expression, "i64" if whole else pointwise.SUFFIXES[x.dtype], {"a": Access(x, _strides(x, x.shape))},
                       Access(out, tuple(onto)), (how, finish))

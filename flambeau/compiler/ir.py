@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from .literals import along, literal, size
+
 C_TYPES = {"f": "float", "d": "double", "?": "unsigned char", "b": "signed char", "B": "unsigned char", "h": "short",
            "H": "unsigned short", "i": "int", "I": "unsigned int", "l": "long", "L": "unsigned long", "q": "long",
            "Q": "unsigned long"}
@@ -103,7 +105,7 @@ class Value:
         return np.frombuffer(raw, self.dtype)[0].item()
 
     def __str__(self) -> str:
-        at = f" + {self.offset}" if self.offset else ""
+        at = f" + {size(self.offset)}" if self.offset else ""
         return f"(({C_TYPES[self.dtype.char]} *)({self.storage.slot}{at}))"
 
     def __repr__(self) -> str:
@@ -122,7 +124,8 @@ class Number:
 class Op:
     """One kernel call."""
 
-    __slots__ = ("after", "args", "expression", "kernel", "outs", "reads", "scratches", "tables", "tile", "where", "writes")
+    __slots__ = ("after", "args", "expression", "general", "kernel", "outs", "reads", "scratches", "tables", "tile", "where",
+                 "writes")
 
     def __init__(self, kernel: str, args: list[Any], outs: list[Value], writes: list[Value], where: Any):
         self.kernel, self.args, self.outs, self.where = kernel, args, outs, where
@@ -133,6 +136,13 @@ class Op:
         self.expression: Any = None        # the C expression of one that has no kernel
         self.tile: tuple[int, int] | None = None  # rows and columns of a product that can run a loop on pieces of its result
         self.after = ""                    # C arguments for that loop
+        self.general = False               # whether its C must do for other sizes, too
+
+    def copy(self) -> Op:
+        """The operation as it was captured, for passes to change."""
+        made = Op(self.kernel, self.args, self.outs, self.writes[len(self.outs):], self.where)
+        made.expression = self.expression
+        return made
 
     def number(self, value: Any) -> str:
         """A C double expression for a plain or run-time number."""
@@ -150,7 +160,7 @@ class Op:
         """A C `char *` of memory that is free to use during this operation."""
         before = sum(self.scratches)
         self.scratches.append((int(nbytes) + 63) // 64 * 64)
-        return f"(scratch + {before})"
+        return f"(scratch + {along(before)})"
 
     def table(self, rows: list[list[Value | int]]) -> str:
         """A C array of rows of `void *`: addresses of Values, and numbers. (A compiler chokes on thousands of expressions.)"""
@@ -162,11 +172,11 @@ class Op:
 
 
 class _Numbers(threading.local):
-    """Of the storages that passes make: beyond those of any capture. They begin anew with each program; so the same program has
-    the same text, and is found on disk, whatever was compiled before."""
+    """Of the storages that passes make: beyond those of any capture. They begin anew with each program and each draft of it; so
+    the same program has the same text, and is found on disk, whatever was compiled before."""
 
-    def restart(self) -> None:
-        self.numbers = count(1 << 30)
+    def restart(self, draft: bool) -> None:
+        self.numbers = count(1 << 31 if draft else 1 << 30)
 
     def next(self) -> int:
         return next(self.numbers)
@@ -187,20 +197,3 @@ def replaced(args: Any, change: Any) -> Any:
     """args with every Value put through `change`."""
     return [change(a) if a.__class__ is Value else type(a)(replaced(a, change)) if a.__class__ in (list, tuple) else a
             for a in args]
-
-
-def literal(value: Any) -> str:
-    """A Python or NumPy number in C, exact."""
-    if isinstance(value, (bool, np.bool_)):
-        return "1" if value else "0"
-    if isinstance(value, (int, np.integer)):
-        value = int(value)
-        if value == -1 << 63:  # C has no negative literals: the number after the sign would not fit
-            return f"({value + 1}L - 1)"
-        return f"({value}L)" if value < 1 << 63 else f"{value}UL"
-    value = float(value)
-    if math.isnan(value):
-        return "NAN"
-    if math.isinf(value):
-        return "INFINITY" if value > 0 else "(-INFINITY)"
-    return f"({value!r})" if value == int(value) and abs(value) < 1e15 else f"({value.hex()})"

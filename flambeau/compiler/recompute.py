@@ -50,12 +50,14 @@ def _candidate(op: Op, kept: set[int], writers: dict[int, list[int]]) -> Value |
     """The large result of a cheap operation, if it is one that only this operation writes."""
     if len(op.writes) != len(op.outs) or not _is_cheap(op):
         return None
-    large = [o for o in op.outs if o.nbytes >= _LARGE]
-    if len(large) != 1 or not large[0].whole:
+    main = max(op.outs, key=lambda o: o.nbytes)
+    if (main.nbytes < _LARGE and not op.general) or main.size == 1 or not main.whole:
         return None
-    s = large[0].storage
+    if any(4 * o.nbytes > main.nbytes for o in op.outs if o is not main):
+        return None
+    s = main.storage
     alone = s.kind is TEMPORARY and s.init is None and s.id not in kept and len(writers[s.id]) == 1
-    return large[0] if alone else None
+    return main if alone else None
 
 
 def _is_cheap(op: Op) -> bool:
@@ -95,7 +97,7 @@ def _again(op: Op) -> Op:
         storage = Storage(new_numbers.next(), TEMPORARY, 0, o.storage.nbytes, None)
         outs.append(o.over(storage))
     again = Op(op.kernel, op.args, outs, [], op.where)
-    again.expression = op.expression
+    again.expression, again.general = op.expression, op.general
     return again
 
 

@@ -1,26 +1,28 @@
 """From groups to C: one function that runs the whole program.
 
 `long program(char **p, const double *n)`: p holds the addresses of inputs, outputs, constants and the arena, n the run-time
-numbers. Returns 0, or what went wrong (program.py knows the codes). Its work is in parts of bounded length: a C compiler's
-time grows faster than a function does.
+numbers of the call, and behind them those of the program (template.py). Returns 0, or what went wrong (program.py knows the
+codes). Its work is in parts of bounded length: a C compiler's time grows faster than a function does.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from .. import native
 from ..native import pointwise, toolchain
 from .epilogues import Product
 from .fusion import Access, Loop, Single, Step, collapsed
-from .ir import C_TYPES, CONSTANT, SCALAR, TEMPORARY, Number, Value, literal
+from .ir import C_TYPES, CONSTANT, SCALAR, TEMPORARY, Number, Value
+from .literals import along, array, blank, literal, size, unmarked
 from .lower import lowered
 from .nests import Folded, FoldNest, nest, piece
 from .symbolic import to_c
+from .template import Function, Template
 
 _PART = 400         # lines of C after which another function begins
 _CLOCK = """// {id}: libraries of one text share their variables
@@ -41,58 +43,64 @@ class Renderer:
     """Writes the C of one program.
 
     slots: place in p of each storage's address, and what is to be added to it; stored: storages whose values must reach
-    memory; inits: statements that stand before a group, by its number (-1: before all).
+    memory; inits: statements that stand before a group, by its number (-1: before all); general: the text is to do for other
+    sizes, too, with other numbers in it.
     """
 
     def __init__(self, groups: list[Any], slots: dict[int, tuple[int, int]], stored: set[int], inits: dict[int, list[str]],
-                 timed: bool = False):
-        self.groups, self.slots, self.stored, self.inits = groups, slots, stored, inits
+                 timed: bool = False, general: bool = False):
+        self.groups, self.slots, self.stored, self.inits, self.general = groups, slots, stored, inits, general
         self.timed = timed               # whether the time of each group is taken
         self.calls: list[Any] = []       # operations that call back into Python
-        self.functions: set[str] = set()
-        self.shared: list[str] = []      # functions for loops that occur more than once, and for pieces of products
-        self.names: dict[str, str] = {}  # theirs, by the text
-        self.texts = {id(g): _LoopText(g, stored, collapsed(g.dims, g.steps)) for g in groups if g.__class__ is Loop}
-        self.often = Counter(text.function("") for text in self.texts.values())
+        self.shared: list[Function] = []  # for loops that occur more than once, and for pieces of products
+        self.texts = {id(g): _LoopText(g, stored, collapsed(g.dims, g.steps), general) for g in groups if g.__class__ is Loop}
+        self.often = Counter(self._form(text) for text in self.texts.values())
 
-    def source(self) -> str:
+    def _form(self, text: _LoopText) -> str:
+        """What loops have in common that can be one function."""
+        return blank(text.body_text) if self.general else text.body_text
+
+    def template(self) -> Template:
         parts: list[list[str]] = [[f"    {line}" for line in self.inits.get(-1, ())]]
         for at, group in enumerate(self.groups):
             if len(parts[-1]) >= _PART:
                 parts.append([])
             parts[-1] += self._group(at, group)
         self.scratch = max((sum(op.scratches) for g in self.groups for op in g.ops), default=0)
-        texts = [self._part(i, "\n".join(lines)) for i, lines in enumerate(parts)]
         calls = " || ".join(f"(status = part{i}(p, n))" for i in range(len(parts)))
-        texts.append("long program(char **p, const double *n) {\n    long status;\n" + ("    tick(-1);\n" if self.timed else "")
-                     + f"    return {calls} ? status : 0;\n}}\n")
-        whole = "\n".join([*self.shared, *texts])
-        self.functions = {f for f in re.findall(r"\bfl_\w+", whole) if f in signatures()}
-        prototypes = "\n".join(prototype(f) for f in sorted(self.functions))
+        tail = ("long program(char **p, const double *n) {\n    long status;\n" + ("    tick(-1);\n" if self.timed else "")
+                + f"    return {calls} ? status : 0;\n}}\n")
+        return Template(self.shared, [(f"part{i}", self._part("\n".join(lines))) for i, lines in enumerate(parts)], tail)
+
+    def complete(self, text: str) -> tuple[str, list[str]]:
+        """The whole C file around the text of the functions, and the native functions that they call."""
+        functions = sorted({f for f in re.findall(r"\bfl_\w+", text) if f in signatures()})
+        prototypes = "\n".join(map(prototype, functions))
         clock = _CLOCK.format(count=len(self.groups), id=id(self)) if self.timed else ""
         return ('#include "runtime.h"\n#include "vmath.h"\n#include "folds.h"\n'
-                f"{clock}typedef long (*call_t)(long);\n{prototypes}\n\n{whole}")
+                f"{clock}typedef long (*call_t)(long);\n{prototypes}\n\n{text}"), functions
 
     def _group(self, at: int, group: Loop | Single | Product) -> list[str]:
         """The C of one group, below a comment that names its kernels and the user's line."""
         where = next((op.where for op in group.ops if op.where), None)
         names = [op.kernel for op in group.ops]
         title = f"// {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
-        lines = [title + (f"   {where[0].rpartition('/')[2]}:{where[1]}" if where else ""), *self.inits.get(at, ())]
+        lines = [title + (f"   {unmarked(where[0].rpartition('/')[2])}:{where[1]}" if where else ""), *self.inits.get(at, ())]
         lines += {Loop: self.loop, Single: self.single, Product: self.product}[group.__class__](group)
         if self.timed:
             lines.append(f"tick({at});")
         return [f"    {line}" for line in lines]
 
-    def _part(self, number: int, text: str) -> str:
+    def _part(self, text: str) -> Function:
         """A function of its own for some of the groups; only the addresses that they use are named in it."""
-        return (f"static __attribute__((noinline)) long part{number}(char **p, const double *n) {{\n    long status = 0;\n"
-                f"    char *scratch = p[1];\n{self._declared(text)}{text}\nfailed:\n    return status;\n}}\n")
+        body = (f"    long status = 0;\n    char *scratch = p[1];\n{self._declared(text)}{text}\nfailed:\n    return status;\n")
+        return Function("static __attribute__((noinline)) long {name}(char **p, const double *n)", body,
+                        line="const double *m = n + {place};")
 
     def _declared(self, text: str) -> str:
         named = {int(i) for i in re.findall(r"\bs(\d+)\b", text)}
-        return "".join(f"    char *const s{i} = p[{number}] + {offset};\n" for i, (number, offset) in sorted(
-            self.slots.items()) if i in named)
+        return "".join(f"    char *const s{i} = p[{number}] + {0 if number else along(offset)};\n" for i, (number, offset)
+                       in sorted(self.slots.items()) if i in named)
 
     # ---------------------------------------------------------------------------------------------- single operations
     def single(self, group: Single) -> list[str]:
@@ -105,59 +113,53 @@ class Renderer:
         return [f"if (((call_t)p[2])({len(self.calls) - 1})) {{ status = 2; goto failed; }}"]
 
     def _table(self, name: str, rows: list[list[Value | int]]) -> list[str]:
-        def entry(value: Value | int) -> str:
+        def entry(value: Value | int) -> tuple[int, int]:
+            """Place in p (-1: none), and what is to be added."""
             if value.__class__ is not Value:
-                return f"{{-1, {value}}}"
+                return -1, value
             if not value.size:  # has no place in memory
-                return "{-1, 0}"
+                return -1, 0
             number, offset = self.slots[value.storage.id]
-            return f"{{{number}, {offset + value.offset}}}"
+            return number, offset + value.offset
 
         count, width = len(rows), len(rows[0])
-        return [f"static const struct {{ long slot, add; }} {name}_[{count}][{width}] = {{",
-                *[f"    {{{', '.join(map(entry, row))}}}," for row in rows],
-                f"}};\nvoid *{name}[{count}][{width}];",
+        return [array(f"{name}_", [n for row in rows for value in row for n in entry(value)]),
+                f"void *{name}[{count}][{width}];",
                 f"for (long i = 0; i < {count * width}; i++)",
-                f"    {name}[0][i] = ({name}_[0][i].slot < 0 ? (char *)0 : p[{name}_[0][i].slot]) + {name}_[0][i].add;"]
+                f"    {name}[0][i] = ({name}_[2 * i] < 0 ? (char *)0 : p[{name}_[2 * i]]) + {name}_[2 * i + 1];"]
 
     def loop(self, group: Loop) -> list[str]:
         """A loop in place; a call where the same loop occurs more than once, on other memory: C compilers are slow."""
         text = self.texts[id(group)]
-        if self.often[text.function("")] == 1 or re.search(r"\bs\d+\b", text.function("")):  # it names memory of its own
+        if self.often[self._form(text)] == 1 or re.search(r"\bs\d+\b", text.body_text):  # it names memory of its own
             return ["{", *[f"    {line}" for line in (*text.pointers, *text.lines())], "}"]
-        name = self._shared(text.function)
-        return [f"{name}({', '.join(['n', *text.addresses])});"]
+        self.shared.append(text.function())
+        number = len(self.shared) - 1
+        return [f"«F{number}»({', '.join(['n', *text.addresses])}«N{number}»);"]
 
     def product(self, group: Product) -> list[str]:
         """The product, and a function for the loop: its pieces are called from inside the product."""
         op, loop = group.op, group.loop
         places = {id(a): a.strides for s in loop.steps for a in (s.out, *s.reads.values()) if a.__class__ is Access}
-        text = _LoopText(loop, self.stored, (loop.dims, places))
+        text = _LoopText(loop, self.stored, (loop.dims, places), self.general)
         body = "\n".join(f"    {line}" for line in (*text.before, *piece(text.index, text.body)))
         given = "".join(f"    {kind}{name} = context[{i + 2}];\n" for i, (kind, name) in enumerate(text.kinds))
-
-        def function(name: str) -> str:
-            return (f"static void {name}(void **context, long row, long column, long rows, long columns) {{\n"
-                    "    char **p = context[0];\n    const double *n = context[1];\n"
-                    f"{self._declared(body)}{given}{body}\n}}\n")
-        op.after = f"{self._shared(function)}, context"
-        context = f"void *context[] = {{{', '.join(['p', '(void *)n', *text.addresses])}}};"
+        self.shared.append(Function(
+            "static void {name}(void **context, long row, long column, long rows, long columns)",
+            f"    char **p = context[0];\n    const double *n = context[1];\n{self._declared(body)}{given}{body}\n",
+            line=f"const double *m = context[{len(text.kinds) + 2}];"))
+        number = len(self.shared) - 1
+        op.after = f"«F{number}», context"
+        context = f"void *context[] = {{{', '.join(['p', '(void *)n', *text.addresses])}«C{number}»}};"
         return ["{", *[f"    {line}" for line in (context, *(lowered(op) or "").splitlines())], "}"]
-
-    def _shared(self, function: Callable[[str], str]) -> str:
-        """The name of the function with this text; the first time, a new one."""
-        text = function("")
-        if text not in self.names:
-            self.names[text] = f"shared{len(self.names)}"
-            self.shared.append(function(self.names[text]))
-        return self.names[text]
 
 
 class _LoopText:
     """The C of a loop: declarations that stand before it, and its body. places: dimensions, and the strides of each access."""
 
-    def __init__(self, group: Loop, stored: set[int], places: tuple[list[int], dict[int, tuple[int, ...]]]):
+    def __init__(self, group: Loop, stored: set[int], places: tuple[list[int], dict[int, tuple[int, ...]]], general: bool):
         self.dims, self.strides = places
+        self.general = general
         self.index = [f"i{d}" for d in range(len(self.dims))]
         self.written, self.stored = group.written, stored
         self.before: list[str] = []
@@ -184,16 +186,23 @@ class _LoopText:
     def pointers(self) -> list[str]:
         return [f"{kind}{name} = {address};" for kind, name, address in self.places.values()]
 
-    def function(self, name: str) -> str:
-        """The loop as a function of the addresses."""
+    @functools.cached_property
+    def body_text(self) -> str:
+        """The loop as the body of a function, below its parameters."""
         parameters = ", ".join(["const double *n", *[kind + variable for kind, variable in self.kinds]])
-        body = "\n".join(f"    {line}" for line in self.lines())
-        return f"static __attribute__((noinline)) void {name}({parameters}) {{\n{body}\n}}\n"
+        return parameters + "\n" + "".join(f"    {line}\n" for line in self.lines())
+
+    def function(self) -> Function:
+        """The loop as a function of the addresses."""
+        parameters, _, body = self.body_text.partition("\n")
+        return Function(f"static __attribute__((noinline)) void {{name}}({parameters}{{own}})", body, own=", const double *m")
 
     def lines(self) -> list[str]:
         if self.folds:
-            return [*self.before, *FoldNest(self.dims, self.reduced, self.index, self.body, self.folds, self.work).lines()]
-        return [*self.before, *nest(self.dims, self.index, self.body, self.work)]
+            loops = FoldNest(self.dims, self.reduced, self.index, self.body, self.folds, self.work, self.general).lines()
+        else:
+            loops = nest(self.dims, self.index, self.body, self.work, self.general)
+        return [*self.before, *loops]
 
     def add(self, step: Step) -> None:
         if step.fold is not None:
@@ -233,7 +242,7 @@ class _LoopText:
         if key not in self.places:
             self.places[key] = f"{C_TYPES[v.dtype.char]} *", self._name("v"), str(v)
         steps = zip(self.index, self.strides[id(access)])
-        return f"{self.places[key][1]}[{' + '.join(i if s == 1 else f'{i} * {s}' for i, s in steps if s) or '0'}]"
+        return f"{self.places[key][1]}[{' + '.join(i if s == 1 else f'{i} * {size(s)}' for i, s in steps if s) or '0'}]"
 
     def _read(self, operand: Any, compute: str) -> str:
         """The name of a variable that holds an operand: what does not change in the loop is read before it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir import Value
+from ..literals import array
 from . import lower
 
 
@@ -28,8 +29,7 @@ def _mask_strides(mask: Value | None, scores: tuple[int, ...], kind: Any) -> lis
 def _tables(q: Value, k: Value, v: Value, causal: bool, steps: list[int], *strided: Value) -> str:
     sizes = [*q.shape[:3], k.shape[2], q.shape[3], v.shape[3], int(causal)]
     strides = [s for one in strided for s in one.strides[:3]] + steps
-    return (f"static const long sizes[] = {{{', '.join(map(str, sizes))}}};\n"
-            f"static const long strides[] = {{{', '.join(map(str, strides))}}};")
+    return f"{array('sizes', sizes)}\n{array('strides', strides)}"
 
 
 @lower("attention")

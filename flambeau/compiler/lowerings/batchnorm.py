@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..ir import Value, literal
+from ..ir import Value
+from ..literals import literal, size, sizes
 from . import lower
 
 
@@ -20,7 +21,7 @@ def _pointer(value: Value | None) -> str:
 
 
 def _sizes(x: Value) -> str:
-    return f"{x.shape[0]}, {x.shape[1]}, {math.prod(x.shape[2:])}"
+    return sizes(x.shape[0], x.shape[1], math.prod(x.shape[2:]))
 
 
 def _wanted(op: Any, needs: Any) -> list[Any]:
@@ -58,7 +59,7 @@ def group_norm(op: Any) -> str | None:
     if len(op.outs) != 3 or not _usable(x, weight, bias, *op.outs):
         return None
     pointers = ", ".join(map(_pointer, (x, op.outs[0], weight, bias, *op.outs[1:])))
-    return f"fl_group_norm_{x.suffix}({pointers}, {_sizes(x)}, {groups}, {literal(eps)});"
+    return f"fl_group_norm_{x.suffix}({pointers}, {_sizes(x)}, {size(groups)}, {literal(eps)});"
 
 
 @lower("group_norm_grad")
@@ -69,4 +70,4 @@ def group_norm_grad(op: Any) -> str | None:
         return None
     sums = op.scratch(2 * 8 * x.shape[0] * x.shape[1])
     pointers = ", ".join(map(_pointer, (g, x, weight, mean, inverse, *made)))
-    return f"fl_group_norm_grad_{x.suffix}({pointers}, {sums}, {_sizes(x)}, {groups});"
+    return f"fl_group_norm_grad_{x.suffix}({pointers}, {sums}, {_sizes(x)}, {size(groups)});"

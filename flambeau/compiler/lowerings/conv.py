@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...backends.cpu.conv import geometry
+from ..literals import array
 from . import lower
 
 
@@ -15,7 +16,7 @@ def _call(op: Any, function: str, numbers: tuple[int, ...] | None, *values: Any)
     if numbers is None or any(not v.contiguous or v.dtype != out.dtype for v in given) or out.dtype.char not in "fd":
         return None
     names = ", ".join("0" if v is None else str(v) for v in values)
-    return (f"{{ static const long geometry[] = {{{', '.join(map(str, numbers))}}};\n"
+    return (f"{{ {array('geometry', numbers)}\n"
             f"  fl_conv_{function}_{out.suffix}(geometry, {names}); }}")
 
 

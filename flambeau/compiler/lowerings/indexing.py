@@ -7,6 +7,7 @@ from typing import Any
 
 from ...backends.cpu.scatter import split
 from ..ir import Value
+from ..literals import size, sizes
 from . import lower
 
 
@@ -27,12 +28,12 @@ def _take(x: Value, dim: int, at: Value, out: Value, wrap: bool) -> str | None:
     if not _positions(at) or not _plain(x, out):
         return None
     outer, width = math.prod(x.shape[:dim]), math.prod(x.shape[dim + 1:]) * x.dtype.itemsize
-    return _checked(f"fl_take({x}, {at}, {out}, {outer}, {x.shape[dim]}, {at.size}, {width}, {int(wrap)})")
+    return _checked(f"fl_take({x}, {at}, {out}, {sizes(outer, x.shape[dim], at.size, width)}, {int(wrap)})")
 
 
 def _copied(x: Value, out: Value) -> str:
     """The start of an operation that changes some elements of x: out holds them all."""
-    return f"memcpy({out}, {x}, {x.nbytes});"
+    return f"memcpy({out}, {x}, {size(x.nbytes)});"
 
 
 @lower("embedding")
@@ -59,7 +60,7 @@ def take(op: Any) -> str | None:
     out = op.outs[0]
     if not _positions(at) or not _plain(x, out):
         return None
-    return _checked(f"fl_take({x}, {at}, {out}, 1, {x.size}, {at.size}, {x.dtype.itemsize}, 1)")
+    return _checked(f"fl_take({x}, {at}, {out}, 1, {sizes(x.size, at.size)}, {x.dtype.itemsize}, 1)")
 
 
 @lower("embedding_dense_backward")
@@ -68,7 +69,8 @@ def embedding_dense_backward(op: Any) -> str | None:
     out = op.outs[0]
     if by_frequency or not _positions(at) or not _plain(grad, out) or grad.dtype.char not in "fd":
         return None
-    return _checked(f"fl_add_rows_{grad.suffix}({out}, {at}, {grad}, {at.size}, {count}, {grad.shape[-1]}, 1, {padding})")
+    extents = sizes(at.size, count, grad.shape[-1])
+    return _checked(f"fl_add_rows_{grad.suffix}({out}, {at}, {grad}, {extents}, 1, {size(padding)})")
 
 
 @lower("added_rows")
@@ -77,7 +79,8 @@ def added_rows(op: Any) -> str | None:
     out = op.outs[0]
     if not _positions(at) or not _plain(grad, out) or grad.dtype.char not in "fd":
         return None
-    return _checked(f"fl_add_rows_{grad.suffix}({out}, {at}, {grad}, {at.size}, {shape[0]}, {math.prod(shape[1:])}, 1, -1)")
+    extents = sizes(at.size, shape[0], math.prod(shape[1:]))
+    return _checked(f"fl_add_rows_{grad.suffix}({out}, {at}, {grad}, {extents}, 1, -1)")
 
 
 @lower("index_add")
@@ -88,8 +91,8 @@ def index_add(op: Any) -> str | None:
         return None
     if not _plain(x, source, out) or x.dtype.char not in "fd":
         return None
-    width = math.prod(x.shape[1:])
-    call = f"fl_add_rows_{x.suffix}({out}, {at}, {source}, {at.size}, {x.shape[0]}, {width}, 0, -1)"
+    extents = sizes(at.size, x.shape[0], math.prod(x.shape[1:]))
+    call = f"fl_add_rows_{x.suffix}({out}, {at}, {source}, {extents}, 0, -1)"
     return f"{_copied(x, out)}\n{_checked(call)}"
 
 
@@ -97,20 +100,20 @@ def index_add(op: Any) -> str | None:
 def gather(op: Any) -> str | None:
     x, dim, at = op.args
     out = op.outs[0]
-    sizes = split(x.shape, dim, at.shape)
-    if sizes is None or not _positions(at) or not _plain(x, out) or x.dtype.itemsize > 8:
+    extents = split(x.shape, dim, at.shape)
+    if extents is None or not _positions(at) or not _plain(x, out) or x.dtype.itemsize > 8:
         return None
-    return _checked(f"fl_gather_{8 * x.dtype.itemsize}({x}, {at}, {out}, {', '.join(map(str, sizes))})", 3)
+    return _checked(f"fl_gather_{8 * x.dtype.itemsize}({x}, {at}, {out}, {sizes(*extents)})", 3)
 
 
 @lower("scatter", "scatter_add")
 def scatter(op: Any) -> str | None:
     x, dim, at, source = op.args
     out = op.outs[0]
-    sizes = split(x.shape, dim, at.shape)
-    if sizes is None or not _positions(at) or not _plain(x, source, out) or source.shape != at.shape:
+    extents = split(x.shape, dim, at.shape)
+    if extents is None or not _positions(at) or not _plain(x, source, out) or source.shape != at.shape:
         return None
-    given = f"{out}, {at}, {source}, {x}, {', '.join(map(str, sizes))}, {x.size}"
+    given = f"{out}, {at}, {source}, {x}, {sizes(*extents, x.size)}"
     if op.kernel == "scatter_add":
         return _checked(f"fl_scatter_add_{x.suffix}({given})", 3) if x.dtype.char in "fd" else None
     return _checked(f"fl_scatter_{8 * x.dtype.itemsize}({given}, 0)", 3)
@@ -120,13 +123,13 @@ def scatter(op: Any) -> str | None:
 def scatter_added(op: Any) -> str | None:
     source, dim, at, shape = op.args
     out = op.outs[0]
-    sizes = split(tuple(shape), dim, at.shape)
-    if sizes is None or not _positions(at) or not _plain(source, out) or source.dtype.char not in "fd":
+    extents = split(tuple(shape), dim, at.shape)
+    if extents is None or not _positions(at) or not _plain(source, out) or source.dtype.char not in "fd":
         return None
     if source.shape != at.shape:
         return None
-    given = f"{out}, {at}, {source}, 0, {', '.join(map(str, sizes))}"
-    return _checked(f"fl_scatter_add_{source.suffix}({given}, {out.size})", 3)
+    given = f"{out}, {at}, {source}, 0, {sizes(*extents)}"
+    return _checked(f"fl_scatter_add_{source.suffix}({given}, {size(out.size)})", 3)
 
 
 @lower("masked_fill")
@@ -138,7 +141,7 @@ def masked_fill(op: Any) -> str | None:
     if x.dtype.char not in "fd" or not _plain(x, out) or not mask.contiguous or x.shape[len(x.shape) - len(shape):] != shape:
         return None
     kind = "float" if x.dtype.char == "f" else "double"
-    call = f"fl_masked_fill_{8 * x.dtype.itemsize}({x}, {mask}, {out}, {x.size // mask.size}, {mask.size}, &v)"
+    call = f"fl_masked_fill_{8 * x.dtype.itemsize}({x}, {mask}, {out}, {sizes(x.size // mask.size, mask.size)}, &v)"
     return f"{{ {kind} v = ({kind}){op.number(value)}; {call}; }}"
 
 
@@ -148,7 +151,7 @@ def one_hot(op: Any) -> str | None:
     out = op.outs[0]
     if not _positions(at) or not out.contiguous or not out.size:
         return None
-    return _checked(f"fl_one_hot({at}, {out}, {at.size}, {classes})")
+    return _checked(f"fl_one_hot({at}, {out}, {sizes(at.size, classes)})")
 
 
 @lower("sparse_adam")
@@ -158,8 +161,8 @@ def sparse_adam(op: Any) -> str | None:
         return None
     n = at.size
     order, starts, found = op.scratch(4 * n), op.scratch(4 * n + 4), op.scratch(8 * n)
-    sort = f"fl_sort_positions({at}, {n}, {table.shape[0]}, {order}, {starts}, {found})"
+    sort = f"fl_sort_positions({at}, {sizes(n, table.shape[0])}, {order}, {starts}, {found})"
     numbers = f"{op.number(rate)}, 1 - {op.number(beta1)}, 1 - {op.number(beta2)}, {op.number(eps)}, {int(maximize)}"
     return (f"{{ long count = {sort};\nif (count < 0) {{ status = 1; goto failed; }}\n"
             f"fl_sparse_adam_{table.suffix}({table}, {average}, {squares}, {values}, {order}, {starts}, {found}, count, "
-            f"{values.size // n}, {numbers}); }}")
+            f"{size(values.size // n)}, {numbers}); }}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir import Value
+from ..literals import sizes
 from . import lower
 
 
@@ -23,8 +24,8 @@ def _forward(op: Any, x: Value, weight: Value | None, bias: Value | None, mean: 
     out = op.outs[0]
     if not _usable(x, weight, bias, out, mean, rstd):
         return None
-    return (f"fl_layer_norm_{x.suffix}({x}, {_at(weight)}, {_at(bias)}, {out}, {_at(mean)}, {rstd}, {rstd.size}, "
-            f"{x.size // rstd.size}, {op.number(eps)});")
+    return (f"fl_layer_norm_{x.suffix}({x}, {_at(weight)}, {_at(bias)}, {out}, {_at(mean)}, {rstd}, "
+            f"{sizes(rstd.size, x.size // rstd.size)}, {op.number(eps)});")
 
 
 @lower("layer_norm", "layer_norm_shaped")
@@ -45,7 +46,7 @@ def _backward(op: Any, grad: Value, x: Value, mean: Value | None, rstd: Value, w
     if not _usable(x, grad, mean, rstd, weight, dx, dw, db):
         return None
     return (f"fl_layer_norm_backward_{x.suffix}({grad}, {x}, {_at(mean)}, {rstd}, {_at(weight)}, {_at(dx)}, {_at(dw)}, "
-            f"{_at(db)}, {rstd.size}, {x.size // rstd.size});")
+            f"{_at(db)}, {sizes(rstd.size, x.size // rstd.size)});")
 
 
 @lower("layer_norm_grad")

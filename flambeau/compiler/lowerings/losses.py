@@ -10,6 +10,7 @@ from typing import Any
 
 from ...backends.cpu.losses import KINDS
 from ..ir import Value
+from ..literals import size, sizes
 from . import lower
 
 
@@ -34,7 +35,7 @@ def cross_entropy(op: Any) -> str | None:
     count, classes = x.shape
     values = f"({loss})" if reduction == 0 else f"((void *){op.scratch(count * x.dtype.itemsize)})"
     return (f"if (fl_cross_entropy_{x.suffix}({x}, {target}, {_at(weight)}, {powers if keep else 0}, {inverse}, {values}, "
-            f"{loss}, {total}, {count}, {classes}, {ignore_index}, {reduction}) >= 0) {{ status = 4; goto failed; }}")
+            f"{loss}, {total}, {sizes(count, classes, ignore_index)}, {reduction}) >= 0) {{ status = 4; goto failed; }}")
 
 
 @lower("cross_entropy_backward")
@@ -45,11 +46,11 @@ def cross_entropy_backward(op: Any) -> str | None:
         return None
     count, classes = powers.shape
     return (f"fl_cross_entropy_backward_{out.suffix}({grad}, {powers}, {inverse}, {target}, {_at(weight)}, {total}, "
-            f"{out}, {count}, {classes}, {ignore_index}, {len(grad.shape)});")
+            f"{out}, {sizes(count, classes, ignore_index)}, {len(grad.shape)});")
 
 
 def _places(shape: tuple[int, ...]) -> str:
-    return f"1, {shape[0]}, 1" if len(shape) == 1 else f"{shape[0]}, {shape[1]}, {math.prod(shape[2:])}"
+    return f"1, {size(shape[0])}, 1" if len(shape) == 1 else sizes(shape[0], shape[1], math.prod(shape[2:]))
 
 
 @lower("nll_loss")
@@ -59,7 +60,7 @@ def nll_loss(op: Any) -> str | None:
     if not _usable(x.dtype, x, weight, loss, total) or not _classes(target) or not x.size:
         return None
     return (f"if (fl_nll_loss_{x.suffix}({x}, {target}, {_at(weight)}, {loss}, {loss}, {total}, {_places(x.shape)}, "
-            f"{ignore_index}, {reduction}) >= 0) {{ status = 4; goto failed; }}")
+            f"{size(ignore_index)}, {reduction}) >= 0) {{ status = 4; goto failed; }}")
 
 
 @lower("nll_loss_backward")
@@ -69,14 +70,14 @@ def nll_loss_backward(op: Any) -> str | None:
     if not _usable(out.dtype, grad, weight, total, out) or not _classes(target) or not out.size:
         return None
     return (f"fl_nll_loss_backward_{out.suffix}({grad}, {target}, {_at(weight)}, {total}, {out}, {_places(tuple(shape))}, "
-            f"{ignore_index}, {reduction});")
+            f"{size(ignore_index)}, {reduction});")
 
 
 def _pair(op: Any, name: str, x: Value, y: Value, reduction: int, number: Any) -> str | None:
     loss = op.outs[0]
     if x.shape != y.shape or not x.size or not _usable(x.dtype, x, y, loss):
         return None
-    call = f"fl_pair_loss_{x.suffix}({KINDS[name]}, {x}, {y}, {loss}, {x.size}, {reduction}, {op.number(number)})"
+    call = f"fl_pair_loss_{x.suffix}({KINDS[name]}, {x}, {y}, {loss}, {size(x.size)}, {reduction}, {op.number(number)})"
     return f"if ({call}) {{ status = 5; goto failed; }}"
 
 
@@ -84,7 +85,7 @@ def _pair_backward(op: Any, name: str, grad: Value, x: Value, y: Value, reductio
     out = op.outs[0]
     if x.shape != y.shape or not x.size or grad.size != (1 if reduction else x.size) or not _usable(x.dtype, grad, x, y, out):
         return None
-    return (f"fl_pair_loss_backward_{x.suffix}({KINDS[name]}, {grad}, {x}, {y}, {out}, {x.size}, {reduction}, "
+    return (f"fl_pair_loss_backward_{x.suffix}({KINDS[name]}, {grad}, {x}, {y}, {out}, {size(x.size)}, {reduction}, "
             f"{op.number(number)});")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...backends.cpu.pooling import TAPS, geometry, varying
 from ..ir import Value
+from ..literals import array, size
 from . import lower
 
 
@@ -15,8 +16,7 @@ def _usable(*values: Value) -> bool:
 
 
 def _call(function: str, before: str, table: Any, after: str) -> str:
-    numbers = ", ".join(map(str, table.tolist()))
-    return f"{{ static long g[] = {{{numbers}}}; {function}({before}, g, {after}); }}"
+    return f"{{ {array('g', table.tolist())} {function}({before}, (void *)g, {after}); }}"
 
 
 def _tuples(*given: Any) -> list[tuple[int, ...]]:
@@ -36,29 +36,29 @@ def max_pool(op: Any) -> str | None:
     wide = int(which is not None and which.dtype.itemsize > 1)
     return _call(f"fl_max_pool_{x.suffix}", f"{x}, {out}, {0 if which is None else which}, {wide}",
                  geometry(_last(x.shape, kernel), kernel, stride, padding, dilation, out_size),
-                 str(out.size // math.prod(out_size)))
+                 size(out.size // math.prod(out_size)))
 
 
 @lower("max_pool_indices")
 def max_pool_indices(op: Any) -> str | None:
-    which, (size, kernel, stride, padding, dilation) = op.args[0], _tuples(*op.args[1:6])
+    which, (held, kernel, stride, padding, dilation) = op.args[0], _tuples(*op.args[1:6])
     out = op.outs[0]
     if not _usable(which, out) or math.prod(kernel) > TAPS:
         return None
     windows = _last(which.shape, kernel)
     return _call("fl_max_pool_indices", f"{which}, {int(which.dtype.itemsize > 1)}, {out}",
-                 geometry(size, kernel, stride, padding, dilation, windows), str(out.size // math.prod(windows)))
+                 geometry(held, kernel, stride, padding, dilation, windows), size(out.size // math.prod(windows)))
 
 
 @lower("max_pool_scatter")
 def max_pool_scatter(op: Any) -> str | None:
-    g, which, (size, kernel, stride, padding, dilation) = *op.args[:2], _tuples(*op.args[2:7])
+    g, which, (held, kernel, stride, padding, dilation) = *op.args[:2], _tuples(*op.args[2:7])
     out = op.outs[0]
     if g.dtype.char not in "fd" or not _usable(g, which, out) or math.prod(kernel) > TAPS:
         return None
     windows = _last(which.shape, kernel)
     return _call(f"fl_max_pool_scatter_{g.suffix}", f"{g}, {which}, {int(which.dtype.itemsize > 1)}, {out}",
-                 geometry(size, kernel, stride, padding, dilation, windows), str(g.size // math.prod(windows)))
+                 geometry(held, kernel, stride, padding, dilation, windows), size(g.size // math.prod(windows)))
 
 
 @lower("avg_pool", "avg_pool_grad")
@@ -69,13 +69,14 @@ def avg_pool(op: Any) -> str | None:
         return None
     if op.kernel == "avg_pool":
         kernel, stride, padding, windows = _tuples(*op.args[1:5])
-        size = _last(x.shape, kernel)
+        held = _last(x.shape, kernel)
     else:
-        size, kernel, stride, padding = _tuples(*op.args[1:5])
+        held, kernel, stride, padding = _tuples(*op.args[1:5])
         windows = _last(x.shape, kernel)
     return _call(f"fl_{op.kernel}_{x.suffix}", f"{x}, {out}",
-                 geometry(size, kernel, stride, padding, (1,) * len(size), windows),
-                 f"{x.size // math.prod(size if op.kernel == 'avg_pool' else windows)}, {int(include_pad)}, {override or 0}")
+                 geometry(held, kernel, stride, padding, (1,) * len(held), windows),
+                 f"{size(x.size // math.prod(held if op.kernel == 'avg_pool' else windows))}, {int(include_pad)}, "
+                 f"{size(override or 0)}")
 
 
 @lower("adaptive_avg_pool", "adaptive_avg_pool_grad")
@@ -86,8 +87,8 @@ def adaptive_avg_pool(op: Any) -> str | None:
         return None
     held = _last(x.shape, given)
     if op.kernel == "adaptive_avg_pool":
-        return _call(f"fl_adaptive_avg_{x.suffix}", f"{x}, {out}", varying(held, given), str(x.size // math.prod(held)))
-    return _call(f"fl_adaptive_avg_grad_{x.suffix}", f"{x}, {out}", varying(given, held), str(x.size // math.prod(held)))
+        return _call(f"fl_adaptive_avg_{x.suffix}", f"{x}, {out}", varying(held, given), size(x.size // math.prod(held)))
+    return _call(f"fl_adaptive_avg_grad_{x.suffix}", f"{x}, {out}", varying(given, held), size(x.size // math.prod(held)))
 
 
 @lower("adaptive_max_pool")
@@ -97,4 +98,4 @@ def adaptive_max_pool(op: Any) -> str | None:
     if x.dtype.char not in "fd" or not _usable(x, out, at):
         return None
     held = _last(x.shape, out_size)
-    return _call(f"fl_adaptive_max_{x.suffix}", f"{x}, {out}, {at}", varying(held, out_size), str(x.size // math.prod(held)))
+    return _call(f"fl_adaptive_max_{x.suffix}", f"{x}, {out}, {at}", varying(held, out_size), size(x.size // math.prod(held)))

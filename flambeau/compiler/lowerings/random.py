@@ -9,7 +9,8 @@ import numpy as np
 
 from ...backends.cpu.dropout import noise_scale
 from ...backends.cpu.random_kernels import BENT
-from ..ir import Number, Value, literal
+from ..ir import Number, Value
+from ..literals import literal, size
 from . import lower
 
 
@@ -33,7 +34,7 @@ def uniform(op: Any) -> str | None:
     if not _usable(out):
         return None
     low, high = map(op.number, _rest(op, 0.0, 1.0))
-    return f"fl_mt_uniform_{out.suffix}({op.args[0]}, {out}, {out.size}, {low}, {high});"
+    return f"fl_mt_uniform_{out.suffix}({op.args[0]}, {out}, {size(out.size)}, {low}, {high});"
 
 
 @lower("draw_normal")
@@ -43,7 +44,7 @@ def normal(op: Any) -> str | None:
     if not _usable(out) or any(isinstance(v, Value) and v.shape for v in (mean, std)):
         return None
     mean, std = op.number(mean), op.number(std)
-    return f"fl_mt_normal_{out.suffix}({op.args[0]}, {out}, {out.size}, {mean}, {std}, {int(not contiguous)}, 1);"
+    return f"fl_mt_normal_{out.suffix}({op.args[0]}, {out}, {size(out.size)}, {mean}, {std}, {int(not contiguous)}, 1);"
 
 
 def _bound(p: float) -> str:
@@ -57,8 +58,8 @@ def bernoulli(op: Any) -> str | None:
     if not _plain(p) or not out.contiguous or out.dtype.char not in "fd?":
         return None
     if out.dtype.char == "?":
-        return f"fl_mt_mask({op.args[0]}, {out}, {out.size}, {_bound(p)});"
-    return f"fl_mt_noise_{out.suffix}({op.args[0]}, {out}, {out.size}, {_bound(p)}, 1.0);"
+        return f"fl_mt_mask({op.args[0]}, {out}, {size(out.size)}, {_bound(p)});"
+    return f"fl_mt_noise_{out.suffix}({op.args[0]}, {out}, {size(out.size)}, {_bound(p)}, 1.0);"
 
 
 @lower("draw_noise")
@@ -68,7 +69,7 @@ def noise(op: Any) -> str | None:
     if not _plain(p) or not _usable(out):
         return None
     scale = literal(noise_scale(out.dtype, p))
-    return f"fl_mt_noise_{out.suffix}({op.args[0]}, {out}, {out.size}, {_bound(1.0 - p)}, {scale});"
+    return f"fl_mt_noise_{out.suffix}({op.args[0]}, {out}, {size(out.size)}, {_bound(1.0 - p)}, {scale});"
 
 
 @lower("draw_dropout")
@@ -78,7 +79,7 @@ def dropout(op: Any) -> str | None:
     if not _plain(p) or not _usable(x, out, factors):
         return None
     scale = literal(noise_scale(out.dtype, p))
-    return f"fl_mt_dropout_{out.suffix}({words}, {x}, {factors}, {out}, {out.size}, {_bound(1.0 - p)}, {scale});"
+    return f"fl_mt_dropout_{out.suffix}({words}, {x}, {factors}, {out}, {size(out.size)}, {_bound(1.0 - p)}, {scale});"
 
 
 @lower("draw_int")
@@ -89,7 +90,7 @@ def integers(op: Any) -> str | None:
         return None
     if not -(1 << 62) < low < high < 1 << 62:
         return None
-    return f"fl_mt_below({op.args[0]}, {out}, {out.size}, {literal(high - low)}, {literal(low)});"
+    return f"fl_mt_below({op.args[0]}, {out}, {size(out.size)}, {literal(high - low)}, {literal(low)});"
 
 
 @lower("draw_permutation")
@@ -97,7 +98,7 @@ def permutation(op: Any) -> str | None:
     out = op.outs[0]
     if out.dtype != np.int64 or out.size >= 0xFFFFFFFF // 20:
         return None
-    return f"fl_mt_permute({op.args[0]}, {out}, {out.size});"
+    return f"fl_mt_permute({op.args[0]}, {out}, {size(out.size)});"
 
 
 @lower(*BENT)
@@ -109,4 +110,4 @@ def bent(op: Any) -> str | None:
         return None
     kind, _, parameters = BENT[op.kernel]
     a, b = map(literal, parameters(*map(float, given)))
-    return f"fl_mt_bent_{out.suffix}({op.args[0]}, {out}, {out.size}, {kind}, {a}, {b});"
+    return f"fl_mt_bent_{out.suffix}({op.args[0]}, {out}, {size(out.size)}, {kind}, {a}, {b});"

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..fusion import all_axes
 from ..ir import C_TYPES, Value
+from ..literals import size, sizes
 from . import lower
 
 _INLINE = 1 << 12   # elements up to which a loop in place is faster than a call
@@ -40,14 +41,15 @@ def _loop(x: Value, at: str, out: str, grid: tuple[int, int, int], tail: str) ->
     outer, n, inner = grid
     kind = C_TYPES[x.dtype.char]
     wide = "long" if x.dtype.kind in "iub" else kind if n <= _SHORT else "double"
-    head = f"for (long o = 0; o < {outer}; o++) {{\n    const {kind} *p = {at} + o * {n * inner};\n"
+    head = f"for (long o = 0; o < {size(outer)}; o++) {{\n    const {kind} *p = {at} + o * {size(n * inner)};\n"
+    rows, columns = size(n), size(inner)
     if inner == 1:
         return (f"{head}    {wide} s = 0;\n    #pragma omp simd reduction(+ : s)\n"
-                f"    for (long i = 0; i < {n}; i++) s += p[i];\n    {out}[o] = {tail};\n}}")
-    return (f"{head}    {wide} t[{inner}];\n    for (long j = 0; j < {inner}; j++) t[j] = p[j];\n"
-            f"    for (long i = 1; i < {n}; i++) {{\n        #pragma omp simd\n"
-            f"        for (long j = 0; j < {inner}; j++) t[j] += p[i * {inner} + j];\n    }}\n"
-            f"    for (long j = 0; j < {inner}; j++) {{ {wide} s = t[j]; {out}[o * {inner} + j] = {tail}; }}\n}}")
+                f"    for (long i = 0; i < {rows}; i++) s += p[i];\n    {out}[o] = {tail};\n}}")
+    return (f"{head}    {wide} t[{columns}];\n    for (long j = 0; j < {columns}; j++) t[j] = p[j];\n"
+            f"    for (long i = 1; i < {rows}; i++) {{\n        #pragma omp simd\n"
+            f"        for (long j = 0; j < {columns}; j++) t[j] += p[i * {columns} + j];\n    }}\n"
+            f"    for (long j = 0; j < {columns}; j++) {{ {wide} s = t[j]; {out}[o * {columns} + j] = {tail}; }}\n}}")
 
 
 def _sums(op: Any, x: Value, axes: Any, out: Value, divisor: int) -> str | None:
@@ -64,12 +66,12 @@ def _sums(op: Any, x: Value, axes: Any, out: Value, divisor: int) -> str | None:
         last = k == len(grids) - 1
         target = str(out) if last else f"(({kind} *){op.scratch(grid[0] * grid[2] * x.dtype.itemsize)})"
         share = divisor if last else 1
-        if whole or math.prod(grid) <= _INLINE:
+        if whole or (math.prod(grid) <= _INLINE and not op.general):
             if whole and grid[2] > _INLINE:
                 return None
-            lines.append(_loop(x, at, target, grid, f"s / ({kind}){share}" if share != 1 else "s"))
+            lines.append(_loop(x, at, target, grid, f"s / ({kind}){size(share)}" if share != 1 else "s"))
         else:
-            lines.append(f"fl_sum_{x.suffix}({at}, {target}, {grid[0]}, {grid[1]}, {grid[2]}, 0, {share}.0, 0);")
+            lines.append(f"fl_sum_{x.suffix}({at}, {target}, {sizes(*grid)}, 0, {size(share)}, 0);")
         at = target
     return "\n".join(lines)
 
@@ -100,7 +102,7 @@ def vector_norm(op: Any) -> str | None:
     if grid is None or order not in (1, 2) or op.outs[0].dtype != x.dtype:
         return None
     mode = 1 if order == 2 else 2
-    return f"fl_sum_{x.suffix}({x}, {op.outs[0]}, {grid[0]}, {grid[1]}, {grid[2]}, {mode}, 1.0, {int(order == 2)});"
+    return f"fl_sum_{x.suffix}({x}, {op.outs[0]}, {sizes(*grid)}, {mode}, 1.0, {int(order == 2)});"
 
 
 def _extreme(op: Any, axes: Any, values: Value | None, places: Value | None) -> str | None:
@@ -110,7 +112,7 @@ def _extreme(op: Any, axes: Any, values: Value | None, places: Value | None) -> 
         return None
     least = int("min" in op.kernel)
     return (f"fl_extreme_{x.suffix}({x}, {values if values is not None else 0}, {places if places is not None else 0}, "
-            f"{grid[0]}, {grid[1]}, {grid[2]}, {least});")
+            f"{sizes(*grid)}, {least});")
 
 
 @lower("amax", "amin")
@@ -135,7 +137,7 @@ def logsumexp(op: Any) -> str | None:
     grid = _one(x, op.args[1] if len(op.args) > 1 else None, out)
     if grid is None:
         return None
-    return f"fl_logsumexp_{x.suffix}({x}, {out}, {grid[0]}, {grid[1]}, {grid[2]});"
+    return f"fl_logsumexp_{x.suffix}({x}, {out}, {sizes(*grid)});"
 
 
 @lower("var_mean", "std_mean", "var", "std")
@@ -146,6 +148,6 @@ def var_mean(op: Any) -> str | None:
         return None
     spread = op.outs[0]
     middle = op.outs[1] if len(op.outs) > 1 else f"(({C_TYPES[x.dtype.char]} *){op.scratch(spread.nbytes)})"
-    free = f"fmax({grid[1]} - {op.number(correction)}, 0)"
-    return (f"fl_var_mean_{x.suffix}({x}, {spread}, {middle}, {grid[0]}, {grid[1]}, {grid[2]}, {free}, "
+    free = f"fmax({size(grid[1])} - {op.number(correction)}, 0)"
+    return (f"fl_var_mean_{x.suffix}({x}, {spread}, {middle}, {sizes(*grid)}, {free}, "
             f"{int('std' in op.kernel)});")

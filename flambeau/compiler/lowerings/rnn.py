@@ -6,6 +6,7 @@ from typing import Any
 
 from ...backends.cpu.rnn import native_order, work_elements
 from ..ir import C_TYPES, Value
+from ..literals import array, size
 from . import lower
 
 _GATES = {"lstm": 4, "gru": 3, "rnn": 1}
@@ -20,13 +21,14 @@ def _call(op: Any, kind: str, name: str, inputs: list[Any], outputs: list[Any], 
         return None
     if any(v is not None and not v.contiguous for v in outputs):
         return None
-    lines = [f"static const long order[] = {{{', '.join(map(str, order))}}};"]
+    lines = [array("order", order)]
     entries = ["0" if v is None else str(v) if v.contiguous else _copied(op, v, lines) for v in inputs]
     entries += ["0" if v is None else str(v) for v in outputs]
     rows, features = x.shape
     work = op.scratch(work_elements(rows, hidden, _GATES[kind]) * x.dtype.itemsize)
     lines.append(f"void *table[] = {{{', '.join(entries)}, {work}}};")
-    lines.append(f"fl_{name}_{x.suffix}(table, {len(sizes)}, {max(sizes)}, {rows}, {features}, {hidden}, (void *)order{more});")
+    extents = ", ".join(map(size, (len(sizes), max(sizes), rows, features, hidden)))
+    lines.append(f"fl_{name}_{x.suffix}(table, {extents}, (void *)order{more});")
     return "{ " + "\n".join(lines) + " }"
 
 
@@ -35,8 +37,8 @@ def _copied(op: Any, value: Value, lines: list[str]) -> str:
     (rows, columns), (down, right) = value.shape, value.strides
     kind = C_TYPES[value.dtype.char]
     copy = f"(({kind} *){op.scratch(value.nbytes)})"
-    lines.append(f"for (long i = 0; i < {rows}; i++) for (long j = 0; j < {columns}; j++) "
-                 f"{copy}[i * {columns} + j] = {value}[i * {down} + j * {right}];")
+    lines.append(f"for (long i = 0; i < {size(rows)}; i++) for (long j = 0; j < {size(columns)}; j++) "
+                 f"{copy}[i * {size(columns)} + j] = {value}[i * {size(down)} + j * {size(right)}];")
     return copy
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..literals import sizes
 from . import lower
 
 _MODES = {"cumsum": 0, "cumprod": 1, "cumsum_from_end": 2}
@@ -16,4 +17,4 @@ def cumulate(op: Any) -> str | None:
     if x.dtype.char not in "fd" or out.dtype != x.dtype or not x.shape or not x.size or not (x.contiguous and out.contiguous):
         return None
     outer, n, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1:])
-    return f"fl_cumulate_{x.suffix}({x}, {out}, {outer}, {n}, {inner}, {_MODES[op.kernel]});"
+    return f"fl_cumulate_{x.suffix}({x}, {out}, {sizes(outer, n, inner)}, {_MODES[op.kernel]});"

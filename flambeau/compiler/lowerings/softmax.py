@@ -6,11 +6,12 @@ import math
 from typing import Any
 
 from ..ir import Value
+from ..literals import sizes
 from . import lower
 
 
 def _extents(shape: tuple[int, ...], axis: int) -> str:
-    return f"{math.prod(shape[:axis])}, {shape[axis]}, {math.prod(shape[axis + 1:])}"
+    return sizes(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:]))
 
 
 def _usable(*values: Value) -> bool:
