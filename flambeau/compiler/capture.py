@@ -411,7 +411,7 @@ class Recorder:
         self.first_sequence = next_sequence()
         state.mode |= CAPTURE
         Tensor._array = property(self._read, self._assign)
-        for tensor in sorted([t for t in arguments if _get(t).__class__ is ndarray], key=lambda t: span(_get(t))):
+        for tensor in arguments:  # in their order: the same program has the same text wherever they lie
             self._read(tensor)
 
     def _read(self, tensor: Any) -> Any:

@@ -17,16 +17,16 @@ from . import lowerings
 from .lower import _load as load_lowerings
 from .promises import Promise
 
-VIEW, LATER, NOW = "view", "later", "now"  # another window onto the same memory; may wait; may not
+VIEW, LATER, CHECKED, NOW = "view", "later", "checked", "now"  # a window onto the same memory; may wait; perhaps; may not
 
 # Without native form, but no values can make them fail.
 _SAFE = frozenset("""
-    _to_copy addbmm addmv addr alias_copy all aminmax any as_strided_copy as_strided_scatter astype block_diag cat cdist
-    channel_shuffle clamp_within clone clone_strided col2im complex concatenate conj constant_pad_nd copied copy copy_into
-    copy_like count_nonzero cummax cummin diag_embed diagonal_backward diagonal_copy diagonal_scatter dist dot drawn
+    _to_copy addbmm addmv addr alias_copy all aminmax any as_strided_copy as_strided_scatter block_diag cat cdist
+    channel_shuffle clamp_within clone clone_strided col2im complex concatenate conj constant_pad_nd copied
+    count_nonzero cummax cummin diag_embed diagonal_backward diagonal_copy diagonal_scatter dist dot drawn
     drawn_third expand_copy expit fft_c2c fft_c2r fft_r2c fill flip glu im2col isin kl_log_term kl_term logcumsumexp
     median mode nansum narrow_copy pad_edges pad_edges_backward permute_copy pixel_shuffle pixel_unshuffle polar prod
-    relu_backward repeat reshape roll rot90 searchsorted select_backward select_copy select_scatter slice_backward slice_copy
+    relu_backward repeat roll rot90 searchsorted select_backward select_copy select_scatter slice_backward slice_copy
     slice_scatter sort split_copy split_with_sizes_copy squeeze_copy stack t_copy topk trace transpose_copy tril triu
     unbind_copy unfold_backward unfold_copy unsafe_view unsqueeze_copy upsample upsample_grad vdot view_copy
     """.split())
@@ -39,8 +39,10 @@ def kind_of(kernel: str) -> str:
     found = _kinds.get(kernel)
     if found is None:
         load_lowerings()
-        known = kernel in lowerings.LOWERINGS or kernel in registry.POINTWISE or kernel in _SAFE
-        found = VIEW if kernel in registry.VIEWS else LATER if known and kernel not in _NEVER else NOW
+        known = kernel in lowerings.LOWERINGS or kernel in registry.POINTWISE or kernel in _SAFE or kernel[0] == "~"
+        found = VIEW if kernel in registry.VIEWS else NOW if not known or kernel in _NEVER else LATER
+        if found is LATER and (kernel in _CHECKS or kernel == "pow" or kernel.startswith(("draw_", "index"))):
+            found = CHECKED
         _kinds[kernel] = found
     return found
 
@@ -127,12 +129,16 @@ def promised(arrays: list[Any]) -> bool:
     return any([type(a) is Promise for a in arrays])
 
 
-SPECIAL = frozenset((*_CHECKS, "pow"))
+_LASTING = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis), type, np.dtype, np.generic)
 
 
-def special(kernel: str) -> bool:
-    """Whether a look at the arguments decides."""
-    return kernel in SPECIAL or kernel.startswith(("draw_", "index"))
+def lasting(value: Any) -> bool:
+    """Whether a plain argument stays what it is: others may be changed after they were noted."""
+    if isinstance(value, tuple):
+        return all(map(lasting, value))
+    if value.__class__ is slice:
+        return lasting((value.start, value.stop, value.step))
+    return isinstance(value, _LASTING)
 
 
 def same(a: Any, b: Any) -> bool:

@@ -81,7 +81,11 @@ class Paths:
 
     def _followed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.calls += 1
-        follower = Follower(self)
+        try:
+            follower = Follower(self)
+        except OSError as error:
+            self.stop(f"no memory can be reserved: {error}")
+            return self.function(*args, **kwargs)
         with waiting(not self.exact and self.calls < 3), _followed(follower):
             try:
                 return self.function(*args, **kwargs)
@@ -142,7 +146,7 @@ class Paths:
             self.stop("its kernel calls are others each time")
 
     def region(self) -> Reserved:
-        if self.reserved is None:
+        if self.reserved is None or self.reserved.nbytes < self.most:
             self.reserved = Reserved(self.most)
         return self.reserved
 

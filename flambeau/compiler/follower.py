@@ -23,10 +23,10 @@ from ..backends.cpu.arrays import restride
 from ..backends.cpu.table import KERNELS
 from ..native import pointer
 from .capture import Uncapturable, _copy_in_place
-from .deferred import LATER, VIEW, kind_of, needs, passes, promised, refused, same, special
+from .deferred import CHECKED, LATER, VIEW, kind_of, needs, passes, promised, refused, same
 from .ir import INPUT
-from .matching import ARRAY, ASK, EMPTY, LITERAL, NUMBER, PLAIN, grown, native
-from .promises import PAIRED, Promise, Reserved, stripped
+from .matching import ARRAY, ASK, EMPTY, LITERAL, NUMBER, PLAIN, Places, native
+from .promises import PAIRED, Promise, stripped
 from .recording import Recording, plain_call
 from .segments import interpreted
 from .steps import MADE, NONE, Made, Step, flattened, span
@@ -42,17 +42,17 @@ class Follower:
         self.lock = threading.RLock()  # another thread may need what is pending
         self.busy = False              # a program or a list of kernels is running
         self.runs = 0
-        self.region: Reserved | None = None
-        self.base = np.empty(1024, np.int64)       # where each storage is
-        self.written = np.empty(1024, np.int64)    # start and end of each piece of memory from before that will be changed
-        self.given = np.empty(1024, np.int64)      # start and end of each piece of memory that was handed out
+        self.region: Any = None
+        self.places = Places()                     # where each storage is
+        self.written = Places()                    # start and end of each piece of memory from before that will be changed
+        self.given = Places()                      # start and end of each piece of memory that was handed out
         self.fits, self.change, self.keep = native()
         self._begin()
 
     def _begin(self) -> None:
         """A new segment."""
-        if self.region is not None and self.paths.most > self.region.nbytes:
-            self.region = self.paths.reserved = None
+        if self.region is None or self.paths.most > self.region.nbytes:
+            self.region = self.paths.region()
         self.at: Step = self.paths.root
         self.steps: list[Step] = []
         self.count = self.n_written = self.n_given = 0
@@ -83,7 +83,7 @@ class Follower:
         if not self.n_written or not isinstance(array, ndarray) or not array.size:
             return False
         start = pointer(array) or 0
-        pieces = self.written[:2 * self.n_written]
+        pieces = self.written.all[:2 * self.n_written]
         return bool(((pieces[::2] < start + span(array)) & (pieces[1::2] > start)).any())
 
     def alone(self, array: Any, others: int) -> bool:
@@ -97,9 +97,9 @@ class Follower:
 
     def settle(self) -> None:
         """Everything that was promised is made true; a segment ends."""
-        if self.busy or not (self.steps or self.views):
-            return
-        with self.lock:
+        with self.lock:  # another thread waits for what is running
+            if self.busy or not (self.steps or self.views):
+                return
             self.busy = True
             try:
                 if self.recording is not None:
@@ -121,29 +121,29 @@ class Follower:
         if escaped:
             self.paths.epoch += 1
         end = None if escaped else self.paths.end_of(self)
-        if end is not None and end.apart(self.base):
-            end.run(self.base, self.numbers)
+        if end is not None and end.apart(self.places.all):
+            end.run(self.places.all, self.numbers)
             self.runs += 1
             return
         self.interpret()
         if escaped:
             self.abandon()
-        elif self.region is not None:
+        else:
             self.region.forget(self.at.reserved)
 
     def interpret(self) -> None:
         """What is pending, kernel by kernel."""
-        if self.region is not None:
-            self.region.guard(False)
+        self.region.guard(False)
         cached = PAIRED + 1
         alive = {made.id for made, array in self.roots if made.survives or getrefcount(array) > cached}
-        interpreted(self.steps, self.base[:self.count].tolist(), self.numbers, alive)
+        interpreted(self.steps, self.places.put.tolist(), self.numbers, alive)
         self.paths.interpreted += 1
 
     def abandon(self) -> None:
         """Arrays in the reserved memory are real now: it belongs to them."""
         if self.region is not None:
-            self.views += map(weakref.ref, self.region.arrays.values())
+            self.views += [weakref.ref(a) for some in self.region.arrays.values() for a in some if a is not None]
+            self.region.guard(False)
             self.paths.reserved = self.region = None
 
     # ------------------------------------------------------------------------------------------------------- calls
@@ -155,23 +155,30 @@ class Follower:
             kind = kind_of(name)
             if kind is VIEW:
                 return self._view(name, args)
-            if kind is not LATER or (special(name) and self._must_be_now(name, args)):
+            if kind is not LATER and (kind is not CHECKED or self._must_be_now(name, args)):
                 return self.now(name, args, run)
-            flat, layout = flattened(args)
             if self.recording is None:
                 for step in self.at.next:
-                    if step.kernel == name and step.layout == layout and self._taken(step, flat):
-                        return self._answer(step, flat)
+                    if step.kernel == name:
+                        if step.flat:
+                            given = list(args)
+                        else:
+                            given, layout = flattened(args)
+                            if step.layout != layout:
+                                continue
+                        if self._taken(step, given):
+                            return self._answer(step, given)
                 if name in self.at.breaks:
                     return self.now(name, args, run)
                 self.recording = Recording(self)
+            flat, layout = flattened(args)
             return self.recording.call(name, args, flat, layout, kernel, run)
 
     def write(self, target: ndarray, value: Any) -> None:
         """target[...] = value"""
         if not isinstance(value, ndarray):
             value = self.literal(value, target.dtype)
-        self.call("copy_into", (target, value), "copy_into", lambda: cpu.write(stripped(target), stripped(value)))
+        self.call("~write", (target, value), "copy_into", lambda: cpu.write(stripped(target), stripped(value)))
 
     def literal(self, value: Any, dtype: np.dtype) -> ndarray:
         """A Python number as a zero-dim array: the same array for the same number, so that it is part of the program."""
@@ -203,11 +210,11 @@ class Follower:
     # --------------------------------------------------------------------------------------------------- following
     def _taken(self, step: Step, flat: list[Any]) -> bool:
         """Whether a call is the one that was seen; if so, where its inputs are is noted."""
-        if step.count > self.base.size:
-            self.base = grown(self.base, step.count)
+        if step.count > self.places.size:
+            self.places.grow(step.count)
         region = self.region
-        low, high = (region.start, region.end) if region is not None else (0, 0)
-        new = self.fits(step.table.address, flat, pointer(self.base), self.count, low, high, pointer(self.given), self.n_given)
+        new = self.fits(step.table.address, flat, self.places.address, self.count, region.start, region.end, self.given.address,
+                        self.n_given)
         if new < 0:
             return new == ASK and self._taken_slowly(step, flat)
         if step.ties and not self._tied(step):
@@ -219,12 +226,12 @@ class Follower:
         return True
 
     def _tied(self, step: Step) -> bool:
-        base = self.base
+        base = self.places.put
         return all([base[i] - base[j] == distance for i, j, distance in step.ties])
 
     def _taken_slowly(self, step: Step, flat: list[Any]) -> bool:
         """What `fits` does, where an argument is not plain."""
-        base, count, flat = self.base, self.count, list(flat)
+        base, count, flat = self.places.put, self.count, list(flat)
         for at, (leaf, a) in enumerate(zip(step.leaves, flat)):
             kind = leaf[0]
             if kind == ARRAY or kind == EMPTY:
@@ -262,9 +269,8 @@ class Follower:
     def _brought(self, a: ndarray) -> ndarray | None:
         """An input that is used for the first time: a copy if others may change it. None if its elements are to come."""
         at = pointer(a) or 0
-        region, pieces = self.region, self.given[:2 * self.n_given]
-        if type(a) is not ndarray or (region is not None and region.start <= at < region.end) or (
-                (pieces[::2] <= at) & (at < pieces[1::2])).any():
+        region, pieces = self.region, self.given.all[:2 * self.n_given]
+        if type(a) is not ndarray or region.start <= at < region.end or ((pieces[::2] <= at) & (at < pieces[1::2])).any():
             return None
         return _copy_in_place(a) if memory.is_exposed(a) else a
 
@@ -275,7 +281,7 @@ class Follower:
         storage = leaf[2]
         at = next(i for i, other in enumerate(step.leaves) if other is leaf)
         step.leaves[at] = (ARRAY, storage.id, 0, (), (), leaf[1].dtype)
-        storage.kind, storage.source = INPUT, ("number", storage.id, id(storage))
+        storage.kind, storage.source = INPUT, object()
         step.inputs.append(storage)
         step.ready()
         self.paths.generation += 1
@@ -289,62 +295,54 @@ class Follower:
             self.will_change(step, flat)
         if not step.results:
             return step.answer
-        memories = self._memories(step) if step.made else ()
+        memories = [self._memory(made) for made in step.made]
+        reserved = self.region.arrays.get(step)
+        if reserved is None:
+            reserved = self.region.arrays[step] = [None] * len(step.results)
         results = []
         for number, spec in enumerate(step.results):
-            kind = spec[0]
-            if kind == MADE:
-                results.append(self._result(step, number, spec, memories))
-            elif kind == NONE:
+            if spec[0] == MADE:
+                made, raw = step.made[spec[1]], memories[spec[1]]
+                if raw is None:
+                    array = reserved[number]
+                    if array is None:
+                        array = reserved[number] = self.region.window(made.place + spec[2], *spec[3:])
+                        self.views.pop()  # it stays a promise, to be given again
+                elif made.whole:
+                    array = raw.view(Promise)
+                else:
+                    array = ndarray(spec[3], spec[5], raw, spec[2], spec[4]).view(Promise)
+                self.roots.append((made, array))
+                results.append(array)
+            elif spec[0] == NONE:
                 results.append(None)
             else:
                 results.append(_window(flat[spec[1]], *spec[2:]))
         return results[0] if step.form is None else step.form(results)
 
-    def _memories(self, step: Step) -> list[Any]:
+    def _memory(self, made: Made) -> Any:
         """Memory for what a step makes: its own where it has survived before, else a place that nobody will ever see."""
-        found = []
-        for made in step.made:
-            if made.survives:
-                raw = memory.empty(*made.whole) if made.whole else memory.empty((made.nbytes,), _BYTES)
-                start = pointer(raw) or 0
-                if 2 * self.n_given + 2 > self.given.size:
-                    self.given = grown(self.given, 0)
-                self.given[2 * self.n_given] = start
-                self.given[2 * self.n_given + 1] = start + made.nbytes
-                self.n_given += 1
-            else:
-                raw = None
-                if self.region is None:
-                    self.region = self.paths.region()
-                start = self.region.start + made.place
-            self.base[self.count] = start
+        if not made.survives:
+            self.places.put[self.count] = self.region.start + made.place
             self.count += 1
-            found.append(raw)
-        return found
-
-    def _result(self, step: Step, number: int, spec: tuple[Any, ...], memories: Any) -> Any:
-        _, k, offset, shape, strides, dtype = spec
-        made, raw = step.made[k], memories[k]
-        if raw is None:
-            region = self.region
-            array = region.arrays.get((step, number))
-            if array is None:
-                array = region.arrays[step, number] = region.window(made.place + offset, shape, strides, dtype)
-                self.views.pop()  # it stays a promise, to be given again
-        elif made.whole:
-            array = raw.view(Promise)
-        else:
-            array = ndarray(shape, dtype, raw, offset, strides).view(Promise)
-        self.roots.append((made, array))
-        return array
+            return None
+        raw = memory.empty(*made.whole) if made.whole else memory.empty((made.nbytes,), _BYTES)
+        start, at = pointer(raw) or 0, 2 * self.n_given
+        if at + 2 > self.given.size:
+            self.given.grow(0)
+        self.given.put[at] = start
+        self.given.put[at + 1] = start + made.nbytes
+        self.n_given += 1
+        self.places.put[self.count] = start
+        self.count += 1
+        return raw
 
     def will_change(self, step: Step, flat: list[Any]) -> None:
         """Arrays from before are promises until they have been changed."""
         n, at = len(step.written), self.n_written
         if 2 * (at + n) > self.written.size:
-            self.written = grown(self.written, 2 * (at + n))
-        self.change(flat, pointer(step.which), n, (pointer(self.written) or 0) + 16 * at)
+            self.written.grow(2 * (at + n))
+        self.change(flat, pointer(step.which), n, self.written.address + 16 * at)
         self.changed += [flat[i] for i in step.written]
         self.n_written += n
 

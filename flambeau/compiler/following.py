@@ -85,7 +85,7 @@ def copy(x: Any, dtype: Any = None) -> Any:
     follower = state.follower
     if follower is None:
         return cpu.copy(_settled(x), dtype)
-    return follower.call("copied", (x, dtype), "cast", lambda: cpu.copy(stripped(x), dtype))
+    return follower.call("~dense", (x, dtype), "cast", lambda: cpu.copy(stripped(x), dtype))
 
 
 def copy_with_layout(source: Any, like: Any) -> Any:
@@ -96,7 +96,7 @@ def copy_with_layout(source: Any, like: Any) -> Any:
 
     def run() -> Any:
         return cpu.copy_with_layout(stripped(source), stripped(like))
-    return follower.call("copy_like", (source, geometry), "cast", run)
+    return follower.call("~like", (source, geometry), "cast", run)
 
 
 def write(target: Any, source: Any) -> None:

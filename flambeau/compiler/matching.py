@@ -7,6 +7,7 @@ import functools
 import platform
 import sys
 import sysconfig
+from array import array
 from typing import Any
 
 import numpy as np
@@ -80,8 +81,19 @@ class Table:
         return _Leaf(kind, 0, 0, 0, None, None if kind == NUMBER else id(leaf[1]))
 
 
-def grown(buffer: ndarray, least: int) -> ndarray:
-    """A larger buffer with the same content."""
-    made = np.empty(max(least, 2 * buffer.size), buffer.dtype)
-    made[:buffer.size] = buffer
-    return made
+class Places:
+    """Addresses: `put` by Python one at a time (an array of Python's takes a third of NumPy's time), read by C and by NumPy."""
+
+    def __init__(self) -> None:
+        self.put = array("q", bytes(8 * 1024))
+        self._seen()
+
+    def _seen(self) -> None:
+        self.address, self.size = self.put.buffer_info()
+        self.all = np.frombuffer(self.put, np.int64)
+
+    def grow(self, least: int) -> None:
+        before, size = self.put, max(least, 2 * self.size)
+        self.put = array("q", bytes(8 * size))
+        self.put[:len(before)] = before
+        self._seen()

@@ -147,11 +147,11 @@ def _touching(name: str) -> Any:
     return method
 
 
-for _name in ("item", "tolist", "tobytes", "tofile", "dump", "dumps", "argmax", "argmin", "argsort", "argpartition", "nonzero",
-              "searchsorted", "sort", "partition", "dot", "take", "put", "repeat", "choose", "clip", "compress", "round",
-              "trace", "byteswap", "cumsum", "cumprod", "sum", "prod", "mean", "std", "var", "min", "max", "any", "all", "ptp", "resize",
-              "__bool__", "__float__", "__int__", "__index__", "__complex__", "__reduce__", "__reduce_ex__", "__setstate__",
-              "__copy__", "__deepcopy__", "__iter__", "__contains__", "__repr__", "__str__", "__format__", "__dlpack__"):
+for _name in """
+        item tolist tobytes tofile dump dumps argmax argmin argsort argpartition nonzero searchsorted sort partition dot take put
+        repeat choose clip compress round trace byteswap cumsum cumprod sum prod mean std var min max any all ptp resize
+        __bool__ __float__ __int__ __index__ __complex__ __reduce__ __reduce_ex__ __setstate__ __copy__ __deepcopy__ __iter__
+        __contains__ __repr__ __str__ __format__ __dlpack__""".split():
     if hasattr(ndarray, _name):
         setattr(Promise, _name, _touching(_name))
 
@@ -209,14 +209,14 @@ def _astype(self: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
     dtype = np.dtype(dtype)
     if not kwargs.get("copy", True) and dtype == self.dtype:
         return self
-    return state.follower.call("astype", (self, dtype), "cast", lambda: stripped(self).astype(dtype))
+    return state.follower.call("~astype", (self, dtype), "cast", lambda: stripped(self).astype(dtype))
 
 
 def _copy(self: Any, order: str = "C") -> Any:
     if state.follower is None:
         settle(self, "a tensor was copied outside of a kernel")
         return stripped(self).copy(order)
-    return state.follower.call("copy", (self, order), "cast", lambda: stripped(self).copy(order))
+    return state.follower.call("~copy", (self, order), "cast", lambda: stripped(self).copy(order))
 
 
 def _reshape(self: Any, *shape: Any, **kwargs: Any) -> Any:
@@ -227,7 +227,7 @@ def _reshape(self: Any, *shape: Any, **kwargs: Any) -> Any:
     if state.follower is None or kwargs:
         settle(self, "a tensor was reshaped outside of a kernel")
         return stripped(self).reshape(*shape, **kwargs)
-    return state.follower.call("reshape", (self, shape), "reshape_copy", lambda: stripped(self).reshape(*shape))
+    return state.follower.call("~reshape", (self, shape), "reshape_copy", lambda: stripped(self).reshape(*shape))
 
 
 for _name, _method in {"__array_finalize__": _finalize, "__array_ufunc__": _ufunc, "__array_function__": _function,
@@ -251,7 +251,7 @@ class Reserved:
         self.bytes = np.frombuffer(raw, np.uint8).view(Region)
         self.start, self.nbytes = pointer(self.bytes) or 0, size
         self.end = self.start + size
-        self.arrays: dict[Any, Any] = {}  # step -> the arrays that it hands out
+        self.arrays: dict[Any, list[Any]] = {}  # step -> the arrays that it hands out
         self.guard(True)
 
     def window(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> Any:

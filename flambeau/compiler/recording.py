@@ -21,8 +21,9 @@ from ..backends.cpu.arrays import strides as element_strides
 from ..native import pointer
 from . import pages
 from .capture import changed_by
+from .deferred import lasting
 from .ir import CONSTANT, INPUT, TEMPORARY, Number, Op, Storage, Value
-from .matching import ARRAY, EMPTY, LITERAL, NUMBER, PLAIN, grown
+from .matching import ARRAY, EMPTY, LITERAL, NUMBER, PLAIN
 from .promises import PAIRED, Promise, stripped
 from .steps import MADE, NONE, WINDOW, Made, Step, span, unflattened
 
@@ -34,8 +35,11 @@ def plain_call(name: str, args: tuple[Any, ...], run: Any) -> Any:
     """A kernel call on memory that is there."""
     if run is not None:
         return run()
-    return cpu.call(name, tuple([[stripped(x) for x in a] if a.__class__ is list else
+    made = cpu.call(name, tuple([[stripped(x) for x in a] if a.__class__ is list else
                                  tuple([stripped(x) for x in a]) if a.__class__ is tuple else stripped(a) for a in args]))
+    if made.__class__ in (tuple, list):
+        return made.__class__([np.asarray(m) if isinstance(m, np.generic) else m for m in made])
+    return np.asarray(made) if isinstance(made, np.generic) else made
 
 
 class Recording:
@@ -46,8 +50,9 @@ class Recording:
         self.starts: list[int] = []       # of the memory of results, sorted
         self.made: list[Storage] = []
         self.inputs: dict[int, list[tuple[int, int, Storage]]] = {}  # address of an owner -> start, end, storage of windows
+        self.groups: dict[int, Any] = {}  # address of an owner -> what its inputs have in common
         self.since = 0                    # bytes of results since dead ones were last looked for
-        steps, base = follower.steps, follower.base
+        steps, base = follower.steps, follower.places.put
         if steps:
             follower.busy = True
             try:
@@ -55,11 +60,12 @@ class Recording:
             finally:
                 follower.busy = False
         for made in [m for step in steps for m in step.made]:
-            self._add(made.storage, int(base[made.id]))
+            self._add(made.storage, base[made.id])
         for storage, array in zip([s for step in steps for s in step.held()], follower.holds):
             if storage.kind is INPUT:
-                start = int(base[storage.id])
-                self.inputs.setdefault(Memory(array).address, []).append((start, start + storage.nbytes, storage))
+                start, owner = base[storage.id], Memory(array).address
+                self.inputs.setdefault(owner, []).append((start, start + storage.nbytes, storage))
+                self.groups.setdefault(owner, storage.source)
         follower.abandon()
 
     # ------------------------------------------------------------------------------------------------------ memory
@@ -83,9 +89,9 @@ class Recording:
 
     def place(self, start: int) -> None:
         follower = self.follower
-        if follower.count == follower.base.size:
-            follower.base = grown(follower.base, 0)
-        follower.base[follower.count] = start
+        if follower.count == follower.places.size:
+            follower.places.grow(0)
+        follower.places.put[follower.count] = start
         follower.count += 1
 
     # ------------------------------------------------------------------------------------------------------- calls
@@ -98,9 +104,9 @@ class Recording:
         op_args = unflattened(values, layout)
         if kernel is not None:
             op_args = [v for v in op_args if v.__class__ is Value]
-        written = changed_by(name, op_args) if name != "copy_into" else [values[0]]
+        written = changed_by(name, op_args) if name != "~write" else [values[0]]
         indices = [i for i, v in enumerate(values) if any([v is w for w in written])]
-        if any([memory.is_exposed(flat[i]) for i in indices if type(flat[i]) is ndarray]):
+        if not draft.lasting or any([memory.is_exposed(flat[i]) for i in indices if type(flat[i]) is ndarray]):
             follower.at.breaks.add(name)  # what others see must be written at once
             return follower.now(name, args, run)
         try:
@@ -157,7 +163,7 @@ class Recording:
         if mine is None:
             mine = self._new(step, r)
         made = step.made[mine]
-        offset = at - int(self.follower.base[made.id]) if r.size else 0
+        offset = at - self.follower.places.put[made.id] if r.size else 0
         step.results.append((MADE, mine, offset, *geometry))
         outs.append(Value(made.storage, offset, r.shape, element_strides(r), r.dtype))
         array = r.view(Promise)
@@ -204,11 +210,12 @@ class Recording:
         """Windows onto one owner that is written keep their distances."""
         written = {w.storage.source for step in steps if step.op is not None for w in step.op.writes if w.storage.kind is INPUT}
         first: dict[Any, Storage] = {}
+        base = self.follower.places.put
         for step in steps:
             for s in step.inputs:
                 if s.source in written:
                     before = first.setdefault(s.source, s)
-                    tie = s.id, before.id, s.start - before.start
+                    tie = s.id, before.id, base[s.id] - base[before.id]
                     if before is not s and tie not in step.ties:
                         step.ties.append(tie)
 
@@ -222,6 +229,7 @@ class _Draft:
         self.holds: list[Any] = []
         self.entries: list[tuple[int, Any]] = []
         self.numbers: list[float] = []
+        self.lasting = True
 
     def leaf(self, a: Any, name: str) -> Any:
         """Notes one leaf; returns what it is to a program."""
@@ -234,6 +242,7 @@ class _Draft:
             step.numbers += 1
             return Number(("input", step.numbers - 1))
         step.leaves.append((PLAIN, a))
+        self.lasting &= lasting(a)
         return a
 
     def _storage(self, kind: str, start: int, nbytes: int, hold: Any) -> Storage:
@@ -265,7 +274,7 @@ class _Draft:
         nbytes = span(a)
         if type(a) is ndarray and memory.is_exposed(a):  # each use of it may see other values
             storage = self._storage(INPUT, at, nbytes, a)
-            storage.source = ("exposed", storage.id, id(storage))
+            storage.source = object()
         else:
             owner = Memory(a).address
             found = self.recording.find_input(owner, at, nbytes) or next(
@@ -274,7 +283,7 @@ class _Draft:
             if found is not None:
                 return found
             storage = self._storage(INPUT, at, nbytes, a)
-            storage.source = owner
+            storage.source = self.recording.groups.setdefault(owner, object())
             self.entries.append((owner, (at, at + nbytes, storage)))
         self.step.inputs.append(storage)
         return storage, 0

@@ -59,6 +59,7 @@ class Step:
     def ready(self) -> None:
         """After the leaves have been noted, or changed."""
         self.table = Table(self.leaves)
+        self.flat = not any(self.layout)
         self.which = np.array(self.written, np.int64)
         ids = {s.id for s in self.inputs}
         self.new = []                              # leaves that are inputs, or numbers, used for the first time
@@ -117,27 +118,29 @@ class Inputs:
 
     def __init__(self, steps: list[Step]):
         storages = [s for step in steps for s in step.inputs]
+        self.distance = {i: (j, distance) for step in steps for i, j, distance in step.ties}
         written = {w.storage.id for step in steps if step.op is not None for w in step.op.writes}
         groups: dict[Any, list[Storage]] = {}
         for s in storages:
             groups.setdefault(s.source, []).append(s)
         self.of: dict[int, tuple[Storage, int]] = {}       # number of an input -> storage of the program, offset in it
-        self.tied: list[list[Storage]] = []
         self.written: set[int] = set()                     # numbers of the inputs whose owners are written
         for some in groups.values():
             if any(s.id in written for s in some):
                 self._together(some)
             else:
                 for s in some:
-                    self.of[s.id] = Storage(s.id, INPUT, s.start, s.nbytes, None), 0
+                    self.of[s.id] = Storage(s.id, INPUT, 0, s.nbytes, None), 0
 
     def _together(self, some: list[Storage]) -> None:
-        start = min(s.start for s in some)
-        whole = Storage(some[0].id, INPUT, start, max(s.start + s.nbytes for s in some) - start, None)
+        """Inputs whose distances from the first one are fixed."""
+        first = some[0].id
+        at = {first: 0} | {s.id: self.distance[s.id][1] for s in some if self.distance.get(s.id, (None,))[0] == first}
+        start = min(at.values())
+        whole = Storage(first, INPUT, 0, max(at[s.id] + s.nbytes for s in some if s.id in at) - start, None)
+        for s in some:
+            self.of[s.id] = (whole, at[s.id] - start) if s.id in at else (Storage(s.id, INPUT, 0, s.nbytes, None), 0)
         self.written.update([s.id for s in some])
-        self.of.update({s.id: (whole, s.start - start) for s in some})
-        if len(some) > 1:
-            self.tied.append(some)
 
 
 def operations(steps: list[Step], inputs: Inputs) -> list[Op]:
