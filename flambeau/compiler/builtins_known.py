@@ -300,6 +300,15 @@ def _is_plain_record(kind: Any, setup: Any) -> bool:
         and inherited(kind, "__del__") is MISSING)
 
 
+def _record(w: Any, kind: Any, *args: Any, **kwargs: Any) -> Any:
+    made = w.made(kind(*args, **kwargs))
+    given = {id(a) for a in (*args, *kwargs.values())}
+    for field in kind.__dataclass_fields__.values():
+        if field.default_factory is not dataclasses.MISSING and id(getattr(made, field.name)) not in given:
+            w.made(getattr(made, field.name))
+    return made
+
+
 def _instance(w: Any, kind: Any) -> Any:
     """An instance of the user's class, of an exception, or of one of flambeau's plain classes."""
     home = kind.__module__
@@ -314,7 +323,7 @@ def _instance(w: Any, kind: Any) -> Any:
     if _is_plain_record(kind, setup):
         TRUSTED.add(setup.__code__)
         w.note(Inherited, kind, "__init__", setup)
-        return lambda *args, **kwargs: w.made(kind(*args, **kwargs))
+        return functools.partial(_record, w, kind)
     made_plainly = type(kind) is type and kind.__new__ is object.__new__ and home != "builtins" and (
         setup is object.__init__ or type(setup) is FunctionType)
     if not made_plainly or issubclass(kind, Tensor) or inherited(kind, "__del__") is not MISSING:
