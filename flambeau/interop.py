@@ -9,7 +9,7 @@ import warnings
 from typing import Any
 
 from . import dtypes as _dtypes
-from .autograd.state import grad_enabled, looked_at
+from .autograd.state import CAPTURE, grad_enabled, looked_at, state
 from .backends import registry
 from .backends.cpu import arrays as _arrays
 from .backends.cpu import creation as _cpu
@@ -58,6 +58,9 @@ def numpy(self, *, force=False) -> Any:
     array = self._array
     if not _cpu.has_numpy_type(array):
         raise TypeError(f"Got unsupported ScalarType {_type_word(self.dtype)}")
+    if state.mode & CAPTURE:
+        from .compiler.capture import give_up
+        give_up("a tensor was given to NumPy")
     looked_at(None, "a tensor was given to NumPy")
     return _memory.exposed(self._array)
 

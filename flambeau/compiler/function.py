@@ -235,8 +235,9 @@ class CompiledFunction:
                     result = witness.call(self.function)(*args, **kwargs)
                     if active() is not None:
                         self._capture_backward(recorder, witness, leaves, result)
-            except BaseException:
-                self.attempts[key] = self.attempts.get(key, 0) + 1
+            except BaseException as error:
+                if error.__class__ is not Uncapturable:  # the next call shall say so, too
+                    self.attempts[key] = self.attempts.get(key, 0) + 1
                 raise
             finally:
                 recorder.end()
