@@ -1,9 +1,10 @@
-# One command each: `make demo` sets up and trains a small network; `make test` sets up and runs all tests.
+# One command each: `make demo` sets up and trains a small network; `make test` sets up and runs all tests;
+# `make test-machines` runs them as on other machines (hours; see tools/machines.py).
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-machines lint bench clean
 
 $(VENV)/.core: pyproject.toml
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -20,6 +21,9 @@ demo: $(VENV)/.core
 test: $(VENV)/.test
 	$(PY) -m ruff check .
 	$(PY) -m pytest -n 2 --dist loadfile
+
+test-machines: $(VENV)/.test
+	$(PY) tools/machines.py
 
 lint: $(VENV)/.test
 	$(PY) -m ruff check .

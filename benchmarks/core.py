@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 
+import onednn  # noqa: F401  (before torch)
 import torch
 from harness import Report, duration, interleave
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import onednn  # noqa: F401  (before torch)
 import torch
 import torch.utils.data
 from harness import Report

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import onednn  # noqa: F401  (before torch)
 import torch
 from harness import duration, interleave
 

@@ -22,6 +22,7 @@ import time
 import warnings
 from typing import Any
 
+import onednn  # noqa: F401  (before torch)
 from harness import duration, interleave
 from workloads import WORKLOADS, made
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onednn  # noqa: F401  (before torch)
 import torch
 from harness import REST, duration
 from steps import LABELS, pinned

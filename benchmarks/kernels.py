@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import onednn  # noqa: F401  (before torch)
 import torch
 from harness import Report, interleave
 from steps import pinned

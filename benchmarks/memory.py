@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onednn  # noqa: F401  (before torch)
 from workloads import WORKLOADS, Training, made
 
 SIDES = {"torch": "torch eager", "flambeau": "flambeau eager", "flambeau_compiled": "flambeau compiled"}

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onednn  # noqa: F401  (before torch)
 from harness import REST, duration
 from workloads import WORKLOADS, made
 

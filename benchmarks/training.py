@@ -17,6 +17,7 @@ import pstats
 from collections.abc import Callable
 from typing import Any
 
+import onednn  # noqa: F401  (before torch)
 import torch
 from harness import Report, interleave
 from workloads import WORKLOADS, made

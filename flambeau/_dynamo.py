@@ -44,10 +44,21 @@ def __getattr__(name: str) -> Any:
 
 
 def mark_dynamic(t: Any, index: Any, *, min: int | None = None, max: int | None = None) -> None:
-    """Accepted; programs are made per shape."""
+    """Programs that are made for this tensor as an argument read sizes when they run, instead of knowing them. (All sizes that
+    can be read, not only this dimension's; min and max bound nothing, as a program serves any size.)"""
+    dims = index if isinstance(index, (list, tuple)) else (index,)
+    for d in dims:
+        t.size(d)
+    t._dynamic_dims = {*getattr(t, "_dynamic_dims", ()), *[d % t.dim() for d in dims]}
 
 
-maybe_mark_dynamic = mark_static = mark_dynamic
+maybe_mark_dynamic = mark_dynamic
+
+
+def mark_static(t: Any, index: Any = None) -> None:
+    """Takes back `mark_dynamic`."""
+    if not isinstance(t, type):
+        t.__dict__.pop("_dynamic_dims", None)
 
 
 def mark_static_address(t: Any, guard: bool = False) -> None:

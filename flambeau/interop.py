@@ -9,10 +9,11 @@ import warnings
 from typing import Any
 
 from . import dtypes as _dtypes
-from .autograd.state import grad_enabled
+from .autograd.state import CAPTURE, grad_enabled, looked_at, state
 from .backends import registry
 from .backends.cpu import arrays as _arrays
 from .backends.cpu import creation as _cpu
+from .backends.cpu import memory as _memory
 from .device import to_device
 from .literals import from_native
 from .ops.table import _type_word, public
@@ -38,6 +39,7 @@ def from_numpy(ndarray: Any, *, _warn: bool = True) -> Tensor:
         warnings.warn(_READ_ONLY, UserWarning, stacklevel=2)
         return wrap(_arrays.share(array))
     if array.base is None and array.flags.c_contiguous:
+        _memory.given(array)
         return wrap(array.view())  # a view: changing the caller's array object does not change the tensor's shape
     return wrap(_arrays.share(array))
 
@@ -56,7 +58,11 @@ def numpy(self, *, force=False) -> Any:
     array = self._array
     if not _cpu.has_numpy_type(array):
         raise TypeError(f"Got unsupported ScalarType {_type_word(self.dtype)}")
-    return array.view()
+    if state.mode & CAPTURE:
+        from .compiler.capture import give_up
+        give_up("a tensor was given to NumPy")
+    looked_at(None, "a tensor was given to NumPy")
+    return _memory.exposed(self._array)
 
 
 def _array(self, dtype: Any = None, copy: Any = None) -> Any:
@@ -126,7 +132,8 @@ def _dlpack(self, *, stream: Any = None, max_version: Any = None, dl_device: Any
     if stream is not None and stream != -1:
         raise BufferError("stream should be None on cpu.")
     options = {} if copy is None else {"copy": copy}
-    return dlpack.export(self._array, max_version=max_version, dl_device=dl_device, **options)
+    looked_at(None, "a tensor was exported")
+    return dlpack.export(_memory.exposed(self._array), max_version=max_version, dl_device=dl_device, **options)
 
 
 def _dlpack_device(self) -> tuple[int, int]:

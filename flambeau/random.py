@@ -16,7 +16,7 @@ from collections.abc import Generator as _Iterator
 from typing import Any
 
 from . import dtypes as _dtypes
-from .autograd.state import CAPTURE, state
+from .autograd.state import CAPTURE, FOLLOW, looked_at, state
 from .autograd.views import check_inplace, edge_of, written
 from .backends import registry
 from .backends.cpu import random as _cpu
@@ -72,10 +72,12 @@ class Generator:
         seed = int(seed)
         if not -(1 << 63) <= seed < 1 << 64:
             raise ValueError(f"Overflow when unpacking long long: the seed {seed} does not fit in 64 bits")
-        if state.mode & CAPTURE:
+        if state.mode & (CAPTURE | FOLLOW):
             fresh = _cpu.Engine()
             fresh.seed(seed)
             self._words.copy_(wrap(fresh.words))
+            if state.mode & FOLLOW:
+                self._engine._seed = fresh.initial_seed
             return self
         with self._lock:
             self._engine.seed(seed)
@@ -94,6 +96,7 @@ class Generator:
         """The state as a tensor of bytes, in PyTorch's layout (while a call is captured: a copy of its words)."""
         if state.mode & CAPTURE:
             return self._words.clone()
+        looked_at(self._words._array, "the state of a random generator was read")
         return wrap(self._engine.get_state())
 
     def set_state(self, new_state: Tensor) -> Generator:
@@ -104,6 +107,7 @@ class Generator:
             return self
         if new_state.dtype is not _dtypes.uint8:
             raise TypeError("RNG state must be a torch.ByteTensor")
+        looked_at(None, "the state of a random generator was set")
         with self._lock:
             self._engine.set_state(new_state._array)
         return self
@@ -269,7 +273,7 @@ randn.__doc__ = "Numbers of the standard normal distribution."
 
 def _plain(input: Any) -> bool:
     """Whether it is a contiguous float32 CPU tensor that holds something."""
-    if not isinstance(input, Tensor):
+    if not isinstance(input, Tensor) or state.mode & FOLLOW:
         return False
     x = input._array
     return type(x) is registry.CPU_ARRAY and x.dtype.char == "f" and x.flags.c_contiguous and (
@@ -699,8 +703,10 @@ def _normal_of(mean: Any, std: Any, source: Generator, tensors: list[Tensor]) ->
         _check_std(_number("normal", "std", std))
     elif std.dtype.is_complex:
         raise RuntimeError("normal expects standard deviation to be non-complex")
-    elif registry.backend_of(std._array) is registry.cpu and _cpu.any_negative(std._array):
-        raise RuntimeError("normal expects all elements of std >= 0.0")
+    else:
+        looked_at(std._array, "deviations of random numbers were checked")
+        if type(std._array) is registry.CPU_ARRAY and _cpu.any_negative(std._array):
+            raise RuntimeError("normal expects all elements of std >= 0.0")
     try:
         shape = broadcast_shapes(*[t._array.shape for t in tensors])
     except RuntimeError:
@@ -755,7 +761,8 @@ def multinomial(input, num_samples, replacement=False, *, generator=None) -> Ten
     shape = (*x.shape[:-1], count)
     if backend.NAME != "cpu" or 0 in shape:
         return wrap(backend.empty(shape, _dtypes.int64.native))
-    if backend is registry.cpu:
+    looked_at(x, "the weights of a draw were checked")
+    if type(x) is registry.CPU_ARRAY:
         problem = _cpu.multinomial_problem(x)
         if problem:
             raise RuntimeError(problem)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import dtypes as _dtypes
+from .autograd.state import looked_at
 from .backends import registry
 from .backends.cpu import creation as _cpu
 from .backends.strides import contiguous_strides
@@ -19,7 +20,7 @@ from .tensor import Tensor, wrap
 class UntypedStorage:
     """Plain bytes. Two storages over the same memory are equal in `data_ptr()`; writes through one are seen in all."""
 
-    __slots__ = ("__weakref__", "_bytes", "_file", "_tensor")  # _file: only where a file is mapped
+    __slots__ = ("__weakref__", "_file", "_raw", "_tensor")  # _file: only where a file is mapped
 
     def __init__(self, *args: Any, device: Any = None):
         self._tensor = None
@@ -35,6 +36,7 @@ class UntypedStorage:
     @classmethod
     def _of(cls, tensor: Tensor) -> UntypedStorage:
         made = object.__new__(cls)
+        looked_at(None, "a tensor's storage was asked for")
         array = tensor._array
         made._bytes = registry.backend_of(array).storage_bytes(array)
         made._tensor = weakref.ref(tensor)
@@ -54,6 +56,16 @@ class UntypedStorage:
         made._file = filename if shared else None
         return made
 
+    @property
+    def _bytes(self) -> Any:
+        """The bytes, to be read or written. What a followed call has pending runs first."""
+        looked_at(None, "a tensor's storage was used")
+        return self._raw
+
+    @_bytes.setter
+    def _bytes(self, raw: Any) -> None:
+        self._raw = raw
+
     def _elements(self) -> Any:
         return self._bytes
 
@@ -69,7 +81,7 @@ class UntypedStorage:
 
     # ------------------------------------------------------------------------------------------------- questions
     def nbytes(self) -> int:
-        return self._bytes.nbytes
+        return self._raw.nbytes
 
     size = nbytes
     __len__ = nbytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import overrides as _overrides
-from .autograd.state import grad_enabled
+from .autograd.state import FOLLOW, grad_enabled, looked_at, state
 from .backends.cpu import creation as _cpu
 from .ops.table import FUNCTIONS, public
 from .settings import warn_once
@@ -27,6 +27,8 @@ def _item(self: Tensor) -> Any:
     array = self._array
     if array.size != 1:
         raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
+    if state.mode & FOLLOW:
+        looked_at(array, "a tensor's value was read")
     value = array.item()  # an array without memory refuses by itself
     return value if value.__class__ in _NUMBERS else float(value)
 
@@ -34,6 +36,7 @@ def _item(self: Tensor) -> Any:
 @public(toplevel=False, out=False)
 def tolist(self) -> Any:
     """Nested lists of Python numbers; a number for a zero-dim tensor."""
+    looked_at(self._array, "a tensor's values were read")
     return _cpu.to_python(self._array)
 
 
@@ -251,6 +254,7 @@ def _copied_storage(self, memo: dict[int, Any]) -> Any:
     array = self._array
     if self.device.type != "cpu":
         return array
+    looked_at(array, "a tensor was copied with its storage")
     owner, raw = _cpu.storage_bytes(array)
     shared = memo.setdefault("flambeau storages", {})
     if id(owner) not in shared:
@@ -272,6 +276,7 @@ def _reduce_ex(self, protocol: int) -> tuple[Any, ...]:
     attributes = _own_attributes(self)
     if self.device.type == "meta":
         return rebuild_meta, (type(self), tuple(self.shape), self.stride(), self.dtype, self.requires_grad, attributes)
+    looked_at(self._array, "a tensor was pickled")
     flat, stride = _cpu.packed(self._array)
     return rebuild_tensor, (type(self), flat, tuple(self.shape), stride, self.requires_grad, attributes)
 

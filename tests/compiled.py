@@ -52,8 +52,23 @@ def same(a, b, rtol=1e-5, path="result"):
 
 
 def programs(fn) -> int:
-    """How many programs a compiled function has."""
+    """How many programs a compiled function has that answer calls without its Python."""
     return sum(map(len, fn._compiled.plans.values()))
+
+
+def way(fn) -> str:
+    """How a compiled function's calls went: "skip" (after captures, programs answer, and no Python runs), "follow" (the Python
+    runs, and the kernels come from programs), "skip and follow", or "eager"."""
+    paths = fn._compiled.paths
+    if paths.stopped is not None:
+        return "eager"
+    return " and ".join(["skip"] * bool(programs(fn)) + ["follow"] * bool(paths.runs)) or "eager"
+
+
+def why(fn) -> str:
+    """For messages of failed tests: the way, and what kept captures from becoming programs."""
+    paths = fn._compiled.paths
+    return f"{way(fn)}; {paths.runs} programs run in {paths.calls} followed calls, {paths.stopped}; {fn._compiled.reasons}"
 
 
 def trace(build, calls, wrap):
@@ -72,15 +87,15 @@ def trace(build, calls, wrap):
     return history, fn
 
 
-def agree(build, calls, programs_at_most=None, rtol=1e-5, warned=0, **options):
-    """Asserts that the compiled function does what the eager one does, with no more programs than said. Returns it."""
+def agree(build, calls, programs_at_most=None, rtol=1e-5, goes="skip", **options):
+    """Asserts that the compiled function does what the eager one does, without a warning, that its calls go the way that is
+    said (see `way`), and with no more programs than that. Returns it."""
     expected, _ = trace(build, calls, lambda f: f)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         got, fn = trace(build, calls, lambda f: torch.compile(f, **options))
     same(expected, got, rtol, "call")
     said = [str(w.message) for w in caught if "flambeau" in str(w.message)]
-    assert len(said) == warned, said
-    if programs_at_most is not None:
-        assert 1 <= programs(fn) <= programs_at_most, (programs(fn), fn._compiled.reasons)
+    assert not said, said
+    assert way(fn) == goes and (programs_at_most is None or programs(fn) <= programs_at_most), (programs(fn), why(fn))
     return fn

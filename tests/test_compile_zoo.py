@@ -52,7 +52,7 @@ def test_optimizers(name, mode):
 
 
 # ------------------------------------------------------------------------------------------------- how a step is written
-@zoo(calls=[(*b, i) for i, b in enumerate(batches(8))], most=2 * 8)
+@zoo(calls=[(*b, i) for i, b in enumerate(batches(8))], most=4, goes="skip and follow")
 def gradient_accumulation_with_a_counter():
     model = mlp()
     opt = optim.SGD(model.parameters(), lr=0.1)
@@ -231,7 +231,7 @@ def gradient_penalty():
     return step, critic, opt
 
 
-@zoo()
+@zoo(goes="follow")
 def inner_loop():
     """A step of an inner training whose own gradient is taken (MAML)."""
     model = mlp()
@@ -275,7 +275,7 @@ def sharpness_aware():
     return step, model, opt
 
 
-@zoo()
+@zoo(goes="follow")
 def hooks_on_parameters_and_modules():
     model = mlp()
     for p in model.parameters():
@@ -302,7 +302,7 @@ def a_loss_scaler():
     return step, model, opt
 
 
-@zoo(warned=1, most=None)
+@zoo(goes="follow")
 def grad_scaler():
     model = mlp()
     opt, scaler = optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3)
@@ -339,7 +339,7 @@ def frozen_layers():
     return trained(model, optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01))
 
 
-@zoo()
+@zoo(goes="follow")
 def checkpointed_layers():
     model = mlp(5, 7, 3, nn.Dropout(0.3))
     opt = optim.SGD(model.parameters(), lr=0.1)
@@ -466,5 +466,5 @@ def a_tensor_that_anneals():
 
 @pytest.mark.parametrize("name", CASES)
 def test_training_steps(name):
-    build, calls, most, warned = CASES[name]
-    agree(build, calls, most, warned=warned)
+    build, calls, most, goes = CASES[name]
+    agree(build, calls, most, goes=goes)

@@ -172,7 +172,7 @@ def state_carried_over():
     return step, model, opt
 
 
-@zoo(calls=[(labels(7, 9, seed=i), torch.tensor([0, 3, 3]), labels(3, 3, seed=i)) for i in range(6)], warned=1, most=None)
+@zoo(calls=[(labels(7, 9, seed=i), torch.tensor([0, 3, 3]), labels(3, 3, seed=i)) for i in range(6)], goes="follow")
 def embedding_bags():
     table, head = nn.EmbeddingBag(9, 5, mode="mean"), nn.Linear(5, 3)
     model = nn.ModuleList([table, head])
@@ -219,7 +219,7 @@ def orthogonal_layer():
     return trained(model, optim.SGD(model.parameters(), lr=0.01))
 
 
-@zoo(warned=1, most=None)  # its weight is a new tensor at each call
+@zoo(goes="follow")  # its weight is a new tensor at each call
 def pruned_layer():
     model = mlp()
     nn.utils.prune.l1_unstructured(model[0], "weight", amount=0.4)
@@ -492,8 +492,8 @@ def two_optimizers_for_one_model():
 
 @pytest.mark.parametrize("name", CASES)
 def test_training_steps(name):
-    build, calls, most, warned = CASES[name]
-    agree(build, calls, most, warned=warned)
+    build, calls, most, goes = CASES[name]
+    agree(build, calls, most, goes=goes)
 
 
 # ------------------------------------------------------------------------------------- compiled models in eager training

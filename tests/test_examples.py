@@ -72,7 +72,7 @@ def test_same_seed_same_losses(name):
 ])
 def test_as_a_program(name, options, expected):
     """Started from the command line it shows its result and the course of the loss."""
-    run = subprocess.run([sys.executable, EXAMPLES / f"{name}.py", *options], capture_output=True, text=True, timeout=120,
+    run = subprocess.run([sys.executable, EXAMPLES / f"{name}.py", *options], capture_output=True, text=True,
                          env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "PYTHONIOENCODING": "utf-8"})
     assert run.returncode == 0, run.stderr
     assert re.search(expected, run.stdout, re.DOTALL), run.stdout

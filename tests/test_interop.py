@@ -2,7 +2,10 @@
 
 import copy
 import io
+import os
 import pickle
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -241,6 +244,15 @@ def test_deterministic_flags():
     finally:
         flambeau.use_deterministic_algorithms(False)
     assert flambeau.get_num_threads() >= 1
+
+
+@pytest.mark.parametrize("asked,threads", [("3", 3), ("1", 1), ("2,4", 2), ("0", None), ("many", None), ("", None)])
+def test_the_environment_says_how_many_threads(asked, threads):
+    code = "import os, flambeau; print(flambeau.get_num_threads(), len(os.sched_getaffinity(0)))"
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": asked}, capture_output=True,
+                          text=True, check=True)
+    got, cores = map(int, done.stdout.split())
+    assert got == (threads or cores)
 
 
 TRUTH = """

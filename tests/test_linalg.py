@@ -1,5 +1,8 @@
 """linalg against torch: values, gradients and second derivatives, real and complex, with batches and odd shapes."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -253,15 +256,57 @@ def test_results_are_named_and_take_out():
     assert flambeau.linalg.norm(input=a, axis=0, keepdims=True).shape == (1, 3)
 
 
-def test_det_has_a_gradient_at_singular_matrices():
-    """The derivative of det exists at singular matrices of rank n - 1."""
-    a = np.outer([1.0, 2, 3], [1, -1, 2]) + np.outer([0, 1, 1], [2.0, 0, 1])
-    grads = []
-    for T in (torch, flambeau):
-        x = T.from_numpy(a.copy()).requires_grad_()
-        T.linalg.det(x).backward()
-        grads.append(x.grad.numpy())
-    np.testing.assert_allclose(grads[1], grads[0], atol=1e-6)
+def leibniz(a):
+    """det as a polynomial, so that its derivatives of every order are right at every matrix."""
+    total = 0
+    for p in itertools.permutations(range(a.shape[-1])):
+        sign = np.linalg.det(np.eye(len(p))[list(p)])
+        total = total + sign * math.prod((a[..., i, j] for i, j in enumerate(p)), start=1)
+    return total
+
+
+_rng = np.random.default_rng(3)
+SINGULAR = {
+    "whole numbers": [[1, 2, 3], [4, 5, 6], [5, 7, 9]], "transposed": [[1, 4, 5], [2, 5, 7], [3, 6, 9]],
+    "outer": np.outer([1.0, 2, 3], [1, -1, 2]) + np.outer([0, 1, 1], [2.0, 0, 1]),
+    "nilpotent": np.eye(4, k=1), "zero": np.zeros((2, 2)), "rank 1 of 3": np.ones((3, 3)),
+    "rank 3 of 4": _rng.standard_normal((4, 3)) @ _rng.standard_normal((3, 4)),
+    "rank 2 of 4": _rng.standard_normal((4, 2)) @ _rng.standard_normal((2, 4)),
+    "badly scaled": np.diag([1e6, 1, 1e-3, 0]) @ _rng.standard_normal((4, 4)),
+    "nearly": np.diag([1, 1, 1e-13]) @ _rng.standard_normal((3, 3)),
+    "in a batch": [[[2, 1], [4, 2]], [[2, 1], [3, 2]], [[0, 0], [0, 0]]],
+}
+
+
+@pytest.mark.parametrize("kind", ["real", "complex"])
+@pytest.mark.parametrize("name", SINGULAR)
+def test_det_has_a_gradient_at_singular_matrices(name, kind):
+    """The cofactors, whether a pivot is zero or what rounding left of it, and derivatives of them. (PyTorch gives 0 or NaN.)"""
+    a = np.asarray(SINGULAR[name], float) * (1 if kind == "real" else 1 - 2j)
+    compare(lambda T, x: T.linalg.det(x) if T is flambeau else leibniz(x), [a])
+
+
+@pytest.mark.parametrize("pivot", [0.0, 1e-16, -3e-15, 1e-320])
+def test_cofactors_do_not_depend_on_how_a_pivot_rounds(pivot):
+    from flambeau.backends.cpu import linalg as kernels
+    for dtype in ("float64", "complex128"):
+        _, lu, pivots = kernels.det_lu(np.array([[1, 2, 3], [4, 5, 6], [5, 7, 9]], dtype))
+        lu[2, 2] = pivot
+        swaps = (pivots != [1, 2, 3]).sum()
+        got = kernels.cofactor_lu(lu, pivots, np.prod(np.diagonal(lu), keepdims=True)[0] * (-1) ** swaps)
+        np.testing.assert_allclose(got, [[3, -6, 3], [3, -6, 3], [-3, 6, -3]], atol=1e-13)
+
+
+def test_third_derivative_of_det():
+    for a in (np.diag([1.0, 2, 0, 3]) + np.eye(4, k=-1), np.diag([1.0, 2, 5, 3]) + np.eye(4, k=1)):
+        found = []
+        for T, det in ((torch, leibniz), (flambeau, flambeau.linalg.det)):
+            grad = x = T.from_numpy(a).requires_grad_()
+            for power in (1, 2, 3):
+                loss = det(x) if power == 1 else (grad ** power).sum()
+                (grad,) = T.autograd.grad(loss, x, create_graph=True)
+            found.append(grad)
+        close(*found, "third", 1e-9)
 
 
 def test_integer_determinants_are_exact():

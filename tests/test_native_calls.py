@@ -22,11 +22,18 @@ void many(long a, int b, double *out, float c, long d, long e, long f, long g, d
 long larger(long a, long b) { return a > b ? a : b; }
 int negative(int a) { return -a; }
 double half(double a) { return a / 2; }
-void nap(void) { struct timespec t = {0, 200000000}; nanosleep(&t, 0); }
+void nothing(void) {}
+long wait_for(volatile long *flags) {  // says that it has begun, and waits until it is answered: a minute at most
+    struct timespec t = {0, 10000000};
+    flags[0] = 1;
+    for (int n = 0; n < 6000 && !flags[1]; n++) nanosleep(&t, 0);
+    return flags[1];
+}
 """
 
 
-SIGNATURES = {"many": ":lipflllldlifpd", "larger": "l:ll", "negative": "i:i", "half": "d:d", "nap": ":"}
+SIGNATURES = {"many": ":lipflllldlifpd", "larger": "l:ll", "negative": "i:i", "half": "d:d", "nothing": ":",
+              "wait_for": "l:p"}
 
 
 @pytest.fixture(scope="module", params=["builtin", "ctypes"])
@@ -63,7 +70,7 @@ def test_results(library):
     assert library.larger(3, -4) == 3 and library.larger(-5, -4) == -4
     assert library.negative(7) == -7
     assert library.half(3.0) == 1.5
-    assert library.nap() is None
+    assert library.nothing() is None
     assert library.larger(2**64 - 1, -3) == -1  # the lowest bits, as in C
 
 
@@ -82,11 +89,11 @@ def test_too_many_arguments(library):
 
 
 def test_other_threads_run_meanwhile(library):
-    ended = []
-    thread = threading.Thread(target=lambda: ended.append((library.nap(), time.perf_counter())))
+    flags, answered = np.zeros(2, np.int64), []
+    thread = threading.Thread(target=lambda: answered.append(library.wait_for(flags)))
     thread.start()
-    start = time.perf_counter()
-    while not ended and time.perf_counter() - start < 5:
-        ended_first = time.perf_counter()
-    assert ended and ended_first - start > 0.1
+    while not flags[0]:
+        time.sleep(0.001)
+    flags[1] = 1
     thread.join()
+    assert answered == [1]

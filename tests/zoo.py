@@ -25,10 +25,10 @@ def inputs(*shape, n=6):
 
 def table(cases):
     """A decorator that enters a builder: with its calls (six batches of rows and labels, unless given), how many programs they
-    may take, and how many warnings there are."""
-    def zoo(calls=None, most=1, warned=0):
+    may take, and which way they go."""
+    def zoo(calls=None, most=1, goes="skip"):
         def enter(build):
-            cases[build.__name__] = build, calls or batches(), most, warned
+            cases[build.__name__] = build, calls or batches(), most, goes
             return build
         return enter
     return zoo

@@ -21,7 +21,7 @@ from ..backends.registry import CPU_ARRAY
 from ..tensor import Tensor
 from ..tensor import _captured_grad as captured_grad
 from .node import AccumulateGrad, Edge, Node
-from .state import ANOMALY, CAPTURE, NO_GRAD, state
+from .state import ANOMALY, CAPTURE, FOLLOW, NO_GRAD, state
 
 _new = object.__new__
 _plus = KERNELS["add"]
@@ -192,6 +192,7 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
     selective, keep_graph = task.captures is not None, task.keep_graph
     plain = not state.mode & ANOMALY
     bare = state.mode == NO_GRAD  # nothing special going on, and this pass is not recorded
+    followed = state.mode == FOLLOW | NO_GRAD
     push, pop, take, known = heapq.heappush, heapq.heappop, buffers.pop, buffers.get
     grad = None
     while heap:
@@ -213,7 +214,7 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
                 break
             if (selective and not _capture(task, node, grads)) or (grads is None and not node.runs_without_gradient):
                 results = None
-            elif bare and hooks is None:
+            elif hooks is None and (bare or (followed and node.follows)):
                 results = node.quick(grads, keep_graph)
             elif hooks is None and plain:
                 results = node.apply(grads)
@@ -494,6 +495,9 @@ def _is_ours(grad: Any, tensor: Any) -> bool:
     means that a hook, a user or another edge also holds it. Its array: by the tensor, here, and by getrefcount.
     """
     array = grad._array
+    if state.mode & FOLLOW:
+        return sys.getrefcount(grad) <= 4 and grad._counter is None and array.strides == tensor._array.strides and (
+            state.follower.alone(array, 2))
     if sys.getrefcount(grad) > 4 or sys.getrefcount(array) > 3:
         return False
     if grad._counter is not None or array.strides != tensor._array.strides:

@@ -30,7 +30,7 @@ from .node import (
     next_sequence,
     version_of,
 )
-from .state import FORWARD_AD, INFERENCE, NO_GRAD, SAVED_HOOKS, state
+from .state import CAPTURE, FORWARD_AD, INFERENCE, NO_GRAD, SAVED_HOOKS, state
 from .views import CUSTOM_FUNCTION, NO_GRAD_VIEW, check_creation, edge_of, mark_view, set_history
 
 _new = object.__new__
@@ -53,6 +53,8 @@ class FunctionNode(Node):
         backward = function.backward
         if function.vjp is not _no_vjp:
             backward = _vjp_of(function)
+        if state.mode & CAPTURE:
+            backward = _reporting(backward)
         if outputs is None:
             results = backward(ctx, grads)
         else:
@@ -306,6 +308,12 @@ def _make_node(ctx: BackwardCFunction) -> FunctionNode:
     return node
 
 
+def _reporting(function: Any) -> Any:
+    """A captured call hears of what the user's function reads."""
+    from ..compiler.witness import entered
+    return entered(function)
+
+
 # --------------------------------------------------------------------------------------------------- Function
 def _no_vjp(ctx: Any, *grad_outputs: Any) -> Any:
     raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function "
@@ -401,11 +409,14 @@ class Function(FunctionCtx):
                 needs.append(False)
         ctx.needs_input_grad = tuple(needs)
         state.mode = (mode | NO_GRAD) & ~FORWARD_AD
+        forward = cls.forward
+        if mode & CAPTURE:
+            forward, setup = _reporting(forward), setup if setup is _no_setup else _reporting(setup)
         try:
             if setup is _no_setup:
-                out = cls.forward(ctx, *args, **kwargs)
+                out = forward(ctx, *args, **kwargs)
             else:
-                out = cls.forward(*args, **kwargs)
+                out = forward(*args, **kwargs)
                 setup(ctx, args, out)
         finally:
             state.mode = mode

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..backends.registry import CPU_ARRAY
+from ..backends.registry import WINDOWS
 from ..tensor import Tensor, wrap
 from . import state as _state
 from .node import Edge, Node, Packed, SavedOutput, behind, freed_error, modified_error, saved_result, start_counter, version_of
@@ -113,7 +113,7 @@ class SavedTensor:
         if saved is None:
             raise freed_error(behind(self._node), "Calling register_hooks on a saved tensor after it has been freed")
         value = saved[self._slot]
-        bare = type(value) is CPU_ARRAY and self._node.row.slots[self._slot] == "result"
+        bare = type(value) in WINDOWS and self._node.row.slots[self._slot] == "result"
         return saved_result(self._node, self._slot) if bare else value
 
     @property

@@ -1,13 +1,14 @@
 """The thread's mode, read once by every operation.
 
 `state.mode` is 0 in the default mode and 1 under `no_grad`: both are the fast path. Every other way of running an
-operation (inference mode, saved-tensor hooks, forward-mode duals, anomaly detection, capture, function overrides) sets
-a further bit, so that one comparison, `mode < 2`, tells the fast path that nothing special is going on.
+operation (inference mode, saved-tensor hooks, forward-mode duals, anomaly detection, capture, following, function overrides)
+sets a further bit, so that one comparison, `mode < 2`, tells the fast path that nothing special is going on.
 """
 
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from ..backends.cpu import errors
 
@@ -19,6 +20,8 @@ ANOMALY = 16
 OVERRIDE = 32
 CAPTURE = 64
 AUTOCAST = 128
+FOLLOW = 256
+FOLLOWED = frozenset((FOLLOW, FOLLOW | NO_GRAD))  # following, and nothing else special
 
 
 class _State(threading.local):
@@ -30,6 +33,7 @@ class _State(threading.local):
         self.anomaly_check_nan = True
         self.function_modes = []     # stack of TorchFunctionMode
         self.running = []            # nodes whose backward is being evaluated (innermost last)
+        self.follower = None         # takes the kernel calls while a compiled call is followed (compiler/follower.py)
         errors.silence()             # NumPy's floating-point warnings are per thread
 
 
@@ -38,6 +42,12 @@ state = _State()
 
 def grad_enabled() -> bool:
     return not state.mode & NO_GRAD
+
+
+def looked_at(array: Any, what: str) -> None:
+    """Somebody is about to read an array's elements, or (None) to write to some, outside of a kernel: what is pending runs."""
+    if state.mode & FOLLOW:
+        state.follower.look(array, what)
 
 
 class mode_bits:

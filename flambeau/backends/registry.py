@@ -9,9 +9,11 @@ from .cpu import backend as cpu
 CPU_ARRAY = cpu.ARRAY
 _BY_TYPE: dict[type, Any] = {cpu.ARRAY: cpu}
 ARRAY_TYPES = _BY_TYPE
+WINDOWS = {cpu.ARRAY}        # types of arrays whose NumPy views are views of tensors
 POINTWISE = cpu.POINTWISE    # kernels that work element by element
 VIEWS: set[str] = set()      # kernels whose result is a view of their first array (ops/table.py enters their names)
 
+following: Any = None        # () -> the backend of plain arrays in this thread; None while no thread follows a compiled call
 run_time: Any = None         # (number, dtype) -> an array, if the number is one that compiled programs read anew at each call
 
 
@@ -19,7 +21,7 @@ def backend_of(array: Any) -> Any:
     found = _BY_TYPE.get(type(array))
     if found is None:
         found = _load(type(array))
-    return found
+    return found if found is not cpu or following is None else following()
 
 
 def _load(kind: type) -> Any:
@@ -66,14 +68,17 @@ def common(arrays: list[Any]) -> Any:
     found = cpu
     for array in arrays:
         backend = backend_of(array)
-        if backend is not cpu:
-            if found is not cpu and backend is not found:
-                raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
-                                   f"{found.NAME} and {backend.NAME}!")
+        if backend.NAME == "cpu":
+            if found is cpu:
+                found = backend
+        elif found.NAME == "cpu":
             found = backend
-    if found is not cpu:
+        elif backend is not found:
+            raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
+                               f"{found.NAME} and {backend.NAME}!")
+    if found.NAME != "cpu":
         for array in arrays:
-            if backend_of(array) is cpu and array.ndim and found.NAME != "cpu":
+            if array.ndim and backend_of(array).NAME == "cpu":
                 raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
                                    f"{found.NAME} and cpu!")
-    return found
+    return found if found is not cpu or following is None else following()

@@ -1,7 +1,8 @@
 """`torch.compile` and `torch.compiler`: whole functions, training steps above all, as native programs.
 
 The way of a program: capture.py notes kernel calls -> ir.py -> passes.py -> fusion.py -> arena.py -> render.py (C) ->
-program.py; plan.py and joint.py call it, guards.py says when it still fits.
+program.py; plan.py and joint.py call it where witness.py has proved that the Python need not run; else follow.py runs the
+Python and takes the kernels from a program.
 """
 
 from __future__ import annotations
@@ -83,26 +84,35 @@ def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False,
             recompile_limit: int | None = None, isolate_recompiles: bool = False, shapes_spec: Any = None) -> Any:
     """A function or module whose calls run as native programs; also a decorator.
 
-    The first call with new shapes, dtypes or Python values runs the Python once and notes every kernel call, those of
-    `backward()` and `optimizer.step()` included; later calls run the noted program. What cannot be noted (branching on a
-    tensor's value, `.item()`...) makes the function run eagerly, with one warning; with fullgraph=True it raises.
-    mode="exact" keeps every bit of eager's results; recompile_limit bounds the number of programs. The other arguments are
-    accepted: programs are made per shape, by the one compiler there is (backend="eager" makes none).
+    A compiled call does what the plain call would: results, gradients, parameters, random numbers, and every effect of the
+    Python. Where it is proved that the Python would do the same again, it does not run (skip); else it runs, and only the
+    kernels come from a program (follow). `compiler.explain` tells which.
+
+    fullgraph: no value may be looked at (`.item()`, `if loss > 1`); such a call raises. dynamic: None makes sizes and floats
+    run-time numbers of a program when they are seen to change, True from the start, False never. mode: "exact" keeps every bit
+    of eager's results; the others give the same programs. recompile_limit bounds the number of programs. backend: "inductor" is
+    the compiler there is; "eager" and the like compile nothing.
     """
     if mode is not None and options is not None:
         raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
     if mode not in _MODES:
         raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {', '.join(_MODES[1:])}")
+    if dynamic not in (None, True, False):
+        raise RuntimeError(f"compile: dynamic must be None, True or False, got {dynamic!r}")
+    _check_options(options)
+    if shapes_spec is not None:
+        raise NotImplementedError("compile: shapes_spec is missing; use dynamic=True or mark_dynamic")
     if model is None:
         return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
-                                 name=name, disable=disable, recompile_limit=recompile_limit)
+                                 name=name, disable=disable, recompile_limit=recompile_limit,
+                                 isolate_recompiles=isolate_recompiles)
     if not callable(model):
         raise RuntimeError(f"compile: expected a function or a module, got {type(model).__name__}")
     backend = _checked(_default_backend if backend is None else backend)
     if disable or backend in _EAGER or getattr(model, "_flambeau_disabled", False):
         return model
     from .function import CompiledFunction
-    compiled = CompiledFunction(model, fullgraph, mode, recompile_limit)
+    compiled = CompiledFunction(model, fullgraph, mode, recompile_limit, dynamic=dynamic, name=name)
     if isinstance(model, Module):
         made = OptimizedModule(model)
         object.__setattr__(made, "_compiled", compiled)
@@ -115,6 +125,20 @@ def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False,
     call._compiled = compiled
     call._torchdynamo_orig_callable = model
     return call
+
+
+# What PyTorch's options say about this compiler. (isolate_recompiles is as it always is: each function counts its own.)
+_OPTIONS = {"epilogue_fusion": True, "max_autotune": False, "fallback_random": True, "shape_padding": False,
+            "triton.cudagraphs": False, "trace.enabled": False, "trace.graph_diagram": False}
+
+
+def _check_options(options: dict[str, Any] | None) -> None:
+    for key, value in (options or {}).items():
+        if key not in _OPTIONS:
+            raise RuntimeError(f"Unexpected optimization option {key}, known options are {list(_OPTIONS)}")
+        if value != _OPTIONS[key]:
+            raise NotImplementedError(f"compile: options={{{key!r}: {value!r}}} is missing; here it is always "
+                                      f"{_OPTIONS[key]!r}")
 
 
 def _checked(backend: str | Callable[..., Any]) -> str:

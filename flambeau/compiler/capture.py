@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import bisect
 import ctypes
-import gc
 import os
 import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable
-from itertools import compress
 from sys import getrefcount
 from typing import Any
 
@@ -26,12 +23,11 @@ import numpy as np
 from numpy import ndarray
 
 from ..amp.autocast_mode import _settings as autocast
-from ..autograd.node import AccumulateGrad, next_sequence, user_frame
+from ..autograd.node import next_sequence, user_frame, version_of
 from ..autograd.state import CAPTURE, state
 from ..backends import registry
 from ..backends.cpu import backend as cpu
 from ..backends.cpu.arrays import Storage as Memory
-from ..backends.cpu.arrays import restride
 from ..backends.cpu.arrays import strides as element_strides
 from ..backends.cpu.memory import Block
 from ..native import pointer
@@ -200,7 +196,6 @@ class Recorder:
         self.counts: list[tuple[Any, Any]] = []   # Python numbers that go up by one at each call
         self.number_guards: list[tuple[Any, bool]] = []
         self.transient: str | None = None         # why this run is not like the following ones
-        self.tensors: dict[int, Any] = {}         # address of an owner of memory -> a tensor over it that was there before
         self.cleared: dict[int, Any] = {}         # leaves whose gradient was dropped before it was looked at
         self.grad_found: dict[int, Any] = {}      # leaves whose gradient was looked at first
         self.leaves: dict[int, Any] = {}          # leaves whose gradient may have changed
@@ -212,10 +207,10 @@ class Recorder:
         self.swapped: list[Any] = []              # (tensor, its array, the Traced one that it has meanwhile)
         self.assigned: list[Any] = []             # weak references to tensors that were given a Traced array
         self.abroad: set[int] = set()             # tensors that other threads made meanwhile
-        self.copied: list[Any] = []               # (argument, its array, its private copy)
+        self.versions: list[Any] = []             # (tensor that was there before, its version and node then)
+        self.inner: list[Any] = []                # (tensor, the one whose memory it lies inside of)
         self.born: list[Any] = []                 # tensors that the call made
         self.replaced: list[Any] = []             # tensors that it gave other memory
-        self.moved: dict[int, Value] = {}         # results that are views of an argument's private copy
         self.joint: Any = None                    # the backward pass of the results, where they are still part of a graph
         self.invoked: Any = None                  # the function and its arguments
         self.given: Any = None                    # what these are, taken apart
@@ -273,31 +268,23 @@ class Recorder:
                 return storage
         return None
 
-    def value(self, array: ndarray, kind: str | None = None) -> Value:
-        """The window that an array is; unknown memory is an input if a living tensor is over it, else a constant."""
+    def value(self, array: ndarray) -> Value:
+        """The window that an array is; unknown memory is a constant (that of tensors was claimed when they were met)."""
         storage = self.known(array) if array.size else None
         if storage is None:
-            if kind is None:
-                before = array.__class__ is Traced or Memory(array).address in self.tensors
-                kind = INPUT if before and array.size else CONSTANT
-            storage = self.new_storage(kind, array)
-            if kind is INPUT:
-                storage.source = self.tensors.get(storage.start)
-                if storage.source is None:
-                    self.fail("a tensor's memory belongs to no tensor that was there before")
+            if array.__class__ is Traced and array.size:
+                self.fail("a tensor's memory belongs to no tensor that was there before")
+            storage = self.new_storage(CONSTANT, array)
+        elif storage.kind is INPUT:
+            start, end = span(array)
+            if start < storage.start or end > storage.start + storage.nbytes:
+                self.fail("a view reaches beyond the tensor that it is made of")
         return Value(storage, (pointer(array) or 0) - storage.start if array.size else 0, array.shape, element_strides(array),
                      array.dtype)
 
     def value_of(self, tensor: Any) -> Value:
-        """The window of a tensor after the capture: memory that nothing touched is an input if a tensor owned it, else a
-        constant."""
-        found = self.moved.get(id(tensor))
-        if found is not None:
-            return found
-        array = tensor._array
-        if array.size and self.known(array) is None and Memory(array).address in self.tensors:
-            return self.value(traced(array))
-        return self.value(array, CONSTANT)
+        """The window of a tensor after the capture."""
+        return self.value(tensor._array)
 
     def adopt(self, array: ndarray) -> ndarray:
         """A plain array that just became a tensor: a constant, unless its memory is known."""
@@ -416,20 +403,16 @@ class Recorder:
             self.number_guards.append((expression, outcome))
 
     # ---------------------------------------------------------------------------------------- tensors' arrays
-    def begin(self, private: Any = ()) -> None:
-        """From here on the arrays of tensors are Traced when this thread reads them. private: arguments, which get memory of
-        their own where other tensors share theirs: at the next call they may lie elsewhere."""
-        self.copied = [(t, t._array, _copy_in_place(t._array)) for t in sharing(private)]
-        for tensor, array, copy in self.copied:  # from here on nothing can go wrong before `end`
-            self.tensors[Memory(copy).address] = tensor
-            self.swapped.append((tensor, array, traced(copy)))
-            tensor._array = self.swapped[-1][2]
+    def begin(self, arguments: Any = ()) -> None:
+        """From here on the arrays of tensors are Traced when this thread reads them."""
         self.given = self._arguments()
         self.casts, autocast.casts = autocast.casts, {}  # those it casts now are of no use outside, nor the others here
         _local.recorder = self
         self.first_sequence = next_sequence()
         state.mode |= CAPTURE
         Tensor._array = property(self._read, self._assign)
+        for tensor in arguments:  # in their order: the same program has the same text wherever they lie
+            self._read(tensor)
 
     def _read(self, tensor: Any) -> Any:
         """tensor._array; other threads, and this one after the capture was given up, see plain arrays only."""
@@ -463,18 +446,37 @@ class Recorder:
             self.fail("a tensor was made by another thread")
         made = traced(array)
         self.swapped.append((tensor, array, made))
+        self.versions.append((tensor, version_of(tensor), tensor._node))
         _set(tensor, made)
         if array.size:
-            start = Memory(array).address
-            old = self.tensors.get(start)
-            if old is None or _rank(tensor) > _rank(old):
-                self.tensors[start] = tensor
-                storage = self.known(array)
-                if storage is not None and storage.kind is not INPUT:
-                    self.fail("a tensor's memory was reached by another way before")
-                elif storage is not None:
-                    storage.source = tensor
+            self._claim(tensor, array)
         return made
+
+    def _claim(self, tensor: Any, array: ndarray) -> None:
+        """The memory of a tensor that was there before is an input: just that part which the tensor shows, as at the next call
+        other tensors over the same storage may lie elsewhere. One that lies inside of another is a window onto it."""
+        start, end = span(array)
+        at = bisect.bisect_left(self._starts, end) - 1
+        if at < 0 or self._by_start[at].start + self._by_start[at].nbytes <= start:
+            self._enter(Storage(len(self.storages), INPUT, start, end - start, (array, None))).source = tensor
+            return
+        storage = self._by_start[at]
+        below = self._by_start[at - 1] if at else None
+        if storage.kind is not INPUT or (storage.start > start and storage.id in self.used) or (
+                below is not None and below.start + below.nbytes > start):
+            self.fail("tensors share a part of their memory")
+            return
+        if storage.start > start or storage.start + storage.nbytes < end:  # they overlap in part: one piece of memory
+            end = max(end, storage.start + storage.nbytes)
+            self._starts[at] = storage.start = min(start, storage.start)
+            storage.nbytes = end - storage.start
+            self.inner.append((tensor, storage.source))
+        elif storage.source is not tensor:
+            self.inner.append((tensor, storage.source))
+            if _rank(tensor) > _rank(storage.source) and (storage.start, storage.nbytes) == (start, end - start):
+                self.inner = [(t, tensor if of is storage.source else of) for t, of in self.inner if t is not tensor]
+                self.inner.append((storage.source, tensor))
+                storage.source = tensor
 
     def end(self) -> None:
         """Everything is as it was; `born` are the new tensors, `replaced` those that have other memory now."""
@@ -487,12 +489,8 @@ class Recorder:
         if self.given != self._arguments() and self.failed is None:
             self.failed = "the call changes a list or dict that it was given", None
         _local.recorder = None
-        copies = {id(tensor): copy for tensor, _, copy in self.copied}
         for tensor, array, new in self.swapped:
             if tensor._array is new:
-                copy = copies.get(id(tensor))
-                if copy is not None and (self.failed or self._written(copy)):
-                    array[...] = copy
                 tensor._array = array
             else:
                 self.replaced.append(tensor)
@@ -501,7 +499,7 @@ class Recorder:
             tensor = reference()
             if tensor is not None and tensor._array.__class__ is Traced:
                 self.born.append(tensor)
-                tensor._array = self._original(tensor, stripped(tensor._array))
+                tensor._array = stripped(tensor._array)
         self.assigned = []
 
     def made_so_far(self) -> set[int]:
@@ -513,20 +511,6 @@ class Recorder:
         leaves: list[Any] = []
         shape = None if self.invoked is None else flatten([list(self.invoked[1]), self.invoked[2]], leaves)
         return shape, list(map(id, leaves))
-
-    def _written(self, array: ndarray) -> bool:
-        storage = self.known(array)
-        return storage is not None and any(w.storage is storage for op in self.ops for w in op.writes)
-
-    def _original(self, tensor: Any, array: ndarray) -> ndarray:
-        """A view of an argument's private copy as the view of the argument that it stands for."""
-        at = pointer(array) or 0
-        for _, original, copy in self.copied:
-            skip = at - (pointer(copy) or 0)
-            if array.size and 0 <= skip < Memory(copy).nbytes:
-                self.moved[id(tensor)] = self.value(traced(array))
-                return restride(original, array.shape, element_strides(array), skip // array.itemsize)
-        return array
 
     def release(self) -> None:
         """The memory and the arguments of the captured run are not needed any more."""
@@ -637,47 +621,15 @@ def _rank(tensor: Any) -> int:
                                                                                               else 0)
 
 
-def living() -> list[Any]:
-    """All tensors that exist. Takes a tenth of a second per million objects."""
-    kinds, found = set(), [Tensor]
-    while found:
-        kinds.add(kind := found.pop())
-        found += type.__subclasses__(kind)
-    frozen = gc.get_freeze_count()
-    if frozen:  # gc.get_objects() would not show those
-        gc.unfreeze()
-    objects = gc.get_objects()
-    if frozen:
-        gc.freeze()
-    return list(compress(objects, map(kinds.__contains__, map(type, objects))))
-
-
-def _alone(tensor: Any) -> bool:
-    """Whether nothing else refers to a tensor's memory: the array and those that it is a view of have one owner each."""
-    node, array = tensor._node, tensor._array
-    owners = 2 if node.__class__ is AccumulateGrad and node._array is array else 1
-    while getrefcount(array) == owners + _NAMED:
-        if array.base is None:
-            return True
-        if not isinstance(array.base, ndarray):
-            return False
-        array, owners = array.base, 1
-    return False
-
-
-def sharing(tensors: Any) -> list[Any]:
-    """Those over whose memory other tensors lie as well, each once."""
-    different = {id(t): t for t in tensors}.values()
-    found = [t for t in different if type(_array_of(t)) is ndarray and t._array.size and not t.is_sparse and not _alone(t)]
-    if all(t._base is not None for t in found):
-        return found
-    counts = Counter([Memory(t._array).address for t in living() if type(_array_of(t)) is ndarray and not t.is_sparse])
-    return [t for t in found if counts[Memory(t._array).address] > 1]
-
-
-def shared(leaves: list[Any]) -> bool:
-    """Whether other tensors lie over the memory of one of these."""
-    return bool(sharing([a for a in leaves if isinstance(a, Tensor)]))
+def span(array: ndarray) -> tuple[int, int]:
+    """The addresses between which an array's elements lie."""
+    start = end = pointer(array) or 0
+    for n, s in zip(array.shape, array.strides):
+        if s < 0:
+            start += (n - 1) * s
+        else:
+            end += (n - 1) * s
+    return start, end + array.itemsize
 
 
 def _array_of(tensor: Any) -> Any:

@@ -1,46 +1,65 @@
-"""`CompiledFunction`: finds the plan that fits a call, or captures a new one."""
+"""`CompiledFunction`: finds the plan that fits a call, captures a new one, or follows the call.
+
+A call goes one of three ways. *skip*: a plan fits, and its program answers without running the Python; that takes a captured
+call whose every read and effect is known (witness.py). *follow*: the Python runs, the kernels come from a program
+(follow.py). *eager*, with a warning, where neither can be had.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import gc
+import enum
+import os
+import sys
 import threading
 import time
-import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
+from types import FunctionType, ModuleType
 from typing import Any
 
-import numpy as np
-
+from .. import dtypes
 from ..amp.autocast_mode import _settings as autocast
-from ..autograd.node import AccumulateGrad, Edge, version_of
+from ..autograd.node import AccumulateGrad, Edge
 from ..autograd.state import AUTOCAST, INFERENCE, NO_GRAD, state
 from ..autograd.views import edge_of
 from ..backends.cpu import memory
+from ..creation import _defaults as devices
+from ..device import device
 from ..dtypes import get_default_dtype
 from ..native import toolchain, waiting
+from ..nn.module import Module
+from ..optim.optimizer import Optimizer
+from ..settings import _state as settings
 from ..tensor import Tensor
 from . import backend  # noqa: F401  (enters the backend of traced arrays)
-from .capture import Recorder, Uncapturable, active, shared
-from .guards import Watch, watching
-from .ir import CONSTANT
+from .capture import Recorder, Uncapturable, active
+from .follow import Paths
+from .ir import CONSTANT, INPUT
 from .joint import Joint, JointPlan
 from .optimizers import first_at
-from .plan import Output, Plan, overlaps
-from .replay import MISS, Replay, Unsuitable
+from .plan import Irrevocable, Output, Plan, Undone
+from .reads import same
+from .replay import MISS, UNDONE, Replay, Unsuitable
+from .symbolic import SymFloat, plain
 from .template import Family
-from .trees import flatten, flatten_result
+from .trees import containers, flatten, flatten_result, unflatten
+from .witness import Witness, watching
 
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
-_ATTEMPTS = 3   # captures of one signature before it is left to eager
-_TRANSIENTS = 20  # calls of one signature that were unlike those that follow
+_ATTEMPTS = 2   # captures of one signature before its calls are followed
+_TRANSIENTS = 3  # calls of one signature that were unlike those that follow
 _MOST = 64      # programs of one function
-_FAILURES = 100  # captures of one function, whatever the signature, that came to nothing
+_FAILURES = 4   # captures of one function, whatever the signature, that came to nothing: more than that, and twice its plans
+_SETTLED = 64   # followed calls after which a function without a plan is not asked for its signature any more
+_COUNTS = 4     # values of an int argument that have programs of their own
 _REPLAYS = 4    # plans whose next call is checked natively
 _LASTING = 0.05  # seconds after which a replay that no longer fits was worth having
 _RAREST = 256   # calls between two tries of making one
 _MODES = NO_GRAD | INFERENCE | AUTOCAST
+_INTERNAL = {"_base", "_seen", "_creation", "_view_fn", "_inference"}  # what a view has in its __dict__
+_FOLLOW = os.environ.get("FLAMBEAU_COMPILE") == "follow"  # every call is followed
+_KEPT = (Tensor, Module, Optimizer, FunctionType, type, ModuleType, dtypes.dtype, device, enum.Enum)
 stance = "default"  # what set_stance asked for
 _functions: Any = weakref.WeakSet()
 _capturing = threading.RLock()  # an eager first call may call other compiled functions
@@ -50,52 +69,98 @@ class CompiledFunction:
     """A function whose calls run as native programs."""
 
     def __init__(self, function: Callable[..., Any], fullgraph: bool, mode: str | None, limit: int | None = None,
-                 timed: bool = False):
-        self.family = Family(None)  # programs that share libraries
+                 timed: bool = False, dynamic: bool | None = None, name: str | None = None):
+        self.family = Family(dynamic)  # programs that share libraries
         self.function, self.fullgraph, self.exact = function, fullgraph, mode == "exact"
         self.limit = _MOST if limit is None else limit
         self.timed = timed
-        self._made_of = function, fullgraph, mode, limit, timed
+        self._made_of = function, fullgraph, mode, limit, timed, dynamic, name
         self.plans: dict[Any, list[Any]] = {}
         self.remembered: dict[int, Replay] = {}  # address of a plan -> the last way to repeat it
         self.replays: list[Replay] = []          # those that are tried first, the latest first
         self.attempts: dict[Any, int] = {}
         self.transients: dict[Any, int] = {}
-        self.apart: set[Any] = set()  # signatures whose arguments share memory that is not written
-        self.warned = False
+        self.first_floats: dict[Any, str] = {}   # (shape of the arguments, number) -> the first value seen there
+        self.varying: set[Any] = set()           # places of floats that have had another one since
+        self.ints: dict[Any, set[int]] = {}      # (shape of the arguments, number) -> the values seen there
+        self.counting = False                    # one of them takes value after value: new ones are followed
+        self.followed = 0                        # calls whose Python ran
         self.reasons: list[str] = []
-        self.name = getattr(function, "__name__", type(function).__name__)
+        self.name = name or getattr(function, "__name__", type(function).__name__)
+        self.dynamic = dynamic
+        self.paths = self._new_paths()
         _functions.add(self)
+
+    def _new_paths(self) -> Paths:
+        made = Paths(self.function, self.name, self.exact, self.fullgraph, self.timed, self.family)
+        if _FOLLOW:
+            made.pace = None  # also where that does not pay
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CompiledFunction, self._made_of  # a copy makes its own programs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         mode = state.mode
-        if not kwargs and stance == "default":
+        if (_FOLLOW or (self.followed > _SETTLED and not self.plans)) and not mode & ~_MODES:
+            return self._followed(args, kwargs)
+        if not kwargs and stance == "default" and not devices.stack and devices.device is None:
             for replay in self.replays:
                 if replay.mode == mode and (made := replay.run(args)) is not MISS:
-                    return made
-        if mode & ~_MODES or stance == "force_eager":  # inside another capture, or a mode that watches every operation
+                    return made if made is not UNDONE else self.function(*args)
+        # Inside another capture, in a mode that watches every operation, or where tensors are made elsewhere:
+        if mode & ~_MODES or stance == "force_eager" or devices.stack or devices.device is not None:
             return self.function(*args, **kwargs)
-        leaves: list[Any] = []
-        shape: Any
-        for a in args:
-            if a.__class__ is not Tensor:
-                shape = [flatten(x, leaves) for x in args]
-                break
-        else:  # the usual call: nothing but tensors
-            leaves, shape = list(args), len(args)
-        if kwargs:
-            shape = shape, flatten(kwargs, leaves)
-        key = signature(leaves, mode, shape)
+        try:
+            leaves, shape = self._leaves(args, kwargs)
+        except RecursionError:  # a list that holds itself
+            return self._followed(args, kwargs)
+        key = self.signature(leaves, mode, shape, args, kwargs)
         for plan in self.plans.get(key, ()):
             if plan.holds(leaves):
-                made = plan.run(leaves)
+                try:
+                    made = plan.run(leaves)
+                except Undone:
+                    return self.function(*args, **kwargs)
                 if not kwargs and not mode & AUTOCAST:  # whose dtype is not part of the mode
                     self._remember(plan, args, mode)
                 return made
         return self._new(key, leaves, args, kwargs)
+
+    @staticmethod
+    def _leaves(args: Any, kwargs: Any) -> tuple[list[Any], Any]:
+        """The arguments taken apart, and the shape of what they were."""
+        leaves: list[Any] = []
+        shape: Any
+        for a in args:
+            if type(a) is not Tensor:
+                shape = [flatten(x, leaves) for x in args]
+                break
+        else:  # the usual call: nothing but tensors
+            leaves, shape = list(args), len(args)
+        return leaves, (shape, flatten(kwargs, leaves)) if kwargs else shape
+
+    def signature(self, leaves: list[Any], mode: int, shape: Any, args: Any, kwargs: Any) -> Any:
+        """What of the arguments a program depends on. A float that has had two values is a number that each call brings."""
+        shape = shape if shape.__class__ is int else repr(shape)
+        if shape.__class__ is not int and self.dynamic is not False:
+            for n, value in _floats(args, kwargs, leaves):
+                if self.dynamic or repr(value) != self.first_floats.setdefault((shape, n), repr(value)):
+                    self.varying.add((shape, n))
+        if shape.__class__ is not int and not self.counting:
+            for n, a in enumerate(leaves):
+                if type(a) is int:
+                    seen = self.ints.setdefault((shape, n), set())
+                    seen.add(a)
+                    self.counting |= len(seen) > _COUNTS
+        return signature(leaves, mode, shape, self.varying)
+
+    def _followed(self, args: Any, kwargs: Any) -> Any:
+        """A call whose Python runs."""
+        if stance != "default" or toolchain.compiler() is None:
+            return self.function(*args, **kwargs)
+        self.followed += 1
+        return self.paths.call(args, kwargs)
 
     def _remember(self, plan: Plan, args: tuple[Any, ...], mode: int) -> None:
         """After a call that went the long way: the next ones may be just like it (replay.py).
@@ -124,70 +189,88 @@ class CompiledFunction:
 
     # ------------------------------------------------------------------------------------------------- capturing
     def _new(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
-        if self.attempts.get(key, 0) >= _ATTEMPTS or len(self.reasons) >= _FAILURES or stance == "eager_on_recompile" or (
-                sum(map(len, self.plans.values())) >= self.limit):
+        made = sum(map(len, self.plans.values()))
+        if stance == "eager_on_recompile":
             return self.function(*args, **kwargs)
+        if self.attempts.get(key, 0) >= _ATTEMPTS or made >= self.limit or len(self.reasons) > max(_FAILURES, 2 * made) or (
+                self.counting):
+            return self._followed(args, kwargs)
         if stance == "fail_on_recompile":
             raise RuntimeError(f"compile: '{self.name}' has no program for this call, and set_stance('fail_on_recompile') "
                                "forbids to make one")
         if toolchain.compiler() is None:
             toolchain.hint()
             return self.function(*args, **kwargs)
-        if key not in self.apart and (overlaps(leaves) or shared(leaves)):
-            return self._overlapping(key, leaves, args, kwargs)
         with _capturing:
             for plan in self.plans.get(key, ()):  # another thread may have made it meanwhile
                 if plan.holds(leaves):
-                    return plan.run(leaves)
+                    try:
+                        return plan.run(leaves)
+                    except Undone:
+                        return self.function(*args, **kwargs)
             if not self.fullgraph and key not in self.transients and first_at(self.function):
                 self.transients[key] = 1
                 with waiting(not self.exact):
                     return self.function(*args, **kwargs)
             return self.capture(key, leaves, args, kwargs)
 
-    def _overlapping(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
-        """Arguments that share memory, with each other or with tensors outside, can be captured if none of it is written:
-        one eager run tells."""
-        tensors = [a for a in leaves if isinstance(a, Tensor)]
-        before = [version_of(t) for t in tensors]
-        result = self.function(*args, **kwargs)
-        if before == [version_of(t) for t in tensors]:
-            self.apart.add(key)
-        else:
-            self.attempts[key] = _ATTEMPTS
-        return result
-
     def capture(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
         """Runs the function once under capture and, if that went well, keeps a plan for the next calls."""
         start = time.perf_counter()
-        recorder, watch = Recorder(self.fullgraph), Watch(self.function)
         tensors = [a for a in leaves if isinstance(a, Tensor)]
-        if any(t.__class__ is not Tensor and not t._plain for t in tensors) or any(t.is_sparse for t in tensors):
+        # A profiler goes on undisturbed; an object of the user's is not kept alive.
+        if sys.getprofile() is not None or not all([type(a) in _SIMPLE or issubclass(type(a), _KEPT) for a in leaves]) or any(
+                [t.is_sparse or (t.__class__ is not Tensor and not t._plain) for t in tensors]):
             self.attempts[key] = _ATTEMPTS
-            return self.function(*args, **kwargs)
-        with _no_collector(), waiting(not self.exact):  # NumPy rounds otherwise than native kernels do
+            return self._followed(args, kwargs)
+        if any("_dynamic_dims" in t.__dict__ for t in tensors) and self.dynamic is None:
+            self.dynamic, self.family = True, Family(True)
+        recorder, witness = Recorder(self.fullgraph), Witness(self.function, leaves, args, kwargs)
+        args, kwargs, brought = self._symbolic(recorder, leaves, args, kwargs)
+        with waiting(not self.exact):  # NumPy rounds otherwise than native kernels do
             try:
                 recorder.invoked = self.function, args, kwargs
                 recorder.begin(tensors)
-                with watching(watch):
-                    result = self.function(*args, **kwargs)
-                if active() is not None:
-                    self._capture_backward(recorder, leaves, result)
-            except BaseException:
-                self.attempts[key] = self.attempts.get(key, 0) + 1
+                with witness, watching(witness):
+                    result = witness.call(self.function)(*args, **kwargs)
+                    if active() is not None:
+                        self._capture_backward(recorder, witness, leaves, result)
+            except BaseException as error:
+                if error.__class__ is not Uncapturable:  # the next call shall say so, too
+                    self.attempts[key] = self.attempts.get(key, 0) + 1
                 raise
             finally:
                 recorder.end()
         seconds = {"capture": time.perf_counter() - start}
-        reason = self._finish(recorder, watch, key, leaves, result, seconds)
+        reason = self._finish(recorder, witness, key, leaves, result, brought, seconds)
+        if brought and reason is None:
+            found: list[Any] = []
+            shape = flatten_result(result, found)
+            result = unflatten(shape, iter([plain(r) if type(r) is SymFloat else r for r in found]))
         recorder.release()
         memory.trim()  # a capture keeps every temporary alive: that memory is not needed again
         if reason is not None:
             self._explain(reason, key)
         return result
 
-    def _capture_backward(self, recorder: Recorder, leaves: list[Any], result: Any) -> None:
-        """Captures the backward pass of results that are still part of a graph."""
+    def _symbolic(self, recorder: Recorder, leaves: list[Any], args: Any, kwargs: Any) -> tuple[Any, Any, dict[int, float]]:
+        """The arguments, with those floats that change from call to call as run-time numbers. `brought` is where a call puts
+        them. (Only where a plan shows that the function keeps no number anywhere.)"""
+        brought: dict[int, float] = {}
+        shape = repr(self._leaves(args, kwargs)[1])
+        if not self.plans or not any(s == shape for s, _ in self.varying):
+            return args, kwargs, brought
+        new = {}
+        for n, value in _floats(args, kwargs, leaves):
+            if (shape, n) in self.varying:
+                brought[n] = value
+                new[id(value)] = recorder.number(brought, n, None, value)
+        change = lambda a: new.get(id(a), a) if type(a) is float else a
+        return tuple(map(change, args)), {k: change(v) for k, v in kwargs.items()}, brought
+
+    def _capture_backward(self, recorder: Recorder, witness: Witness, leaves: list[Any], result: Any) -> None:
+        """Captures the backward pass of results that are still part of a graph. The caller's own pass comes later: what the
+        user's Python reads there is not known before."""
         found: list[Any] = []
         flatten_result(result, found)
         given = {id(a) for a in leaves}
@@ -201,18 +284,21 @@ class CompiledFunction:
                     live.append(r)
         if not live:
             return
+        before = len(witness.reads.by_place)
         try:
             Joint(recorder, live, leaves)
+            if len(witness.reads.by_place) != before:
+                witness.fail("Python of the user's runs in the backward pass")
         except Uncapturable:
             raise
         except Exception as error:  # for the caller's own backward pass to raise, where there is one
             if recorder.failed is None:
                 recorder.fail(f"its backward pass failed: {error}")
 
-    def _finish(self, recorder: Recorder, watch: Watch, key: Any, leaves: list[Any], result: Any,
+    def _finish(self, recorder: Recorder, witness: Witness, key: Any, leaves: list[Any], result: Any, brought: dict[int, float],
                 seconds: dict[str, float]) -> str | None:
         """Makes the plan; returns why there is none."""
-        for_good = self._obstacle(recorder, watch, leaves)
+        for_good = self._obstacle(recorder, leaves)
         if for_good is not None:
             self.attempts[key] = _ATTEMPTS
             return for_good
@@ -221,14 +307,19 @@ class CompiledFunction:
             if self.transients[key] < _TRANSIENTS:
                 self.attempts[key] = self.attempts.get(key, 0) - 1  # the next call is another case
             return recorder.transient
-        guards = watch.guards()
-        changed = _changed_number(recorder) or guards.broken() or watch.snapshots.changed()
+        reads = witness.reads
+        reads.seal()
+        if witness.reason is not None:
+            return witness.reason
+        changed = _changed_number(recorder) or reads.broken()
         if changed is not None:
             return f"{changed} was changed by the call"
         if recorder.replaced:
             return "a tensor was given other memory"
+        if any(tensor._node is not node for tensor, _, node in recorder.versions):
+            return "the history of a tensor from outside is changed"
         recorder.forget_born_leaves()
-        outputs, shape = self._outputs(recorder, leaves, result)
+        outputs, shape = self._outputs(recorder, witness, leaves, result)
         if isinstance(outputs, str):
             return outputs
         results: list[Any] = []
@@ -238,26 +329,28 @@ class CompiledFunction:
                 r._node = out.node  # the graph behind it is spent, and may hold on to tensors
             if out.__class__ is Output and out.value.storage.kind is CONSTANT:
                 r._array = r._array.copy()  # the constant itself stays the program's
-        if recorder.joint is None and (escaped := self._escaped(recorder, results)):
-            return escaped
         kind = Plan if recorder.joint is None else JointPlan
         try:
-            plan = kind(recorder, guards, leaves, outputs, shape, self.exact, self.timed, self.family)
+            plan = kind(recorder, reads, leaves, outputs, shape, self.exact, self.timed, self.family)
         except (toolchain.BuildError, OSError) as error:
             self.attempts[key] = _ATTEMPTS
             return f"the program could not be built: {error}"
+        except Irrevocable:
+            return "it may fail on a value after it has changed much memory"
+        except Exception as error:  # a defect of ours must not become the user's
+            self.attempts[key] = _ATTEMPTS
+            return f"the compiler failed: {type(error).__name__}: {error}"
         if recorder.joint is not None:  # the first results are given the new history too: it takes the place of eager's graph
             plan.adopt(recorder, results, leaves)
-            if escaped := self._escaped(recorder, results):
-                return escaped
         recorder.release()
         plan.seconds = seconds | {"plan": plan.program.seconds_planning, "build": plan.program.seconds_building}
         # What the signature knows by its address must keep it.
+        plan.brought = brought
         plan.arguments = [a for a in leaves if not isinstance(a, (Tensor, *_SIMPLE))]
         self.plans.setdefault(key, []).append(plan)
         return None
 
-    def _obstacle(self, recorder: Recorder, watch: Watch, leaves: list[Any]) -> str | None:
+    def _obstacle(self, recorder: Recorder, leaves: list[Any]) -> str | None:
         """Why no later call of this kind could be captured either."""
         if recorder.failed is not None:
             reason, where = recorder.failed
@@ -268,24 +361,35 @@ class CompiledFunction:
         for a in leaves:
             if isinstance(a, Tensor) and a._node is not None and not a.is_leaf and recorder.known(a._array) in written:
                 return "an argument that is part of a graph is changed in place"
-        return watch.drew()
+        return None
 
-    def _outputs(self, recorder: Recorder, leaves: list[Any], result: Any) -> tuple[Any, Any]:
+    def _outputs(self, recorder: Recorder, witness: Witness, leaves: list[Any], result: Any) -> tuple[Any, Any]:
         found: list[Any] = []
         shape = flatten_result(result, found)
+        if any([id(c) not in witness.born for c in containers(result)]):
+            return "it returns a list, dict or object that was there before", None
         by_id = {id(a): i for i, a in enumerate(leaves) if isinstance(a, Tensor)}
         born = {id(t) for t in recorder.born}
         outputs: list[Any] = []
         first: dict[int, int] = {}
+        grads = {id(leaf._grad): by_id.get(id(leaf), leaf) for leaf in recorder.leaves.values() if leaf._grad is not None}
         for n, r in enumerate(found):
             if not isinstance(r, Tensor):
-                outputs.append(("value", r))
+                if why := witness.foreign_result(r):
+                    return why, None
+                outputs.append(("number", r.expression) if isinstance(r, SymFloat) else ("value", r))
             elif first.setdefault(id(r), n) != n:
                 outputs.append(("again", first[id(r)]))
             elif id(r) in by_id:
                 outputs.append(("arg", by_id[id(r)]))
+            elif id(r) in grads:
+                outputs.append(("grad", grads[id(r)]))
             elif id(r) not in born:
+                if id(r) not in witness.known:
+                    return "it returns a tensor that was kept somewhere", None
                 outputs.append(("value", r))
+            elif type(r) is not Tensor or r.__dict__.keys() - _INTERNAL or (r._node is not None and r.is_leaf):
+                return "a result is a leaf, or has attributes of its own", None
             elif r.is_sparse:
                 return "a result is a sparse tensor", None
             else:
@@ -298,78 +402,62 @@ class CompiledFunction:
                 if graph is None and node is not None and node not in recorder.reached and not node.is_leaf_node:
                     return "a result is part of a graph that began outside", None
                 outputs.append(Output(value, None if graph is not None else node, graph, r._inference))
+                if value.storage.kind is INPUT:
+                    outputs[-1].tie = _tie(r, value.storage.source)
+                    if outputs[-1].tie is None or node is not None:
+                        return "a result is a view of memory from outside", None
+        shared = Counter([o.value.storage.id for o in outputs if o.__class__ is Output])
+        if any(n > 1 for n in shared.values()):
+            return "results share memory", None
         return outputs, shape
-
-    def _escaped(self, recorder: Recorder, results: list[Any]) -> str | None:
-        """Tensors made inside that something outside still holds: later calls could not put them there."""
-        grads = [leaf._grad for leaf in recorder.leaves.values()]
-        owned = [*results, *grads]
-        for grad in grads:
-            if grad is not None and grad.is_sparse:
-                owned += [grad._held_indices, grad._held_values]
-        owned += [t._base for t in owned if isinstance(t, Tensor) and t._base is not None]
-        allowed = set(map(id, owned))
-        references = [weakref.ref(t) for t in recorder.born if id(t) not in allowed]
-        recorder.born, recorder.reached = [], set()  # spent nodes may hold on to what a Function put on its ctx
-        for youngest in (1, 2):  # what the call made is young; only where that is not all, everything is looked at
-            if any(r() is not None for r in references):
-                gc.collect(youngest)
-        left = [t for r in references if (t := r()) is not None]
-        if left:
-            return f"a tensor of shape {list(left[0].shape)} that the call made is kept outside of it"
-        return None
 
     def _explain(self, reason: str, key: Any) -> None:
         self.reasons.append(reason)
         self.attempts[key] = self.attempts.get(key, 0) + 1
-        if self.attempts[key] < _ATTEMPTS:
-            return  # the next call may be capturable
-        if not self.warned:
-            self.warned = True
-            warnings.warn(f"flambeau.compile: '{self.name}' runs eagerly: {reason}", RuntimeWarning, stacklevel=6)
+
+
+def _tie(result: Any, source: Any) -> str | None:
+    """How a result over a tensor's memory belongs to it: as a view, or as another name (`detach`); None: in some other way."""
+    if source is None or result._array.dtype != source._array.dtype or result._creation is not None or result._inference:
+        return None
+    if result._base is not None:
+        return "view" if result._base is (source if source._base is None else source._base) else None
+    return "name" if result._counter is not None and result._counter is source._counter else None
 
 
 def _changed_number(recorder: Recorder) -> str | None:
     """A hyper-parameter that is not what it was, other than by counting."""
     counts = {(id(container), name) for container, name in recorder.counts}
     for (group, name, index), value in zip(recorder.numbers, recorder.number_values):
-        if (id(group), name) not in counts and (group[name] if index is None else group[name][index]) != value:
+        now = group[name] if index is None else group[name][index]
+        if (id(group), name) not in counts and now != value and not same(now, value):  # nan is nan
             return f"the optimizer's '{name}'"
     return None
 
 
-def signature(leaves: list[Any], mode: int, shape: Any) -> Any:
-    """What of the arguments a program depends on."""
-    parts: list[Any] = [mode, shape if shape.__class__ is int else repr(shape), get_default_dtype()]
+def _floats(args: Any, kwargs: Any, leaves: list[Any]) -> list[tuple[int, float]]:
+    """The floats that are arguments themselves, by their number among the leaves."""
+    given = {id(a) for a in (*args, *kwargs.values()) if type(a) is float}
+    return [(n, a) for n, a in enumerate(leaves) if type(a) is float and id(a) in given] if given else []
+
+
+def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> Any:
+    parts: list[Any] = [mode, shape, get_default_dtype(), *settings.values()]
     if mode & AUTOCAST:
         parts.append((autocast.dtype_of("cpu"), autocast.cache))
     first: dict[int, int] = {}
     for n, a in enumerate(leaves):
-        if isinstance(a, Tensor):
+        if issubclass(type(a), Tensor):
             array, node = a._array, a._node
             parts.append((a.__class__, array.shape, array.strides, array.dtype.num, None if node is None else node.__class__
                           is AccumulateGrad, first.setdefault(id(a), n), a._inference))
-        elif isinstance(a, _SIMPLE):
-            parts.append((a.__class__, repr(a) if isinstance(a, (float, complex)) else a))
+        elif type(a) is float and (shape, n) in varying:
+            parts.append(float)
+        elif type(a) in _SIMPLE:
+            parts.append((type(a), repr(a) if type(a) in (float, complex) else a))
         else:
             parts.append(id(a))
-            if isinstance(a, np.ndarray):  # can be changed in place, and so can a set
-                parts.append((a.shape, a.dtype.char, a.tobytes()))
-            elif a.__class__ is set:
-                parts.append(frozenset(a))
     return tuple(parts)
-
-
-@contextlib.contextmanager
-def _no_collector() -> Iterator[None]:
-    """Callbacks of the collector and finalizers are not part of a captured call."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def reset() -> None:
@@ -381,5 +469,8 @@ def reset() -> None:
         function.attempts.clear()
         function.transients.clear()
         function.reasons.clear()
-        function.apart.clear()
-        function.warned = False
+        function.first_floats.clear()
+        function.varying.clear()
+        function.ints.clear()
+        function.counting, function.followed = False, 0
+        function.paths = function._new_paths()

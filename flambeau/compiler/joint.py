@@ -15,6 +15,7 @@ from numpy import ndarray
 
 from ..amp.autocast_mode import autocast, get_autocast_dtype
 from ..autograd.engine import Task, run
+from ..autograd.modes import enable_grad
 from ..autograd.node import AccumulateGrad, Edge, Node, freed_error, next_sequence, start_counter
 from ..autograd.state import AUTOCAST, NO_GRAD, state
 from ..autograd.views import edge_of
@@ -65,7 +66,9 @@ class Joint:
             t = _new(Tensor)
             t._array, t._node, t._counter = traced(gradient), None, None
             roots.append((*_place(r), t))
-        self.targets = _targets(roots, args)
+        self.targets = _targets(roots, args, recorder.first_sequence)
+        ways = [_reachable(node) for node, _, _ in roots]
+        self.reached_by = [[i for i, way in enumerate(ways) if node in way] for node, _, _ in self.targets]
         recorder.joint = self
         with autocast("cpu", enabled=False):  # as for a backward pass after the block
             targets = [(node, nr) for node, nr, _ in self.targets]
@@ -90,6 +93,17 @@ def _spent(result: Any, recorder: Recorder) -> bool:
     return False
 
 
+def _reachable(root: Any) -> set[Any]:
+    """The nodes that a gradient of this one goes to."""
+    found, stack = set(), [root]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack.extend(e.node if e.__class__ is Edge else e for e in node.next if e is not None)
+    return found
+
+
 def _place(tensor: Any) -> tuple[Any, int]:
     """The node that made a tensor, and which of its outputs it is."""
     edge = edge_of(tensor)
@@ -110,7 +124,7 @@ def _backward(roots: list[Any], targets: list[tuple[Node, int]], task: Task) -> 
     return [found.get(target) for target in targets]
 
 
-def _targets(roots: list[Any], args: list[Any]) -> list[tuple[Node, int, Any]]:
+def _targets(roots: list[Any], args: list[Any], first: int) -> list[tuple[Node, int, Any]]:
     """(node, output, where it comes from): leaves in the graph, and arguments that are part of an outer graph."""
     found: list[tuple[Node, int, Any]] = []
     borders: dict[Any, int] = {}
@@ -127,7 +141,11 @@ def _targets(roots: list[Any], args: list[Any]) -> list[tuple[Node, int, Any]]:
             continue
         seen.add(node)
         if node.__class__ is AccumulateGrad:
+            if node._variable() is None:
+                raise RuntimeError("a gradient goes to a tensor that is gone")
             found.append((node, 0, node._variable()))
+        elif node.sequence < first:
+            raise RuntimeError("a gradient goes through operations that were recorded outside of the compiled function")
         stack.extend(e.node if e.__class__ is Edge else e for e in node.next if e is not None)
     return found
 
@@ -154,12 +172,19 @@ class CompiledFunctionBackward(Node):
                 again and self.plan.all_marks(leaves) != self.all_marks):
             raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
                                "operation since a compiled function read it")
-        return self._recorded(grads, leaves) if again else self.plan.run_backward(grads, leaves, raws)
-
-    def _recorded(self, grads: Any, leaves: list[Any]) -> list[Any]:
-        """The gradients as part of a graph: the function runs once more, eagerly."""
         plan = self.plan
-        if plan.call is None or plan.sources.bumped or plan.sources.bumped_args:
+        repeatable = not (plan.call is None or plan.sources.writes)
+        if again:
+            return self._repeated(grads, leaves, True, repeatable)
+        if None in grads and repeatable and self.plan.all_marks(leaves) == self.all_marks:
+            with enable_grad():
+                return self._repeated(grads, leaves, False, True)
+        return plan.run_backward(grads, leaves, raws)
+
+    def _repeated(self, grads: Any, leaves: list[Any], create_graph: bool, repeatable: bool) -> list[Any]:
+        """The gradients as part of a graph, or those of some of the results: the function runs once more, eagerly."""
+        plan = self.plan
+        if not repeatable:
             raise RuntimeError("flambeau.compile: the backward pass of a compiled function that draws random numbers or "
                                "changes tensors is not recorded; run it eagerly for second derivatives (create_graph=True)")
         function, tree = plan.call
@@ -169,7 +194,7 @@ class CompiledFunctionBackward(Node):
         results = {out.graph: t for out, t in zip(plan.results, found) if out.__class__ is Output}
         roots = [(*_place(results[i]), g) for i, g in enumerate(grads) if g is not None]
         targets = [_place(leaves[s] if s.__class__ is int else s) for s in plan.receivers]
-        return _backward(roots, targets, Task(True, True, targets, False))
+        return _backward(roots, targets, Task(create_graph, create_graph, targets, False))
 
 
 class JointPlan(Plan):
@@ -185,7 +210,7 @@ class JointPlan(Plan):
                 function = autocast("cpu", get_autocast_dtype("cpu"))(function)
             self.call = function, flatten([list(args), kwargs], [])
         self.receivers = [source for _, _, source in joint.targets]  # not their nodes: those hold the first call's graph
-        self.grad_values, self.grad_inputs = joint.grads, joint.given
+        self.grad_values, self.grad_inputs, self.reached_by = joint.grads, joint.given, joint.reached_by
         made_ahead = {w.storage.id for op in ahead for w in op.writes}
         grads = {v.storage.id: v.storage for v in joint.grads if v is not None}
         own = {v.storage.id for v in joint.given}
@@ -264,7 +289,8 @@ class JointPlan(Plan):
                 new[s.id] = raw = memory.empty((s.nbytes,), BYTES)
                 table[program.place[s.id]] = pointer(raw)
             program.run()
-        return [None if v is None else self._gradient(v, new, raws, held, leaves) for v in self.grad_values]
+        return [None if v is None or all(grads[i] is None for i in roots) else self._gradient(v, new, raws, held, leaves)
+                for v, roots in zip(self.grad_values, self.reached_by)]
 
     def _gradient(self, v: Value, new: Any, raws: Any, held: list[ndarray], leaves: list[Any]) -> Tensor:
         raw = new.get(v.storage.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import unwrap
 from operator import is_not
 from types import CellType
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 from ..optim.optimizer import Optimizer
 from ..tensor import Tensor
 from .capture import Recorder, active
-from .symbolic import SymFloat, known_to_math, plain
+from .files import where
+from .symbolic import SymFloat, plain
+from .witness import present
 
 _EMPTY = CellType()
 _NUMBERS = ("lr", "momentum", "weight_decay")  # hyper-parameters that people also give as ints
@@ -18,25 +21,31 @@ _NUMBERS = ("lr", "momentum", "weight_decay")  # hyper-parameters that people al
 
 def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """optimizer.step() while a capture goes on."""
-    recorder = active()
-    if recorder is None:
+    recorder, witness = active(), present()
+    if recorder is None or witness is None:  # nothing will come of this capture
         return step(optimizer, *args, **kwargs)
-    before = {id(p): set(s) for p, s in optimizer.state.items() if isinstance(s, dict)}
+    if where(unwrap(step).__code__.co_filename) == "user":
+        step = witness.call(step)
+    before = {id(p): dict(s) for p, s in optimizer.state.items() if isinstance(s, dict)}
     given = [(group, key, value, _symbolic(recorder, group, key, value)) for group in optimizer.param_groups
              for key, value in group.items()]
-    try:
-        for group, key, _, symbolic in given:
-            if symbolic is not None:
-                group[key] = symbolic
-        with known_to_math():
-            return step(optimizer, *args, **kwargs)
-    finally:
+
+    def restore() -> None:
         for group, key, value, symbolic in given:
             now = group.get(key)
             if symbolic is not None and now is symbolic:
                 group[key] = value
-            elif isinstance(now, SymFloat):  # the step changed it: `function.py` sees that it is not what it was
+            elif isinstance(now, SymFloat) and now is not value:  # the step changed it: `function.py` sees that
                 group[key] = plain(now)
+    try:
+        for group, key, _, symbolic in given:
+            if symbolic is not None:
+                group[key] = symbolic
+        witness.when_failed.append(restore)
+        return step(optimizer, *args, **kwargs)
+    finally:
+        witness.when_failed.remove(restore)
+        restore()
         for some in optimizer.state.values():
             for key, value in list(some.items()) if isinstance(some, dict) else ():
                 if isinstance(value, SymFloat):
@@ -44,11 +53,17 @@ def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs:
                     recorder.fail("the optimizer keeps a number in its state that depends on its hyper-parameters")
         if not any(optimizer is o for o, _ in recorder.optimizers):
             recorder.optimizers.append((optimizer, Kept(optimizer)))
-        if any(before.get(id(p), set()) != set(s) for p, s in optimizer.state.items() if isinstance(s, dict)) or (
+        counted = {(id(states), key) for states, key in recorder.counts}
+        if any(_replaced(before.get(id(p), {}), s, counted) for p, s in optimizer.state.items() if isinstance(s, dict)) or (
                 sum(map(len, optimizer.param_groups)) != len(given)):
             recorder.transient = "the optimizer made its state in this step"
         elif changed := [key for group, key, value, _ in given if _switch(key, value) and group.get(key) != value]:
             recorder.fail(f"the optimizer's '{changed[0]}' was changed by the call")
+
+
+def _replaced(before: dict[Any, Any], now: dict[Any, Any], counted: set[Any]) -> bool:
+    """Whether a parameter's state has other entries than before, counts left out."""
+    return before.keys() != now.keys() or any(now[k] is not v for k, v in before.items() if (id(now), k) not in counted)
 
 
 def first_at(function: Any) -> bool:
@@ -60,7 +75,7 @@ def first_at(function: Any) -> bool:
     at_hand = [c.cell_contents for c in function.__closure__ or () if c != _EMPTY]
     at_hand += [function.__globals__.get(name) for name in code.co_names]
     at_hand += getattr(owner, "__dict__", {}).values()
-    return any(isinstance(o, Optimizer) and not o.state and (
+    return any(issubclass(type(o), Optimizer) and not o.state and (
         type(o).prepare is not Optimizer.prepare or any(g.get("momentum") for g in o.param_groups)) for o in at_hand)
 
 
@@ -108,9 +123,9 @@ def unchanged(optimizer: Any, kept: Kept) -> bool:
     for some, values in kept.tensors:
         if len(some) != len(values) or any(map(is_not, some.values(), values)):
             return False
-    for (group, params, switches), present in zip(kept.groups, optimizer.param_groups):
+    for (group, params, switches), there in zip(kept.groups, optimizer.param_groups):
         now = group["params"]
-        if group is not present or len(now) != len(params) or any(map(is_not, now, params)):
+        if group is not there or len(now) != len(params) or any(map(is_not, now, params)):
             return False
         for key, value in switches.items():
             if group.get(key) != value:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
+import ctypes
+import itertools
 from collections import Counter
 from operator import is_not
 from sys import getrefcount
@@ -10,15 +13,17 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ..autograd.node import Node, VersionCounter, start_counter
+from ..autograd.node import Node, VersionCounter, start_counter, version_of
+from ..autograd.views import mark_view
 from ..backends.cpu import memory
 from ..native import pointer
 from ..tensor import Tensor, wrap
 from .capture import Recorder
-from .guards import Guards
+from .fusion import Single
 from .ir import CONSTANT, INPUT, TEMPORARY, Value
 from .optimizers import unchanged
 from .program import Program, array_at
+from .reads import Reads
 from .symbolic import evaluate
 from .template import Family
 from .trees import unflatten
@@ -28,6 +33,17 @@ _UNSEEN = 3  # references to a gradient that nobody else holds: the plan's, the 
 
 
 BYTES = np.dtype(np.uint8)
+_UNDONE = 1 << 20  # bytes that a call may save, so that it can be undone
+# Derivatives, and the update of rows: their positions were looked at when they were looked up.
+_SURE = ("sparse_adam", "embedding_dense_backward", "added_rows", "scatter_added")
+
+
+class Undone(Exception):
+    """The program met an error of the user's (an index out of range) and left everything as it was: the Python raises it."""
+
+
+class Irrevocable(Exception):
+    """The program could fail after it has changed too much to be undone."""
 
 
 class FreedGraph(Node):
@@ -50,13 +66,13 @@ class Output:
     """How one tensor of the result is made: a window onto a storage that is new at every call, or onto an input.
 
     node: it had a history whose backward pass ran inside; graph: its number among those that still have one;
-    inference: it was made in inference mode.
+    inference: it was made in inference mode; tie: how it belongs to the input ("view" or "name").
     """
 
-    __slots__ = ("graph", "inference", "node", "value")
+    __slots__ = ("graph", "inference", "node", "tie", "value")
 
     def __init__(self, value: Value, node: Any, graph: int | None = None, inference: bool = False):
-        self.value, self.graph, self.inference = value, graph, inference
+        self.value, self.graph, self.inference, self.tie = value, graph, inference, None
         self.node = None if node is None else FreedGraph(value)
 
 
@@ -82,22 +98,16 @@ class Sources:
         self.from_args: list[tuple[int, int, int]] = []
         self.from_grads: list[tuple[Any, int, int]] = []
         self.held: list[tuple[Any, int, int]] = []
-        self.bumped: list[Any] = []
-        self.bumped_args: list[int] = []
         self.origin: dict[int, tuple[Any, int]] = {}
-        copies = {id(t): copy for t, _, copy in recorder.copied}
         for storage in (*program.inputs, *extra):
             number, source = program.place.get(storage.id), storage.source
-            delta = storage.start - (pointer(copies.get(id(source), source._array)) or 0)
-            written = storage.id in program.written
+            delta = storage.start - (pointer(source._array) or 0)
             if id(source) in by_id:
                 at = by_id[id(source)]
                 self.origin[storage.id] = at, delta
                 if number is None:
                     continue
                 self.from_args.append((at, number, delta))
-                if written:
-                    self.bumped_args.append(at)
             elif id(source) in of_grads:
                 leaf = of_grads[id(source)]
                 self.from_grads.append((by_id.get(id(leaf), leaf), number, delta))
@@ -107,12 +117,78 @@ class Sources:
                     continue
                 self.held.append((source, number, delta))
                 self.table[number] = (pointer(source._array) or 0) + delta
-                if written:
-                    self.bumped.append(source)
+        self._find_spans(program)
+        self._count_versions(recorder, by_id, of_grads)
+        self.inner = [(t if (i := by_id.get(id(t))) is None else i, t._array, of if (j := by_id.get(id(of))) is None else j,
+                       (pointer(t._array) or 0) - (pointer(of._array) or 0)) for t, of in recorder.inner]
         self.tensors = [t for t, _, _ in self.held]
         self.arrays = [t._array for t in self.tensors]
         self.nodes = [t._node for t in self.tensors]
         self.marks = [(node, _mark(node)) for node in self.nodes if node is not None]
+
+    def _count_versions(self, recorder: Recorder, by_id: dict[int, int], of_grads: dict[int, Any]) -> None:
+        """By how much a call moves the version counters of what was there before: (tensor or argument or leaf, number)."""
+        self.bumped: list[tuple[Any, int]] = []
+        self.bumped_args: list[tuple[int, int]] = []
+        self.bumped_grads: list[tuple[Any, int]] = []
+        counters = set()
+        for tensor, before, _ in recorder.versions:
+            more = version_of(tensor) - before
+            if more <= 0 or id(tensor._counter) in counters:
+                continue
+            counters.add(id(tensor._counter))  # views share one
+            if id(tensor) in by_id:
+                self.bumped_args.append((by_id[id(tensor)], more))
+            elif id(tensor) in of_grads:
+                leaf = of_grads[id(tensor)]
+                self.bumped_grads.append((by_id.get(id(leaf), leaf), more))
+            else:
+                self.bumped.append((tensor, more))
+
+    # ------------------------------------------------------------------------------------------------------- memory
+    def _find_spans(self, program: Program) -> None:
+        """Which pieces of memory the program writes, and how long each is."""
+        size = {program.place[s.id]: s.nbytes for s in program.inputs}
+        written = {program.place[i] for i in program.written}
+        self.writes = bool(written)
+        self.brought = [(number, size[number], number in written) for _, number, _ in (*self.from_args, *self.from_grads)]
+        self.standing = [(number, size[number], number in written) for _, number, _ in self.held]
+        self._sort()
+
+    def _sort(self) -> None:
+        """The held pieces in the order of their addresses; none of them overlaps another, as long as nothing moves."""
+        spans = sorted([(self.table[n], self.table[n] + size, writes) for n, size, writes in self.standing if size])
+        self.starts, self.spans, self.sound = [start for start, _, _ in spans], spans, True
+        self.reach = list(itertools.accumulate([end for _, end, _ in spans], max))  # how far the pieces up to here go
+        written = 0
+        for (start, end, writes), before in zip(spans, [0, *self.reach]):
+            self.sound &= start >= (before if writes else written)
+            written = max(written, end) if writes else written
+
+    def apart(self, leaves: list[Any]) -> bool:
+        """Whether what the program writes overlaps nothing else that it reads or writes: by addresses, at each call."""
+        for t, array, of, skip in self.inner:  # tensors that lie inside of others: at the same place as before
+            if t.__class__ is not int and t._array is not array:
+                return False
+            inside, outside = [(leaves[x] if x.__class__ is int else x)._array for x in (t, of)]
+            if (pointer(inside) or 0) - (pointer(outside) or 0) != skip:
+                return False
+        if not self.writes:
+            return True
+        self.fill(leaves)
+        fresh: list[tuple[int, int, bool]] = []
+        for number, size, writes in self.brought:
+            start = self.table[number] or 0
+            end = start + size
+            if any(start < e and s < end and (writes or w) for s, e, w in fresh):
+                return False
+            fresh.append((start, end, writes))
+            at = bisect.bisect_left(self.starts, end) - 1
+            while at >= 0 and self.reach[at] > start:
+                if (writes or self.spans[at][2]) and self.spans[at][1] > start:
+                    return False
+                at -= 1
+        return self.sound
 
     def hold(self) -> bool:
         """Whether the held tensors are still the same; where only their memory moved, the new address is taken."""
@@ -137,6 +213,7 @@ class Sources:
                     return False
                 self.arrays[i] = new
                 self.table[number] = (pointer(new) or 0) + delta
+        self._sort()
         return True
 
     def fill(self, leaves: list[Any]) -> None:
@@ -157,11 +234,12 @@ class Sources:
 class Plan:
     """Runs a captured call again."""
 
-    def __init__(self, recorder: Recorder, guards: Guards, leaves: list[Any], outputs: list[Any], shape: Any, exact: bool,
+    def __init__(self, recorder: Recorder, reads: Reads, leaves: list[Any], outputs: list[Any], shape: Any, exact: bool,
                  timed: bool = False, family: Family | None = None):
-        self.guards, self.shape = guards, shape
+        self.reads, self.shape = reads, shape
         self.pause: int | None = 1  # calls until replay.py is asked again; None: it can do nothing for this plan
         self.wait = 1
+        self.brought: dict[int, float] = {}  # floats among the arguments that each call brings, by number
         self.numbers = recorder.numbers
         self.number_guards = recorder.number_guards
         self.counts = recorder.counts
@@ -180,8 +258,8 @@ class Plan:
         windows = [o.value for o in outputs if o.__class__ is Output] + parts
         views = [v.storage for v in windows if v.storage.kind is INPUT]
         self.sources = Sources(self.program, recorder, leaves, [s for s in views if s.id not in self.program.place])
-        self.overlaps = overlaps(leaves) if self.sources.bumped_args else None
-        self._tell_apart(leaves)
+        self._find_undo()
+        self._tell_apart(recorder, leaves)
         alone: dict[int, list[Value]] = {}
         for v in windows:
             alone.setdefault(v.storage.id, []).append(v)
@@ -225,28 +303,57 @@ class Plan:
                 self.shared.append((leaf, value))
         return made
 
-    def _tell_apart(self, leaves: list[Any]) -> None:
+    def _tell_apart(self, recorder: Recorder, leaves: list[Any]) -> None:
         """An argument that the call also reaches by another way must be that tensor again, and where the program writes, none
         of the others may become one of those it holds: it would not know that the two are one memory."""
-        reached = self.guards.tensors().union(*[map(id, params) for _, kept in self.optimizers for _, params, _ in kept.groups])
+        reached = self.reads.tensors().union(*[map(id, params) for _, kept in self.optimizers for _, params, _ in kept.groups])
+        known = set(map(id, self.sources.tensors))
+        self.leaf_nodes = [(leaf, leaf._node, _mark(leaf._node)) for leaf in recorder.leaves.values()
+                           if id(leaf) not in known and not any(leaf is a for a in leaves)]
         self.same = [(i, a) for i, a in enumerate(leaves) if isinstance(a, Tensor) and id(a) in reached]
         sources = self.sources
-        writes = sources.bumped or sources.bumped_args
+        writes = sources.writes
         self.others = [i for i, _, _ in sources.from_args if id(leaves[i]) not in reached] if writes else []
         self.held = set(map(id, sources.tensors))
+
+    def _find_undo(self) -> None:
+        """What the program has written when it can last fail: that is saved before each run. An error must be raised by the
+        Python, at its own line and with everything around it as the plain call would have it."""
+        program = self.program
+        fallible = [n for n, group in enumerate(program.groups) if _can_fail(group)]
+        grads = {g.value.storage.id for g in self.grads}
+        found = {w.storage.id: w.storage for group in program.groups[:fallible[-1] if fallible else 0] for op in group.ops
+                 for w in op.writes if w.storage.kind is INPUT or w.storage.id in grads}
+        if sum(s.nbytes for s in found.values()) > _UNDONE:
+            raise Irrevocable
+        self.undo = [(program.place[s.id], np.empty(s.nbytes, np.uint8)) for s in found.values() if s.id in program.place]
+
+    def run_program(self) -> None:
+        table = self.program.table
+        for number, saved in self.undo:
+            ctypes.memmove(pointer(saved), table[number], saved.nbytes)
+        try:
+            self.program.run()
+        except Exception as error:
+            for number, saved in self.undo:
+                ctypes.memmove(table[number], pointer(saved), saved.nbytes)
+            raise Undone from error
 
     # -------------------------------------------------------------------------------------------------- checking
     def holds(self, leaves: list[Any]) -> bool:
         """Whether everything is as it was when this was captured (the arguments' kinds were compared before)."""
-        if self.overlaps is not None and overlaps(leaves) != self.overlaps:
-            return False
-        if not self.guards.hold():
+        for n in self.brought:
+            self.brought[n] = leaves[n]
+        if not self.reads.hold():
             return False
         for i, tensor in self.same:
             if leaves[i] is not tensor:
                 return False
         for i in self.others:
-            if id(leaves[i]) in self.held or id(leaves[i]._base) in self.held:
+            if id(leaves[i]) in self.held:
+                return False
+        for leaf, node, mark in self.leaf_nodes:
+            if leaf._node is not node or _mark(node) != mark:
                 return False
         for optimizer, kept in self.optimizers:
             if not unchanged(optimizer, kept):
@@ -255,7 +362,7 @@ class Plan:
             grad = (leaves[leaf] if leaf.__class__ is int else leaf)._grad
             if (grad is None) is not (meta is None) or (meta is not None and _meta(grad) != meta):
                 return False
-        if not self.sources.hold():
+        if not self.sources.hold() or not self.sources.apart(leaves):
             return False
         if self.number_guards:
             numbers = self._read_numbers()
@@ -278,7 +385,7 @@ class Plan:
             raws = self._fresh_memory(table)
             for gradient in self.grads:
                 self._ready(gradient, table)
-            program.run()
+            self.run_program()
             for leaf in self.dropped:
                 (leaves[leaf] if leaf.__class__ is int else leaf)._grad = None
             for g in self.grads:
@@ -325,15 +432,15 @@ class Plan:
 
     def _bump(self, leaves: list[Any]) -> None:
         sources = self.sources
-        for t in sources.bumped:
-            (t._counter or start_counter(t)).value += 1
-        for i in sources.bumped_args:
+        for t, more in sources.bumped:
+            (t._counter or start_counter(t)).value += more
+        for i, more in sources.bumped_args:
             t = leaves[i]
-            (t._counter or start_counter(t)).value += 1
-        for leaf, _, _ in sources.from_grads:
+            (t._counter or start_counter(t)).value += more
+        for leaf, more in sources.bumped_grads:
             grad = (leaves[leaf] if leaf.__class__ is int else leaf)._grad
             if grad is not None:
-                (grad._counter or start_counter(grad)).value += 1
+                (grad._counter or start_counter(grad)).value += more
 
     def _window(self, v: Value, raws: dict[int, Any], leaves: list[Any]) -> ndarray:
         """The array of a result: new memory, a view of an input, or a copy of a constant."""
@@ -352,6 +459,10 @@ class Plan:
         for out in self.results:
             if out.__class__ is not Output:
                 kind, value = out
+                if kind == "number":
+                    value = evaluate(value, self.program.numbers)
+                elif kind == "grad":
+                    value = (leaves[value] if value.__class__ is int else value)._grad
                 made.append(leaves[value] if kind == "arg" else made[value] if kind == "again" else value)
                 continue
             array = self._window(out.value, raws, leaves)
@@ -359,11 +470,25 @@ class Plan:
             t._array = array
             t._counter = None
             t._node = out.node
+            if out.tie is not None:
+                source = self.sources.origin[out.value.storage.id][0]
+                source = leaves[source] if source.__class__ is int else source
+                if out.tie == "view":
+                    mark_view(t, source)
+                else:
+                    t._counter = source._counter or start_counter(source)
             if out.inference:
                 t._inference, t._counter = True, VersionCounter()
             made.append(t)
         self._attach(made, leaves, raws)
         return unflatten(self.shape, iter(made))
+
+
+def _can_fail(group: Any) -> bool:
+    """Whether a part of a program looks at values and may find them wrong."""
+    if group.__class__ is not Single:
+        return False
+    return group.code is None or ("goto failed" in group.code and group.op.kernel not in _SURE)
 
 
 def _meta(tensor: Any) -> Any:
@@ -379,9 +504,3 @@ def _mark(node: Any) -> Any:
     if hooks is None:
         return ()
     return tuple([id(f) for table in (hooks.tensor, hooks.pre, hooks.post, hooks.accumulated) for f in table.values()])
-
-
-def overlaps(leaves: list[Any]) -> list[tuple[int, int]]:
-    """Which arguments share memory: it matters where one of them is written."""
-    arrays = [(i, a._array) for i, a in enumerate(leaves) if isinstance(a, Tensor)]
-    return [(i, j) for n, (i, a) in enumerate(arrays) for j, b in arrays[n + 1:] if np.may_share_memory(a, b)]

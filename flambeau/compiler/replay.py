@@ -13,24 +13,24 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import gc
 import sysconfig
 import time
-from types import CellType, ModuleType
+from collections import OrderedDict
+from types import CellType
 from typing import Any
 
 from numpy import ndarray
 
-from .. import dtypes
-from ..autograd.hooks import changes
+from .. import dtypes, settings
 from ..autograd.node import VersionCounter
 from ..backends.cpu import memory
-from ..native import toolchain
+from ..native import pointer, toolchain
 from ..tensor import Tensor
-from .guards import DEEPEST, LONGEST, MISSING, Attributes, Cell, Guards
 from .plan import Output
+from .reads import MISSING, Content, Entry, Function, Inherited, Kind, Metadata, Read, Reads, Slot, Variable
 from .trees import LEAF
 
+UNDONE = object()  # what `Replay.run` returns when the program met an error and everything is as it was
 MISS = object()  # what `Replay.run` returns when the call has to go the long way
 _new = object.__new__
 _HEADER = object.__basicsize__
@@ -46,16 +46,18 @@ def _structure(**fields: Any) -> type[ctypes.Structure]:
 
 
 # As in native/replay.c.
-_WORD, _ITEM, _ENTRIES, _LIST, _ATTRIBUTE = range(5)
+_WORD, _ITEM, _ENTRIES, _LIST, _ATTRIBUTE, _TAG, _VERSION = range(7)
 _Rule = _structure(kind=_L, object=_P, name=_P, value=_P, names=_P, values=_P, count=_L)
-_Window = _structure(object=_P, type=_P, node=_P, dtype=_P, dimensions=_L, extent=_P, first=_L, place=_L, delta=_L)
+_Window = _structure(object=_P, type=_P, node=_P, dtype=_P, dimensions=_L, extent=_P, first=_L, place=_L, delta=_L, nbytes=_L)
+_Undo = _structure(place=_L, saved=_P, nbytes=_L)
 _Number = _structure(container=_P, name=_P, index=_L)
 _Gradient = _structure(leaf=_P, tensor=_P, array=_P, memory=_P, present=_L)
 _Table = _structure(
     program=_P, table=_P, numbers=_P, header=_L, array_slot=_L, node_slot=_L, counter_slot=_L, value_slot=_L, none=_P, no=_P,
     array_type=_P, name_grad=_P, name_base=_P, name_inference=_P, name_counter=_P, rules=_P, n_rules=_L, arguments=_P,
     n_arguments=_L, found=_P, n_found=_L, reads=_P, n_reads=_L, gradients=_P, n_gradients=_L, fresh=_P, n_fresh=_L, dropped=_P,
-    n_dropped=_L, counters=_P, n_counters=_L, held=_P, n_held=_L)
+    n_dropped=_L, counters=_P, n_counters=_L, held=_P, n_held=_L, spans=_P, n_spans=_L, undo=_P, n_undo=_L,
+    steps=_P, n_steps=_L)
 _SLOTS = ("_array", "_node", "_counter")
 _NAMES = ("_grad", "_base", "_inference", "_counter")
 
@@ -75,6 +77,10 @@ def _native() -> Any:
     except (toolchain.BuildError, OSError, AttributeError):
         return None
     made.fl_replay_attach(functions)
+    sizes = (_L * 7)()
+    made.fl_replay_sizes(sizes)
+    if list(sizes) != [ctypes.sizeof(t) for t in (_Rule, _Window, _Number, _Gradient, _Undo, _Table, _P)]:
+        raise RuntimeError("native/replay.c and compiler/replay.py do not agree on their tables")
     made.fl_replay.argtypes = [_P, ctypes.py_object, ctypes.py_object]
     made.fl_replay.restype = _L
     return made.fl_replay
@@ -91,11 +97,51 @@ def _slot(kind: type, name: str) -> int:
     raise Unsuitable
 
 
+_TAG_AT = 384  # where CPython keeps a class's version, which every change of the class or its bases changes
+
+
+@functools.cache
+def _tags() -> bool:
+    """Whether a class's version is where it is thought to be: tried on a class."""
+    base = type("Base", (), {})
+    kind = type("Kind", (base,), {})
+    seen = []
+    for change in (lambda: None, lambda: setattr(kind, "a", 1), lambda: setattr(base, "b", 2), lambda: delattr(kind, "a"),
+                   lambda: setattr(kind, "__bases__", (base,))):
+        change()
+        seen.append(_tag(kind))
+    return 0 not in seen and len(set(seen)) == len(seen) and _tag(kind) == _tag(kind)
+
+
+def _tag(kind: type) -> int:
+    getattr(kind, "a", None)  # gives it one, if it has none
+    return ctypes.c_uint32.from_address(id(kind) + _TAG_AT).value
+
+
+@functools.cache
+def _versions() -> bool:
+    """Whether a dict's version is its fourth word: tried on a dict."""
+    some: dict[str, Any] = {"a": object()}
+    seen = []
+    for change in (lambda: None, lambda: some.update(a=object()), lambda: some.update(b=1), lambda: some.pop("a"),
+                   lambda: some.__setitem__("b", object()), lambda: some.setdefault("c", 1), lambda: some.popitem(),
+                   some.clear):
+        change()
+        seen.append(_version(some))
+    return 0 not in seen and len(set(seen)) == len(seen)
+
+
+def _version(table: dict[Any, Any]) -> int:
+    return ctypes.c_uint64.from_address(id(table) + 24).value
+
+
 class _Rules:
     """Collects what must be as it is now."""
 
     def __init__(self) -> None:
         self.rules: list[Any] = []
+        self.of_dicts: dict[int, tuple[Any, list[Any]]] = {}  # rules about one dict each
+        self.tagged: set[int] = set()
         self.keep: list[Any] = []
 
     def addresses(self, objects: list[Any]) -> Any:
@@ -115,61 +161,71 @@ class _Rules:
         self.keep += [owner, value]
         self.rules.append(_Rule(_WORD, id(owner) + offset, None, None if value is MISSING else id(value)))
 
-    def item(self, table: dict[Any, Any], key: Any) -> None:
-        """An entry of a dict, and what it holds."""
-        value = table.get(key, MISSING)
-        self.add(_ITEM, table, key, value)
-        self.inside(value)
+    def about(self, table: dict[Any, Any], rule: Any) -> None:
+        self.of_dicts.setdefault(id(table), (table, []))[1].append(rule)
 
-    def inside(self, value: Any, depth: int = 0) -> None:
-        """What a container holds; anything else is known by its identity (guards.py, `same`)."""
-        if value.__class__ is set or value.__class__ is ndarray:
-            raise Unsuitable
-        if not isinstance(value, (tuple, list, dict)) or len(value) > LONGEST or depth >= DEEPEST:
-            return
-        self.entries(value)
-        for v in value.values() if isinstance(value, dict) else value:
-            self.inside(v, depth + 1)
+    def item(self, table: dict[Any, Any], key: Any) -> None:
+        """An entry of a dict."""
+        value = dict.get(table, key, MISSING)
+        self.keep += [table, key, value]
+        self.about(table, _Rule(_ITEM, id(table), id(key), None if value is MISSING else id(value)))
 
     def entries(self, value: Any) -> None:
         """That a dict or list has the entries that it has."""
         self.keep.append(value)
-        if isinstance(value, dict):
-            self.rules.append(_Rule(_ENTRIES, id(value), None, None, self.addresses(list(value)),
-                                    self.addresses(list(value.values())), len(value)))
-        elif isinstance(value, list):
+        if isinstance(value, list):
             self.rules.append(_Rule(_LIST, id(value), None, None, None, self.addresses(list(value)), len(value)))
+        elif isinstance(value, dict) and not (value and isinstance(value, OrderedDict)):  # whose order is kept elsewhere
+            self.about(value, _Rule(_ENTRIES, id(value), None, None, self.addresses(list(value)),
+                                    self.addresses(list(value.values())), len(value)))
+        elif not isinstance(value, tuple):
+            raise Unsuitable
+
+    def all(self) -> list[Any]:
+        """The rules in the order in which they are checked. A dict that was not touched at all needs no further look."""
+        made = list(self.rules)
+        for table, some in self.of_dicts.values():
+            if _versions() and type(table) in (dict, OrderedDict):
+                made.append(_Rule(_VERSION, id(table), None, _version(table), None, None, len(some)))
+            made += some
+        return made
 
     # --------------------------------------------------------------------------------------- what a plan checks
-    def python(self, guards: Guards) -> None:
-        """Globals, closures, attributes, modules, hooks."""
-        for container, name, _ in guards.entries:
-            if container.__class__ is Cell:
-                value = container.get(name, MISSING)
-                self.word(container.cell, _cell_slot(), value)
-                self.inside(value)
-            elif container.__class__ is Attributes and name.__class__ is tuple:
-                value = getattr(container.owner, name[0])
-                self.add(_ATTRIBUTE, container.owner, name[0], value)
-                self.inside(value)
-            elif container.__class__ is Attributes:
-                self.item(self._attributes(container.owner), name)
-            else:
-                self.item(container, name)
-        for table, name, _ in guards.inner:
-            self.item(table, name)
-        for table, _ in guards.hooks:
-            self.inside(table)
-        self.inside(changes)
-        self.inside(dtypes._default)
+    def python(self, reads: Reads) -> None:
+        """Everything that was read."""
+        for read in reads.list:
+            _NATIVE.get(type(read), _unknown)(self, read)
+        self.entries(settings._state)
+        self.entries(dtypes._default)
 
-    def _attributes(self, owner: Any) -> dict[str, Any]:
-        found = owner.__dict__
-        if isinstance(owner, type):  # a view of the real dict
-            return next(d for d in gc.get_referents(found) if isinstance(d, dict))
-        if not isinstance(owner, ModuleType):
-            self.add(_ATTRIBUTE, owner, "__dict__", found)
-        return found
+    def own_dict(self, read: Read) -> None:
+        """The table of an object's attributes: a word before the object, where Python keeps it there."""
+        owner, found = read.owner, read.now()
+        if read.name == "__dict__" and type(owner).__dictoffset__ < 0 and (
+                _P.from_address(id(owner) - 24).value == id(found)):
+            self.word(owner, -24, found)
+        elif found is MISSING:
+            raise Unsuitable
+        else:
+            self.add(_ATTRIBUTE, owner, read.name, found)
+
+    def tag(self, kind: type) -> None:
+        if not _tags():
+            raise Unsuitable
+        if id(kind) not in self.tagged:
+            self.tagged.add(id(kind))
+            self.keep.append(kind)
+            self.rules.append(_Rule(_TAG, id(kind) + _TAG_AT, None, _tag(kind)))
+
+    def function(self, function: Any) -> None:
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):
+            self.add(_ATTRIBUTE, function, name, getattr(function, name))
+        if function.__kwdefaults__:
+            self.entries(function.__kwdefaults__)
+
+    def tensor(self, tensor: Any) -> None:
+        for name in ("_array", "_node"):
+            self.word(tensor, _slot(Tensor, name), getattr(tensor, name))
 
     def optimizer(self, optimizer: Any, kept: Any) -> None:
         for name in ("state", "param_groups"):
@@ -182,18 +238,30 @@ class _Rules:
         for group, _, switches in kept.groups:
             for key in ("params", *switches):
                 self.item(group, key)
+            self.entries(group["params"])
 
     def held(self, sources: Any) -> None:
         """Tensors that the program reads and writes where they are."""
         for tensor in sources.tensors:
-            self.word(tensor, _slot(Tensor, "_array"), tensor._array)
-            self.word(tensor, _slot(Tensor, "_node"), tensor._node)
-        for tensor in sources.bumped:
+            self.tensor(tensor)
+        for tensor, _ in sources.bumped:
             self.word(tensor, _slot(Tensor, "_counter"), tensor._counter)
         for node, _ in sources.marks:
             if node.hooks is not None:
                 raise Unsuitable
             self.add(_ATTRIBUTE, node, "hooks", None)
+
+
+def _unknown(rules: _Rules, read: Read) -> None:
+    raise Unsuitable
+
+
+_NATIVE: dict[type, Any] = {
+    Entry: lambda rules, read: rules.item(read.owner, read.name), Slot: _Rules.own_dict,
+    Variable: lambda rules, read: rules.word(read.owner, _cell_slot(), read.now()),
+    Kind: lambda rules, read: rules.word(read.owner, _HEADER - 8, type(read.owner)),
+    Inherited: lambda rules, read: rules.tag(read.owner), Content: lambda rules, read: rules.entries(read.owner),
+    Function: lambda rules, read: rules.function(read.owner), Metadata: lambda rules, read: rules.tensor(read.owner)}
 
 
 @functools.cache
@@ -210,21 +278,31 @@ class Replay:
 
     def __init__(self, plan: Any, args: tuple[Any, ...], mode: int):
         self.call = _native()
-        if self.call is None or plan.overlaps is not None or plan.sources.bumped_args or plan.shared:
+        sources = plan.sources
+        grads = {id(leaf): more for leaf, more in sources.bumped_grads}
+        if any(grads.get(id(leaf)) != 1 for leaf, _, _ in sources.from_grads) or len(grads) != len(sources.from_grads):
+            raise Unsuitable
+        changed = sources.bumped_args or any(writes for _, _, writes in sources.brought[:len(sources.from_args)])
+        if self.call is None or changed or plan.shared or sources.inner or not sources.sound:
             raise Unsuitable
         self.plan, self.mode = plan, mode
         rules = _Rules()
-        rules.python(plan.guards)
+        rules.python(plan.reads)
         for optimizer, kept in plan.optimizers:
             rules.optimizer(optimizer, kept)
         rules.held(plan.sources)
+        for leaf, node, mark in plan.leaf_nodes:
+            if mark:
+                raise Unsuitable
+            rules.tensor(leaf)
+            rules.add(_ATTRIBUTE, node, "hooks", None) if node is not None else None
         if plan.number_guards:
             for container, key, _ in plan.numbers:
                 rules.item(container, key)
         table = self._table(rules, plan)
         self._arguments(rules, table, args)
         self._gradients(rules, table)
-        _fill(rules, table, "rules", _Rule, rules.rules)
+        _fill(rules, table, "rules", _Rule, rules.all())
         self.keep, self.address = rules.keep, rules.block(table)
         self.lock = plan.program.lock
         self.fresh = [(shape, dtype) for _, _, shape, dtype in plan.fresh_places]
@@ -247,22 +325,32 @@ class Replay:
             rules.keep += [container, key]
             reads.append(_Number(id(container), id(key), -1 if index is None else index))
         _fill(rules, made, "reads", _Number, reads)
-        counters = [t._counter for t in plan.sources.bumped]
+        counters = [t._counter for t, _ in plan.sources.bumped]
+        _fill(rules, made, "steps", _L, [more for _, more in plan.sources.bumped])
         made.counters, made.n_counters = rules.addresses(counters), len(counters)
         held = plan.sources.tensors if plan.others else []
         made.held, made.n_held = rules.addresses(held), len(held)
+        _fill(rules, made, "spans", _L, [x for start, end, writes in plan.sources.spans if writes for x in (start, end)])
+        rules.keep += [saved for _, saved in plan.undo]
+        _fill(rules, made, "undo", _Undo, [_Undo(place, pointer(saved), saved.nbytes) for place, saved in plan.undo])
         return made
 
     def _arguments(self, rules: _Rules, table: Any, args: tuple[Any, ...]) -> None:
-        places = {i: (number, delta) for i, number, delta in self.plan.sources.from_args}
+        sources = self.plan.sources
+        size = {number: nbytes for number, nbytes, _ in sources.brought} if sources.writes else {}
+        places = {i: (number, delta, size.get(number, 0)) for i, number, delta in sources.from_args}
         known = dict(self.plan.same)
         first: dict[int, int] = {}
         made = []
         for n, a in enumerate(args):
             if isinstance(a, Tensor):
-                w = _window(rules, a, *places.get(n, (-1, 0)))
+                number, delta, nbytes = places.get(n, (-1, 0, 0))
+                w = _window(rules, a, number, delta)
+                w.nbytes = nbytes
                 w.object = id(a) if n in known else None
                 w.first = first.setdefault(id(a), n)
+            elif n in self.plan.brought:
+                w = _Window(place=-1)  # any float: `run` puts it where it is read
             elif isinstance(a, _IMMUTABLE):
                 w = _Window(object=id(a), place=-1)
                 rules.keep.append(a)
@@ -291,6 +379,7 @@ class Replay:
                 if leaf._grad is None or any(leaf is g.leaf for g in plan.grads):
                     raise Unsuitable
                 w = _window(rules, leaf._grad, *places.pop(id(leaf), (-1, 0)))
+                w.nbytes = leaf._grad._array.nbytes
                 w.object = id(leaf)
                 found.append(w)
         if places:
@@ -314,13 +403,20 @@ class Replay:
     # ----------------------------------------------------------------------------------------------------- running
     def run(self, args: tuple[Any, ...]) -> Any:
         """The result of a call, or MISS."""
+        for n in self.plan.brought:
+            if n >= len(args) or type(args[n]) is not float:
+                return MISS
+            self.plan.brought[n] = args[n]
         raws = [memory.empty(shape, dtype) for shape, dtype in self.fresh]
         with self.lock:
             status = self.call(self.address, args, raws)
             if status:
                 if status == -1:
                     return MISS
-                self.plan.program.failed(status)
+                if status == -2:
+                    raise SystemError("a replay could not leave its traces")
+                self.plan.program.error = None
+                return UNDONE
         if self.simple is None or self.more:
             plan = self.plan
             leaves, by_id = list(args), {place[0]: raw for place, raw in zip(plan.fresh_places, raws)}

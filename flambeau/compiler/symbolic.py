@@ -7,7 +7,6 @@ value where something takes the plain number.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -17,9 +16,8 @@ from .ir import literal
 
 _PYTHON = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,
            "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-           "neg": lambda a: -a, "abs": abs, "sqrt": math.sqrt, "max": max, "min": min}
-_MATH = ("sqrt", "pow", "fabs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "sinh",
-         "cosh", "atan", "atan2", "hypot", "fmod", "copysign", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite")
+           "neg": lambda a: -a, "abs": abs, "sqrt": math.sqrt, "max": max, "min": min,
+           "is": lambda a, b: type(a) is type(b) and repr(a) == repr(b)}
 plain = float.__float__  # the number alone, for those who remember the origin themselves
 
 
@@ -35,10 +33,14 @@ class SymFloat(float):
 
     def __float__(self) -> float:
         """NumPy, too, asks here."""
-        self._compare("==", plain(self))
+        self._compare("is", plain(self))
         return plain(self)
 
     def _compare(self, sign: str, other: Any) -> bool:
+        if isinstance(other, complex):
+            return _PYTHON[sign](float(self), other)
+        if not isinstance(other, (int, float)):
+            return NotImplemented
         outcome = _PYTHON[sign](plain(self), plain(other) if isinstance(other, float) else other)
         from .capture import active
         recorder = active()
@@ -49,7 +51,16 @@ class SymFloat(float):
     def __bool__(self) -> bool:
         return self._compare("!=", 0.0)
 
-    __hash__ = float.__hash__
+    def __hash__(self) -> int:
+        self._compare("is", plain(self))
+        return float.__hash__(self)
+
+    def conjugate(self) -> SymFloat:
+        return self
+
+    @property
+    def real(self) -> SymFloat:
+        return self
 
     def __reduce__(self) -> tuple[type, tuple[float]]:
         return float, (plain(self),)
@@ -57,12 +68,32 @@ class SymFloat(float):
 
 def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], Any]:
     def method(self: SymFloat, other: Any) -> Any:
+        if isinstance(other, complex):
+            return _PYTHON[sign](*((other, float(self)) if swapped else (float(self), other)))
         if not isinstance(other, (int, float)):
             return NotImplemented
         pair = (other, self) if swapped else (self, other)
         value = _PYTHON[sign](*[plain(p) if isinstance(p, float) else p for p in pair])
-        return SymFloat(value, (sign, *[expression_of(p) for p in pair]))
+        from .capture import active
+        if active() is None:  # the capture is over: from here on it is a number like others
+            return value
+        return checked(value, (sign, *[expression_of(p) for p in pair]))
     return method
+
+
+def checked(value: Any, expression: Any) -> Any:
+    """The result of an operation. Division, powers and roots are not defined for all numbers: where they are not, C does not do
+    what Python does, so that becomes a guard. (What the program loads is an optimizer's count.)"""
+    from .capture import active
+    recorder, known = active(), next(loads(expression), None) is None
+    if not isinstance(value, float):  # a root of a negative number
+        for part in expression[1:]:
+            number = evaluate(part, recorder.number_values) if known else math.nan
+            recorder.guard_number(("is", part, ("number", number)), True)
+        return value
+    if expression[0] in ("/", "**", "sqrt") and known:
+        recorder.guard_number(("defined", expression), True)
+    return SymFloat(value, expression)
 
 
 for _sign, _name in (("+", "add"), ("-", "sub"), ("*", "mul"), ("/", "truediv"), ("**", "pow")):
@@ -73,33 +104,21 @@ for _sign, _name in (("<", "lt"), ("<=", "le"), (">", "gt"), (">=", "ge"), ("=="
 for _name in ("mod", "floordiv", "divmod"):
     setattr(SymFloat, f"__{_name}__", lambda self, other, name=f"__{_name}__": getattr(float(self), name)(other))
     setattr(SymFloat, f"__r{_name}__", lambda self, other, name=f"__r{_name}__": getattr(float(self), name)(other))
-for _name in ("int", "trunc", "floor", "ceil", "round", "format", "str", "repr"):
-    setattr(SymFloat, f"__{_name}__", lambda self, *args, name=f"__{_name}__": getattr(float(self), name)(*args))
+for _name in ("__int__", "__trunc__", "__floor__", "__ceil__", "__round__", "__format__", "__str__", "__repr__", "is_integer",
+              "as_integer_ratio", "hex"):
+    setattr(SymFloat, _name, lambda self, *args, name=_name: getattr(float(self), name)(*args))
 SymFloat.__neg__ = lambda self: SymFloat(-plain(self), ("neg", self.expression))
 SymFloat.__pos__ = lambda self: self
 SymFloat.__abs__ = lambda self: SymFloat(abs(plain(self)), ("abs", self.expression))
 
 
-@contextlib.contextmanager
-def known_to_math() -> Iterator[None]:
-    """Python's math functions read the number behind a float without asking it: for this block they do ask."""
-    before = {name: getattr(math, name) for name in _MATH if hasattr(math, name)}
-
-    def aware(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if name == "sqrt" and isinstance(args[0], SymFloat):
-                return SymFloat(function(args[0]), ("sqrt", args[0].expression))
-            if name == "pow" and any(isinstance(a, SymFloat) for a in args):
-                return args[0] ** args[1]
-            return function(*[float(a) if isinstance(a, SymFloat) else a for a in args], **kwargs)
-        return call
-    try:
-        for name, function in before.items():
-            setattr(math, name, aware(name, function))
-        yield
-    finally:
-        for name, function in before.items():
-            setattr(math, name, function)
+def settled(value: Any) -> Any:
+    """A number, or the numbers in a tuple or dict, for C code that takes floats without asking."""
+    if value.__class__ is SymFloat:
+        return float(value)
+    if value.__class__ is tuple:
+        return tuple(map(settled, value))
+    return {k: settled(v) for k, v in value.items()} if value.__class__ is dict else value
 
 
 def extreme(which: str, a: Any, b: Any) -> Any:
@@ -123,6 +142,11 @@ def evaluate(expression: Any, numbers: Any, array: Callable[[Any], Any] | None =
         return numbers[expression[1]]
     if kind == "load":
         return float(array(expression[1]))
+    if kind == "defined":
+        try:
+            return isinstance(evaluate(expression[1], numbers), float)
+        except (ArithmeticError, ValueError):
+            return False
     return _PYTHON[kind](*[evaluate(e, numbers, array) for e in expression[1:]])
 
 

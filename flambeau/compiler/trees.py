@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 LEAF = object()
@@ -19,12 +19,12 @@ def flatten(value: Any, leaves: list[Any], registered: Any = None) -> Any:
 
     registered: further kinds of containers, as _pytree.SUPPORTED_NODES describes them.
     """
-    kind = value.__class__
+    kind = type(value)  # not value.__class__, which may be the user's own property
     if kind is list or kind is tuple:
         return kind, [flatten(v, leaves, registered) for v in value]
     if kind is dict:
         return kind, [(k, flatten(v, leaves, registered)) for k, v in value.items()]
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return kind, [flatten(v, leaves, registered) for v in value]
     if kind is OrderedDict:
         return _maker(kind, tuple(value)), [flatten(v, leaves, registered) for v in value.values()]
@@ -43,6 +43,24 @@ def flatten_result(value: Any, leaves: list[Any]) -> Any:
     return flatten(value, leaves, None if pytree is None else pytree.SUPPORTED_NODES)
 
 
+def containers(value: Any) -> Iterator[Any]:
+    """The containers in a result that `flatten_result` takes apart and later calls make anew, tuples left out."""
+    pytree = sys.modules.get(f"{__package__.partition('.')[0]}.utils._pytree")
+    parts: Any = ()
+    if isinstance(value, (list, tuple)):
+        parts = value
+    elif isinstance(value, dict):
+        parts = value.values()
+    elif is_record(value):
+        parts = value.__dict__.values()
+    elif pytree is None or value.__class__ not in pytree.SUPPORTED_NODES:
+        return
+    if not isinstance(value, tuple):
+        yield value
+    for part in parts:
+        yield from containers(part)
+
+
 def _remaker(unflatten_fn: Callable[..., Any], context: Any) -> Callable[..., Any]:
     """Makes a registered container of its children."""
     return lambda *children: unflatten_fn(list(children), context)
@@ -50,8 +68,9 @@ def _remaker(unflatten_fn: Callable[..., Any], context: Any) -> Callable[..., An
 
 def is_record(value: Any) -> bool:
     """Whether it is an object of a dataclass that is nothing else besides."""
-    kind = value.__class__
-    return hasattr(kind, "__dataclass_fields__") and hasattr(value, "__dict__") and kind.__base__ is object
+    kind = type(value)
+    return hasattr(kind, "__dataclass_fields__") and kind.__dictoffset__ != 0 and kind.__base__ is object and (
+        kind.__getattribute__ is object.__getattribute__)
 
 
 @functools.cache

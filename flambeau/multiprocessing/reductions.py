@@ -5,6 +5,7 @@ from __future__ import annotations
 from multiprocessing.reduction import DupFd, ForkingPickler
 from typing import Any
 
+from ..autograd.state import looked_at
 from ..backends import registry
 from ..backends.cpu import shared as _shared
 from ..parameter import Parameter, _attributes
@@ -20,8 +21,9 @@ def reduce_tensor(tensor: Tensor) -> tuple[Any, tuple[Any, ...]]:
         raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does "
                            "not support crossing process boundaries. If you just want to transfer the data, call "
                            "detach() on the tensor before serializing (e.g., putting it on the queue).")
+    looked_at(None, "a tensor was sent to another process")
     array = tensor._array
-    if registry.backend_of(array) is not registry.cpu or not array.size:
+    if type(array) is not registry.CPU_ARRAY or not array.size:
         return tensor.__reduce_ex__(5)
     if _shared.segment_of(array) is None:
         tensor._array = array = _shared.to_shared(array)

@@ -19,7 +19,16 @@
 #if defined(__FMA__) || defined(__aarch64__)
 #define FMAF(a, b, c) __builtin_fmaf(a, b, c)
 #else
-#define FMAF(a, b, c) ((float)((double)(a) * (double)(b) + (double)(c)))
+// The product is exact in double; the sum is rounded to odd there, so that the rounding to float is the only one that counts.
+static inline float FMAF(float a, float b, float c) {
+    double product = (double)a * b, sum = product + c, part = sum - product;
+    double rest = (product - (sum - part)) + (c - part);
+    int64_t bits;
+    memcpy(&bits, &sum, sizeof bits);
+    bits += (rest != 0 && !(bits & 1)) ? ((rest > 0) == (sum > 0) ? 1 : -1) : 0;
+    memcpy(&sum, &bits, sizeof bits);
+    return (float)sum;
+}
 #endif
 
 typedef struct {

@@ -28,8 +28,9 @@ static struct python py;
 
 void fl_replay_attach(const void *functions) { memcpy(&py, functions, sizeof py); }
 
-// What must be as it was: one word in memory, an entry of a dict, all entries of a dict or list, an attribute.
-enum { WORD, ITEM, ENTRIES, LIST, ATTRIBUTE };
+// What must be as it was: one word in memory, an entry of a dict, all entries of a dict or list, an attribute, the version of a
+// class. VERSION: that of a dict; if it is another one, the next `count` rules say what matters of that dict.
+enum { WORD, ITEM, ENTRIES, LIST, ATTRIBUTE, TAG, VERSION };
 struct rule {
     long kind;
     void *object, *name, *value;  // WORD: at the address `object`. A null value: there is no such entry
@@ -54,11 +55,18 @@ struct window {            // a tensor that each call brings: an argument, or th
     long first;            // the number of the first argument that is this one too
     long place;            // in the table of addresses, or -1
     long delta;            // from the first element to the start of the storage
+    long nbytes;           // of the storage, if it must not overlap what the program writes; else 0
 };
 
 struct number {            // container[name], or container[name][index]
     void *container, *name;
     long index;
+};
+
+struct undo {              // memory that is saved, in case that the program fails
+    long place;
+    void *saved;
+    long nbytes;
 };
 
 struct gradient {          // that the program makes, in memory that is used again unless somebody else sees it
@@ -81,7 +89,16 @@ struct replay {
     void **dropped; long n_dropped;                 // leaves that have no gradient afterwards
     void **counters; long n_counters;               // version counters that go up
     void **held; long n_held;                       // tensors that no other argument may become
+    long *spans; long n_spans;                      // start and end of what the program writes elsewhere, by address
+    struct undo *undo; long n_undo;
+    long *steps; long n_steps;                      // by how much each of the counters goes up
 };
+
+// For the other side to compare with its own.
+void fl_replay_sizes(long *sizes) {
+    sizes[0] = sizeof(struct rule), sizes[1] = sizeof(struct window), sizes[2] = sizeof(struct number);
+    sizes[3] = sizeof(struct gradient), sizes[4] = sizeof(struct undo), sizes[5] = sizeof(struct replay), sizes[6] = sizeof(void *);
+}
 
 #define AT(object, offset) (*(void **)((char *)(object) + (offset)))
 #define TYPE(object) AT(object, r->header - 8)
@@ -100,6 +117,7 @@ static int holds(const struct rule *rule) {
     void *key, *value;
     switch (rule->kind) {
     case WORD: return AT(rule->object, 0) == rule->value;
+    case TAG: return *(uint32_t *)rule->object == (uint32_t)(uintptr_t)rule->value;
     case ITEM: return py.dict_get(rule->object, rule->name) == rule->value;
     case ATTRIBUTE: return is(rule->object, rule->name, rule->value);
     case LIST:
@@ -168,15 +186,61 @@ static int read_numbers(const struct replay *r) {
     return 1;
 }
 
+static int rules_hold(const struct replay *r) {
+    for (long n = 0; n < r->n_rules; n++) {
+        struct rule *rule = r->rules + n;
+        if (rule->kind != VERSION) {
+            if (!holds(rule)) return 0;
+            continue;
+        }
+        void *version = AT(rule->object, 24);
+        if (version != rule->value) {
+            for (long i = 1; i <= rule->count; i++) if (!holds(rule + i)) return 0;
+            rule->value = version;
+        }
+        n += rule->count;
+    }
+    return 1;
+}
+
+static long start_of(const struct replay *r, const struct window *w, void *tensor) {
+    return (long)ARRAY(AT(tensor, r->array_slot))->data + w->delta;
+}
+
+// Whether memory that a call brings overlaps memory that the program writes.
+static int overlaps(const struct replay *r, const struct window *w, void *tensor) {
+    if (w->place < 0 || !w->nbytes) return 0;
+    long start = start_of(r, w, tensor), end = start + w->nbytes;
+    for (long n = 0; n < r->n_spans; n += 2) if (start < r->spans[n + 1] && r->spans[n] < end) return 1;
+    return 0;
+}
+
+// Whether a gradient that is added to overlaps an argument.
+static int overlaps_argument(const struct replay *r, const struct window *w, void *gradient, void *arguments) {
+    if (w->place < 0) return 0;
+    long start = start_of(r, w, gradient), end = start + w->nbytes;
+    for (long n = 0; n < r->n_arguments; n++) {
+        const struct window *other = r->arguments + n;
+        if (!other->type || other->place < 0) continue;
+        long from = start_of(r, other, py.tuple_get(arguments, n));
+        if (start < from + other->nbytes && from < end) return 1;
+    }
+    return 0;
+}
+
 static int all_fits(const struct replay *r, void *arguments) {
     if (py.tuple_size(arguments) != r->n_arguments) return 0;
     for (long n = 0; n < r->n_arguments; n++) if (!argument_fits(r, arguments, n)) return 0;
-    for (long n = 0; n < r->n_rules; n++) if (!holds(r->rules + n)) return 0;
+    if (!rules_hold(r)) return 0;
+    for (long n = 0; n < r->n_arguments; n++) {
+        if (r->arguments[n].type && overlaps(r, r->arguments + n, py.tuple_get(arguments, n))) return 0;
+    }
     for (long n = 0; n < r->n_gradients; n++) if (!unseen(r, r->gradients + n)) return 0;
     for (long n = 0; n < r->n_found; n++) {
         void *gradient = gradient_of(r, r->found[n].object);
         if (!gradient || !like(r, r->found + n, gradient)) return 0;
         if (r->found[n].place >= 0 && AT(gradient, r->counter_slot) == r->none) return 0;
+        if (overlaps(r, r->found + n, gradient) || overlaps_argument(r, r->found + n, gradient, arguments)) return 0;
     }
     return read_numbers(r);
 }
@@ -185,9 +249,9 @@ static void place(const struct replay *r, const struct window *w, void *tensor) 
     if (w->place >= 0) r->table[w->place] = ARRAY(AT(tensor, r->array_slot))->data + w->delta;
 }
 
-static void count_up(const struct replay *r, void *counter) {
+static void count_up(const struct replay *r, void *counter, long steps) {
     void *before = AT(counter, r->value_slot);
-    AT(counter, r->value_slot) = py.from_long(py.as_long(before) + 1);
+    AT(counter, r->value_slot) = py.from_long(py.as_long(before) + steps);
     py.forget(before);
 }
 
@@ -195,7 +259,7 @@ static int finish(const struct replay *r) {
     for (long n = 0; n < r->n_found; n++) {
         void *gradient = gradient_of(r, r->found[n].object);  // another thread may have taken it away meanwhile
         if (r->found[n].place >= 0 && gradient && TYPE(gradient) == r->found[n].type) {
-            count_up(r, AT(gradient, r->counter_slot));
+            count_up(r, AT(gradient, r->counter_slot), 1);
         }
     }
     for (long n = 0; n < r->n_dropped; n++) {
@@ -206,19 +270,23 @@ static int finish(const struct replay *r) {
         const struct gradient *g = r->gradients + n;
         if (!g->present && py.set_attribute(g->leaf, r->name_grad, g->tensor)) return 0;
     }
-    for (long n = 0; n < r->n_counters; n++) count_up(r, r->counters[n]);
+    for (long n = 0; n < r->n_counters; n++) count_up(r, r->counters[n], r->steps[n]);
     return 1;
 }
 
-// Returns the status of the program; -1: something is not as it was, and nothing was done.
+// Returns the status of the program, after which everything is as it was; -1: something is not as it was, and nothing was done.
 long fl_replay(const struct replay *r, void *arguments, void *fresh) {
     if (!all_fits(r, arguments)) return -1;
     for (long n = 0; n < r->n_arguments; n++) place(r, r->arguments + n, py.tuple_get(arguments, n));
     for (long n = 0; n < r->n_found; n++) place(r, r->found + n, gradient_of(r, r->found[n].object));
     for (long n = 0; n < r->n_fresh; n++) r->table[r->fresh[n]] = ARRAY(py.list_get(fresh, n))->data;
     void *thread = py.release_lock();
+    for (long n = 0; n < r->n_undo; n++) memcpy(r->undo[n].saved, r->table[r->undo[n].place], r->undo[n].nbytes);
     long status = r->program(r->table, r->numbers);
+    if (status) {
+        for (long n = 0; n < r->n_undo; n++) memcpy(r->table[r->undo[n].place], r->undo[n].saved, r->undo[n].nbytes);
+    }
     py.take_lock(thread);
-    if (status == 0 && !finish(r)) return 2;  // with Python's error set
+    if (status == 0 && !finish(r)) return -2;  // with Python's error set
     return status;
 }

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
+FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
 _LEAN = ("-Wl,--as-needed",) if sys.platform.startswith("linux") else ()
 TIMEOUT = 300.0
 LIMIT = 512       # megabytes of libraries on disk
@@ -137,8 +137,9 @@ def digest(source: str, flags: tuple[str, ...]) -> str:
 
 
 def _flags(extra: tuple[str, ...]) -> tuple[str, ...]:
-    """All flags, less what other compilers than GCC do not know."""
-    return tuple(f for f in (*FLAGS, *extra) if is_gcc() or not f.startswith("-fno-tree-"))
+    """All flags, less what other compilers than GCC do not know. `FLAMBEAU_MARCH` names the CPU to build for: x86-64-v3..."""
+    march = f"-march={os.environ.get('FLAMBEAU_MARCH') or 'native'}"
+    return tuple(f for f in (*FLAGS, march, *extra) if is_gcc() or not f.startswith("-fno-tree-"))
 
 
 def _target(source: str, name: str, flags: tuple[str, ...]) -> Path:

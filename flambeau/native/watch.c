@@ -1,4 +1,4 @@
-// The profile function of a capture (compiler/guards.py). Python tells it of every call, return and call of a builtin; all
+// The profile function of a capture (compiler/witness.py). Python tells it of every call, return and call of a builtin; all
 // but the first calls of the user's own functions are of no interest, and are sorted out here.
 #include <stdint.h>
 #include <stdlib.h>
@@ -8,9 +8,11 @@ static void *(*code_of)(void *frame);
 static void (*forget)(void *);
 static void *(*call)(void *function, ...);
 static int (*is_true)(void *);
+static void *warn;  // the one builtin that is of interest: operations use it, and a warning is something to be seen
 
-void fl_watch_attach(void **functions) {
+void fl_watch_attach(void **functions, void *builtin) {
     code_of = functions[0], forget = functions[1], call = functions[2], is_true = functions[3];
+    warn = builtin;
 }
 
 // Code that need not be shown again, by address; its references are kept until the end, so that no address is used twice.
@@ -44,6 +46,12 @@ void fl_watch_end(void) {
 }
 
 int fl_watch(void *watch, void *frame, int what, void *argument) {
+    if (what == 4 && argument == warn) {  // PyTrace_C_CALL
+        void *made = call(watch, frame, warn, (void *)0);
+        if (made)
+            forget(made);
+        return made ? 0 : -1;
+    }
     if (what != 0)  // PyTrace_CALL
         return 0;
     if (2 * filled >= room)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import creation
-from ..autograd.state import CAPTURE, grad_enabled, state
+from ..autograd.state import CAPTURE, FOLLOW, grad_enabled, state
 from ..ops.table import FUNCTIONS
 from ..tensor import Tensor
 from . import functional as F
@@ -49,7 +49,7 @@ def _detect_is_causal_mask(mask: Tensor | None, is_causal: bool | None = None, s
     """The caller's word, or, without one, whether the mask is the causal one."""
     if is_causal is not None or mask is None:
         return is_causal is True
-    if state.mode & CAPTURE:  # nothing may depend on values there; the mask does the work all the same
+    if state.mode & (CAPTURE | FOLLOW):  # nothing may depend on values there; the mask does the work all the same
         return False
     causal = _generate_square_subsequent_mask(mask.shape[-2] if size is None else size, mask.device, mask.dtype)
     return mask.shape == causal.shape and bool((mask == causal).all())

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.node import FLOAT32, SavedOutput, next_sequence
-from ..autograd.state import FORWARD_AD, NO_GRAD, state
+from ..autograd.state import FOLLOW, FOLLOWED, FORWARD_AD, NO_GRAD, state
 from ..backends import registry
 from ..parameter import Parameter
 from ..shapes import wrap_dim
@@ -39,8 +39,12 @@ def derivative(name: str, c: Any, numbers: str = "") -> Callable:
 
     def call(grad: Tensor, self: Tensor, *values: Any) -> Tensor:
         g, x = grad._array, self._array
-        if g.dtype is x.dtype and x.dtype.char in "fd" and type(g) is ndarray is type(x):
-            return wrap(kernel(g, x, *values))
+        if g.dtype is x.dtype and x.dtype.char in "fd":
+            if state.mode & FOLLOW:
+                if type(g) in registry.WINDOWS and type(x) in registry.WINDOWS:
+                    return wrap(state.follower.call(name, (g, x, *values)))
+            elif type(g) is ndarray is type(x):
+                return wrap(kernel(g, x, *values))
         return r(grad, self, *values)
 
     return call
@@ -58,11 +62,16 @@ def activation(name: str, numbers: str, backward: Callable, *, c: Any, node: str
     def call(input: Tensor, *values: Any) -> Tensor:
         mode = state.mode
         kind = input.__class__
-        if mode < 2 and (kind is Tensor or kind is Parameter):
+        if (mode < 2 or mode in FOLLOWED) and (kind is Tensor or kind is Parameter):
             x = input._array
-            if x.dtype.char in "fd" and type(x) is ndarray:
+            if x.dtype.char in "fd" and (type(x) is ndarray or (mode > 1 and type(x) in registry.WINDOWS)):
                 t = _new(Tensor)
-                t._array = made = kernel(x, *values)
+                if mode < 2:
+                    made = kernel(x, *values)
+                else:
+                    mode &= NO_GRAD
+                    made = state.follower.call(r.kernel, (x, *values))
+                t._array = made
                 t._node = t._counter = None
                 if mode == 0 and input._node is not None:
                     if input._counter is not None:

@@ -272,7 +272,7 @@ def _pow_of_number(grad: Any, self: Any, exponent: Any, result: Any) -> Any:
     if isinstance(self, complex):
         log = cmath.log(self)
     else:
-        log = math.log(self) if self > 0 else cmath.log(self) if exponent.is_complex() else math.nan
+        log = math.log(float(self)) if self > 0 else cmath.log(float(self)) if exponent.is_complex() else math.nan
     return grad * conj(result * log)
 
 
@@ -281,9 +281,9 @@ _POWERS = {2: "a * a", 3: "a * a * a", 0.5: "sqrt(a)", -0.5: "1 / sqrt(a)", -1: 
 
 def _power(base: Any = None, exponent: Any = None) -> str:
     """Small constant exponents are products and roots, as in the kernel."""
-    if getattr(exponent, "ndim", 0):
-        return "pow(a, b)"
-    return _POWERS.get(exponent.item() if hasattr(exponent, "item") else exponent, "pow(a, b)")
+    if isinstance(exponent, ndarray) and not exponent.ndim:
+        exponent = exponent.item()
+    return _POWERS.get(exponent, "pow(a, b)") if exponent.__class__ in (int, float) else "pow(a, b)"
 
 
 _pow_scalar = binary("pow_scalar", _power, (_pow_number, None), args="self exponent", kernel="pow",
@@ -299,12 +299,12 @@ def pow(input: Any, exponent: Any, *, out: Any = None) -> Any:
     """input ** exponent; either may be a number."""
     if not (isinstance(input, Tensor) and isinstance(exponent, Tensor)):
         input, exponent = plain_number(input), plain_number(exponent)
-    if exponent.__class__ in _NUMBERS:
+    if isinstance(exponent, _NUMBERS):
         if exponent.__class__ in (int, bool) and exponent < 0 and isinstance(input, Tensor) and not (
                 input.is_floating_point() or input.is_complex()):
             raise RuntimeError("Integers to negative integer powers are not allowed.")
         return _pow_scalar(input, exponent, out=out)
-    if input.__class__ in _NUMBERS and isinstance(exponent, Tensor):
+    if isinstance(input, _NUMBERS) and isinstance(exponent, Tensor):
         return _finish("pow", _pow_base(input, exponent), out)
     _no_bool_kernel("pow", input, exponent)
     return _pow_tensor(input, exponent, out=out)

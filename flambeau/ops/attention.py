@@ -34,7 +34,7 @@ def _weighted(query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, is_caus
         attn_mask = _with_causal(attn_mask, query, key)
     if attn_mask is not None and attn_mask.dtype is _bool():
         attn_mask = query.new_zeros(()).masked_fill(~attn_mask, -math.inf)
-    part = math.sqrt(scale) if scale >= 0 else None
+    part = math.sqrt(float(scale)) if scale >= 0 else None
     if part is None:
         scores = matmul(query * scale, key.transpose(-2, -1))
     else:

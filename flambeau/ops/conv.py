@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ..autograd.state import CAPTURE, state
+from ..autograd.state import CAPTURE, FOLLOW, state
 from ..backends import registry
 from ..backends.cpu import conv as _kernels  # noqa: F401  (enters the kernels into the table)
 from ..tensor import Tensor
@@ -70,7 +70,7 @@ def _backward(self: Any, grad: Tensor) -> Any:
     """The gradients of weight and bias together, where both are wanted and nobody records."""
     input_edge, weight_edge, bias_edge = self.next[:3]
     g = grad._array
-    plain = g.dtype.char in "fd" and (type(g) is registry.CPU_ARRAY or state.mode & CAPTURE)
+    plain = g.dtype.char in "fd" and (type(g) is registry.CPU_ARRAY or state.mode & (CAPTURE | FOLLOW))
     if weight_edge is None or bias_edge is None or not plain or not quiet():
         return RowNode.apply(self, grad)
     if self.saved is None:

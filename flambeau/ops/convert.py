@@ -371,7 +371,7 @@ def _copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     if src._array.shape != shape and broadcast_shapes_or_raise(shape, src._array.shape) != shape:
         raise RuntimeError(f"output with shape {list(shape)} doesn't match the broadcast shape "
                            f"{list(broadcast_shapes(shape, src._array.shape))}")
-    if type(src._array) is not type(self._array):
+    if src.device.type != self.device.type:
         if src.device.type == "meta":
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         return self

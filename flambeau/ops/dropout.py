@@ -68,7 +68,7 @@ def _drop(input: Tensor, p: float, train: bool, features: bool, alpha: bool) -> 
     noise = _noise(input, p, features)
     if not alpha:
         return input * noise.div_(1 - p)
-    scale = 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p))
+    scale = 1 / math.sqrt(float((_ALPHA * _ALPHA * p + 1) * (1 - p)))
     shift = (noise - 1).mul_(_ALPHA * scale).add_(_ALPHA * scale * p)
     return input * noise.mul_(scale) + shift
 

@@ -13,7 +13,7 @@ from .. import dtypes as _dtypes
 from .. import overrides as _overrides
 from ..autograd import state as _state
 from ..autograd.node import FLOAT32, bump, next_sequence
-from ..autograd.state import state
+from ..autograd.state import FOLLOWED, state
 from ..autograd.views import check_inplace
 from ..backends import registry
 from ..backends.cpu.parallel import large
@@ -26,6 +26,7 @@ from .table import LARGE, Row, _constants, alias_of, check_overlap, constant, ex
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
+_WINDOWS = registry.WINDOWS
 _asarray = registry.cpu.asarray
 _NUMBERS = (bool, int, float, complex)
 _OF_NUMBERS = frozenset(("add", "sub", "mul", "div", "floor_divide"))  # take two Python numbers as well
@@ -117,6 +118,8 @@ def number(value: Any, native: Any) -> Any:
         made = registry.run_time(value, native)
         if made is not None:
             return made
+    if registry.following is not None and state.mode & _state.FOLLOW:
+        return state.follower.literal(value, native)
     return _asarray(value, native)
 
 
@@ -178,10 +181,13 @@ def unary(name: str, c: str | None = None, backward: Callable | None = None, *, 
     def op(input, *, out=None):
         mode = state.mode
         kind_of = input.__class__
-        if mode < 2 and out is None and (kind_of is Tensor or kind_of is Parameter):
+        if (mode < 2 or mode in FOLLOWED) and out is None and (kind_of is Tensor or kind_of is Parameter):
             x = input._array
-            if type(x) is ndarray and x.dtype.char in chars:
-                if x.size < LARGE:
+            if (type(x) is ndarray or (mode > 1 and type(x) in _WINDOWS)) and x.dtype.char in chars:
+                if mode > 1:
+                    mode &= _state.NO_GRAD
+                    r_ = state.follower.call(r.kernel, (x,))
+                elif x.size < LARGE:
                     r_ = kernel(x) if x.ndim else _asarray(kernel(x))
                 else:
                     r_ = large(kernel, x)
@@ -342,16 +348,20 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
     def make(fallback):
         def call(input, other):
             mode = state.mode
-            if mode < 2:
+            if mode < 2 or mode in FOLLOWED:
                 cls, kind_of = input.__class__, other.__class__
                 if (kind_of is Tensor or kind_of is Parameter) and (cls is Tensor or cls is Parameter):
                     x = input._array
                     y = other._array
                     native = x.dtype
-                    if native is y.dtype and (all_dtypes or native.char in chars):
+                    if native is y.dtype and (all_dtypes or native.char in chars) and (
+                            mode < 2 or (type(x) in _WINDOWS and type(y) in _WINDOWS)):
                         try:
                             # Zero-dim arrays give NumPy scalars unless asked for an array (out=...).
-                            if 1 < x.size < LARGE:
+                            if mode > 1:
+                                mode &= _state.NO_GRAD
+                                made = state.follower.call(r.kernel, (x, y))
+                            elif 1 < x.size < LARGE:
                                 made = kernel(x, y)
                             elif x.size < LARGE:
                                 made = kernel(x, y, out=...)
@@ -412,15 +422,15 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
                         return t
                 elif (kind_of is float or kind_of is int) and (cls is Tensor or cls is Parameter):
                     x = input._array
-                    if x.dtype.char in fast_scalar:
+                    if x.dtype.char in fast_scalar and (mode < 2 or type(x) in _WINDOWS):
                         # As an array: NumPy takes twice as long over a Python number.
-                        y = _constants.get((other, x.dtype)) or constant(other, x.dtype)
-                        if 1 < x.size < LARGE:
-                            made = kernel(x, y)
-                        elif x.size < LARGE:
-                            made = kernel(x, y, out=...)
+                        if mode > 1:
+                            mode &= _state.NO_GRAD
+                            made = state.follower.call(r.kernel, (x, state.follower.literal(other, x.dtype)))
                         else:
-                            made = large(kernel, x, y)
+                            y = _constants.get((other, x.dtype)) or constant(other, x.dtype)
+                            made = kernel(x, y) if 1 < x.size < LARGE else kernel(x, y, out=...) if x.size < LARGE else (
+                                large(kernel, x, y))
                         t = _new(Tensor)
                         t._array = made
                         t._counter = t._node = None

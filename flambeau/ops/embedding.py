@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import dtypes as _dtypes
 from ..autograd.node import FLOAT32, next_sequence
-from ..autograd.state import state
+from ..autograd.state import FOLLOW, FOLLOWED, NO_GRAD, looked_at, state
 from ..autograd.views import written
 from ..backends import registry
 from ..parameter import Parameter
@@ -16,6 +16,7 @@ from .table import FUNCTIONS, Row, public
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
+_WINDOWS = registry.WINDOWS
 
 
 # -------------------------------------------------------------------------------------------------------- embedding
@@ -25,7 +26,10 @@ def _weight_grad(grad, weight_shape, indices, padding_idx, scale_grad_by_freq, s
         from ..sparse import of_rows
         rows, values = _rows(grad, indices, count, padding_idx, scale_grad_by_freq)
         return of_rows(rows, values, tuple(weight_shape))
-    if quiet() and type(grad._array) is ndarray:
+    if state.mode == FOLLOW | NO_GRAD and type(grad._array) in registry.WINDOWS:
+        return wrap(state.follower.call(
+            "embedding_dense_backward", (grad._array, indices._array, count, padding_idx, scale_grad_by_freq)))
+    if quiet() and type(grad._array) is ndarray and not state.mode & FOLLOW:
         return wrap(_dense.cpu(grad._array, indices._array, count, padding_idx, scale_grad_by_freq))
     return _dense(grad, indices, count, padding_idx, scale_grad_by_freq)
 
@@ -65,11 +69,17 @@ def lookup(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by
     """weight[indices]; plain float tables go straight to the kernel."""
     mode = state.mode
     kind = weight.__class__
-    if mode < 2 and (kind is Parameter or kind is Tensor) and indices.__class__ is Tensor:
+    if (mode < 2 or mode in FOLLOWED) and (kind is Parameter or kind is Tensor) and indices.__class__ is Tensor:
         w, i = weight._array, indices._array
-        if w.ndim == 2 and i.dtype.char in "li" and w.dtype.char in "fd" and type(w) is ndarray is type(i):
+        if w.ndim == 2 and i.dtype.char in "li" and w.dtype.char in "fd" and (
+                type(w) is ndarray is type(i) if mode < 2 else type(w) in _WINDOWS and type(i) in _WINDOWS):
             t = _new(Tensor)
-            t._array = made = _embedding.cpu(w, i, padding_idx, scale_grad_by_freq, sparse)
+            if mode < 2:
+                made = _embedding.cpu(w, i, padding_idx, scale_grad_by_freq, sparse)
+            else:
+                mode &= NO_GRAD
+                made = state.follower.call("embedding", (w, i, padding_idx, scale_grad_by_freq, sparse))
+            t._array = made
             t._node = t._counter = None
             if mode == 0 and weight._node is not None:
                 if weight._counter is not None or indices._counter is not None:
@@ -99,6 +109,7 @@ def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad
 def _renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
     """Shrinks, in place and unrecorded, the used rows whose norm is above max_norm."""
     check_indices(indices, "embedding_renorm_")
+    looked_at(None, "rows of an embedding were measured")
     _shrink.cpu(weight._array, indices._array.reshape(-1), max_norm, norm_type)
     written(weight)
     return weight

@@ -14,9 +14,10 @@ from typing import Any
 from .. import overrides as _overrides
 from ..autograd import state as _state
 from ..autograd.node import Edge, Node, SavedOutput, saved_result, start_counter
-from ..autograd.state import FORWARD_AD, SAVED_HOOKS, state
+from ..autograd.state import FOLLOW, FORWARD_AD, SAVED_HOOKS, state
 from ..autograd.views import check_creation, check_inplace, edge_of, set_history, written
 from ..backends import registry
+from ..backends.cpu.memory import owner
 from ..dtypes import can_cast
 from ..tensor import Tensor, wrap
 
@@ -175,11 +176,15 @@ def _saved_in_place(node: Node, made: Any, target: Tensor) -> None:
 
 def check_writable(target: Tensor) -> None:
     array = target._array
-    if type(array) is ndarray and not array.flags.c_contiguous and array.ndim:
+    if not array.flags.c_contiguous and array.ndim and registry.backend_of(array).NAME == "cpu":
         from ..backends.cpu.arrays import has_overlap
         if has_overlap(array):
             raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
                                "memory location. Please clone() the tensor before performing the operation.")
+
+
+def _in_memory(array: Any) -> bool:
+    return type(array) in registry.ARRAY_TYPES and registry.backend_of(array).NAME == "cpu"
 
 
 def check_overlap(target: Any, sources: Any, full: bool = False) -> None:
@@ -190,10 +195,11 @@ def check_overlap(target: Any, sources: Any, full: bool = False) -> None:
         elif source.__class__ in _SEQUENCES:
             check_overlap(target, source, full)
             continue
-        if type(source) is not ndarray or type(target) is not ndarray:
-            continue
-        owner = target if target.base is None else target.base
-        if (source if source.base is None else source.base) is not owner:
+        if type(source) is ndarray is type(target):
+            base = target if target.base is None else target.base
+            if (source if source.base is None else source.base) is not base:
+                continue
+        elif not state.mode & FOLLOW or not _in_memory(source) or not _in_memory(target) or owner(source) is not owner(target):
             continue
         from ..backends.cpu.arrays import overlap
         shared = overlap(target, source)
@@ -298,7 +304,8 @@ def _write_one(name: str, out: Tensor, result: Tensor) -> None:
     if out._array.shape != result._array.shape:
         from ..backends.cpu.arrays import is_dense
         from .shape import resize_out
-        dense = type(result._array) is ndarray and not result._array.flags.c_contiguous and is_dense(result._array)
+        array = result._array
+        dense = registry.backend_of(array).NAME == "cpu" and not array.flags.c_contiguous and is_dense(array)
         resize_out(out, result.shape, result.stride() if dense else None)
     check_writable(out)
     registry.backend_of(out._array).write(out._array, result._array)

@@ -45,6 +45,15 @@ def plain(input: Any) -> bool:
     return False
 
 
+def windowed(input: Any) -> bool:
+    """`plain` in a call that is followed."""
+    kind = input.__class__
+    if kind is Tensor or kind is Parameter:
+        x = input._array
+        return type(x) in registry.WINDOWS and x.dtype.char in "fd" and x.size > 0
+    return False
+
+
 def in_front(of: Any, *, method: bool = True, aliases: tuple[str, ...] = ()) -> Any:
     """Exports a function in place of a general one, under its name and with its text."""
     def decorate(function: Any) -> Any:

@@ -12,14 +12,14 @@ from typing import Any
 
 from .. import overrides as _overrides
 from ..autograd.node import FLOAT32, Edge, next_sequence, start_counter
-from ..autograd.state import state
+from ..autograd.state import FOLLOWED, NO_GRAD, state
 from ..autograd.views import MULTI_OUTPUT, NO_GRAD_VIEW, edge_of
 from ..backends import registry
 from ..tensor import Size, Tensor
 from . import pieces
 from . import views as v
 from .table import Row, export
-from .views import plain
+from .views import viewable
 
 ndarray = registry.CPU_ARRAY
 _new = object.__new__
@@ -59,8 +59,8 @@ def fast(name: str, slow: Any, *, toplevel: bool = True) -> Any:
     def decorate(function: Any) -> Any:
         def op(*args, **kwargs):
             mode = state.mode
-            if mode < 2 and not kwargs and args and plain(args[0]):
-                made = function(mode, *args)
+            if (mode < 2 or mode in FOLLOWED) and not kwargs and args and viewable(args[0]):
+                made = function(mode & NO_GRAD, *args)
                 if made is not None:
                     return made
             return slow(*args, **kwargs)
@@ -190,7 +190,8 @@ def _quick_expand(mode: int, self: Tensor, *size: Any) -> Tensor | None:
                 steps[i] = strides[i - extra]
             elif old != 1:
                 return None
-    return quick(self, ndarray(tuple(size), x.dtype, x, 0, steps), v._expand, (shape,), mode)
+    made = ndarray(tuple(size), x.dtype, x, 0, steps)
+    return quick(self, made if type(x) is ndarray else made.view(type(x)), v._expand, (shape,), mode)
 
 
 @fast("flatten", v.flatten)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.node import start_counter, user_frame
+from ..autograd.state import FOLLOW, state
 from ..backends import registry
 from ..backends.cpu import optim as _kernels  # noqa: F401  (enters the kernels into the table)
 from ..backends.cpu.table import KERNELS
@@ -20,7 +21,7 @@ ndarray = registry.CPU_ARRAY
 def _call(kernel: str, lists: tuple[list[Any], ...], numbers: tuple[Any, ...]) -> Any:
     """Runs a kernel over lists of arrays; False if it does not serve them. CPU kernels look at the arrays themselves."""
     first = lists[0][0]
-    if type(first) is ndarray:
+    if type(first) is ndarray and not state.mode & FOLLOW:
         return KERNELS[kernel](*lists, *numbers)
     dtype = first.dtype
     arrays = []
@@ -75,7 +76,9 @@ def clip(tensors: list[Tensor], norm: Tensor, max_norm: Any) -> bool:
     if not all([t._plain for t in tensors]) or not norm._plain:
         return False
     arrays = _arrays(tensors)
-    if type(arrays[0]) is not type(norm._array) or _call("fused_clip", (arrays,), (norm._array, max_norm)) is False:
+    if registry.backend_of(arrays[0]) is not registry.backend_of(norm._array):
+        return False
+    if _call("fused_clip", (arrays,), (norm._array, max_norm)) is False:
         return False
     _written(tensors)
     return True

@@ -14,7 +14,7 @@ from .. import dtypes as _dtypes
 from .. import overrides as _overrides
 from ..autograd import state as _state
 from ..autograd.node import bump
-from ..autograd.state import state
+from ..autograd.state import FOLLOW, FOLLOWED, state
 from ..autograd.views import edge_of, mark_view
 from ..backends import registry
 from ..parameter import Parameter
@@ -23,7 +23,7 @@ from ..shapes import as_int
 from ..tensor import Tensor, wrap
 from .fast_views import quick
 from .table import ROWS, Row, _type_word, public
-from .views import _select, _slice, plain
+from .views import _select, _slice, viewable
 from .writing import write_row, writing
 
 ndarray = registry.CPU_ARRAY
@@ -90,21 +90,20 @@ def _unselect(grad: Tensor, shape: Any, mask: Tensor) -> Tensor:
 def getitem(self: Tensor, key: Any) -> Tensor:
     """x[key]. One number, one slice, or a basic key of a tensor without gradient is one NumPy view."""
     mode = state.mode
-    if mode < 2 and (self.__class__ is Tensor or self.__class__ is Parameter) and self._view_fn is None and (
-            not self._inference):
-        array, kind = self._array, key.__class__
+    if (mode < 2 or mode in FOLLOWED) and viewable(self):
+        array, kind, mode = self._array, key.__class__, mode & _state.NO_GRAD
         if kind is int:
-            if array.ndim and type(array) is ndarray and -array.shape[0] <= key < array.shape[0]:
+            if array.ndim and -array.shape[0] <= key < array.shape[0]:
                 return quick(self, array[key, ...], _select, (array.shape, 0, key), mode)
         elif kind is slice:
-            if array.ndim and type(array) is ndarray and key.step is None and _plain_bounds(key):
+            if array.ndim and key.step is None and _plain_bounds(key):
                 size = array.shape[0]
                 start, stop, _ = key.indices(size)
                 stop = stop if stop > start else start
                 return quick(self, array[start:stop], _slice, (array.shape, 0, start, stop, 1), mode)
         elif kind is Tensor and array.ndim and key._array.ndim and key._array.dtype.char == "l":
             return index_row(self, [key])
-        elif kind is tuple and type(array) is ndarray:
+        elif kind is tuple:
             if mode or edge_of(self) is None:
                 made = _basic_view(array, key)
                 if made is not None:
@@ -128,10 +127,10 @@ def getitem(self: Tensor, key: Any) -> Tensor:
 def _step(view: Tensor, name: str, given: dict[str, Any], key: tuple[Any, ...]) -> Tensor:
     """One view of a chain: as a NumPy key where nothing special is going on, else as the row."""
     mode, array = state.mode, view._array
-    if mode < 2 and plain(view):
+    if (mode < 2 or mode in FOLLOWED) and viewable(view):
         made, r = array[key], ROWS[name]
-        return quick(view, registry.cpu.settled(made) if None in key else made, r,
-                     tuple([array.shape if s == "self_shape" else given[s] for s in r.slots]), mode)
+        return quick(view, _settled(made) if None in key else made, r,
+                     tuple([array.shape if s == "self_shape" else given[s] for s in r.slots]), mode & _state.NO_GRAD)
     return ROWS[name](view, *given.values())
 
 
@@ -156,7 +155,11 @@ def _basic_view(array: Any, key: tuple[Any, ...]) -> Any:
         made = array[key] if dots else array[(*key, ...)]  # with ... NumPy gives a view even of a single element
     except IndexError:
         return None
-    return registry.cpu.settled(made) if None in key else made
+    return _settled(made) if None in key else made
+
+
+def _settled(made: Any) -> Any:
+    return registry.backend_of(made).settled(made)
 
 
 def _basic_steps(shape: tuple[int, ...], key: tuple[Any, ...]) -> list[Any] | None:
@@ -262,7 +265,7 @@ def _item(k: Any) -> Any:
                           UserWarning, stacklevel=5)
         return k
     if type(k) is ndarray or (getattr(k, "ndim", None) == 0 and hasattr(k, "dtype")):
-        return _item(wrap(_asarray(k)))
+        return _item(wrap(_asarray(k).copy() if state.mode & FOLLOW else _asarray(k)))  # its owner may change it
     if hasattr(k, "__index__"):
         return k
     if isinstance(k, (float, complex)) or not hasattr(k, "__len__"):

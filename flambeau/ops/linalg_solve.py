@@ -6,7 +6,6 @@ from typing import Any
 
 from .. import return_types
 from ..autograd.state import NO_GRAD, state
-from ..dtypes import finfo
 from ..settings import warn_once
 from ..tensor import Tensor
 from .linalg_common import (
@@ -58,20 +57,27 @@ def inverse(input: Tensor) -> Tensor:
 
 # -------------------------------------------------------------------------------------------------- determinants
 def _det_grad(grad: Tensor, A: Tensor, value: Tensor, lu: Tensor, pivots: Tensor) -> Tensor:
-    """X of A^H X = grad * conj(det) * I, by the very factors that gave det: near a singular matrix their errors cancel.
+    """The cofactors, by the very factors that gave det: where pivots are small, their errors cancel."""
+    cofactors = _cofactor_lu(lu, pivots, value) if state.mode & NO_GRAD else _cofactor(A)
+    return grad.unsqueeze(-1).unsqueeze(-1) * conj(cofactors)
 
-    det is smooth, so a zero pivot may be moved a little, as PyTorch does.
+
+def _cofactor_grad(grad: Tensor, A: Tensor) -> Tensor:
+    """conj(det) (<Y, grad> Y - Y grad^T Y), where Y is the inverse of A^H.
+
+    At a singular matrix: the mean of that at two matrices, one on either side of it. det is linear in each singular value, so
+    the mean is right where one of them is zero, and off by the square of the distance where more are; so are its derivatives.
     """
-    values = grad * conj(value)
-    right = embed(values.unsqueeze(-1).expand(*values.shape, A._array.shape[-1]))
-    zero = diagonal(lu) == 0
-    shift = embed(zero.to(A.dtype) * finfo(A.dtype).eps)
-    if state.mode & NO_GRAD:
-        # A real matrix was factored transposed (see the kernel).
-        return linalg_lu_solve(lu + shift, pivots, right, adjoint=A.is_complex())
-    return solve(adjoint(A + shift if bool(zero.any()) else A), right)
+    near = A + _steps_aside(A)
+    Y = adjoint(_inv_ex(near)[0])
+    along = (Y * grad).sum((-2, -1), keepdim=True)
+    found = conj(_det(near)[0]).unsqueeze(-1).unsqueeze(-1) * (along * Y - matmul(matmul(Y, swapped(grad)), Y))
+    return found.mean(0)
 
 
+_cofactor = Row("linalg_cofactor", "A", backward=dict(A=lambda grad, A: _cofactor_grad(grad, A)))
+_cofactor_lu = Row("linalg_cofactor_lu", "LU pivots det")
+_steps_aside = Row("linalg_steps_aside", "A")
 _det = Row("linalg_det", "A", kernel="linalg_det_lu", constant=(1, 2), backward=dict(
     A=lambda grad, A, result0, result1, result2: _det_grad(grad, A, result0, result1, result2)))
 _det_alone = Row("_linalg_det_alone", "A", kernel="linalg_det_lapack")

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import overrides as _overrides
 from ..autograd.node import FLOAT32, next_sequence
-from ..autograd.state import state
+from ..autograd.state import FOLLOW, FOLLOWED, NO_GRAD, state
 from ..backends import registry
 from ..backends.cpu import linear as _kernels
 from ..parameter import Parameter
@@ -17,6 +17,7 @@ from .table import ROWS, Row, freed_error, public, unpack, write_out
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
+_WINDOWS = registry.WINDOWS
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -41,7 +42,10 @@ def _apply(self: Any, grad: Tensor) -> Any:
     weight, mat1 = unpack(self, 0), unpack(self, 1)
     bias_edge, input_edge, weight_edge = self.next
     g = grad._array
-    if quiet() and type(g) is ndarray:
+    if state.mode == FOLLOW | NO_GRAD and type(g) in registry.WINDOWS and g.dtype.char in "fd":
+        return _followed(g, None if mat1 is None or weight_edge is None else mat1._array,
+                         None if weight is None or input_edge is None else weight._array, bias_edge is not None)
+    if quiet() and type(g) is ndarray and not state.mode & FOLLOW:
         made = _kernels.linear_backward(
             g, None if mat1 is None or weight_edge is None else mat1._array,
             None if weight is None or input_edge is None else weight._array, bias_edge is not None)
@@ -49,6 +53,21 @@ def _apply(self: Any, grad: Tensor) -> Any:
     return [None if bias_edge is None else _FORMULAS["bias"](grad),
             None if input_edge is None else _FORMULAS["mat1"](grad, weight),
             None if weight_edge is None else _FORMULAS["weight"](grad, mat1)]
+
+
+def _followed(g: Any, x: Any, w: Any, wants_bias: bool) -> list[Any]:
+    """The gradients of bias, input and weight in a call that is followed: what the formulas do, without tensors in between."""
+    call = state.follower.call
+    flat = g if g.ndim == 2 else g.reshape(-1, g.shape[-1])
+    made: list[Any] = [None, None, None]
+    if wants_bias:
+        made[0] = wrap(call("sum", (flat, (0,), False, None)))
+    if w is not None:
+        inputs = call("mm", (flat, w))
+        made[1] = wrap(inputs if g.ndim == 2 else inputs.reshape(*g.shape[:-1], w.shape[1]))
+    if x is not None:
+        made[2] = wrap(call("mm", (flat.T, x if x.ndim == 2 else x.reshape(-1, x.shape[-1]))))
+    return made
 
 
 def _transposition(edge: Any) -> Any:
@@ -82,19 +101,21 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Te
         return _into(out, input, weight, bias)
     mode = state.mode
     kind, kind_of = input.__class__, weight.__class__
-    if mode < 2 and (kind is Tensor or kind is Parameter) and (kind_of is Parameter or kind_of is Tensor):
+    if (mode < 2 or mode in FOLLOWED) and (kind is Tensor or kind is Parameter) and (
+            kind_of is Parameter or kind_of is Tensor):
         x, w = input._array, weight._array
         native = x.dtype
         if w.ndim == 2 and x.ndim > 1 and native is w.dtype and native.char in "fd" and x.shape[-1] == w.shape[1] and (
-                type(x) is ndarray is type(w)):
-            if bias is None:
-                made = _compute(None, x, w)
-            else:
-                b = bias._array
-                if b.dtype is not native or b.shape != w.shape[:1] or type(b) is not ndarray or (
-                        bias.__class__ is not Parameter and bias.__class__ is not Tensor):
-                    return _general(input, weight, bias)
+                type(x) is ndarray is type(w) if mode < 2 else type(x) in _WINDOWS and type(w) in _WINDOWS and x.size):
+            b = None if bias is None else bias._array
+            if b is not None and (b.dtype is not native or b.shape != w.shape[:1] or type(b) not in _WINDOWS or (
+                    bias.__class__ is not Parameter and bias.__class__ is not Tensor)):
+                return _general(input, weight, bias)
+            if mode < 2:
                 made = _compute(b, x, w)
+            else:
+                mode &= NO_GRAD
+                made = state.follower.call("linear", (b, x, w))
             t = _new(Tensor)
             t._array = made
             t._node = t._counter = None

@@ -12,7 +12,7 @@ from typing import Any
 from .. import dtypes as _dtypes
 from ..autograd.modes import no_grad
 from ..autograd.node import FLOAT32, SavedOutput, next_sequence
-from ..autograd.state import CAPTURE, FORWARD_AD, NO_GRAD, state
+from ..autograd.state import CAPTURE, FOLLOW, FORWARD_AD, NO_GRAD, state
 from ..backends import registry
 from ..backends.cpu import ctc as _ctc  # noqa: F401  (enters its kernels into the table)
 from ..backends.cpu import losses as _kernels  # noqa: F401  (likewise)
@@ -191,7 +191,7 @@ def smooths(x: Tensor, weight: Tensor | None) -> bool:
 # ---------------------------------------------------------------------------------------------------- cross entropy
 def _run(name: str, *args: Any) -> Any:
     """A kernel's result, from the CPU's table or (while a program is captured) from where such arrays belong."""
-    if type(args[0]) is ndarray:
+    if type(args[0]) is ndarray and not state.mode & FOLLOW:
         return KERNELS[name](*args)
     return registry.backend_of(args[0]).call(name, args)
 
@@ -242,27 +242,30 @@ class NllLossBackward0(RowNode):
         return names.index(slot)
 
 
+def _together(x: Any, y: Any) -> bool:
+    """Whether both arrays are in the CPU's memory."""
+    return type(x) is ndarray is type(y) or registry.common([x, y]).NAME == "cpu"
+
+
 def fused_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, reduction: int,
                         ignore_index: int) -> Tensor | None:
     """cross_entropy of plain (N, C) logits and (N,) classes; None when they are not that plain."""
     mode = state.mode
     kind = input.__class__
     x = input._array
-    if mode & ~CAPTURE > 1 or not (kind is Tensor or kind is Parameter) or x.ndim != 2 or x.dtype.char not in "fd":
+    if mode & ~(CAPTURE | FOLLOW) > 1 or not (kind is Tensor or kind is Parameter) or x.ndim != 2 or x.dtype.char not in "fd":
         return None
     if target.__class__ is not Tensor:
         return None
     y = target._array
-    if y.ndim != 1 or y.dtype.char != "l" or type(x) is not type(y) or y.shape[0] != x.shape[0] or not x.size:
-        return None
-    if type(x) is not ndarray and not mode & CAPTURE:
+    if y.ndim != 1 or y.dtype.char != "l" or not _together(x, y) or y.shape[0] != x.shape[0] or not x.size:
         return None
     w = None
     if weight is not None:
         if weight.__class__ is not Tensor or weight.requires_grad:
             return None
         w = weight._array
-        if w.dtype is not x.dtype or w.shape != x.shape[1:] or type(w) is not type(x):
+        if w.dtype is not x.dtype or w.shape != x.shape[1:] or not _together(x, w):
             return None
     edge = None if mode & NO_GRAD else input._node if input._counter is None else _edge(input)
     made, powers, inverse, total = _run("cross_entropy", x, y, w, reduction, ignore_index, edge is not None)

@@ -12,13 +12,13 @@ from typing import Any
 from .. import dtypes as _dtypes
 from ..autograd.modes import no_grad
 from ..autograd.node import freed_error, next_sequence
-from ..autograd.state import CAPTURE, grad_enabled, state
+from ..autograd.state import CAPTURE, FOLLOW, FOLLOWED, NO_GRAD, grad_enabled, state
 from ..autograd.views import edge_of
 from ..backends import registry
 from ..backends.cpu import normalization as _kernels
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
-from .fast_forms import in_front, plain
+from .fast_forms import in_front, plain, windowed
 from .layouts import channels_last_of, contiguous_copy, dense_channels_last, laid_out
 from .table import FLOAT32, FUNCTIONS, _type_word, public, row, unpack
 
@@ -103,7 +103,8 @@ def _call(made: Any, *args: Any) -> Any:
     """A kernel's results without the Nones among them."""
     arrays = tuple([a._array if isinstance(a, Tensor) else a for a in args])
     given = [a for a in arrays if hasattr(a, "strides")]
-    call = registry.cpu.call if all([type(a) is ndarray for a in given]) else registry.common(given).call
+    plain = registry.following is None and all([type(a) is ndarray for a in given])
+    call = registry.cpu.call if plain else registry.common(given).call
     return [wrap(m) for m in call(made.kernel, arrays) if m is not None]
 
 
@@ -275,14 +276,16 @@ def _quick_layer_grads(self: Any, grad: Any, keep: bool) -> Any:
     saved = self.saved
     if saved is None:
         raise freed_error(self)
-    if self.outputs is None and type(grad._array) is ndarray and grad._array.dtype is saved[0]._array.dtype:
+    follows = state.mode & FOLLOW
+    if self.outputs is None and (follows or type(grad._array) is ndarray) and grad._array.dtype is saved[0]._array.dtype:
         for i in (0, 2, 3):
             if saved[i]._counter is not None:
                 unpack(self, i)  # compares versions
         input, shape, weight, _, mean, inverse, _ = saved
         to_input, _, to_weight, to_bias, _ = self.next
-        made = _kernels.layer_norm_grad(grad._array, input._array, len(shape), mean._array, inverse._array,
-                                        weight._array, (to_input is not None, to_weight is not None, to_bias is not None))
+        given = (grad._array, input._array, len(shape), mean._array, inverse._array, weight._array,
+                 (to_input is not None, to_weight is not None, to_bias is not None))
+        made = state.follower.call("layer_norm_grad", given) if follows else _kernels.layer_norm_grad(*given)
         if not keep:
             self.saved = None
         dx, dw, db = [None if m is None else wrap(m) for m in made]
@@ -294,6 +297,7 @@ def _quick_layer_grads(self: Any, grad: Any, keep: bool) -> Any:
 
 
 _layer_norm.node.quick = _quick_layer_grads
+_layer_norm.node.follows = True
 
 
 @public(method=False)
@@ -346,14 +350,17 @@ _any_layer_norm = public(_any_layer_norm, method=False, out=False, name="layer_n
 @in_front(_any_layer_norm, method=False)
 def layer_norm(*args, **kwargs):
     mode = state.mode
-    if mode < 2 and not kwargs and 3 < len(args) < 6 and plain(args[0]):
+    if not kwargs and 3 < len(args) < 6 and (plain(args[0]) if mode < 2 else mode in FOLLOWED and windowed(args[0])):
         input, shape, weight, bias = args if len(args) == 4 else args[:4]
         eps = args[4] if len(args) == 5 else 1e-5
         x = input._array
         if weight.__class__ in _OURS and bias.__class__ in _OURS and shape.__class__ is tuple and eps.__class__ is float:
             w, b = weight._array, bias._array
             if shape and w.shape == shape == b.shape == x.shape[-len(shape):] and w.dtype is x.dtype is b.dtype and (
-                    type(w) is ndarray is type(b)):
+                    type(w) is ndarray is type(b) if mode < 2 else {type(w), type(b)} <= registry.WINDOWS):
+                if mode > 1:
+                    return _recorded(input, shape, weight, bias, eps, state.follower.call(
+                        "layer_norm", (x, len(shape), w, b, eps)))
                 if mode == 0 and (input._node is not None or weight._node is not None or bias._node is not None
                                   or input._counter is not None or weight._counter is not None
                                   or bias._counter is not None):
@@ -367,7 +374,7 @@ def layer_norm(*args, **kwargs):
 
 def _recorded(input: Tensor, shape: tuple[int, ...], weight: Tensor, bias: Tensor, eps: float, made: Any) -> Tensor:
     """What `Row.finish` does, but for the result alone: nobody else has the statistics, they need no counters or edges."""
-    edges = [t._node if t._counter is None else edge_of(t) for t in (input, weight, bias)]
+    edges = [None if state.mode & NO_GRAD else t._node if t._counter is None else edge_of(t) for t in (input, weight, bias)]
     out, mean, inverse = made
     t = _new(Tensor)
     t._array = out
@@ -422,7 +429,7 @@ def rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None,
     x = input.to(_dtypes.float32) if half else input
     if eps is None:
         eps = _dtypes.finfo(x.dtype.to_real() if x.is_complex() else x.dtype).eps
-    if state.mode & ~CAPTURE < 2 and x._array.dtype.char in "fd" and x.numel() and (
+    if state.mode & ~(CAPTURE | FOLLOW) < 2 and x._array.dtype.char in "fd" and x.numel() and (
             weight is None or weight._array.dtype is x._array.dtype) and not half:
         return _rms_norm(x, len(shape), weight, float(eps))[0]
     dims = tuple(range(-len(shape), 0))

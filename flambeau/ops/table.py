@@ -61,6 +61,7 @@ from .exports import (  # noqa: F401  (families find them here, next to Row)
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _asarray = registry.cpu.asarray
+_WINDOWS = registry.WINDOWS
 ROWS: dict[str, Row] = {}
 
 
@@ -133,7 +134,7 @@ class Row:
                 if any(type(t) is not ndarray for t in a if t is not None):
                     out_of_cpu = True
             arrays.append(a)
-        if out_of_cpu:
+        if out_of_cpu or (registry.following is not None and state.mode & _state.FOLLOW):
             made = _elsewhere(self, arrays)
         else:
             if self.cpu is None:
@@ -480,7 +481,7 @@ def unpack(node: Node, i: int) -> Any:
         return unpack_output(node, v)
     if kind is SavedList:
         return v.unpack(node)
-    if kind is ndarray and node.row.slots[i] == "result":
+    if kind in _WINDOWS and node.row.slots[i] == "result":
         return bare_output(node, v) if node.holder is None else unpack_output(node, saved_result(node, i))
     if kind is Packed:
         from ..autograd.saved_tensors import unpack as unpack_hooked
@@ -726,7 +727,7 @@ class RowNode(Node):
         number = self._slot_number(slot, f"_saved_{slot}")
         if self.saved is None:
             raise freed_error(self)
-        if type(self.saved[number]) is ndarray and self.row.slots[number] == "result":
+        if type(self.saved[number]) in _WINDOWS and self.row.slots[number] == "result":
             saved_result(self, number)  # what the user gets shares the version counter of the result
         return unpack(self, number)
 

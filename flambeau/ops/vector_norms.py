@@ -20,7 +20,7 @@ def norm_grad(grad: Tensor, x: Tensor, p: float, norm: Tensor, dim: Any, keepdim
         return x.sgn() * grad
     if p == 2:
         return grad * (x / norm).masked_fill(norm == 0, 0)
-    if math.isinf(p):
+    if abs(p) == math.inf:
         size = x.abs()
         hit = (size == norm).logical_or(norm.isnan().logical_and(size.isnan()))
         return x.sgn() * (hit * (grad / hit.sum(dim, True)))

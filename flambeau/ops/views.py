@@ -123,6 +123,16 @@ def plain(self: Any) -> bool:
         not self._inference)
 
 
+def viewable(self: Any) -> bool:
+    """`plain`, in a call that is followed as well: its arrays give views as plain ones do."""
+    kind = self.__class__
+    return (kind is Tensor or kind is Parameter) and type(self._array) in _WINDOWS and self._view_fn is None and (
+        not self._inference)
+
+
+_WINDOWS = registry.WINDOWS
+
+
 # ------------------------------------------------------------------------------------------------ shape of a view
 @public(toplevel=False, out=False)
 def view(self: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Tensor:

@@ -48,7 +48,7 @@ def write_row(self: Tensor, r: Row, args: tuple[Any, ...]) -> Tensor:
         check_overlap(array, args, full=True)
     into = KERNELS.get(r.kernel + "_into")
     given = [arrays_of(a) for a in args]
-    elsewhere = type(array) is not ndarray or _elsewhere(given)
+    elsewhere = type(array) is not ndarray or mode & _state.FOLLOW or _elsewhere(given)
     if into is None or elsewhere or mode & _state.FORWARD_AD or r.saves_outputs:
         return store(self, r(_before(self) if "self" in r.slots else alias_of(self), *args))
     _check_target(self, r.kernel)

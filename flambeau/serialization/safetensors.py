@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from .. import dtypes as _dtypes
+from ..autograd.state import looked_at
 from ..backends.cpu import checkpoint as _memory
 from ..device import to_device
 from ..dtypes import dtype
@@ -33,6 +34,7 @@ def save(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> 
     """The bytes of a file with these tensors."""
     _package()
     from safetensors.numpy import save as save_arrays
+    looked_at(None, "tensors were saved")
     arrays = {name: _memory.for_safetensors(tensor._array) for name, tensor in _checked(tensors).items()}
     return save_arrays(arrays, metadata)
 

@@ -7,6 +7,8 @@ from .linalg_lu import (
     cholesky_ex,
     cholesky_inverse,
     cholesky_solve,
+    cofactor,
+    cofactor_lu,
     det,
     det_lapack,
     det_lu,
@@ -22,6 +24,7 @@ from .linalg_lu import (
     solve,
     solve_ex,
     solve_lapack,
+    steps_aside,
 )
 from .linalg_spectra import (
     eig,
@@ -47,6 +50,8 @@ __all__ = [
     "cholesky_ex",
     "cholesky_inverse",
     "cholesky_solve",
+    "cofactor",
+    "cofactor_lu",
     "det",
     "det_lapack",
     "det_lu",
@@ -77,6 +82,7 @@ __all__ = [
     "solve_ex",
     "solve_lapack",
     "solve_triangular",
+    "steps_aside",
     "svd",
     "svdvals",
 ]

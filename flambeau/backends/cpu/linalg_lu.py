@@ -9,6 +9,7 @@ from .linalg_base import (
     _diag,
     _expand,
     _eye,
+    _finite_matrices,
     _h,
     _is_vector_rhs,
     _real_dtype,
@@ -303,6 +304,69 @@ def det_lu(a):
     with np.errstate(all="ignore"):
         value = np.prod(_diag(lu), axis=-1) * _parity(pivots).astype(a.dtype)
     return np.asarray(value, a.dtype), lu, pivots
+
+
+def _adjugate_of_triangle(u):
+    """The adjugates of upper triangular matrices, (N, n, n), without a division: pivots may be zero.
+
+    Entry (i, j) is the pivots before i, those after j, and between them what u @ adj(u) = det(u) I asks for.
+    """
+    n = u.shape[-1]
+    pivots = _diag(u)
+    between = np.zeros_like(u)
+    for i in range(n - 1, -1, -1):
+        between[:, i, i] = 1
+        products = np.cumprod(pivots[:, i + 1:n - 1], -1)
+        row = u[:, i, i + 1:].copy()
+        row[:, 1:] *= products
+        between[:, i, i + 1:] = -(row[:, None] @ between[:, i + 1:, i + 1:])[:, 0]
+    ones = np.ones((len(u), 1), u.dtype)
+    before = np.cumprod(np.concatenate([ones, pivots[:, :-1]], -1), -1)
+    after = np.cumprod(np.concatenate([ones, pivots[:, :0:-1]], -1), -1)[:, ::-1]
+    return before[:, :, None] * between * after[:, None]
+
+
+def cofactor_lu(lu, pivots, value):
+    """The cofactors of matrices that ``det_lu`` factored: det times the inverse, or other ways where det is (next to) zero."""
+    n = lu.shape[-1]
+    with np.errstate(all="ignore"):
+        adjugate = lu_solve(lu, pivots, value[..., None, None] * _eye((), n, n, lu.dtype))
+        small = np.abs(value) < np.finfo(lu.dtype).tiny
+        if small.any():
+            factors, piv = lu[small], pivots[small]
+            rest = np.take_along_axis(_eye(factors.shape[:1], n, n, lu.dtype), _permutation(piv, n)[..., None], axis=-2)
+            _substitute(factors, rest, True, True)
+            rest *= _parity(piv).astype(lu.dtype)[..., None, None]
+            adjugate[small] = _adjugate_of_triangle(np.triu(factors)) @ rest
+    return _contig(adjugate.swapaxes(-1, -2)) if np.iscomplexobj(lu) else adjugate
+
+
+def cofactor(a):
+    """The matrix of cofactors: the derivative of det."""
+    value, factors, pivots = det_lu(a)
+    return cofactor_lu(factors, pivots, value)
+
+
+def steps_aside(a):
+    """(2, *a.shape): steps that lead from a singular matrix to regular ones on either side; zero for a regular one."""
+    step = np.zeros_like(a)
+    some = _finite_matrices(a)
+    if a.size and some.any():
+        u, s, vh = np.linalg.svd(a[some])
+        step[some] = (u * _step_lengths(s)[..., None, :]) @ vh
+    return np.stack([step, -step])
+
+
+def _step_lengths(s):
+    """How far singular values move: one small one past the next larger, several zeros a little way towards it."""
+    eps, largest = np.finfo(s.dtype).eps, s[..., :1]
+    nothing = s.shape[-1] * eps * largest
+    small = s <= nothing
+    small[..., -1:] |= s[..., -1:] < np.sqrt(eps) * largest
+    larger = np.where(small, np.inf, s).min(-1, keepdims=True)
+    larger[np.isinf(larger)] = 1
+    several = np.maximum(eps**0.25 * larger, 4 * nothing)
+    return np.where(small, np.where(small.sum(-1, keepdims=True) > 1, several, 2 * larger), 0).astype(s.dtype)
 
 
 def lu(a, pivot=True):

@@ -10,6 +10,9 @@ from __future__ import annotations
 import functools
 import math
 import os
+import weakref
+from sys import getrefcount
+from typing import Any
 
 import numpy as np
 from numpy import ndarray
@@ -160,9 +163,82 @@ def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]
     return out
 
 
+promised: type = ndarray  # the type of arrays whose elements are still to come (compiler/promises.py)
+
+
 def owner(x: ndarray) -> ndarray:
     """The array at the end of x's chain of bases (or the block of pooled memory): what stands for x's storage."""
     base = x.base
-    while type(base) is ndarray:
+    while type(base) is ndarray or type(base) is promised:
         x, base = base, base.base
     return base if isinstance(base, Block) else x
+
+
+# ------------------------------------------------------------------------------------- memory that others see as well
+# A followed call reads its inputs later than the line that names them. That is no difference unless somebody changes them in
+# between, and NumPy does not tell: so it must be known which memory NumPy arrays outside of flambeau lie over.
+class _Between(ndarray):
+    """Between an `Exposed` and the memory, so that NumPy does not skip over the former (see Pages)."""
+
+
+class Exposed(ndarray):
+    """What all arrays that a user made of `tensor.numpy()` keep alive; dies with the last of them."""
+
+    def __del__(self):
+        seen = self.__dict__.get("seen")
+        if seen is not None:
+            _exposed[id(seen)] -= 1
+            if not _exposed[id(seen)]:
+                del _exposed[id(seen)]
+                _mark(id(seen), -1)
+
+
+_exposed: dict[int, int] = {}    # address of an owner -> how many Exposed lie over its memory
+_given: dict[int, Any] = {}      # address of a user's array that a tensor lies over -> weak reference to it
+marks = np.zeros(1 << 16, np.uint8)  # how many of both there are with some bits of their address: a first look, for native code
+_NAMED = getrefcount(object())   # references to what nothing else refers to, as getrefcount counts them
+
+
+def exposed(x: ndarray) -> ndarray:
+    """A view of x for the world outside."""
+    between = x.view(_Between).view(Exposed)
+    between.seen = seen = owner(x)
+    count = _exposed.get(id(seen), 0)
+    _exposed[id(seen)] = count + 1
+    if not count:
+        _mark(id(seen), 1)
+    return between.view(ndarray)
+
+
+def _mark(address: int, change: int) -> None:
+    at = address >> 5 & 0xffff
+    if marks[at] < 255:  # else there are so many that it stays marked
+        marks[at] = int(marks[at]) + change
+
+
+def given(array: ndarray) -> None:
+    """A tensor comes to lie over an array that owns its memory and belongs to the user."""
+    key = id(array)
+    if key not in _given:
+        _given[key] = weakref.ref(array, lambda gone: _taken_back(key))
+        _mark(key, 1)
+
+
+def _taken_back(key: int) -> None:
+    if _given.pop(key, None) is not None:
+        _mark(key, -1)
+
+
+def is_exposed(x: ndarray) -> bool:
+    """Whether somebody outside of flambeau may change x's memory without a word."""
+    base = x.base
+    while type(base) is ndarray or type(base) is promised:
+        x, base = base, base.base
+    if base is not None:
+        return not isinstance(base, (Block, Region)) or id(base) in _exposed
+    key = id(x)
+    return key in _exposed or (key in _given and getrefcount(x) > _NAMED + 2)  # the name x, the view over it
+
+
+class Region(ndarray):
+    """Reserved memory in which arrays lie whose elements are still to come (compiler/promises.py)."""

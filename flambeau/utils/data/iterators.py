@@ -7,6 +7,7 @@ result, an end and a death are all noticed at once.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import select
@@ -14,6 +15,7 @@ import signal
 import time
 import warnings
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from ...backends.cpu import loading as _cpu
@@ -108,7 +110,8 @@ class _Helper:
         self.line, theirs = _channel.line()
         try:
             self.process = context.Process(target=_worker.run, args=(job, theirs), daemon=True)
-            self.process.start()
+            with _without_interrupts():
+                self.process.start()
         except BaseException:
             self.line.close()
             raise
@@ -341,7 +344,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         gone = {id(h): h for h in dead}.values()
         told = []
         for helper in gone:
-            helper.process.join(1)
+            helper.process.join(10)  # it ends: its line is cut first
             told.append(_how_it_ended(helper.process))
         pids = ", ".join(str(h.process.pid) for h in gone)
         self._shutdown_workers()
@@ -365,6 +368,16 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             self._shutdown_workers()
         except (AttributeError, TypeError):  # the interpreter is being taken down; daemonic workers end with it
             pass
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ctrl-C reaches this thread afterwards, and a worker started meanwhile when it is ready to leave without a word."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end(process: Any, deadline: float) -> None:

@@ -116,6 +116,7 @@ def run(job: Job, line: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler of the main program is not meant for here
     _channel.close_inherited()
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see iterators.py
         set_num_threads(1)
         _seed(job.base_seed, job.worker_id)
         _worker_info = WorkerInfo(id=job.worker_id, num_workers=job.num_workers, seed=job.base_seed + job.worker_id,
@@ -123,6 +124,8 @@ def run(job: Job, line: Any) -> None:
         _Server(job, line).serve()
     except (KeyboardInterrupt, EOFError, ConnectionError):
         pass  # the main process raises KeyboardInterrupt itself; or it has hung up, or is gone
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # from here on it ends anyway
 
 
 class _Server:

@@ -1,0 +1,36 @@
+"""Whose code a file holds: what the captured call's witness makes of a function depends on that."""
+
+from __future__ import annotations
+
+import functools
+import os
+from types import CodeType
+
+import ml_dtypes
+import numpy as np
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_NUMPY = tuple(os.path.dirname(os.path.abspath(m.__file__)) + os.sep for m in (np, ml_dtypes))
+# Parts of flambeau that read nothing but their arguments and the settings in a call's signature.
+_OPERATIONS = ("ops", "autograd", "backends", "native", "amp", "compiler", f"nn{os.sep}functional",
+               f"nn{os.sep}_reduction.py", "tensor.py", "creation.py",
+               "random.py", "literals.py", "linalg.py", "fft.py", "special.py", "functional.py", "parameter.py", "dtypes.py",
+               "device.py", "shapes.py", "formats.py", "tensor_methods.py", "tensor_leftovers.py", "legacy.py", "whole.py",
+               "overrides.py", "return_types.py", "sparse.py", "_VF.py", "settings.py", "checks.py")
+# Files of flambeau's that run as they are: their state is noted by `_optimizer`, optimizers.py and `_module`.
+TOLD = tuple(_OURS + f for f in (f"optim{os.sep}", f"nn{os.sep}module.py", f"nn{os.sep}hooks.py", f"nn{os.sep}functional",
+                                  "storage.py", "interop.py", "printing.py", "__init__.py", "missing.py", "compat.py"))
+
+
+TRUSTED: set[CodeType] = set()  # code without a source of which it is known what it does
+
+
+@functools.cache
+def where(file: str) -> str:
+    """Whose code it is: "operation", "flambeau" (rewritten like the user's), "foreign" (Python's own, NumPy) or "user"."""
+    if file.startswith(_OURS):
+        return "operation" if file[len(_OURS):].startswith(_OPERATIONS) else "flambeau"
+    if file.startswith(("<frozen", *_NUMPY)) or (file.startswith(_STDLIB) and "site-packages" not in file):
+        return "foreign"
+    return "user"

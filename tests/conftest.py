@@ -1,0 +1,14 @@
+"""What every test takes for granted: nothing in it depends on time, and the reference PyTorch runs on this machine."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# Some machines report AMX without granting it, and PyTorch then dies of an illegal instruction in half-precision products.
+# oneDNN reads this once, so it is set before the first import of torch; processes that tests start inherit it.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
