@@ -43,6 +43,10 @@ _ORDINARY = (object, tuple, list, dict, set, int, float, str, BaseException, Ord
              functools.partial, FunctionType, MethodType, BuiltinFunctionType)  # whose attributes are found the ordinary way
 
 
+_MODULE_GETATTR = Module.__getattr__  # as it is; somebody may put another in its place
+_module_table = ModuleType.__dict__["__dict__"].__get__
+
+
 def attribute(w: Any, o: Any, name: str) -> Any:
     """o.name, and what Python looked at to find it."""
     kind = type(o)
@@ -142,7 +146,7 @@ def _fallback(w: Any, o: Any, kind: type, name: str) -> Any:
     w.note(Inherited, kind, "__getattr__", ask)
     if ask is MISSING:
         return getattr(o, name)
-    if ask is not Module.__getattr__:
+    if ask is not _MODULE_GETATTR:
         return w.call(MethodType(ask, o))(name) if type(ask) is FunctionType else _unsure(w, o, name)
     own, free = o.__dict__, id(o) in w.born
     for part in ("_parameters", "_buffers", "_modules"):
@@ -165,10 +169,11 @@ def _unsure(w: Any, o: Any, name: str) -> Any:
 
 
 def _module_attribute(w: Any, o: Any, name: str) -> Any:
-    table = o.__dict__
+    table = _module_table(o)
     ours = str(table.get("__name__")).partition(".")[0] in ("flambeau", "torch")
     if type(o) is not ModuleType and not ours:
         return _unsure(w, o, name)
+    w.note(Kind, o, None, type(o))
     value = table.get(name, MISSING)
     if value is MISSING and ours:
         value = getattr(o, name)  # loaded when it is first asked for
@@ -189,7 +194,8 @@ def _class_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
         return _unsure(w, o, name)
     above, found = inherited(kind, name), inherited(o, name)
     if kind is not type:
-        w.note(Inherited, kind, name, above)
+        for looked in (name, "__getattribute__", "__getattr__"):
+            w.note(Inherited, kind, looked, inherited(kind, looked))
     w.note(Inherited, o, name, found)
     if above is not MISSING and hasattr(type(above), "__set__"):
         if name in ("__name__", "__qualname__", "__module__", "__mro__", "__doc__", "__bases__") and kind is type:

@@ -19,7 +19,7 @@ from typing import Any
 from ..parameter import Parameter
 from ..tensor import Size, Tensor
 from .files import TRUSTED
-from .reads import MISSING, SCALARS, Inherited, Kind, inherited
+from .reads import MISSING, SCALARS, Inherited, Kind, Setting, inherited
 from .symbolic import SymFloat, checked, expression_of, settled
 
 _SIMPLE = (abs, round, divmod, pow, ord, chr, int, float, bool, complex, str, bytes, repr, bin, hex, oct, format, slice, range)
@@ -33,6 +33,7 @@ _READS = {list: ("index", "count", "copy", "__len__", "__contains__", "__getitem
 _OF_DICTS = ("get", "keys", "values", "items", "copy", "__contains__", "__getitem__", "__len__")
 _CHANGES = frozenset("append extend insert pop remove clear sort reverse update setdefault popitem add discard __setitem__ "
                      "__delitem__ difference_update intersection_update symmetric_difference_update move_to_end".split())
+_HEAP = 1 << 9  # of a class's __flags__: it was made by a class statement
 _FROZEN = (*SCALARS, tuple, range, slice, Size, frozenset)
 
 
@@ -184,6 +185,11 @@ def _class_of(w: Any, value: Any) -> None:
         w.note(Kind, value, None, type(value))
 
 
+def _bases_of(w: Any, kind: Any) -> None:
+    if isinstance(kind, type) and kind.__flags__ & _HEAP and not kind.__module__.startswith("flambeau"):
+        w.note(Inherited, kind, None, kind.__mro__)
+
+
 def _plain_class(w: Any, kinds: Any, value: Any) -> None:
     for kind in kinds if isinstance(kinds, tuple) else (kinds,):
         if isinstance(kind, tuple):
@@ -191,20 +197,24 @@ def _plain_class(w: Any, kinds: Any, value: Any) -> None:
         elif not isinstance(kind, type) or (
                 type(kind) not in (type, abc.ABCMeta) and not kind.__module__.startswith("flambeau")):
             w.fail("a class of its own kind is asked about its instances")
-        elif type(kind) is abc.ABCMeta and not (type(value) in _FROZEN or issubclass(type(value), (list, dict, set, Tensor))):
-            w.fail("an abstract class is asked about its instances")
+        elif type(kind) is abc.ABCMeta:
+            w.reads.once(Setting, abc.get_cache_token)  # other classes may be registered with it
+            if not (type(value) in _FROZEN or issubclass(type(value), (list, dict, set, Tensor))):
+                w.fail("an abstract class is asked about its instances")
 
 
 def _isinstance(w: Any, value: Any, kinds: Any) -> bool:
     _plain_class(w, kinds, value)
     _class_of(w, value)
-    if inherited(type(value), "__class__") is not object.__dict__["__class__"]:
+    _bases_of(w, type(value))
+    if w.note(Inherited, type(value), "__class__", inherited(type(value), "__class__")) is not object.__dict__["__class__"]:
         w.fail(f"a '{type(value).__name__}' says of itself what class it is")
     return issubclass(type(value), kinds)
 
 
 def _issubclass(w: Any, value: Any, kinds: Any) -> bool:
     _plain_class(w, kinds, 0)
+    _bases_of(w, value)
     return issubclass(value, kinds)
 
 
@@ -323,6 +333,7 @@ def _instance(w: Any, kind: Any) -> Any:
     if _is_plain_record(kind, setup):
         TRUSTED.add(setup.__code__)
         w.note(Inherited, kind, "__init__", setup)
+        w.note(Inherited, kind, "__del__", MISSING)
         return functools.partial(_record, w, kind)
     made_plainly = type(kind) is type and kind.__new__ is object.__new__ and home != "builtins" and (
         setup is object.__init__ or type(setup) is FunctionType)
@@ -331,6 +342,7 @@ def _instance(w: Any, kind: Any) -> Any:
         return kind
     w.note(Inherited, kind, "__init__", setup)
     w.note(Inherited, kind, "__new__", inherited(kind, "__new__"))
+    w.note(Inherited, kind, "__del__", MISSING)
 
     def make(*args: Any, **kwargs: Any) -> Any:
         made = w.made(object.__new__(kind))

@@ -112,18 +112,21 @@ class Kind(Read):
         return type(self.owner)
 
 
+_bases, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__  # whatever a metaclass makes of them
+
+
 class Inherited(Read):
-    """What a class and its bases have under a name, before any descriptor is asked."""
+    """What a class and its bases have under a name, before any descriptor is asked; None: the bases themselves."""
 
     __slots__ = ()
 
     def now(self) -> Any:
-        return inherited(self.owner, self.name)
+        return _bases(self.owner) if self.name is None else inherited(self.owner, self.name)
 
 
 def inherited(kind: type, name: str) -> Any:
-    for base in kind.__mro__:
-        found = base.__dict__.get(name, MISSING)
+    for base in _bases(kind):
+        found = _table(base).get(name, MISSING)
         if found is not MISSING:
             return found
     return MISSING
