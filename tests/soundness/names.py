@@ -113,7 +113,8 @@ def builtin_function_patched(compile):
     gains = [1.0, 1.0]
     before = builtins.sum
     try:
-        yield from around(compile(lambda x: x * sum(gains)), put(builtins, sum=lambda values: before(values, 1.0)))
+        f = compile(lambda x: x * sum(gains))
+        yield from around(f, put(builtins, sum=lambda values, start=0: before(values, 1.0 if values is gains else start)))
     finally:
         builtins.sum = before
 
