@@ -30,7 +30,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "BertForMaskedLM": SMALL, "RobertaForMaskedLM": dict(SMALL, pad_token_id=1), "DistilBertForMaskedLM": dict(
         dim=32, n_layers=2, n_heads=4, hidden_dim=64, vocab_size=99), "ElectraForMaskedLM": dict(SMALL, embedding_size=32),
     "AlbertForMaskedLM": dict(SMALL, embedding_size=16), "DebertaV2ForMaskedLM": SMALL,
-    "T5ForConditionalGeneration": dict(d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=99),
+    "T5ForConditionalGeneration": dict(d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=99,
+                                       decoder_start_token_id=0),
     "BartForConditionalGeneration": dict(d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
                                          vocab_size=99,
                                          decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64),
