@@ -7,12 +7,11 @@ ways are timed now and then, and calls go the quicker one.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -86,12 +85,26 @@ class Paths:
         except OSError as error:
             self.stop(f"no memory can be reserved: {error}")
             return self.function(*args, **kwargs)
-        with waiting(not self.exact and self.calls < 3), _followed(follower):
+        with waiting(not self.exact and self.calls < 3):
             try:
+                _enter(follower)
                 return self.function(*args, **kwargs)
             finally:
-                follower.settle()
-                self.runs += follower.runs
+                try:
+                    self._settled(follower)
+                finally:
+                    _leave(follower)
+                    self.runs += follower.runs
+
+    def _settled(self, follower: Follower) -> None:
+        """The end of a call, however it comes about."""
+        try:
+            follower.settle()
+        except KeyboardInterrupt:
+            follower.settle()
+            raise
+        finally:
+            follower.let_go()
 
     def stop(self, reason: str) -> None:
         """The next calls are eager."""
@@ -196,23 +209,23 @@ class Pace:
             self.wait = min(2 * self.wait, _RAREST)
 
 
-@contextlib.contextmanager
-def _followed(follower: Follower) -> Iterator[None]:
-    """The block's kernel calls go to the follower."""
+def _enter(follower: Follower) -> None:
+    """From here on this thread's kernel calls go to the follower."""
     with _first:
         promises.followers.append(follower)
         registry.following = following.here
     state.follower = follower
     state.mode |= FOLLOW
-    try:
-        yield
-    finally:
-        state.mode &= ~FOLLOW
-        state.follower = None
-        with _first:
+
+
+def _leave(follower: Follower) -> None:
+    state.mode &= ~FOLLOW
+    state.follower = None
+    with _first:
+        if follower in promises.followers:
             promises.followers.remove(follower)
-            if not promises.followers:
-                registry.following = None
+        if not promises.followers:
+            registry.following = None
 
 
 def _before_fork() -> None:
