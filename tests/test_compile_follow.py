@@ -966,6 +966,14 @@ def test_the_quicker_way_is_taken():
         assert sum(way is quick for way in taken) > 320 and {*taken} == {True, False}
 
 
+def test_calls_that_always_meet_something_new_are_run_eagerly():
+    paths, ran = Paths(lambda x, n: torch.ones(n) * x, "f", False, False, False), []
+    paths.function = lambda x, n: ran.append(state.mode & FOLLOW) or (torch.ones(n) * x).sum()
+    for n in range(60):
+        assert paths.call((torch.ones(1), n + 1), {}).item() == n + 1
+    assert ran[0] and sum(map(bool, ran)) < 40 and not ran[-1]
+
+
 def test_following_leaves_the_process_alone():
     before = gc.isenabled(), gc.get_freeze_count(), torch.Tensor.__dict__["_array"]
     inside = []

@@ -32,6 +32,7 @@ _LITERALS = 4096   # distinct numbers that are told apart
 _STEPS = 50_000    # kernel calls that are remembered
 _BUILDS = 64       # programs
 _RESERVED = 1 << 30  # bytes of addresses to begin with
+_PATIENCE = 12     # calls that meet something new before their time counts
 _TRIALS = 4        # calls of each way before they are compared
 _RAREST = 4096     # calls between two comparisons, at most
 _first = threading.Lock()
@@ -72,8 +73,7 @@ class Paths:
             before = self.steps, self.builds, self.interpreted
             start = time.perf_counter()
             result = self._followed(args, kwargs)
-            if before == (self.steps, self.builds, self.interpreted):  # else it says nothing about the next call
-                pace.took(time.perf_counter() - start)
+            pace.took(time.perf_counter() - start, before != (self.steps, self.builds, self.interpreted))
             return result
         finally:
             self.busy.release()
@@ -189,17 +189,23 @@ class Pace:
         self.way = False      # whether calls are eager at present
         self.left = 0         # calls until both are compared again
         self.wait = 16
+        self.patience = _PATIENCE
 
     def eager(self) -> bool:
         if self.left:
             return self.way
         return len(self.times[False]) >= _TRIALS
 
-    def took(self, seconds: float) -> None:
+    def took(self, seconds: float, learning: bool = False) -> None:
+        """learning: something new was met in the call, so it says little about the next one; but not for ever."""
         if self.left:
             self.left -= 1
             if not self.left:
                 self.times = {False: [], True: []}
+                self.patience = _PATIENCE
+            return
+        if learning and self.patience:
+            self.patience -= 1
             return
         eager = self.eager()
         self.times[eager].append(seconds)
