@@ -1,5 +1,5 @@
-"""Functions that report themselves (compiler/rewrite.py) do what the plain ones do: results, exceptions and their lines, and the
-order in which everything happens; with a witness listening and without."""
+"""Functions that report themselves (compiler/rewrite.py) do what the plain ones do: results, exceptions and their lines, and
+the order in which everything happens; with a witness listening and without."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ def test_code_without_a_source(load):
         rewritten(space["f"], HELPERS)
 
 
-@pytest.mark.parametrize("now", ["def f():\n    return 2\n", "def g():\n    return 1\n", "\ndef f():\n    return 1\n", "def f(\n", ""])
+@pytest.mark.parametrize("now", ["def f():\n    return 2\n", "def g():\n    return 1\n", "\ndef f():\n    return 1\n",
+                                 "def f(\n", ""])
 def test_a_source_that_was_edited_meanwhile(load, now):
     names = load("def f():\n    return 1\n")
     linecache.cache[names["f"].__code__.co_filename] = len(now), None, now.splitlines(True), names["f"].__code__.co_filename
@@ -134,8 +135,8 @@ def test_a_file_that_is_edited_on_disk(tmp_path, monkeypatch):
 
 
 def test_what_belongs_to_the_function_is_kept(load):
-    names = load("def make(k):\n    def f(x, y=[1], *, z={'a': 2}):\n        return x, y, z, k, log\n    return f\nlog = 'global'\n"
-                 "f, g = make(3), make(4)\n")
+    names = load("def make(k):\n    def f(x, y=[1], *, z={'a': 2}):\n        return x, y, z, k, log\n    return f\n"
+                 "log = 'global'\nf, g = make(3), make(4)\n")
     f, g = [rewritten(names[n], HELPERS) for n in "fg"]
     assert f.__defaults__ is names["f"].__defaults__ and f.__kwdefaults__ is names["f"].__kwdefaults__
     assert f.__globals__ is names and f.__code__ is g.__code__

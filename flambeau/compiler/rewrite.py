@@ -44,7 +44,7 @@ class Unsupported(Exception):
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Python has said once what it thinks of a file. (`catch_warnings` would make it repeat what it has said of others, too.)"""
+    """Python has said once what it thinks of a file. (`catch_warnings` would make it repeat what it said of others, too.)"""
     filters, mine = warnings.filters, [("ignore", None, SyntaxWarning, None, 0),
                                        ("ignore", re.compile("invalid escape"), DeprecationWarning, None, 0)]
     filters[:0] = mine
