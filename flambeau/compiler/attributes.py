@@ -82,7 +82,7 @@ def _object_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
             w.note(Inherited, type(found), part, inherited(type(found), part))
     if found is not MISSING and (hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")):
         return _descriptor(w, o, kind, name, found, own)
-    table = getattr(o, "__dict__", None)
+    table = o.__dict__ if kind.__dictoffset__ else None
     if table is not None:
         free = own or id(table) in w.given
         if not free:
@@ -105,6 +105,9 @@ def _descriptor(w: Any, o: Any, kind: type, name: str, found: Any, own: bool) ->
     if type(found) is property and found.fget is not None:
         return w.call(found.fget)(o)
     if type(found) is MemberDescriptorType:
+        if inherited(kind, "__getattr__") is not MISSING:
+            return _unsure(w, o, name)
+        w.note(Inherited, kind, "__getattr__", MISSING)
         value = getattr(o, name, MISSING)
         if not own:
             w.note(Slot, o, name, value)

@@ -39,6 +39,26 @@ _FROZEN = (*SCALARS, tuple, range, slice, Size, frozenset)
 
 def builtin(w: Any, f: Any) -> Any:
     """What to call in place of a builtin function."""
+    return _as_itself(f, _builtin(w, f))
+
+
+def _as_itself(f: Any, seen: Any) -> Any:
+    """The builtin says itself what is wrong with the arguments of a call."""
+    if seen is f:
+        return f
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return seen(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__.tb_next is None:
+                f(*args, **kwargs)
+            raise
+    call.__module__, call.__qualname__ = "builtins", f.__qualname__
+    return call
+
+
+def _builtin(w: Any, f: Any) -> Any:
     owner = getattr(f, "__self__", None)
     if f in _HANDLED:
         return functools.partial(_HANDLED[f], w)
@@ -54,7 +74,7 @@ def builtin(w: Any, f: Any) -> Any:
         return lambda parts: w.made(f(map(w.iterable, w.iterable(parts))))
     kind = type(owner)
     if issubclass(type(owner), (str, bytes)) and f.__name__ == "join":
-        return lambda parts: f(map(functools.partial(_element, w), w.iterable(parts)))
+        return functools.partial(_join, w, f)
     if kind in _FROZEN:
         return _checked(w, f)
     if kind in (dict, OrderedDict, defaultdict) or kind in _READS:
@@ -86,7 +106,7 @@ def _element(w: Any, value: Any) -> Any:
 def _fold(w: Any, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if kwargs.get("key") is not None:
         kwargs["key"] = w.call(kwargs["key"])
-    if len(args) == 1 or f in (sum, any, all, sorted):
+    if len(args) == 1 or (args and f in (sum, any, all, sorted)):
         first = map(functools.partial(_element, w), w.iterable(args[0]))
         made = f(first, *args[1:], **kwargs)
     else:
@@ -94,6 +114,11 @@ def _fold(w: Any, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             w.operand(a, f"'{f.__name__}'")
         made = f(*args, **kwargs)
     return w.made(made) if type(made) is list else made
+
+
+def _join(w: Any, f: Callable[..., Any], parts: Any) -> Any:
+    parts = w.iterable(parts)
+    return f(parts if type(parts) in (int, float, bool, type(None)) else map(functools.partial(_element, w), parts))
 
 
 def _math(w: Any, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -209,7 +234,7 @@ def _isinstance(w: Any, value: Any, kinds: Any) -> bool:
     _bases_of(w, type(value))
     if w.note(Inherited, type(value), "__class__", inherited(type(value), "__class__")) is not object.__dict__["__class__"]:
         w.fail(f"a '{type(value).__name__}' says of itself what class it is")
-    return issubclass(type(value), kinds)
+    return isinstance(value, kinds)
 
 
 def _issubclass(w: Any, value: Any, kinds: Any) -> bool:
@@ -267,6 +292,10 @@ _HANDLED: dict[Any, Callable[..., Any]] = {
 # ----------------------------------------------------------------------------------------------------------- classes
 def construct(w: Any, kind: Any) -> Any:
     """What to call in place of a class."""
+    return _as_itself(kind, _construct(w, kind))
+
+
+def _construct(w: Any, kind: Any) -> Any:
     if kind is type:
         def class_of(*args: Any) -> Any:
             if len(args) != 1:

@@ -7,6 +7,7 @@ and value, to the bit; anything else by identity, because what was read *of* it 
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from types import FunctionType
@@ -27,6 +28,9 @@ PLAIN = frozenset((*SCALARS, tuple, range, slice, Size, SymFloat, type(...), typ
 CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict))
 
 
+_bits = struct.Struct("dd").pack
+
+
 def same(now: Any, then: Any) -> bool:
     """Whether a value is what it was."""
     if now is then:
@@ -34,8 +38,10 @@ def same(now: Any, then: Any) -> bool:
     kind = type(then)
     if type(now) is not kind:
         return False
-    if kind is float or kind is complex:
-        return repr(now) == repr(then)  # tells 0.0 from -0.0, and knows nan
+    if kind is float:
+        return _bits(now, 0.0) == _bits(then, 0.0)  # tells 0.0 from -0.0, and knows nan
+    if kind is complex:
+        return _bits(now.real, now.imag) == _bits(then.real, then.imag)
     if kind in (int, bool, str, bytes):
         return now == then
     if kind is tuple or kind is Size:

@@ -209,7 +209,7 @@ class Witness:
             return True
         if issubclass(type(value), type) and value.__module__ in ("builtins", "flambeau.dtypes"):
             return True
-        if id(value) in self.born and hasattr(value, "__next__"):
+        if id(value) in self.born and inherited(kind, "__next__") is not MISSING:
             return True
         self.fail(f"an object of type '{kind.__name__}' is given to {what}")
         return False
