@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import array
 import collections
-import ctypes
 import dataclasses
 import linecache
 import types
@@ -170,20 +169,6 @@ def death_added_later(compile):
     yield gone
 
 
-def storing_added_later(compile):
-    @dataclasses.dataclass
-    class Record:
-        gain: float
-
-    log = []
-
-    def store(self, name, value):
-        log.append(name)
-        object.__setattr__(self, name, value)
-    yield from around(compile(lambda x: x * Record(2.0).gain), put(Record, __setattr__=store))
-    yield log
-
-
 def storing_added_later_to_a_plain_class(compile):
     class Box:
         def __init__(self, gain):
@@ -222,12 +207,6 @@ def slot_with_a_fallback_that_counts(compile):
     box.asked = 0
     yield from around(compile(lambda x: x * box.gain), put(box, gain=3.0))
     yield box.asked
-
-
-def class_of_a_held_tensor_changed(compile):
-    weight = torch.ones(3)
-    f = compile(lambda x: x * (2.0 if isinstance(weight, nn.Parameter) else 3.0))
-    return around(f, put(weight, __class__=nn.Parameter))
 
 
 # -------------------------------------------------------------------------------------------------------- values inside values
@@ -498,11 +477,6 @@ def part_of_an_array_read(compile):
 def memory_view_read(compile):
     held = torch.zeros(3)
     return looked(compile, held, memoryview(held.numpy()))
-
-
-def address_read(compile):
-    held = torch.zeros(3)
-    return looked(compile, held, ctypes.cast(held.data_ptr(), ctypes.POINTER(ctypes.c_float)))
 
 
 def view_of_a_tensor_read(compile):

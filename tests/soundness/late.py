@@ -121,10 +121,6 @@ def chances_below_zero_caught(compile):
     return caught(compile, *OPERATIONS["multinomial"])
 
 
-def chances_above_one_caught(compile):
-    return caught(compile, *OPERATIONS["bernoulli"])
-
-
 def index_out_of_range_in_a_step(compile):
     """Parameters and gradients are as the exception left them."""
     table, log = nn.Embedding(4, 2), []
