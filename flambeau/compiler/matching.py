@@ -46,7 +46,7 @@ def native() -> Any:
     except (toolchain.BuildError, OSError, AttributeError):
         return None
     owners = memory.Block, shared.Lease, shared.Outgoing, memory.Region
-    types = map(id, (ndarray, Promise, float, int, tuple, Size, *owners))
+    types = map(id, (ndarray, Promise, float, int, bool, tuple, Size, *owners))
     found = [*functions, *types, pointer(memory.marks), object.__basicsize__]
     words = (_P * len(found))(*found)
     if library.fl_follow_attach(words, ctypes.sizeof(words)) != ctypes.sizeof(_P):
