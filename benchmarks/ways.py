@@ -61,7 +61,8 @@ def main() -> None:
     import flambeau
     if options.threads:
         flambeau.set_num_threads(options.threads)
-    print("| training step | eager | skip | follow | chosen | follow / skip | chosen / eager |\n" + "| --- " * 7 + "|", flush=True)
+    print("| training step | eager | skip | follow | chosen | follow / skip | chosen / eager |", flush=True)
+    print("| --- " * 7 + "|", flush=True)
     seconds = {}
     for name in options.workloads:
         seconds[name] = best = interleave(contenders(name), options.rounds, 0.02)

@@ -61,7 +61,7 @@ def numpy(self, *, force=False) -> Any:
     if state.mode & CAPTURE:
         from .compiler.capture import give_up
         give_up("a tensor was given to NumPy")
-    looked_at(None, "a tensor was given to NumPy")
+    looked_at(array, "a tensor was given to NumPy", writing=True)
     return _memory.exposed(self._array)
 
 
@@ -132,7 +132,7 @@ def _dlpack(self, *, stream: Any = None, max_version: Any = None, dl_device: Any
     if stream is not None and stream != -1:
         raise BufferError("stream should be None on cpu.")
     options = {} if copy is None else {"copy": copy}
-    looked_at(None, "a tensor was exported")
+    looked_at(self._array, "a tensor was exported", writing=True)
     return dlpack.export(_memory.exposed(self._array), max_version=max_version, dl_device=dl_device, **options)
 
 

@@ -19,7 +19,7 @@ from flambeau.nn import functional as F
 
 pytestmark = [pytest.mark.skipif(native() is None, reason="needs a C compiler"), pytest.mark.filterwarnings("ignore")]
 _given = os.environ.get("FLAMBEAU_SEED")
-SEEDS = [int(_given)] if _given else random.Random().sample(range(1 << 30), 25)
+SEEDS = [int(_given)] if _given else random.Random(os.environ["FLAMBEAU_RUN"]).sample(range(1 << 30), 25)
 STEPS = []
 
 

@@ -6,7 +6,6 @@ list runs eagerly and compiled, and everything that can be seen afterwards must 
 
 from __future__ import annotations
 
-
 import numpy as np
 import pytest
 from compiled import same, seen, way, why

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 HEAD = '''\
-import array, collections, contextvars, functools, itertools, operator, queue, random, types, weakref
+import array, collections, contextvars, functools, itertools, operator, os, queue, random, types, weakref
 import numpy as np
 import flambeau as torch
 from flambeau import nn, optim
@@ -57,10 +57,66 @@ class Layer(nn.Module):
     def forward(self, *args):
         return self.inner(*args)
 
+class Missing(dict):
+    def __missing__(self, key):
+        self.asked = getattr(self, "asked", 0) + 1
+        return self.asked % 3
+
+class Stored:
+    def __init__(self):
+        self.values = []
+    def __get__(self, owner, kind=None):
+        return self.values[-1] if self.values else 2.0
+    def __set__(self, owner, value):
+        self.values.append(value)
+
+class Scaled(torch.autograd.Function):
+    gain = 2.0
+    @staticmethod
+    def forward(ctx, x):
+        log.append("forward")
+        return x * Scaled.gain
+    @staticmethod
+    def backward(ctx, grad):
+        log.append("backward")
+        return grad * Scaled.gain
+
+class Section:
+    def __init__(self):
+        self.inside = self.entered = 0
+    def __enter__(self):
+        self.inside, self.entered = self.inside + 1, self.entered + 1
+        return self
+    def __exit__(self, kind, error, trace):
+        self.inside -= 1
+        return kind is KeyError
+
 def vec():
     return torch.arange(1.0, 4.0)
 
-log = []
+def tensors(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from tensors(part)
+
+def spoil():
+    """Somebody writes into the last result."""
+    for made in list(tensors(results[-1:]))[:1]:
+        made.detach().add_(1)
+
+def walk():
+    """Somebody walks back from the last result."""
+    for made in list(tensors(results[-1:]))[:1]:
+        if made.requires_grad:
+            made.sum().backward(retain_graph=True)
+
+def keep(made):
+    results.append(made)
+    return made
+
+log, results = [], []
 '''
 
 NUMBERS = "2.0", "3.0", "0.5", "1", "2", "3", "True", "0.0", "-0.0", "1.0"
@@ -116,7 +172,7 @@ class Author:
         self.globals, self.cells, self.parameters, self.shown = [], ["calls"], [], []  # names
         self.places, self.used = [], []
         self.reads, self.acts = [], []  # lines that are ready to be used, in the function and between its calls
-        self.arguments = ["vec()"] * 6 + ["vec().requires_grad_()", "torch.ones(3)", "vec() * 2"]
+        self.arguments = ["vec()"] * 6 + ["vec().requires_grad_()", "torch.ones(3)", "vec() * 2", "(kept or [vec()])[-1]"]
         self.more = []  # texts of arguments beside x
         self.count = 0
 
@@ -279,6 +335,70 @@ class Author:
                       [f"{net}.register_forward_hook(lambda m, a, out: log.append(len(log)))"],
                       [f"{first}.register_hook(lambda g: log.append(1))"], [f"{net}.forward = lambda v: v * {first}.sum()"]]
 
+    def sent_to(self):
+        name = self.name("s")
+        self.inside += [f"def make_{name}():", "    n = 0", "    while True:", "        got = yield n",
+                        "        n = (n + (got or 1)) % 5", f"{name} = make_{name}()", f"next({name})"]
+        self.reads += [[f"x = x * {name}.send(2)"], [f"x = x + next({name})"]]
+        self.acts.append([f"{name}.send(3)"])
+
+    def stored(self):
+        """A class whose attribute is kept by a descriptor."""
+        kind = self.name("S")
+        self.outside += [f"class {kind}:", "    gain = Stored()"]
+        self.shown.append(f'vars({kind})["gain"].values')
+        self.reads += [[f"x = x * {kind}().gain"], [f"{kind}().gain = {kind}().gain % 3 + 1"]]
+        self.acts += [[f"{kind}().gain = {self.pick(OTHERS)}"], [f"{kind}.gain = Stored()"]]
+
+    def missing(self):
+        """A dict that computes what it does not have."""
+        name = self.name("m", self.cells)
+        self.inside.append(f"{name} = Missing(p=2.0)")
+        self.reads += [[f'x = x * {name}["p"]'], [f'x = x + {name}["z"]'], [f'{name}["p"] = {name}["p"] % 3 + 1']]
+        self.acts += [[f'{name}["p"] = {self.pick(OTHERS)}'], [f'{name}.pop("p", None)'], [f'{name}["z"] = 3.0']]
+
+    def section(self):
+        """A block that counts, and swallows some exceptions."""
+        name = self.name("w", self.cells)
+        self.inside.append(f"{name} = Section()")
+        self.reads += [[f"with {name}:", *indented(self.other()), f"    x = x * {name}.inside"],
+                       [f"with {name}:", f"    if {name}.entered % 3 == 2: raise KeyError", "    x = x * 2.0"]]
+        self.acts.append([f"{name}.inside = {name}.entered = 0"])
+
+    def shared_array(self):
+        """An array of NumPy's under a tensor."""
+        name, over = self.name("n", self.cells), self.name("t", self.cells)
+        self.inside += [f"{name} = np.ones(3, np.float32)", f"{over} = torch.from_numpy({name})"]
+        self.reads += [[f"{name} += 1", f"x = x + {over}"], [f"x = x * float({name}[0])"],
+                       [f"{over}.mul_(0.5)", f"x = x + float({name}.sum())"],
+                       [f"x = x + torch.from_numpy({name})"], [f"x = x + torch.tensor({name})"]]
+        self.acts += [[f"{name}[0] = 5.0"], [f"{over}.fill_(2.0)"], [f"{name} = np.zeros(3, np.float32)"]]
+        self.arguments = [*self.arguments, over, f"torch.from_numpy({name})"]
+
+    def chance(self):
+        name = self.name("r")
+        self.cells.append(name)
+        self.inside.append(f"{name} = torch.Generator().manual_seed(1)")
+        self.shown.append(f"{name}.get_state()[:16]")
+        self.reads += [[f"x = x + torch.rand(3, generator={name})"], ["x = nn.functional.dropout(x, 0.5)"],
+                       ["if random.random() < 0.5: x = x + torch.rand(3)"], ["torch.manual_seed(len(log))"]]
+        self.acts += [[f"{name}.manual_seed(1)"], ["torch.manual_seed(7)"], ["random.seed(7)"],
+                      [f"{name} = torch.Generator().manual_seed(2)"]]
+
+    def own_function(self):
+        self.shown.append("Scaled.gain")
+        self.reads += [["x = Scaled.apply(x)"], ["x = Scaled.apply(x * torch.ones(3, requires_grad=True)).detach()"],
+                       ["w = torch.ones(3, requires_grad=True)", "Scaled.apply(w * x.detach()).sum().backward()",
+                        "x = x + w.grad"]]
+        self.acts += [[f"Scaled.gain = {self.pick(OTHERS)}"]]
+
+    def environment(self):
+        name = self.name("WORLD")
+        self.inside.append(f'os.environ["{name}"] = "2.0"')
+        self.shown.append(f'os.environ["{name}"]')
+        self.reads += [[f'x = x * float(os.environ["{name}"])'], [f'os.environ["{name}"] = os.environ["{name}"][0] + ".5"']]
+        self.acts.append([f'os.environ["{name}"] = "3.0"'])
+
     # --------------------------------------------------------------------------------------------------------- statements
     def read(self, place):
         p = place.text
@@ -360,7 +480,7 @@ class Author:
             ["x = x + float(np.random.rand())"], ["calls += 1", "x = x * calls"], ["f.seen = getattr(f, 'seen', 0) + 1"],
             ["if len(log) % 3 == 2:", "    log.append(-1)", "    raise ValueError(f'at {len(log)}')"],
             ["x = (lambda v: v * 2.0 + len(log))(x)"], ["log.append(x.detach())"], ["log.append(tuple(x.shape))"],
-            ["kept.append(x)", "x = x + len(kept)"], ["x = kept[-1] * 0.5 + x if kept else x"],
+            ["kept.append(x)", "x = x + len(kept)"], ["x.data.add_(1)"], ["x = kept[-1] * 0.5 + x if kept else x"],
             ["x = sum([x * n for n in range(3)])"], ['print(f"{x.sum().item():.3f}")'],
             ["x = x[x > 1] if x.dim() == 1 else x", "x = x.sum() + vec()"],
         ))
@@ -369,19 +489,22 @@ class Author:
     def program(self):
         for _ in range(1 + self.upto(2)):
             self.plain_root()
-        for _ in range(self.upto(2)):
+        for _ in range(self.upto(3)):
             self.pick((self.iterator, self.function, self.cached, self.computed, self.variable, self.line_of_waiting,
-                       self.helper, self.helper, self.reference, self.aliases, self.aliases, self.model, self.model))()
+                       self.helper, self.helper, self.reference, self.aliases, self.aliases, self.model, self.model,
+                       self.sent_to, self.stored, self.missing, self.section, self.shared_array, self.chance,
+                       self.own_function, self.environment))()
         body = [line for _ in range(1 + self.upto(4)) for line in self.statement()]
-        body.append(self.pick(("return x", "return x", "return x, len(log)", 'return {"x": x, "more": [x * 2.0, None]}',
-                               "return [x, calls]", "return x.sum()", "return x.detach()", "return None",
-                               "return x, kept[-1:]")))
+        place = self.pick([p.text for p in self.places] or ["x"])
+        body.append(self.pick(("return x", "return x", f"return x, {place}", "return x[..., 1:], x", "return x, len(log)",
+                               'return {"x": x, "more": [x * 2.0, None]}', "return [x, calls]", "return x.sum()",
+                               "return x.detach()", "return None", "return x, kept[-1:]")))
         given = [name for name, _ in self.more] + [f"{name}={name}" for name in self.parameters]
         lines = [HEAD, *self.outside, "", "def make(compile):", "    calls, kept = 0, []", *indented(self.inside)]
         lines += [f"    def f({', '.join(['x', *given])}):", *indented(self.declared(body, own=self.parameters), 8)]
         lines += [f"    compiled = {FORMS[self.pick([*FORMS, 'function', 'function', 'function'])]}"]
         lines += self.schedule()
-        lines += [f"    return acts, lambda: [{', '.join([*self.shown, 'log', 'calls', 'kept'])}]"]
+        lines += [f"    return acts, lambda: [{', '.join([*self.shown, 'log', 'calls', 'kept', 'results'])}]"]
         return Program("\n".join(lines) + "\n", self.upto(3) > 0)
 
     def declared(self, lines, own=()):
@@ -401,7 +524,7 @@ class Author:
 
         def calls(n):
             more = "".join(f", {text if self.upto(1) else text.replace('2.0', '3.0', 1)}" for _, text in self.more)
-            acts.extend([f"('call', lambda: compiled({self.pick(self.arguments)}{more}))"] * n)
+            acts.extend([f"('call', lambda: keep(compiled({self.pick(self.arguments)}{more})))"] * n)
         for _ in range(3):
             calls(2 + self.upto(1))
             for _ in range(1 + self.upto(1)):
@@ -409,6 +532,7 @@ class Author:
                 places = self.used if self.used and self.upto(3) else self.places
                 ready = self.acts and (not places or self.upto(1))
                 change = self.pick(self.acts) if ready else self.change(self.pick(places)) if places else ["pass"]
+                change = self.pick((change, change, change, change, ["spoil()"], ["walk()"]))
                 lines += [f"    def {name}():", *indented(self.declared(change), 8)]
                 acts.append(f"('change', {name})")
         calls(2)

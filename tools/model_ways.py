@@ -18,18 +18,22 @@ import torch
 
 SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, vocab_size=99)
 CONFIGS: dict[str, dict[str, Any]] = {
-    "GPT2LMHeadModel": dict(n_embd=32, n_layer=2, n_head=4, vocab_size=99), "OPTForCausalLM": dict(SMALL, word_embed_proj_dim=32, ffn_dim=64),
+    "GPT2LMHeadModel": dict(n_embd=32, n_layer=2, n_head=4, vocab_size=99),
+    "OPTForCausalLM": dict(SMALL, word_embed_proj_dim=32, ffn_dim=64),
     "GPTNeoXForCausalLM": SMALL, "LlamaForCausalLM": dict(SMALL, num_key_value_heads=2),
     "MistralForCausalLM": dict(SMALL, num_key_value_heads=2), "Qwen2ForCausalLM": dict(SMALL, num_key_value_heads=2),
     "Qwen3ForCausalLM": dict(SMALL, num_key_value_heads=2, head_dim=8), "PhiForCausalLM": SMALL,
     "GemmaForCausalLM": dict(SMALL, num_key_value_heads=2, head_dim=8), "FalconForCausalLM": SMALL,
     "BloomForCausalLM": dict(hidden_size=32, n_layer=2, n_head=4, vocab_size=99),
-    "MixtralForCausalLM": dict(SMALL, num_key_value_heads=2, num_local_experts=4), "MambaForCausalLM": dict(SMALL, state_size=8),
+    "MixtralForCausalLM": dict(SMALL, num_key_value_heads=2, num_local_experts=4),
+    "MambaForCausalLM": dict(SMALL, state_size=8),
     "BertForMaskedLM": SMALL, "RobertaForMaskedLM": dict(SMALL, pad_token_id=1), "DistilBertForMaskedLM": dict(
         dim=32, n_layers=2, n_heads=4, hidden_dim=64, vocab_size=99), "ElectraForMaskedLM": dict(SMALL, embedding_size=32),
     "AlbertForMaskedLM": dict(SMALL, embedding_size=16), "DebertaV2ForMaskedLM": SMALL,
-    "T5ForConditionalGeneration": dict(d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=99),
-    "BartForConditionalGeneration": dict(d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, vocab_size=99,
+    "T5ForConditionalGeneration": dict(d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=99,
+                                       decoder_start_token_id=0),
+    "BartForConditionalGeneration": dict(d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+                                         vocab_size=99,
                                          decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64),
     "ViTForImageClassification": dict(SMALL, image_size=16, patch_size=4), "ConvNextForImageClassification": dict(
         hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1], image_size=32), "ResNetForImageClassification": dict(
@@ -51,11 +55,14 @@ def transformer(name: str) -> tuple[Any, dict[str, Any], bool]:
 
 def image_model(name: str) -> tuple[Any, dict[str, Any], bool]:
     import timm
-    return timm.create_model(name, num_classes=5).eval(), dict(x=torch.rand(2, 3, 224 if "224" in name else 64, 224 if "224" in name else 64)), False
+    size = 224 if "224" in name else 64
+    return timm.create_model(name, num_classes=5).eval(), dict(x=torch.rand(2, 3, size, size)), False
 
 
 def loss_of(out: Any) -> Any:
-    return out.loss if getattr(out, "loss", None) is not None else (out if isinstance(out, torch.Tensor) else out[0]).float().pow(2).mean()
+    if getattr(out, "loss", None) is not None:
+        return out.loss
+    return (out if isinstance(out, torch.Tensor) else out[0]).float().pow(2).mean()
 
 
 def calls(model: Any, inputs: dict[str, Any], decoder: bool) -> dict[str, Any]:

@@ -253,8 +253,9 @@ def _tensor_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
         return getattr(o, name)
     if type(found) is FunctionType:
         return MethodType(found, o)
-    if found is MISSING and id(o) in w.known and id(o) not in w.arguments:
-        w.note(Entry, o.__dict__, name, MISSING)
+    if found is MISSING and id(o) not in w.arguments:  # there is no such attribute: of a tensor that the call made, for sure
+        if id(o) in w.known:
+            w.note(Entry, o.__dict__, name, MISSING)
         return getattr(o, name)
     w.fail(f"a tensor's '{name}' is looked at")
     return getattr(o, name)

@@ -35,7 +35,7 @@ from ..tensor import Tensor
 from . import backend  # noqa: F401  (enters the backend of traced arrays)
 from .capture import Recorder, Uncapturable, active
 from .follow import Paths
-from .ir import CONSTANT, INPUT
+from .ir import CONSTANT, INPUT, TEMPORARY
 from .joint import Joint, JointPlan
 from .optimizers import first_at
 from .plan import Irrevocable, Output, Plan, Undone
@@ -402,6 +402,10 @@ class CompiledFunction:
                 if graph is None and node is not None and node not in recorder.reached and not node.is_leaf_node:
                     return "a result is part of a graph that began outside", None
                 outputs.append(Output(value, None if graph is not None else node, graph, r._inference))
+                if r._base is not None and node is None and value.storage.kind is TEMPORARY:
+                    outputs[-1].base = recorder.value_of(r._base)
+                    if outputs[-1].base.storage is not value.storage or r._creation is not None:
+                        return "a result is a view of a kind of its own", None
                 if value.storage.kind is INPUT:
                     outputs[-1].tie = _tie(r, value.storage.source)
                     if outputs[-1].tie is None or node is not None:

@@ -104,6 +104,9 @@ def settle(array: Any, what: str) -> None:
                 other.settle()
 
 
+memory.settle = settle
+
+
 def _finalize(self: Any, source: Any) -> None:
     """Called by NumPy for each new Promise, views included: they all become plain arrays together."""
     follower = state.follower

@@ -403,7 +403,8 @@ class Replay:
         at = {place[0]: n for n, place in enumerate(self.plan.fresh_places)}
         found = []
         for out in self.plan.results:
-            if out.__class__ is not Output or out.inference or out.graph is not None or out.value.storage.id not in at:
+            if out.__class__ is not Output or out.inference or out.base is not None or out.graph is not None or (
+                    out.value.storage.id not in at):
                 return None
             n = at[out.value.storage.id]
             if self.fresh[n] != (out.value.shape, out.value.dtype):

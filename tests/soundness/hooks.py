@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flambeau.utils.checkpoint import checkpoint
 from soundness.world import Thing, around, each, final, fit, line, nn, optim, put, task, torch, vec
 
 
@@ -294,6 +295,116 @@ def hooks_on_what_is_saved_outside(compile):
             y = f(vec() / 3)
         y.backward()
         yield weight.grad, len(log)
+
+
+# -------------------------------------------------------------------------------------- graphs that nobody walks, or not yet
+def not_walked(compile, f, show):
+    """Calls whose results join a graph; only every third is walked. What shows then, and after each call."""
+    f = compile(f)
+    for n in range(7):
+        y = f(vec())
+        yield y, show()
+        if n % 3 == 2:
+            y.sum().backward()
+            yield show()
+
+
+def hook_on_a_weight_waits(compile):
+    weight, seen = torch.ones(3, requires_grad=True), []
+    weight.register_hook(lambda g: seen.append(len(seen)))
+    return not_walked(compile, lambda x: weight * x, lambda: (list(seen), weight.grad))
+
+
+def hook_on_a_result_inside_waits(compile):
+    weight, seen = torch.ones(3, requires_grad=True), []
+
+    def f(x):
+        y = weight * x
+        y.register_hook(lambda g: seen.append(len(seen)))
+        return y * 2.0
+    return not_walked(compile, f, lambda: (list(seen), weight.grad))
+
+
+def hook_after_accumulation_waits(compile):
+    weight, seen = torch.ones(3, requires_grad=True), []
+    weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone()))
+    return not_walked(compile, lambda x: weight * x, lambda: (list(seen), weight.grad))
+
+
+def hook_of_a_layer_waits(compile):
+    net, seen = nn.Linear(3, 3), []
+    net.register_full_backward_hook(lambda m, given, got: seen.append(len(seen)))
+    return not_walked(compile, lambda x: net(x) * 2.0, lambda: (list(seen), net.weight.grad))
+
+
+def hooks_on_what_is_saved_wait(compile):
+    weight, log = torch.ones(3, requires_grad=True), []
+
+    def f(x):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: log.append("pack") or t, lambda t: log.append("unpack") or t):
+            return (weight * x).exp()
+    return not_walked(compile, f, lambda: (list(log), weight.grad))
+
+
+def backward_of_ones_own_waits(compile):
+    class Counted(torch.autograd.Function):
+        log = []
+
+        @staticmethod
+        def forward(ctx, x):
+            Counted.log.append("forward")
+            return x * 2.0
+
+        @staticmethod
+        def backward(ctx, grad):
+            Counted.log.append("backward")
+            return grad * 2.0
+    weight = torch.ones(3, requires_grad=True)
+    return not_walked(compile, lambda x: Counted.apply(weight * x), lambda: (list(Counted.log), weight.grad))
+
+
+def backward_that_prints_and_draws_waits(compile):
+    class Noisy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2.0
+
+        @staticmethod
+        def backward(ctx, grad):
+            print("backward")
+            return grad * torch.rand(3)
+    weight = torch.ones(3, requires_grad=True)
+    return not_walked(compile, lambda x: Noisy.apply(weight * x), lambda: (weight.grad, torch.rand(1)))
+
+
+def backward_that_raises_waits(compile):
+    class Fragile(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2.0
+
+        @staticmethod
+        def backward(ctx, grad):
+            raise ValueError("not to be walked")
+    weight = torch.ones(3, requires_grad=True)
+    f = compile(lambda x: Fragile.apply(weight * x))
+    for n in range(6):
+        y = f(vec() * n)
+        yield y
+        if n % 3 == 2:
+            try:
+                y.sum().backward()
+            except ValueError as error:
+                yield str(error)
+
+
+def checkpointed_part_waits(compile):
+    weight, seen = torch.ones(3, requires_grad=True), []
+
+    def part(x):
+        seen.append(len(seen))
+        return (weight * x).exp()
+    return not_walked(compile, lambda x: checkpoint(part, x, use_reentrant=False), lambda: (list(seen), weight.grad))
 
 
 # -------------------------------------------------------------------------------------------------------------- optimizers

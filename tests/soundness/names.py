@@ -109,13 +109,6 @@ def module_attribute_through_sys(compile):
     return patched(compile, lambda x: x * sys.modules[__name__].GAIN, HERE, GAIN=3.0)
 
 
-def builtin_function_patched(compile):
-    gains = [1.0, 1.0]
-    before = builtins.sum
-    try:
-        yield from around(compile(lambda x: x * sum(gains)), put(builtins, sum=lambda values: before(values, 1.0)))
-    finally:
-        builtins.sum = before
 
 
 def builtin_that_appears(compile):
