@@ -29,6 +29,7 @@ from types import (
     CodeType,
     FrameType,
     FunctionType,
+    MemberDescriptorType,
     MethodType,
     ModuleType,
 )
@@ -429,8 +430,11 @@ class Witness:
         elif issubclass(kind, FunctionCtx) or self._sets_the_same(o, kind, name, value):
             pass
         elif id(o) not in self.born or issubclass(type(o), (Module, type)) or kind.__setattr__ is not object.__setattr__ or (
-                inherited(kind, name) is not MISSING and hasattr(type(inherited(kind, name)), "__set__")):
+                hasattr(type(found := inherited(kind, name)), "__set__") and type(found) is not MemberDescriptorType):
             self.fail(f"the attribute '{name}' of a '{o.__name__ if issubclass(type(o), type) else kind.__name__}' is set")
+        else:
+            for looked in (name, "__setattr__"):
+                self.note(Inherited, kind, looked, inherited(kind, looked))
         setattr(o, name, value)
 
     def _sets_the_same(self, o: Any, kind: type, name: str, value: Any) -> bool:
