@@ -29,6 +29,7 @@ from ..native import pointer, toolchain
 from ..tensor import Tensor
 from .plan import Output
 from .reads import MISSING, Content, Entry, Function, Inherited, Kind, Metadata, Read, Reads, Slot, Variable
+from .symbolic import evaluate
 from .trees import LEAF
 
 UNDONE = object()  # what `Replay.run` returns when the program met an error and everything is as it was
@@ -308,7 +309,8 @@ class Replay:
                 raise Unsuitable
             rules.tensor(leaf)
             rules.add(_ATTRIBUTE, node, "hooks", None) if node is not None else None
-        if plan.number_guards:
+        self.defined = [guard for guard in plan.number_guards if guard[0][0] == "defined"]  # may be asked of any number
+        if len(self.defined) != len(plan.number_guards):
             for container, key, _ in plan.numbers:
                 rules.item(container, key)
         table = self._table(rules, plan)
@@ -420,6 +422,10 @@ class Replay:
             if n >= len(args) or type(args[n]) is not float:
                 return MISS
             self.plan.brought[n] = args[n]
+        if self.defined:
+            numbers = self.plan._read_numbers()
+            if any([evaluate(e, numbers) != outcome for e, outcome in self.defined]):
+                return MISS
         raws = [memory.empty(shape, dtype) for shape, dtype in self.fresh]
         with self.lock:
             status = self.call(self.address, args, raws)
