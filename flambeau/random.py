@@ -93,7 +93,7 @@ class Generator:
         return self._engine.initial_seed
 
     def mark(self) -> Tensor:
-        """What `set_state` takes to come back to here; while a call is captured, a copy of the words that a program can make."""
+        """What `set_state` takes to come back to here; while a call is captured, a copy of words that a program can make."""
         return self._words.clone() if state.mode & CAPTURE else self.get_state()
 
     def get_state(self) -> Tensor:
