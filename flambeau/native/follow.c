@@ -56,8 +56,8 @@ static int same(void *a, void *b) {  // whether two plain values are, bit by bit
     if (a == b) return 1;
     void *type = TYPE(a);
     if (type != TYPE(b) || type == py.bool_type) return 0;
-    if (type == py.float_type)
-        return !memcmp((char *)a + py.header, (char *)b + py.header, sizeof(double));
+    if (type == py.float_type)  // another one may be read at each run
+        return memcmp((char *)a + py.header, (char *)b + py.header, sizeof(double)) ? ASK : 1;
     if (type == py.int_type) {
         long x = py.as_long(a), y = py.as_long(b);
         if (py.error()) { py.clear_error(); return ASK; }
