@@ -130,8 +130,8 @@ class Follower:
 
     def let_go(self) -> None:
         """Promises are plain arrays again."""
-        self.keep([array for reference in self.views if (array := reference()) is not None])
-        self.keep(self.changed)
+        self.keep([array for reference in self.views if (array := reference()) is not None], 0)
+        self.keep(self.changed, 1)
 
     def _finish(self) -> None:
         if self.recording is not None:
