@@ -327,6 +327,24 @@ def test_numbers_that_change_become_part_of_the_data():
     agree(build, calls=12, builds=1, runs=11)
 
 
+def test_a_rule_written_by_hand_with_a_rate_that_changes():
+    def build():
+        net, _ = task()
+        rates = iter(np.linspace(0.1, 0.01, 20).tolist())
+
+        def step(x, y):
+            rate = next(rates)
+            ((net(x) - y) ** 2).mean().backward()
+            with torch.no_grad():
+                for p in net.parameters():
+                    p.add_(p.grad, alpha=-rate)
+                    p.mul_(1 - rate * 0.1).clamp_(-1 - rate, 1 + rate)
+                    p.grad = None
+        return step, batch, net
+    paths = agree(build, calls=12, runs=9)
+    assert paths.builds <= 2
+
+
 @pytest.mark.parametrize("values", [(0.0, -0.0), (1, 1.0), (True, 1), (float("nan"), float("nan")), (1.0, 1.0 + 2**-52)])
 def test_numbers_are_compared_bit_by_bit(values):
     def build():

@@ -14,7 +14,7 @@ from . import node as _node
 from .function import BackwardCFunction, DelayedError, UndefinedGrad
 from .hooks import RemovableHandle
 from .node import Edge, GradientEdge, VersionCounter, behind, bump, face, start_counter
-from .state import SAVED_HOOKS, state
+from .state import SAVED_HOOKS, looked_at, state
 from .views import history_of
 
 
@@ -148,6 +148,7 @@ class _AllowMutationOnSavedContext:
         for reference in self.kept.pop(tensor._counter, ()):
             kept = reference()
             if kept is not None:
+                looked_at(kept.tensor._array, "a saved tensor was copied before a change")
                 kept.tensor = self.cloned[kept] = wrap(kept.tensor._array.copy())
 
     def clear(self) -> None:

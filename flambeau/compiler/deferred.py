@@ -125,6 +125,11 @@ def refused(kernel: str, args: tuple[Any, ...]) -> bool:
     return kernel.startswith("index") and any([a.dtype.char in "?B" for a in _arrays_of(args[1:])])
 
 
+def numeric(kernel: str) -> bool:
+    """Whether the floats among a kernel's arguments enter nothing but arithmetic: a program can read them at each run."""
+    return kernel in registry.POINTWISE or kernel == "masked_fill"
+
+
 def promised(arrays: list[Any]) -> bool:
     return any([type(a) is Promise for a in arrays])
 

@@ -24,7 +24,7 @@ from . import following, promises
 from .follower import Follower
 from .matching import native, obstacles
 from .promises import Reserved
-from .segments import End
+from .segments import End, changes_of
 from .steps import Step
 from .template import Family
 
@@ -48,8 +48,7 @@ class Paths:
         self.family = family       # programs that share libraries
         self.root = Step(None, "")
         self.busy = threading.Lock()
-        self.epoch = 0             # goes up when a storage is found to survive
-        self.generation = 0        # goes up when programs have to be made anew
+        self.epoch = 0             # goes up when a storage is found to survive, or a number to vary
         self.most = _RESERVED      # bytes of reserved memory that the longest segment needs
         self.steps = self.builds = self.interpreted = self.runs = self.calls = 0
         self.reserved: Reserved | None = None
@@ -136,12 +135,13 @@ class Paths:
         if step.seen == 1 or self.stopped is not None:
             return None
         end = step.end
-        if end is None or end.epoch != self.epoch or end.generation != self.generation:
-            kept = tuple([m.id for s in follower.steps for m in s.made if m.survives])
-            if end is None or end.generation != self.generation or end.kept != kept:
-                end = step.end = self._built(follower.steps, kept)
+        if end is None or end.epoch != self.epoch:
+            steps = follower.steps
+            kept = tuple([m.id for s in steps for m in s.made if m.survives])
+            if end is None or end.kept != kept or end.changes != changes_of(steps):
+                end = step.end = self._built(steps, kept)
             if end is not None:
-                end.epoch, end.generation = self.epoch, self.generation
+                end.epoch = self.epoch
         return end
 
     def _built(self, steps: list[Step], kept: tuple[int, ...]) -> End | None:

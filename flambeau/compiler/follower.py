@@ -23,8 +23,7 @@ from ..backends.cpu.arrays import restride
 from ..backends.cpu.table import KERNELS
 from ..native import pointer
 from .capture import Uncapturable, _copy_in_place
-from .deferred import CHECKED, LATER, VIEW, kind_of, needs, passes, promised, refused, same
-from .ir import INPUT
+from .deferred import CHECKED, LATER, VIEW, kind_of, needs, numeric, passes, promised, refused, same
 from .matching import ARRAY, ASK, EMPTY, LITERAL, MISMATCH, NUMBER, PLAIN, Places, native
 from .promises import PAIRED, Promise, stripped
 from .recording import Recording, plain_call
@@ -131,8 +130,8 @@ class Follower:
 
     def let_go(self) -> None:
         """Promises are plain arrays again."""
-        self.keep([array for reference in self.views if (array := reference()) is not None])
-        self.keep(self.changed)
+        self.keep([array for reference in self.views if (array := reference()) is not None], 0)
+        self.keep(self.changed, 1)
 
     def _finish(self) -> None:
         if self.recording is not None:
@@ -167,7 +166,7 @@ class Follower:
         self.region.guard(False)
         cached = PAIRED + 1
         alive = {made.id for one in self.done for made, array in one.roots if made.survives or getrefcount(array) > cached}
-        numbers = [n for one in self.done for n in one.numbers]
+        numbers = [one.numbers for one in self.done]
         interpreted(self.steps, self.places.put.tolist(), numbers, alive, self.progress)
         self.paths.interpreted += 1
 
@@ -295,10 +294,10 @@ class Follower:
                     base[count] = (pointer(brought) or 0) - leaf[2]
                     count += 1
             elif kind == PLAIN:
-                if not same(a, leaf[1]):
+                if not same(a, leaf[1]) and not self._varies(step, at, a):
                     return MISMATCH
             elif kind == LITERAL:
-                if a is not leaf[1] and not self._varies(step, leaf, a):
+                if a is not leaf[1] and not self._varies(step, at, a):
                     return MISMATCH
                 base[count] = pointer(a) or 0
                 count += 1
@@ -314,18 +313,17 @@ class Follower:
             return None
         return _copy_in_place(a) if memory.is_exposed(a) else a
 
-    def _varies(self, step: Step, leaf: tuple[Any, ...], a: Any) -> bool:
-        """Another number than before in the same place: from now on the program reads it at each run."""
-        if type(a) is not ndarray or a.shape or a.dtype != leaf[1].dtype:
-            return False
-        storage = leaf[2]
-        at = next(i for i, other in enumerate(step.leaves) if other is leaf)
-        step.leaves[at] = (ARRAY, storage.id, 0, (), (), leaf[1].dtype)
-        storage.kind, storage.source = INPUT, object()
-        step.inputs.append(storage)
-        step.ready()
-        self.paths.generation += 1
-        return True
+    def _varies(self, step: Step, at: int, a: Any) -> bool:
+        """Whether another number than before, in the same place, can be read at each run."""
+        old = step.leaves[at][1]
+        if step.leaves[at][0] == LITERAL:
+            able = type(a) is ndarray and not a.shape and a.dtype == old.dtype
+        else:
+            able = a.__class__ is float is old.__class__ and numeric(step.kernel)
+        if able:
+            step.vary(at)
+            self.paths.epoch += 1
+        return able
 
     def will_change(self, step: Step, flat: list[Any]) -> None:
         """Arrays from before are promises until they have been changed."""

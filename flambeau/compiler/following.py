@@ -82,6 +82,16 @@ def _settled(value: Any) -> Any:
     return value
 
 
+def cast(x: Any, dtype: Any) -> Any:
+    """x.astype(dtype), of a plain array in a followed call: what is pending may change its elements."""
+    return state.follower.call("~astype", (x, dtype), "cast", lambda: stripped(x).astype(dtype))
+
+
+def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """x.reshape(shape), likewise, where that is a copy."""
+    return state.follower.call("~reshape", (x, (shape,)), "reshape_copy", lambda: stripped(x).reshape(shape))
+
+
 def copy(x: Any, dtype: Any = None) -> Any:
     follower = state.follower
     if follower is None:

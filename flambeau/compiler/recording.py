@@ -105,7 +105,7 @@ class Recording:
         step = Step(follower.at, name)
         step.layout = layout
         draft = _Draft(self, step)
-        values = [draft.leaf(a, name) for a in flat]
+        step.values = values = [draft.leaf(a, name) for a in flat]
         op_args = unflattened(values, layout)
         if kernel is not None:
             op_args = [v for v in op_args if v.__class__ is Value]
@@ -258,8 +258,7 @@ class _Draft:
             return self._array(a)
         if name.startswith("fused_") and name != "fused_norm" and a.__class__ in (float, int):
             step.leaves.append((NUMBER,))
-            step.numbers += 1
-            return Number(("input", step.numbers - 1))
+            return Number(("input", sum([leaf[0] == NUMBER for leaf in step.leaves]) - 1))
         step.leaves.append((PLAIN, a))
         self.lasting &= lasting(a)
         return a

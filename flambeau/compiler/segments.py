@@ -23,7 +23,7 @@ class End:
 
     def __init__(self, steps: list[Step], kept: tuple[int, ...], exact: bool, timed: bool, family: Family | None = None):
         self.kept = kept
-        self.epoch = self.generation = -1
+        self.epoch, self.changes = -1, changes_of(steps)
         self.started = False  # the program, in this run
         inputs = Inputs(steps)
         ops = operations(steps, inputs)
@@ -37,8 +37,8 @@ class End:
             for m in step.made:
                 if m.survives and m.id not in storages:
                     storages[m.id] = Storage(m.id, m.storage.kind, 0, m.nbytes, None)
-        self.count = steps[-1].numbers
-        self.program = program = Program(ops, list(storages.values()), [], self.count, exact, timed, family)
+        count = sum([len(step.counted) for step in steps])
+        self.program = program = Program(ops, list(storages.values()), [], count, exact, timed, family)
         fills = [(program.place[over.id], i, offset) for i, (over, offset) in inputs.of.items() if over.id in program.place]
         fills += [(program.place[i], i, 0) for i in storages]
         self.places, self.sources, self.offsets = np.array(fills, np.int64).reshape(-1, 3).T.copy()
@@ -88,7 +88,11 @@ class End:
 _LARGE = 1 << 16  # bytes of a result that are worth a system call once it is dead
 
 
-def interpreted(steps: list[Step], base: list[int], numbers: list[float], alive: set[int], progress: list[int]) -> None:
+def changes_of(steps: list[Step]) -> int:
+    return sum([step.changes for step in steps])
+
+
+def interpreted(steps: list[Step], base: list[int], numbers: list[Any], alive: set[int], progress: list[int]) -> None:
     """Runs the kernels one after the other, on the memory that their results were promised in. Of results that are not alive
     nothing is left. progress: how many have run; after an interrupt it goes on from there."""
     def array(v: Any) -> Any:
@@ -104,7 +108,7 @@ def interpreted(steps: list[Step], base: list[int], numbers: list[float], alive:
         if op is not None:
             if len(op.writes) > len(op.outs):
                 progress[0] = n  # not twice, whatever happens
-            run_kernel(op, array, numbers)
+            run_kernel(op, array, numbers[n - 1])
             progress[0] = n
             for made in dying.get(step, ()):
                 pages.give_back(base[made.id], made.nbytes)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .ir import CONSTANT, INPUT, Op, Storage, Value, replaced
+from .ir import CONSTANT, INPUT, Number, Op, Storage, Value, replaced
 from .matching import ARRAY, LITERAL, NUMBER, Table
 
 # What a leaf of the arguments must be (matching.py): an array of a storage; an array without elements; a number that is part of
@@ -51,8 +51,9 @@ class Step:
         self.ties: list[tuple[int, int, int]] = []  # inputs that lie at a fixed distance from an earlier one
         self.written: list[int] = []               # leaves that are inputs, and changed
         self.count = 0 if before is None else before.count         # storages so far
-        self.numbers = 0 if before is None else before.numbers     # numbers so far
         self.reserved = 0 if before is None else before.reserved   # bytes so far
+        self.values: list[Any] = []                # what the leaves are to a program
+        self.changes = 0                           # how often a number that was part of the program became one of the run
         self.seen = 0                              # how often a segment ended here
         self.end: Any = None                       # what runs it then (segments.py)
 
@@ -68,6 +69,23 @@ class Step:
                 self.new.append(i)
                 ids.discard(leaf[1] if leaf[0] == ARRAY else None)
         self.counted = [i for i, leaf in enumerate(self.leaves) if leaf[0] == NUMBER]
+
+    def vary(self, at: int) -> None:
+        """The number at a leaf is another one in the same place: from now on it is read at each run."""
+        leaf = self.leaves[at]
+        if leaf[0] == LITERAL:
+            storage = leaf[2]
+            self.leaves[at] = (ARRAY, storage.id, 0, (), (), leaf[1].dtype)
+            storage.kind, storage.source = INPUT, object()
+            self.inputs.append(storage)
+        else:
+            self.leaves[at] = (NUMBER,)
+        self.changes += 1
+        self.ready()
+        for j, i in enumerate(self.counted):
+            self.values[i] = Number(("input", j))
+        if self.counted:
+            self.op.args = unflattened(self.values, self.layout)
 
     def held(self) -> list[Storage]:
         """The storages that the arrays at `new` are over."""
@@ -165,11 +183,18 @@ def operations(steps: list[Step], inputs: Inputs) -> list[Op]:
         return v.over(temporary[s.id])
 
     made = []
+    count = 0  # of run-time numbers
     for step in steps:
         if step.op is not None:
             op = step.op
-            args = replaced(op.args, change)
+            args = _numbered(replaced(op.args, change), count)
             outs = [change(v) for v in op.outs]
             made.append(Op(op.kernel, args, outs, [change(v) for v in op.writes[len(op.outs):]], op.where))
+        count += len(step.counted)
     return made
+
+
+def _numbered(args: list[Any], count: int) -> list[Any]:
+    """Arguments with the step's own run-time numbers counted on from others."""
+    return [Number(("input", a.expression[1] + count)) if a.__class__ is Number else a for a in args]
 

@@ -56,8 +56,8 @@ static int same(void *a, void *b) {  // whether two plain values are, bit by bit
     if (a == b) return 1;
     void *type = TYPE(a);
     if (type != TYPE(b) || type == py.bool_type) return 0;
-    if (type == py.float_type)
-        return !memcmp((char *)a + py.header, (char *)b + py.header, sizeof(double));
+    if (type == py.float_type)  // another one may be read at each run
+        return memcmp((char *)a + py.header, (char *)b + py.header, sizeof(double)) ? ASK : 1;
     if (type == py.int_type) {
         long x = py.as_long(a), y = py.as_long(b);
         if (py.error()) { py.clear_error(); return ASK; }
@@ -154,18 +154,23 @@ void *fl_change(void *self, void *const *args, long given) {
         }
         to[2 * i] = (long)array->data;
         to[2 * i + 1] = size ? end + 1 : (long)array->data;  // some byte of the last element will do
-        if (TYPE(a) == py.array_type)
+        for (; a && TYPE(a) == py.array_type; a = FIELDS(a)->base)  // and those that it is a view of
             TYPE(a) = py.promise_type;
     }
     return py.from_long(n);
 }
 
-void *fl_keep(void *self, void *const *args, long given) {  // (list of arrays): they become plain
-    long n = py.list_size(args[0]);
+// (list of arrays, whether what they are views of became promises along with them): they become plain.
+void *fl_keep(void *self, void *const *args, long given) {
+    long n = py.list_size(args[0]), all = py.as_long(args[1]);
     for (long i = 0; i < n; i++) {
         void *a = py.list_get(args[0], i);
-        if (TYPE(a) == py.promise_type)
+        do {
+            if (TYPE(a) != py.promise_type)
+                break;
             TYPE(a) = py.array_type;
+            a = FIELDS(a)->base;
+        } while (a && all);
     }
     return py.from_long(n);
 }

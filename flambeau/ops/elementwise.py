@@ -86,7 +86,7 @@ class Pointwise(Row):
                 a = a._array
                 if a.dtype is not compute:
                     # The value in the half type first: that is what PyTorch computes with.
-                    a = (a.astype(native) if native is not compute else a).astype(compute)
+                    a = _cast(_cast(a, native) if native is not compute else a, compute)
             elif isinstance(a, _NUMBERS):
                 a = number(a, compute)
             arrays.append(a)
@@ -105,6 +105,12 @@ class Pointwise(Row):
         if self.kind != "bool" and compute is not native and made.dtype is compute:
             made = made.astype(native)
         return made if type(made) in registry.ARRAY_TYPES else _asarray(made)
+
+
+def _cast(array: Any, native: Any) -> Any:
+    if registry.following is not None and state.mode & _state.FOLLOW and type(array) is ndarray:
+        return registry.backend_of(array).cast(array, native)
+    return array.astype(native)
 
 
 def number(value: Any, native: Any) -> Any:

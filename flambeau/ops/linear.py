@@ -58,7 +58,7 @@ def _apply(self: Any, grad: Tensor) -> Any:
 def _followed(g: Any, x: Any, w: Any, wants_bias: bool) -> list[Any]:
     """The gradients of bias, input and weight in a call that is followed: what the formulas do, without tensors in between."""
     call = state.follower.call
-    flat = g if g.ndim == 2 else g.reshape(-1, g.shape[-1])
+    flat = _rows(g)
     made: list[Any] = [None, None, None]
     if wants_bias:
         made[0] = wrap(call("sum", (flat, (0,), False, None)))
@@ -66,8 +66,16 @@ def _followed(g: Any, x: Any, w: Any, wants_bias: bool) -> list[Any]:
         inputs = call("mm", (flat, w))
         made[1] = wrap(inputs if g.ndim == 2 else inputs.reshape(*g.shape[:-1], w.shape[1]))
     if x is not None:
-        made[2] = wrap(call("mm", (flat.T, x if x.ndim == 2 else x.reshape(-1, x.shape[-1]))))
+        made[2] = wrap(call("mm", (flat.T, _rows(x))))
     return made
+
+
+def _rows(x: Any) -> Any:
+    """An array as a matrix, in a call that is followed."""
+    if x.ndim == 2:
+        return x
+    shape = x.size // max(x.shape[-1], 1), x.shape[-1]
+    return x.reshape(shape) if type(x) is not ndarray or x.flags.c_contiguous else registry.backend_of(x).reshaped(x, shape)
 
 
 def _transposition(edge: Any) -> Any:

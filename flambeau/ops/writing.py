@@ -48,6 +48,9 @@ def write_row(self: Tensor, r: Row, args: tuple[Any, ...]) -> Tensor:
         check_overlap(array, args, full=True)
     into = KERNELS.get(r.kernel + "_into")
     given = [arrays_of(a) for a in args]
+    if mode & _state.FOLLOW and into is not None and _shares_places(array):
+        state.follower.settle()  # from here on the arrays are plain, and written at once
+        mode &= ~_state.FOLLOW
     elsewhere = type(array) is not ndarray or mode & _state.FOLLOW or _elsewhere(given)
     if into is None or elsewhere or mode & _state.FORWARD_AD or r.saves_outputs:
         return store(self, r(_before(self) if "self" in r.slots else alias_of(self), *args))
@@ -65,6 +68,12 @@ def write_row(self: Tensor, r: Row, args: tuple[Any, ...]) -> Tensor:
         if result._node is not None:
             set_history(self, result._node)
     return self
+
+
+def _shares_places(array: Any) -> bool:
+    """Whether elements of an array share their place in memory: there it matters which is written last."""
+    from ..backends.cpu.arrays import has_overlap
+    return not array.flags.c_contiguous and registry.backend_of(array).NAME == "cpu" and has_overlap(array)
 
 
 def _before(self: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...autograd.state import looked_at
 from ...backends import registry
 from ...backends.cpu import loading as _cpu
 from ...tensor import Tensor, wrap
@@ -79,6 +80,7 @@ def _whole_batch(dataset: Any, indices: Any) -> list[Tensor] | None:
     for t in dataset.tensors:
         if type(t) is not Tensor or type(t._array) is not registry.CPU_ARRAY or t.requires_grad:
             return None
+        looked_at(t._array, "rows of a dataset were taken")
         columns.append(t._array)
     made = _cpu.rows(columns, indices) if columns else None
     return None if made is None else [wrap(array) for array in made]
