@@ -32,7 +32,7 @@ FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapp
 # Without AVX, GCC moves words through MMX registers and leaves them so: long doubles, NumPy's for one, are NaN from then on.
 _NO_MMX = ("-mno-mmx",) if platform.machine() in ("x86_64", "AMD64") else ()
 _LEAN = ("-Wl,--as-needed",) if sys.platform.startswith("linux") else ()
-TIMEOUT = 300.0
+TIMEOUT = 900.0   # seconds that a compiler may take, on the busiest machine
 LIMIT = 512       # megabytes of libraries on disk
 IN_USE = 600.0    # seconds for which a library is kept after its last use, whatever the limit
 EVERY = 3600.0    # seconds between two looks at the folder's size
