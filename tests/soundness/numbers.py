@@ -44,7 +44,7 @@ def caught(x, n, compute, error):
     try:
         return x * compute(n)
     except error:
-        return x * -1.0 - n
+        return x * -1.0 - n * 1.0
 
 
 def checked(x, n):
