@@ -9,7 +9,7 @@ import warnings
 from typing import Any
 
 from . import dtypes as _dtypes
-from .autograd.state import grad_enabled, looked_at
+from .autograd.state import CAPTURE, grad_enabled, looked_at, state
 from .backends import registry
 from .backends.cpu import arrays as _arrays
 from .backends.cpu import creation as _cpu
@@ -58,7 +58,10 @@ def numpy(self, *, force=False) -> Any:
     array = self._array
     if not _cpu.has_numpy_type(array):
         raise TypeError(f"Got unsupported ScalarType {_type_word(self.dtype)}")
-    looked_at(None, "a tensor was given to NumPy")
+    if state.mode & CAPTURE:
+        from .compiler.capture import give_up
+        give_up("a tensor was given to NumPy")
+    looked_at(array, "a tensor was given to NumPy", writing=True)
     return _memory.exposed(self._array)
 
 
@@ -129,7 +132,7 @@ def _dlpack(self, *, stream: Any = None, max_version: Any = None, dl_device: Any
     if stream is not None and stream != -1:
         raise BufferError("stream should be None on cpu.")
     options = {} if copy is None else {"copy": copy}
-    looked_at(None, "a tensor was exported")
+    looked_at(self._array, "a tensor was exported", writing=True)
     return dlpack.export(_memory.exposed(self._array), max_version=max_version, dl_device=dl_device, **options)
 
 

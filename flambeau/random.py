@@ -107,7 +107,8 @@ class Generator:
             return self
         if new_state.dtype is not _dtypes.uint8:
             raise TypeError("RNG state must be a torch.ByteTensor")
-        looked_at(None, "the state of a random generator was set")
+        looked_at(new_state._array, "the state of a random generator was set")
+        looked_at(self._words._array, "the state of a random generator was set", writing=True)
         with self._lock:
             self._engine.set_state(new_state._array)
         return self

@@ -36,7 +36,7 @@ class UntypedStorage:
     @classmethod
     def _of(cls, tensor: Tensor) -> UntypedStorage:
         made = object.__new__(cls)
-        looked_at(None, "a tensor's storage was asked for")
+        looked_at(tensor._array, "a tensor's storage was asked for", writing=True)
         array = tensor._array
         made._bytes = registry.backend_of(array).storage_bytes(array)
         made._tensor = weakref.ref(tensor)
@@ -59,7 +59,7 @@ class UntypedStorage:
     @property
     def _bytes(self) -> Any:
         """The bytes, to be read or written. What a followed call has pending runs first."""
-        looked_at(None, "a tensor's storage was used")
+        looked_at(self._raw, "a tensor's storage was used", writing=True)
         return self._raw
 
     @_bytes.setter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import overrides as _overrides
-from .autograd.state import grad_enabled, looked_at
+from .autograd.state import FOLLOW, grad_enabled, looked_at, state
 from .backends.cpu import creation as _cpu
 from .ops.table import FUNCTIONS, public
 from .settings import warn_once
@@ -27,7 +27,8 @@ def _item(self: Tensor) -> Any:
     array = self._array
     if array.size != 1:
         raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
-    looked_at(array, "a tensor's value was read")
+    if state.mode & FOLLOW:
+        looked_at(array, "a tensor's value was read")
     value = array.item()  # an array without memory refuses by itself
     return value if value.__class__ in _NUMBERS else float(value)
 

@@ -68,7 +68,7 @@ def way(fn) -> str:
 def why(fn) -> str:
     """For messages of failed tests: the way, and what kept captures from becoming programs."""
     paths = fn._compiled.paths
-    return f"{way(fn)}: {paths.calls} calls followed, {paths.runs} programs run in them, {paths.stopped}; {fn._compiled.reasons}"
+    return f"{way(fn)}; {paths.runs} programs run in {paths.calls} followed calls, {paths.stopped}; {fn._compiled.reasons}"
 
 
 def trace(build, calls, wrap):
@@ -87,11 +87,9 @@ def trace(build, calls, wrap):
     return history, fn
 
 
-def agree(build, calls, programs_at_most=None, rtol=1e-5, goes=None, **options):
-    """Asserts that the compiled function does what the eager one does, without a warning. Returns it.
-
-    programs_at_most: the calls are skipped (goes="skip"), with no more programs than that. goes: see `way`.
-    """
+def agree(build, calls, programs_at_most=None, rtol=1e-5, goes="skip", **options):
+    """Asserts that the compiled function does what the eager one does, without a warning, that its calls go the way that is
+    said (see `way`), and with no more programs than that. Returns it."""
     expected, _ = trace(build, calls, lambda f: f)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -99,8 +97,5 @@ def agree(build, calls, programs_at_most=None, rtol=1e-5, goes=None, **options):
     same(expected, got, rtol, "call")
     said = [str(w.message) for w in caught if "flambeau" in str(w.message)]
     assert not said, said
-    if programs_at_most is not None:
-        assert way(fn) == (goes or "skip") and programs(fn) <= programs_at_most, (programs(fn), why(fn))
-    elif goes is not None:
-        assert way(fn) == goes, why(fn)
+    assert way(fn) == goes and (programs_at_most is None or programs(fn) <= programs_at_most), (programs(fn), why(fn))
     return fn

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
 
 from hypothesis import HealthCheck, settings
 
 # Some machines report AMX without granting it, and PyTorch then dies of an illegal instruction in half-precision products.
 # oneDNN reads this once, so it is set before the first import of torch; processes that tests start inherit it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+# Random programs are other ones in each run; all processes of one run have to name the same tests.
+os.environ.setdefault("FLAMBEAU_RUN", str(random.SystemRandom().randrange(10 ** 9)))
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")

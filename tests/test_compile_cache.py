@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import stat
 import subprocess
@@ -429,6 +430,20 @@ exit $r
            "torch.compile(lambda x: torch.softmax(x @ x, 1).cumsum(0))(torch.ones(70, 70))"
     python(STEP + code, FLAMBEAU_CACHE=tmp_path / "cache", FLAMBEAU_CC=cc)
     assert log.read_text().split()[:2] == ["+", "+"]
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="about registers of x86")
+def test_code_without_avx_leaves_long_doubles_alone():
+    """GCC 12 takes words through MMX registers in such code, after which long doubles are NaN."""
+    code = """
+import numpy as np, flambeau as torch
+a, b = torch.rand(3, 5, 2, 9), torch.rand(3, 5, 2, 9)
+f = torch.compile(lambda a, b: (((a - b) * a).amax(), (a * b).exp().amax(), (a - 2 * b).amax()))
+for _ in range(3):
+    f(a, b)
+assert np.sum(np.full(1000, 2, np.longdouble)) == 2000
+"""
+    python(code, FLAMBEAU_MARCH="x86-64-v2")
 
 
 def test_one_of_several_builds_fails(tmp_path):

@@ -1,5 +1,5 @@
-"""Calls that are followed: the Python runs, the kernels come from native programs. Each case is compared with eager mode over many
-calls, and must have run programs."""
+"""Calls that are followed: the Python runs, the kernels come from native programs. Each case is compared with eager mode over
+many calls, and must have run programs."""
 
 import contextlib
 import copy
@@ -10,6 +10,7 @@ import logging
 import os
 import pickle
 import queue
+import sys
 import threading
 import warnings
 import weakref
@@ -55,8 +56,8 @@ def history(build, calls, wrap):
                 result = seen(fn(*args_of(n)))
             except (RuntimeError, ValueError, IndexError, StopIteration, ZeroDivisionError) as error:
                 result = [type(error).__name__, str(error)]
-        found.append([result, said.getvalue(), seen([p() if callable(p) and not isinstance(p, nn.Module) else p for p in parts]),
-                      seen(torch.get_rng_state())])
+        shown = [p() if callable(p) and not isinstance(p, nn.Module) else p for p in parts]
+        found.append([result, said.getvalue(), seen(shown), seen(torch.get_rng_state())])
     return found, fn
 
 
@@ -175,7 +176,8 @@ def test_grad_scaler():
 def test_autocast_batch_norm_and_dropout():
     def build():
         torch.manual_seed(0)
-        net = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(144, 3))
+        net = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(),
+                            nn.Linear(144, 3))
         opt = optim.SGD(net.parameters(), lr=0.1)
 
         def step(x, y):
@@ -578,8 +580,8 @@ def test_a_numpy_index_that_changes():
     lambda t: copy.deepcopy(t).item(), lambda t: t.untyped_storage().tolist(), lambda t: t.data_ptr() != 0, lambda t: int(t),
     lambda t: torch.equal(t, t), lambda t: t.is_nonzero(), lambda t: sum(map(float, t.reshape(1))), lambda t: t in t.reshape(1),
     lambda t: len(t.reshape(1).nonzero()), lambda t: np.from_dlpack(t).tolist(), lambda t: np.sqrt(np.abs(t.numpy())).item(),
-    lambda t: torch.save(t, io.BytesIO()), lambda t: t.reshape(1)[torch.tensor([True])].item(), lambda t: memoryview(t.numpy())[()]],
-    ids=range(23))
+    lambda t: torch.save(t, io.BytesIO()), lambda t: t.reshape(1)[torch.tensor([True])].item(),
+    lambda t: memoryview(t.numpy())[()]], ids=range(23))
 def test_looks(look):
     def build():
         total = torch.zeros(())
@@ -857,6 +859,81 @@ def test_nothing_is_left_behind():
     assert all(r() is None for r in kept)
 
 
+def test_finalizers_that_compute():
+    """The collector may run Python at any time, also while a kernel call is being compared or written down."""
+    done = []
+
+    class Loop:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            done.append((torch.ones(3) * 2 + 1).sum().item())
+
+    def f(x):
+        for _ in range(4):
+            Loop()
+            x = (x * 2).tanh() + 1
+        return x
+    g, before = follow(f), gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(7)
+    try:
+        for n in range(30):
+            x = torch.arange(3.0) + n
+            assert torch.allclose(g(x), f(x))
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+    assert done == [9.0] * 240 and g.paths.runs
+
+
+def test_an_interrupt_leaves_what_it_leaves_in_eager_mode():
+    """KeyboardInterrupt at every line of the follower in turn: each kernel call has happened, or it has not."""
+    files = ("follower.py", "recording.py", "steps.py")
+    weight, state_of = torch.zeros(3), []
+
+    def f(x):
+        for n in range(3):
+            state_of.append(n)
+            weight.add_(x)
+            state_of.append("added")
+        return weight * 2
+    g = follow(f)
+    for _ in range(3):
+        g(torch.ones(3))
+    left = [0]
+
+    def trace(frame, event, arg):
+        if frame.f_code.co_filename.endswith(files):
+            if event == "line":
+                left[0] -= 1
+                if left[0] == 0:
+                    raise KeyboardInterrupt
+            return trace
+        return None
+    for n in itertools.count(1):
+        weight.zero_()
+        state_of.clear()
+        left[0] = n
+        sys.settrace(trace)
+        try:
+            g(torch.ones(3))
+            finished = True
+        except KeyboardInterrupt:
+            finished = False
+        finally:
+            sys.settrace(None)
+        added = state_of.count("added")
+        assert type(weight._array) is np.ndarray and not state.mode & FOLLOW and state.follower is None
+        assert weight[0].item() in (added, state_of.count(0) + state_of.count(1) + state_of.count(2)), (n, weight, state_of)
+        assert weight[0].item() == weight[2].item()
+        if finished:
+            break
+    assert n > 100
+    assert g(torch.ones(3))[0].item() == 2 * weight[0].item()
+
+
 def test_programs_go_away_with_their_function():
     f = follow(lambda x: x * 2 + 1)
     for n in range(4):
@@ -887,6 +964,14 @@ def test_the_quicker_way_is_taken():
             taken.append(eager)
             pace.took(1.0 if eager is quick else 2.0)
         assert sum(way is quick for way in taken) > 320 and {*taken} == {True, False}
+
+
+def test_calls_that_always_meet_something_new_are_run_eagerly():
+    paths, ran = Paths(lambda x, n: torch.ones(n) * x, "f", False, False, False), []
+    paths.function = lambda x, n: ran.append(state.mode & FOLLOW) or (torch.ones(n) * x).sum()
+    for n in range(60):
+        assert paths.call((torch.ones(1), n + 1), {}).item() == n + 1
+    assert ran[0] and sum(map(bool, ran)) < 40 and not ran[-1]
 
 
 def test_following_leaves_the_process_alone():

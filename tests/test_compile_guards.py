@@ -1,19 +1,15 @@
-"""What a program takes for granted, changed one thing at a time; and what cannot be captured at all."""
+"""What a program takes for granted, changed one thing at a time."""
 
 from __future__ import annotations
 
-import sys
 import warnings
 
 import numpy as np
 import pytest
-from compiled import agree, programs, same, seen, trace
+from compiled import agree, programs, same, seen, way, why
 
 import flambeau as torch
-import flambeau.nn.functional as F
 from flambeau import nn, optim
-from flambeau.compiler import guards
-from flambeau.compiler.function import CompiledFunction
 
 SCALE = 2.0
 SETTINGS = {"scale": 1.0, "names": ["a", "b"]}
@@ -29,7 +25,7 @@ class Config:
 CONFIG = Config()
 
 
-def changing(function, change, back=None, args=lambda: (torch.arange(3.0),), at_most=3):
+def changing(function, change, back=None, args=lambda: (torch.arange(3.0),), at_most=3, goes="skip"):
     """Calls a compiled function, changes something, calls it again; eager is asked each time."""
     fn = torch.compile(function)
 
@@ -47,7 +43,7 @@ def changing(function, change, back=None, args=lambda: (torch.arange(3.0),), at_
             if back is not None:
                 back()
         check()
-    assert 1 <= programs(fn) <= at_most
+    assert way(fn) == goes and programs(fn) <= at_most, why(fn)
     return fn
 
 
@@ -127,10 +123,10 @@ def test_a_long_list_in_a_closure():
 
 def test_numpy_array_and_set_changed_in_place():
     array, some = np.ones(3), {1, 2}
-    changing(lambda x: x * float(array.sum()), put_item(array, 0, 10.0), put_item(array, 0, 1.0))
+    changing(lambda x: x * float(array.sum()), put_item(array, 0, 10.0), put_item(array, 0, 1.0), goes="follow")
     changing(lambda x: x * len(some), lambda: some.add(3), lambda: some.discard(3))
     changing(lambda x, a, s: x * float(a.sum()) + len(s), put_item(array, 0, 10.0), lambda: some.add(4),
-             lambda: (torch.ones(2), array, some))
+             lambda: (torch.ones(2), array, some), goes="follow")
 
 
 def test_attribute_of_an_object():
@@ -153,7 +149,8 @@ def test_attribute_of_an_object_in_a_closure():
 
 def test_attribute_of_an_argument():
     config = Config()
-    changing(lambda x, c: x * c.scale, put(config, "scale", 3.0), put(config, "scale", 1.0), lambda: (torch.ones(3), config))
+    changing(lambda x, c: x * c.scale, put(config, "scale", 3.0), put(config, "scale", 1.0), lambda: (torch.ones(3), config),
+             goes="follow")  # a program would have to keep the object alive
 
 
 def test_attribute_read_in_a_method():
@@ -192,10 +189,10 @@ class Scaled(nn.Module):
         return self.part(x) * self.scale + self.options["bias"] + self.shift
 
 
-def module_case(change, back, at_most=3):
+def module_case(change, back, at_most=3, goes="skip"):
     torch.manual_seed(0)
     net = Scaled()
-    changing(lambda x: net(x), lambda: change(net), lambda: back(net), at_most=at_most)
+    changing(lambda x: net(x), lambda: change(net), lambda: back(net), at_most=at_most, goes=goes)
     net = Scaled()
     model = torch.compile(net)
     x = torch.arange(3.0)
@@ -231,15 +228,16 @@ def test_forward_replaced_on_the_instance():
 
 def test_hooks_added_and_removed():
     handles = []
-    module_case(lambda n: handles.append(n.part.register_forward_hook(lambda m, a, o: o * 2)), lambda n: handles.pop().remove())
+    module_case(lambda n: handles.append(n.part.register_forward_hook(lambda m, a, o: o * 2)), lambda n: handles.pop().remove(),
+                goes="skip and follow")
     module_case(lambda n: handles.append(n.part.register_forward_pre_hook(lambda m, a: (a[0] * 2,))),
-                lambda n: handles.pop().remove())
+                lambda n: handles.pop().remove(), goes="skip and follow")
 
 
 def test_global_module_hooks():
     handles = []
     module_case(lambda n: handles.append(nn.modules.module.register_module_forward_hook(lambda m, a, o: o * 2)),
-                lambda n: handles.pop().remove(), 4)
+                lambda n: handles.pop().remove(), 4, "skip and follow")
 
 
 def test_module_list_grows():
@@ -340,7 +338,6 @@ def test_grad_mode():
             assert fn(torch.ones(3)).is_inference()
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_grad_mode_changed_by_the_call():
     def f(x):
         torch.set_grad_enabled(False)
@@ -570,325 +567,3 @@ def test_threads_setting():
             assert fn(x)[0].item() == 600
     finally:
         torch.set_num_threads(before)
-
-
-# ------------------------------------------------------------------------------------------- what cannot be captured
-def item(x):
-    return x * x.sum().item()
-
-
-def branch(x):
-    if x.sum() > 0:
-        return x * 2
-    return x * 3
-
-
-def printed(x):
-    print(x)
-    return x * 2
-
-
-def as_numpy(x):
-    return x * float((x.numpy() + 1).sum())
-
-
-def tolist(x):
-    return x * len([v for v in x.tolist() if v > 0])
-
-
-def nonzero(x):
-    return x[x.nonzero().flatten()] * 2
-
-
-def mask(x):
-    return x[x > 0] * 2
-
-
-def number(x):
-    return x * int(x.abs().sum())
-
-
-def unique(x):
-    return torch.unique(x) * 2
-
-
-def equal(x):
-    return x if torch.equal(x, x * 2) else x * 5
-
-
-def looped(x):
-    while x.abs().max() < 100:
-        x = x * 2
-    return x
-
-
-def text(x):
-    return x * len(f"{x.sum():.3f}")
-
-
-def contains(x):
-    return x * (3 if 1.0 in x else 4)
-
-
-def repeats(x):
-    return x.repeat_interleave(x.abs().long()) * 2
-
-
-@pytest.mark.parametrize("function", [item, branch, printed, as_numpy, tolist, nonzero, mask, number, unique, equal, looped,
-                                      text, contains, repeats])
-def test_what_cannot_be_captured_runs_eagerly_with_one_warning(function, capsys):
-    inputs = [torch.tensor([1.0, -2.0, 3.0]), torch.tensor([-1.0, -2.0, 0.5]), torch.tensor([4.0, 2.0, -3.0])] * 2
-    fn = torch.compile(function)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for x in inputs:
-            same(seen(function(x.clone())), seen(fn(x.clone())))
-    said = [str(w.message) for w in caught]
-    assert len(said) == 1, said
-    assert f"'{function.__name__}' runs eagerly" in said[0] and __file__ in said[0]
-    first = function.__code__.co_firstlineno
-    line = int(said[0].rpartition("line ")[2].rstrip(")"))
-    assert first < line <= first + 4
-    assert programs(fn) == 0
-    with pytest.raises(RuntimeError, match=r"fullgraph=True.*test_compile_guards.py"):
-        torch.compile(function, fullgraph=True)(inputs[0])
-    x = torch.ones(2)
-    assert type(x._array).__name__ == "ndarray" and x.sum().item() == 2  # the failed capture left nothing behind
-
-
-def kept(x):
-    KEPT.append(x * 2)
-    return x + 1
-
-
-class Counting(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.calls, self.last, self.seen = 0, None, []
-
-    def forward(self, x):
-        self.calls += 1
-        return x * self.calls
-
-
-class Remembering(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.last = None
-
-    def forward(self, x):
-        self.last = x * 2
-        return x + 1
-
-
-def test_a_tensor_kept_in_a_global_list():
-    fn = torch.compile(kept)
-    KEPT.clear()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for i in range(5):
-            fn(torch.full((2,), float(i)))
-    assert [t[0].item() for t in KEPT] == [0, 2, 4, 6, 8]
-    assert len(caught) == 1
-    KEPT.clear()
-
-
-def test_a_number_kept_in_a_list():
-    """A plain Python side effect without tensors must not be lost."""
-    log = []
-
-    def f(x):
-        log.append(len(x))
-        return x * 2
-    fn = torch.compile(f)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for _ in range(5):
-            fn(torch.ones(3))
-    assert log == [3] * 5
-
-
-def test_a_counter_of_a_module():
-    net = Counting()
-    fn = torch.compile(net)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        assert [fn(torch.ones(1)).item() for _ in range(6)] == [1, 2, 3, 4, 5, 6]
-    assert net.calls == 6 and len(caught) == 1 and "calls" in str(caught[0].message)
-
-
-def test_a_counter_of_another_object_and_of_a_global():
-    class Count:
-        n = 0
-    count = Count()
-
-    def f(x):
-        count.n += 1
-        return x * count.n
-    fn = torch.compile(f)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert [fn(torch.ones(1)).item() for _ in range(5)] == [1, 2, 3, 4, 5]
-
-
-def test_a_tensor_kept_by_a_module():
-    net = Remembering()
-    fn = torch.compile(net)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for i in range(5):
-            fn(torch.full((1,), float(i)))
-            assert net.last.item() == 2 * i
-
-
-def test_buffer_replaced_by_the_call():
-    class Average(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("mean", torch.zeros(1))
-
-        def forward(self, x):
-            self.mean = self.mean * 0.5 + x * 0.5
-            return self.mean * 1
-
-    def build():
-        net = Average()
-        return net.forward, net
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        expected, _ = trace(build, [(torch.full((1,), float(i)),) for i in range(6)], lambda f: f)
-        got, _ = trace(build, [(torch.full((1,), float(i)),) for i in range(6)], torch.compile)
-    same(expected, got)
-
-
-def test_random_numbers_of_python():
-    import random
-
-    def f(x):
-        return x * random.random()
-    fn = torch.compile(f)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        random.seed(1)
-        expected = [f(torch.ones(1)).item() for _ in range(6)]
-        random.seed(1)
-        got = [fn(torch.ones(1)).item() for _ in range(6)]
-    assert got == pytest.approx(expected, rel=1e-6)
-
-
-def test_disable_inside():
-    @torch.compiler.disable
-    def outside(x):
-        return x * 3
-    fn = torch.compile(lambda x: outside(x) + 1)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for _ in range(3):
-            assert fn(torch.ones(1)).item() == 4
-    assert len(caught) == 1 and "disable" in str(caught[0].message)
-    with pytest.raises(RuntimeError, match="disable"):
-        torch.compile(lambda x: outside(x), fullgraph=True)(torch.ones(1))
-
-
-def test_backward_through_a_graph_from_outside():
-    w = torch.ones(3, requires_grad=True)
-    fn = torch.compile(lambda loss: loss.backward())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for i in range(4):
-            fn((w * 2).sum())
-            assert w.grad[0].item() == 2 * (i + 1)
-
-
-def test_many_values_of_an_argument_do_not_pile_up():
-    fn = torch.compile(lambda x, n: x * n)
-    x = torch.ones(2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for i in range(12):
-            assert fn(x, float(i))[0].item() == i
-    assert programs(fn) <= 64
-
-
-def test_loss_functions_that_branch_are_still_captured():
-    """Checks inside the library on shapes and dtypes must not end a capture."""
-    def f(x):
-        return [F.smooth_l1_loss(x, x * 2), F.huber_loss(x, x + 1), F.binary_cross_entropy(x.sigmoid(), x.sigmoid()),
-                F.kl_div(x.log_softmax(0), (-x).softmax(0), reduction="sum"), F.mse_loss(x, x * 2), F.l1_loss(x, x * 3),
-                F.cosine_similarity(x, x + 1, 0)]
-    fn = torch.compile(f, fullgraph=True)
-    for _ in range(2):
-        same(seen(f(torch.arange(3.0))), seen(fn(torch.arange(3.0))))
-    assert programs(fn) == 1
-
-
-# ------------------------------------------------------------------------------------------------- how calls are seen
-def scaled(x, by=3.0):
-    return x * by
-
-
-@pytest.mark.parametrize("native", [True, False])
-def test_calls_are_seen(monkeypatch, native):
-    """By the C function and, where there is none, by Python: a default of a function that is called is guarded."""
-    if not native:
-        monkeypatch.setattr(guards, "_native", lambda: None)
-    elif guards._native() is None:
-        pytest.skip("native/watch.c could not be built here")
-    compiled = torch.compile(lambda x: scaled(x) + 1)
-    x = torch.arange(4.0)
-    assert compiled(x).tolist() == compiled(x).tolist() == [1, 4, 7, 10]
-    monkeypatch.setattr(scaled, "__defaults__", (5.0,))
-    assert compiled(x).tolist() == [1, 6, 11, 16]
-    assert sys.getprofile() is None
-
-
-def test_another_profiler_is_put_back():
-    seen = []
-
-    def profiler(frame, event, argument):
-        seen.append(frame.f_code.co_name)
-    sys.setprofile(profiler)
-    try:
-        torch.compile(lambda x: scaled(x))(torch.ones(2))
-        seen.clear()
-        scaled(torch.ones(2))
-    finally:
-        sys.setprofile(None)
-    assert "scaled" in seen
-
-
-def trained(fullgraph=False, inner=None):
-    model = torch.nn.Linear(3, 2)
-    optimizer = torch.optim.Adam(model.parameters())
-
-    def step(x):
-        optimizer.zero_grad()
-        loss = model(x).square().mean()
-        if inner is not None:
-            loss = loss + inner(loss)
-        loss.backward()
-        optimizer.step()
-        return loss
-    return torch.compile(step, fullgraph=fullgraph)
-
-
-def test_the_step_that_makes_the_state_is_not_captured(monkeypatch):
-    captures = []
-    original = CompiledFunction.capture
-    monkeypatch.setattr(CompiledFunction, "capture", lambda self, *a: captures.append(self.name) or original(self, *a))
-    step, x = trained(), torch.ones(4, 3)
-    step(x)
-    assert captures == []
-    for _ in range(3):
-        step(x)
-    assert captures == ["step"]
-
-
-def test_first_steps_call_other_compiled_functions():
-    step = trained(inner=torch.compile(lambda v: v * 2))
-    assert [step(torch.ones(4, 3)).item() > 0 for _ in range(3)] == [True] * 3
-
-
-def test_whole_graphs_are_asked_for_at_the_first_step():
-    with pytest.raises(RuntimeError, match="a tensor's value was read"):
-        trained(fullgraph=True, inner=lambda v: v.item())(torch.ones(4, 3))

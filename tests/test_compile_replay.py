@@ -285,7 +285,6 @@ def settings_back():
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__[1:])
-@pytest.mark.filterwarnings("ignore:flambeau.compile")
 def test_notices(change, settings_back):
     shared = change.__name__ in ("_global", "_nested", "_key", "_attribute", "_class_attribute", "_instance_hides_class",
                                  "_whole_dict")
@@ -323,7 +322,6 @@ ARGUMENTS = {
 
 
 @pytest.mark.parametrize("what", ARGUMENTS)
-@pytest.mark.filterwarnings("ignore:flambeau.compile")
 def test_notices_arguments(what):
     eager, compiled = pair()
     in_step(eager, compiled)

@@ -28,7 +28,7 @@ def table(cases):
     may take, and which way they go."""
     def zoo(calls=None, most=1, goes="skip"):
         def enter(build):
-            cases[build.__name__] = build, calls or batches(), most if "skip" in goes else None, goes
+            cases[build.__name__] = build, calls or batches(), most, goes
             return build
         return enter
     return zoo

@@ -44,7 +44,8 @@ def machines() -> dict[str, dict[str, str]]:
             found[level] = {"FLAMBEAU_MARCH": level}
     if avx2:
         found["PyTorch AVX2"] = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "COMPATIBLE"}
-        found["all of 2008"] = {"OPENBLAS_CORETYPE": "Nehalem", "FLAMBEAU_MARCH": "x86-64-v2", **found["NumPy baseline"]}
+        found["all of 2013"] = {**found["OpenBLAS Haswell"], **found["NumPy AVX2"], **found["x86-64-v3"]}
+        found["all of 2008"] = {**found["OpenBLAS Nehalem"], **found["NumPy baseline"], **found["x86-64-v2"]}
     return found
 
 

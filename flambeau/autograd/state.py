@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from ..backends.cpu import errors
+from ..backends.cpu import errors, memory
 
 NO_GRAD = 1
 INFERENCE = 2
@@ -44,10 +44,15 @@ def grad_enabled() -> bool:
     return not state.mode & NO_GRAD
 
 
-def looked_at(array: Any, what: str) -> None:
-    """Somebody is about to read an array's elements, or (None) to write to some, outside of a kernel: what is pending runs."""
+def looked_at(array: Any, what: str, writing: bool = False) -> None:
+    """Somebody is about to read an array's elements outside of a kernel, perhaps to write to them: what is pending runs first.
+
+    writing: others may be changed or shown along with them. An array may be what a followed call of another thread promised.
+    """
     if state.mode & FOLLOW:
-        state.follower.look(array, what)
+        state.follower.look(None if writing else array, what)
+    if memory.settle is not None and type(array) is memory.promised:
+        memory.settle(array, what)
 
 
 class mode_bits:

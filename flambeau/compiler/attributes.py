@@ -43,6 +43,10 @@ _ORDINARY = (object, tuple, list, dict, set, int, float, str, BaseException, Ord
              functools.partial, FunctionType, MethodType, BuiltinFunctionType)  # whose attributes are found the ordinary way
 
 
+_MODULE_GETATTR = Module.__getattr__  # as it is; somebody may put another in its place
+_module_table = ModuleType.__dict__["__dict__"].__get__
+
+
 def attribute(w: Any, o: Any, name: str) -> Any:
     """o.name, and what Python looked at to find it."""
     kind = type(o)
@@ -78,7 +82,7 @@ def _object_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
             w.note(Inherited, type(found), part, inherited(type(found), part))
     if found is not MISSING and (hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")):
         return _descriptor(w, o, kind, name, found, own)
-    table = getattr(o, "__dict__", None)
+    table = o.__dict__ if kind.__dictoffset__ else None
     if table is not None:
         free = own or id(table) in w.given
         if not free:
@@ -101,6 +105,9 @@ def _descriptor(w: Any, o: Any, kind: type, name: str, found: Any, own: bool) ->
     if type(found) is property and found.fget is not None:
         return w.call(found.fget)(o)
     if type(found) is MemberDescriptorType:
+        if inherited(kind, "__getattr__") is not MISSING:
+            return _unsure(w, o, name)
+        w.note(Inherited, kind, "__getattr__", MISSING)
         value = getattr(o, name, MISSING)
         if not own:
             w.note(Slot, o, name, value)
@@ -142,7 +149,7 @@ def _fallback(w: Any, o: Any, kind: type, name: str) -> Any:
     w.note(Inherited, kind, "__getattr__", ask)
     if ask is MISSING:
         return getattr(o, name)
-    if ask is not Module.__getattr__:
+    if ask is not _MODULE_GETATTR:
         return w.call(MethodType(ask, o))(name) if type(ask) is FunctionType else _unsure(w, o, name)
     own, free = o.__dict__, id(o) in w.born
     for part in ("_parameters", "_buffers", "_modules"):
@@ -165,10 +172,11 @@ def _unsure(w: Any, o: Any, name: str) -> Any:
 
 
 def _module_attribute(w: Any, o: Any, name: str) -> Any:
-    table = o.__dict__
+    table = _module_table(o)
     ours = str(table.get("__name__")).partition(".")[0] in ("flambeau", "torch")
     if type(o) is not ModuleType and not ours:
         return _unsure(w, o, name)
+    w.note(Kind, o, None, type(o))
     value = table.get(name, MISSING)
     if value is MISSING and ours:
         value = getattr(o, name)  # loaded when it is first asked for
@@ -189,7 +197,8 @@ def _class_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
         return _unsure(w, o, name)
     above, found = inherited(kind, name), inherited(o, name)
     if kind is not type:
-        w.note(Inherited, kind, name, above)
+        for looked in (name, "__getattribute__", "__getattr__"):
+            w.note(Inherited, kind, looked, inherited(kind, looked))
     w.note(Inherited, o, name, found)
     if above is not MISSING and hasattr(type(above), "__set__"):
         if name in ("__name__", "__qualname__", "__module__", "__mro__", "__doc__", "__bases__") and kind is type:
@@ -244,8 +253,9 @@ def _tensor_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
         return getattr(o, name)
     if type(found) is FunctionType:
         return MethodType(found, o)
-    if found is MISSING and id(o) in w.known and id(o) not in w.arguments:
-        w.note(Entry, o.__dict__, name, MISSING)
+    if found is MISSING and id(o) not in w.arguments:  # there is no such attribute: of a tensor that the call made, for sure
+        if id(o) in w.known:
+            w.note(Entry, o.__dict__, name, MISSING)
         return getattr(o, name)
     w.fail(f"a tensor's '{name}' is looked at")
     return getattr(o, name)

@@ -19,7 +19,7 @@ from typing import Any
 from ..parameter import Parameter
 from ..tensor import Size, Tensor
 from .files import TRUSTED
-from .reads import MISSING, SCALARS, Inherited, Kind, inherited
+from .reads import MISSING, SCALARS, Inherited, Kind, Setting, inherited
 from .symbolic import SymFloat, checked, expression_of, settled
 
 _SIMPLE = (abs, round, divmod, pow, ord, chr, int, float, bool, complex, str, bytes, repr, bin, hex, oct, format, slice, range)
@@ -33,11 +33,32 @@ _READS = {list: ("index", "count", "copy", "__len__", "__contains__", "__getitem
 _OF_DICTS = ("get", "keys", "values", "items", "copy", "__contains__", "__getitem__", "__len__")
 _CHANGES = frozenset("append extend insert pop remove clear sort reverse update setdefault popitem add discard __setitem__ "
                      "__delitem__ difference_update intersection_update symmetric_difference_update move_to_end".split())
+_HEAP = 1 << 9  # of a class's __flags__: it was made by a class statement
 _FROZEN = (*SCALARS, tuple, range, slice, Size, frozenset)
 
 
 def builtin(w: Any, f: Any) -> Any:
     """What to call in place of a builtin function."""
+    return _as_itself(f, _builtin(w, f))
+
+
+def _as_itself(f: Any, seen: Any) -> Any:
+    """The builtin says itself what is wrong with the arguments of a call."""
+    if seen is f:
+        return f
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return seen(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__.tb_next is None:
+                f(*args, **kwargs)
+            raise
+    call.__module__, call.__qualname__ = "builtins", f.__qualname__
+    return call
+
+
+def _builtin(w: Any, f: Any) -> Any:
     owner = getattr(f, "__self__", None)
     if f in _HANDLED:
         return functools.partial(_HANDLED[f], w)
@@ -53,7 +74,7 @@ def builtin(w: Any, f: Any) -> Any:
         return lambda parts: w.made(f(map(w.iterable, w.iterable(parts))))
     kind = type(owner)
     if issubclass(type(owner), (str, bytes)) and f.__name__ == "join":
-        return lambda parts: f(map(functools.partial(_element, w), w.iterable(parts)))
+        return functools.partial(_join, w, f)
     if kind in _FROZEN:
         return _checked(w, f)
     if kind in (dict, OrderedDict, defaultdict) or kind in _READS:
@@ -85,7 +106,7 @@ def _element(w: Any, value: Any) -> Any:
 def _fold(w: Any, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if kwargs.get("key") is not None:
         kwargs["key"] = w.call(kwargs["key"])
-    if len(args) == 1 or f in (sum, any, all, sorted):
+    if len(args) == 1 or (args and f in (sum, any, all, sorted)):
         first = map(functools.partial(_element, w), w.iterable(args[0]))
         made = f(first, *args[1:], **kwargs)
     else:
@@ -93,6 +114,11 @@ def _fold(w: Any, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             w.operand(a, f"'{f.__name__}'")
         made = f(*args, **kwargs)
     return w.made(made) if type(made) is list else made
+
+
+def _join(w: Any, f: Callable[..., Any], parts: Any) -> Any:
+    parts = w.iterable(parts)
+    return f(parts if type(parts) in (int, float, bool, type(None)) else map(functools.partial(_element, w), parts))
 
 
 def _math(w: Any, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -184,6 +210,11 @@ def _class_of(w: Any, value: Any) -> None:
         w.note(Kind, value, None, type(value))
 
 
+def _bases_of(w: Any, kind: Any) -> None:
+    if isinstance(kind, type) and kind.__flags__ & _HEAP and not kind.__module__.startswith("flambeau"):
+        w.note(Inherited, kind, None, kind.__mro__)
+
+
 def _plain_class(w: Any, kinds: Any, value: Any) -> None:
     for kind in kinds if isinstance(kinds, tuple) else (kinds,):
         if isinstance(kind, tuple):
@@ -191,20 +222,24 @@ def _plain_class(w: Any, kinds: Any, value: Any) -> None:
         elif not isinstance(kind, type) or (
                 type(kind) not in (type, abc.ABCMeta) and not kind.__module__.startswith("flambeau")):
             w.fail("a class of its own kind is asked about its instances")
-        elif type(kind) is abc.ABCMeta and not (type(value) in _FROZEN or issubclass(type(value), (list, dict, set, Tensor))):
-            w.fail("an abstract class is asked about its instances")
+        elif type(kind) is abc.ABCMeta:
+            w.reads.once(Setting, abc.get_cache_token)  # other classes may be registered with it
+            if not (type(value) in _FROZEN or issubclass(type(value), (list, dict, set, Tensor))):
+                w.fail("an abstract class is asked about its instances")
 
 
 def _isinstance(w: Any, value: Any, kinds: Any) -> bool:
     _plain_class(w, kinds, value)
     _class_of(w, value)
-    if inherited(type(value), "__class__") is not object.__dict__["__class__"]:
+    _bases_of(w, type(value))
+    if w.note(Inherited, type(value), "__class__", inherited(type(value), "__class__")) is not object.__dict__["__class__"]:
         w.fail(f"a '{type(value).__name__}' says of itself what class it is")
-    return issubclass(type(value), kinds)
+    return isinstance(value, kinds)
 
 
 def _issubclass(w: Any, value: Any, kinds: Any) -> bool:
     _plain_class(w, kinds, 0)
+    _bases_of(w, value)
     return issubclass(value, kinds)
 
 
@@ -257,6 +292,10 @@ _HANDLED: dict[Any, Callable[..., Any]] = {
 # ----------------------------------------------------------------------------------------------------------- classes
 def construct(w: Any, kind: Any) -> Any:
     """What to call in place of a class."""
+    return _as_itself(kind, _construct(w, kind))
+
+
+def _construct(w: Any, kind: Any) -> Any:
     if kind is type:
         def class_of(*args: Any) -> Any:
             if len(args) != 1:
@@ -300,6 +339,15 @@ def _is_plain_record(kind: Any, setup: Any) -> bool:
         and inherited(kind, "__del__") is MISSING)
 
 
+def _record(w: Any, kind: Any, *args: Any, **kwargs: Any) -> Any:
+    made = w.made(kind(*args, **kwargs))
+    given = {id(a) for a in (*args, *kwargs.values())}
+    for field in kind.__dataclass_fields__.values():
+        if field.default_factory is not dataclasses.MISSING and id(getattr(made, field.name)) not in given:
+            w.made(getattr(made, field.name))
+    return made
+
+
 def _instance(w: Any, kind: Any) -> Any:
     """An instance of the user's class, of an exception, or of one of flambeau's plain classes."""
     home = kind.__module__
@@ -314,7 +362,8 @@ def _instance(w: Any, kind: Any) -> Any:
     if _is_plain_record(kind, setup):
         TRUSTED.add(setup.__code__)
         w.note(Inherited, kind, "__init__", setup)
-        return lambda *args, **kwargs: w.made(kind(*args, **kwargs))
+        w.note(Inherited, kind, "__del__", MISSING)
+        return functools.partial(_record, w, kind)
     made_plainly = type(kind) is type and kind.__new__ is object.__new__ and home != "builtins" and (
         setup is object.__init__ or type(setup) is FunctionType)
     if not made_plainly or issubclass(kind, Tensor) or inherited(kind, "__del__") is not MISSING:
@@ -322,6 +371,7 @@ def _instance(w: Any, kind: Any) -> Any:
         return kind
     w.note(Inherited, kind, "__init__", setup)
     w.note(Inherited, kind, "__new__", inherited(kind, "__new__"))
+    w.note(Inherited, kind, "__del__", MISSING)
 
     def make(*args: Any, **kwargs: Any) -> Any:
         made = w.made(object.__new__(kind))

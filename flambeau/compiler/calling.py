@@ -35,6 +35,9 @@ _VALUES = frozenset(("size", "dim", "ndimension", "numel", "nelement", "stride",
                      "clip", "is_dense", "_none_or_dtype", "item", "tolist"))  # (the last two: of constants only)
 
 
+_MODULE_CALL = Module.__call__  # as it is; somebody may put another in its place
+
+
 def callee(w: Any, f: Any) -> Any:
     """What to call in place of f."""
     kind = type(f)
@@ -162,11 +165,11 @@ def _module(w: Any, f: Any, kind: type) -> Any:
     """A call of a module without hooks is a call of its forward."""
     ask = inherited(kind, "__call__")
     compiled = f.__dict__.get("_compiled")
-    if ask is not Module.__call__ and compiled is not None and "_orig_mod" in f.__dict__.get("_modules", ()):
+    if ask is not _MODULE_CALL and compiled is not None and "_orig_mod" in f.__dict__.get("_modules", ()):
         return w.call(w.note(Entry, f.__dict__["_modules"], "_orig_mod", f.__dict__["_modules"]["_orig_mod"]))
     w.note(Inherited, kind, "__call__", ask)
     w.note(Kind, f, None, kind)
-    if ask is not Module.__call__:
+    if ask is not _MODULE_CALL:
         return w.call(MethodType(ask, f)) if type(ask) is FunctionType else f
     own = f.__dict__
     if id(f) not in w.born:

@@ -7,12 +7,11 @@ ways are timed now and then, and calls go the quicker one.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,12 +26,14 @@ from .matching import native
 from .promises import Reserved
 from .segments import End
 from .steps import Step
+from .template import Family
 
 _MODES = NO_GRAD | INFERENCE | AUTOCAST
 _LITERALS = 4096   # distinct numbers that are told apart
 _STEPS = 50_000    # kernel calls that are remembered
 _BUILDS = 64       # programs
 _RESERVED = 1 << 30  # bytes of addresses to begin with
+_PATIENCE = 12     # calls that meet something new before their time counts
 _TRIALS = 4        # calls of each way before they are compared
 _RAREST = 4096     # calls between two comparisons, at most
 _first = threading.Lock()
@@ -41,8 +42,10 @@ _first = threading.Lock()
 class Paths:
     """All that is known about following a function's calls."""
 
-    def __init__(self, function: Callable[..., Any], name: str, exact: bool, fullgraph: bool, timed: bool):
+    def __init__(self, function: Callable[..., Any], name: str, exact: bool, fullgraph: bool, timed: bool,
+                 family: Family | None = None):
         self.function, self.name, self.exact, self.fullgraph, self.timed = function, name, exact, fullgraph, timed
+        self.family = family       # programs that share libraries
         self.root = Step(None, "")
         self.busy = threading.Lock()
         self.epoch = 0             # goes up when a storage is found to survive
@@ -73,8 +76,7 @@ class Paths:
             before = self.steps, self.builds, self.interpreted
             start = time.perf_counter()
             result = self._followed(args, kwargs)
-            if before == (self.steps, self.builds, self.interpreted):  # else it says nothing about the next call
-                pace.took(time.perf_counter() - start)
+            pace.took(time.perf_counter() - start, before != (self.steps, self.builds, self.interpreted))
             return result
         finally:
             self.busy.release()
@@ -86,12 +88,26 @@ class Paths:
         except OSError as error:
             self.stop(f"no memory can be reserved: {error}")
             return self.function(*args, **kwargs)
-        with waiting(not self.exact and self.calls < 3), _followed(follower):
+        with waiting(not self.exact and self.calls < 3):
             try:
+                _enter(follower)
                 return self.function(*args, **kwargs)
             finally:
-                follower.settle()
-                self.runs += follower.runs
+                try:
+                    self._settled(follower)
+                finally:
+                    _leave(follower)
+                    self.runs += follower.runs
+
+    def _settled(self, follower: Follower) -> None:
+        """The end of a call, however it comes about."""
+        try:
+            follower.settle()
+        except KeyboardInterrupt:
+            follower.settle()
+            raise
+        finally:
+            follower.let_go()
 
     def stop(self, reason: str) -> None:
         """The next calls are eager."""
@@ -131,7 +147,7 @@ class Paths:
             self.stop(f"it has needed {_BUILDS} programs")
             return None
         try:
-            made = End(steps, kept, self.exact, self.timed)
+            made = End(steps, kept, self.exact, self.timed, self.family)
         except Exception as error:  # a defect of ours must not become the user's
             self.stop(f"a program could not be built: {type(error).__name__}: {error}")
             return None
@@ -143,7 +159,7 @@ class Paths:
         self.steps += 1
         self.most = max(self.most, step.reserved)
         if self.steps == _STEPS:
-            self.stop("its kernel calls are others each time")
+            self.stop(f"it makes more than {_STEPS} different kernel calls")
 
     def region(self) -> Reserved:
         if self.reserved is None or self.reserved.nbytes < self.most:
@@ -176,17 +192,23 @@ class Pace:
         self.way = False      # whether calls are eager at present
         self.left = 0         # calls until both are compared again
         self.wait = 16
+        self.patience = _PATIENCE
 
     def eager(self) -> bool:
         if self.left:
             return self.way
         return len(self.times[False]) >= _TRIALS
 
-    def took(self, seconds: float) -> None:
+    def took(self, seconds: float, learning: bool = False) -> None:
+        """learning: something new was met in the call, so it says little about the next one; but not for ever."""
         if self.left:
             self.left -= 1
             if not self.left:
                 self.times = {False: [], True: []}
+                self.patience = _PATIENCE
+            return
+        if learning and self.patience:
+            self.patience -= 1
             return
         eager = self.eager()
         self.times[eager].append(seconds)
@@ -196,23 +218,23 @@ class Pace:
             self.wait = min(2 * self.wait, _RAREST)
 
 
-@contextlib.contextmanager
-def _followed(follower: Follower) -> Iterator[None]:
-    """The block's kernel calls go to the follower."""
+def _enter(follower: Follower) -> None:
+    """From here on this thread's kernel calls go to the follower."""
     with _first:
         promises.followers.append(follower)
         registry.following = following.here
     state.follower = follower
     state.mode |= FOLLOW
-    try:
-        yield
-    finally:
-        state.mode &= ~FOLLOW
-        state.follower = None
-        with _first:
+
+
+def _leave(follower: Follower) -> None:
+    state.mode &= ~FOLLOW
+    state.follower = None
+    with _first:
+        if follower in promises.followers:
             promises.followers.remove(follower)
-            if not promises.followers:
-                registry.following = None
+        if not promises.followers:
+            registry.following = None
 
 
 def _before_fork() -> None:

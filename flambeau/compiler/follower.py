@@ -25,7 +25,7 @@ from ..native import pointer
 from .capture import Uncapturable, _copy_in_place
 from .deferred import CHECKED, LATER, VIEW, kind_of, needs, passes, promised, refused, same
 from .ir import INPUT
-from .matching import ARRAY, ASK, EMPTY, LITERAL, NUMBER, PLAIN, Places, native
+from .matching import ARRAY, ASK, EMPTY, LITERAL, MISMATCH, NUMBER, PLAIN, Places, native
 from .promises import PAIRED, Promise, stripped
 from .recording import Recording, plain_call
 from .segments import interpreted
@@ -35,13 +35,18 @@ _BYTES = np.dtype(np.uint8)
 
 
 class Follower:
-    """Follows one call. `settle`, `look` and `call` are what the rest of flambeau asks of it."""
+    """Follows one call. `settle`, `look` and `call` are what the rest of flambeau asks of it.
+
+    A kernel call counts from the moment in which it is appended to `done`, and not at all before. So an interrupt from the
+    keyboard, wherever it comes, leaves behind what it would in eager mode; and a finalizer may do with tensors what it wants.
+    """
 
     def __init__(self, paths: Any):
         self.paths = paths
         self.lock = threading.RLock()  # another thread may need what is pending
         self.busy = False              # a program or a list of kernels is running
-        self.runs = 0
+        self.off = False               # the rest of the call is eager
+        self.runs = self.version = 0
         self.region: Any = None
         self.places = Places()                     # where each storage is
         self.written = Places()                    # start and end of each piece of memory from before that will be changed
@@ -53,15 +58,28 @@ class Follower:
         """A new segment."""
         if self.region is None or self.paths.most > self.region.nbytes:
             self.region = self.paths.region()
-        self.at: Step = self.paths.root
-        self.steps: list[Step] = []
-        self.count = self.n_written = self.n_given = 0
-        self.holds: list[Any] = []                 # inputs, in order: their memory must not go away
-        self.roots: list[tuple[Made, Any]] = []    # results that were handed out
-        self.numbers: list[float] = []
-        self.changed: list[Any] = []               # arrays from before that will be written, promises until then
+        self.done: list[Done] = []                 # the kernel calls so far
+        self.version += 1                          # goes up with each of them
+        self.n_written = self.n_given = 0
+        self.end: Any = None                       # what runs them
+        self.progress = [0]                        # how many of them were run one by one
         self.views: list[Any] = []                 # weak references to promises
+        self.changed: list[Any] = []               # arrays from before that will be written, promises until then
         self.recording: Recording | None = None    # kernels run as they are called
+
+    @property
+    def at(self) -> Step:
+        """The last step."""
+        return self.done[-1].step if self.done else self.paths.root
+
+    @property
+    def steps(self) -> list[Step]:
+        return [d.step for d in self.done]
+
+    @property
+    def roots(self) -> list[tuple[Made, Any]]:
+        """The results that were handed out."""
+        return [pair for d in self.done for pair in d.roots]
 
     # ------------------------------------------------------------------------------------------------------- looks
     def look(self, array: Any, what: str) -> None:
@@ -76,7 +94,7 @@ class Follower:
         self.settle()
 
     def _pending(self, array: Any) -> bool:
-        if not self.steps:
+        if not self.done:
             return False
         if array is None or type(array) is Promise:
             return True
@@ -88,41 +106,55 @@ class Follower:
 
     def alone(self, array: Any, others: int) -> bool:
         """Whether an array is all of a result to which only so many others refer."""
-        for made, found in reversed(self.roots):
-            if found is array:
-                del found
-                cached = self.recording is None and not made.survives
-                return made.whole is not None and getrefcount(array) <= PAIRED + cached + others
+        for one in reversed(self.done):
+            for made, found in one.roots:
+                if found is array:
+                    del found
+                    cached = self.recording is None and not made.survives
+                    return made.whole is not None and getrefcount(array) <= PAIRED + cached + others
         return False
 
     def settle(self) -> None:
         """Everything that was promised is made true; a segment ends."""
         with self.lock:  # another thread waits for what is running
-            if self.busy or not (self.steps or self.views):
+            if self.busy or not (self.done or self.views or self.changed):
                 return
-            self.busy = True
             try:
-                if self.recording is not None:
-                    self.recording.end()
-                elif self.steps:
-                    self._run()
+                self.busy = True
+                self._finish()
+            except KeyboardInterrupt:  # what was promised must become true all the same
+                self._finish()
+                raise
             finally:
-                self.keep([array for reference in self.views if (array := reference()) is not None])
-                self.keep(self.changed)
+                self.let_go()
                 self._begin()
                 self.busy = False
+
+    def let_go(self) -> None:
+        """Promises are plain arrays again."""
+        self.keep([array for reference in self.views if (array := reference()) is not None])
+        self.keep(self.changed)
+
+    def _finish(self) -> None:
+        if self.recording is not None:
+            self.recording.end()
+        elif self.done and (self.end is None or not self.end.started):
+            self._run()
 
     def _run(self) -> None:
         """The pending steps: as a program, if exactly those results are alive that it keeps."""
         escaped, cached = False, PAIRED + 1  # the region keeps one more
-        for made, array in self.roots:
-            if not made.survives and getrefcount(array) > cached:
-                made.survives = escaped = True
+        for one in self.done:
+            for made, array in one.roots:
+                if not made.survives and getrefcount(array) > cached:
+                    made.survives = escaped = True
         if escaped:
             self.paths.epoch += 1
         end = None if escaped else self.paths.end_of(self)
         if end is not None and end.apart(self.places.all):
-            end.run(self.places.all, self.numbers)
+            end.started = False
+            self.end = end
+            end.run(self.places.all, [n for one in self.done for n in one.numbers])
             self.runs += 1
             return
         self.interpret()
@@ -135,22 +167,23 @@ class Follower:
         """What is pending, kernel by kernel."""
         self.region.guard(False)
         cached = PAIRED + 1
-        alive = {made.id for made, array in self.roots if made.survives or getrefcount(array) > cached}
-        interpreted(self.steps, self.places.put.tolist(), self.numbers, alive)
+        alive = {made.id for one in self.done for made, array in one.roots if made.survives or getrefcount(array) > cached}
+        numbers = [n for one in self.done for n in one.numbers]
+        interpreted(self.steps, self.places.put.tolist(), numbers, alive, self.progress)
         self.paths.interpreted += 1
 
     def abandon(self) -> None:
         """Arrays in the reserved memory are real now: it belongs to them."""
         if self.region is not None:
-            self.views += [weakref.ref(a) for some in self.region.arrays.values() for a in some if a is not None]
+            self.views += [weakref.ref(a) for some in list(self.region.arrays.values()) for a in some if a is not None]
             self.region.guard(False)
             self.paths.reserved = self.region = None
 
     # ------------------------------------------------------------------------------------------------------- calls
     def call(self, name: str, args: tuple[Any, ...], kernel: str | None = None, run: Any = None) -> Any:
         """A kernel call. kernel: what it is to a program, if not a kernel of this name; run: does it."""
-        if self.busy:
-            return plain_call(name, args, run)
+        if self.busy or self.off:
+            return self._meanwhile(name, args, run)
         with self.lock:
             kind = kind_of(name)
             if kind is VIEW:
@@ -158,7 +191,8 @@ class Follower:
             if kind is not LATER and (kind is not CHECKED or self._must_be_now(name, args)):
                 return self.now(name, args, run)
             if self.recording is None:
-                for step in self.at.next:
+                version, at = self.version, self.at
+                for step in at.next:
                     if step.kernel == name:
                         if step.flat:
                             given = list(args)
@@ -166,13 +200,29 @@ class Follower:
                             given, layout = flattened(args)
                             if step.layout != layout:
                                 continue
-                        if self._taken(step, given):
-                            return self._answer(step, given)
-                if name in self.at.breaks:
+                        taken = self._taken(step, given, at.count)
+                        if taken is not None:
+                            if self.version != version:  # a finalizer has called kernels meanwhile
+                                return self.call(name, args, kernel, run)
+                            answer, taken.answer = taken.answer, None  # who refers to it shows that it is alive
+                            self.done.append(taken)
+                            self.version += 1
+                            return answer
+                if name in at.breaks:
                     return self.now(name, args, run)
                 self.recording = Recording(self)
             flat, layout = flattened(args)
-            return self.recording.call(name, args, flat, layout, kernel, run)
+            made = self.recording.call(name, args, flat, layout, kernel, run)
+            if self.paths.stopped is not None:
+                self.settle()
+                self.off = True
+            return made
+
+    def _meanwhile(self, name: str, args: tuple[Any, ...], run: Any) -> Any:
+        """A kernel call while promises are made true: of a finalizer, which must not wait for them."""
+        if self.busy and promised(flattened(args)[0]):
+            raise RuntimeError("a finalizer uses a tensor that is being computed")
+        return plain_call(name, args, run)
 
     def write(self, target: ndarray, value: Any) -> None:
         """target[...] = value"""
@@ -208,63 +258,54 @@ class Follower:
         return plain_call(name, args, run)
 
     # --------------------------------------------------------------------------------------------------- following
-    def _taken(self, step: Step, flat: list[Any]) -> bool:
-        """Whether a call is the one that was seen; if so, where its inputs are is noted."""
+    def _taken(self, step: Step, flat: list[Any], count: int) -> Done | None:
+        """A call as the one that was seen, if it is: where its inputs are is noted behind the `count` storages so far."""
         if step.count > self.places.size:
             self.places.grow(step.count)
         region = self.region
-        new = self.fits(step.table.address, flat, self.places.address, self.count, region.start, region.end, self.given.address,
+        new = self.fits(step.table.address, flat, self.places.address, count, region.start, region.end, self.given.address,
                         self.n_given)
-        if new < 0:
-            return new == ASK and self._taken_slowly(step, flat)
-        if step.ties and not self._tied(step):
-            return False
-        self.count += new
-        self.holds += [flat[i] for i in step.new]
-        if step.counted:
-            self.numbers += [float(flat[i]) for i in step.counted]
-        return True
+        if new == ASK:
+            new = self._fits_slowly(step, flat, count)
+        if new < 0 or (step.ties and not self._tied(step)):
+            return None
+        return Done(self, step, flat, count + new)
 
     def _tied(self, step: Step) -> bool:
         base = self.places.put
         return all([base[i] - base[j] == distance for i, j, distance in step.ties])
 
-    def _taken_slowly(self, step: Step, flat: list[Any]) -> bool:
-        """What `fits` does, where an argument is not plain."""
-        base, count, flat = self.places.put, self.count, list(flat)
+    def _fits_slowly(self, step: Step, flat: list[Any], before: int) -> int:
+        """What `fits` does, where an argument is not plain; memory that others may change is exchanged for a copy."""
+        base, count = self.places.put, before
         for at, (leaf, a) in enumerate(zip(step.leaves, flat)):
             kind = leaf[0]
             if kind == ARRAY or kind == EMPTY:
                 if not isinstance(a, ndarray) or (a.shape, a.strides, a.dtype) != leaf[-3:]:
-                    return False
+                    return MISMATCH
                 if kind == EMPTY:
                     base[count] = 0
                     count += 1
                 elif leaf[1] < count:
                     if pointer(a) != base[leaf[1]] + leaf[2]:
-                        return False
+                        return MISMATCH
                 else:
                     flat[at] = brought = self._brought(a)
                     if brought is None or (brought is not a and at in step.written):
-                        return False  # what others see must be written at once
+                        return MISMATCH  # what others see must be written at once
                     base[count] = (pointer(brought) or 0) - leaf[2]
                     count += 1
             elif kind == PLAIN:
                 if not same(a, leaf[1]):
-                    return False
+                    return MISMATCH
             elif kind == LITERAL:
                 if a is not leaf[1] and not self._varies(step, leaf, a):
-                    return False
+                    return MISMATCH
                 base[count] = pointer(a) or 0
                 count += 1
             elif kind == NUMBER and a.__class__ is not float and a.__class__ is not int:
-                return False
-        if step.ties and not self._tied(step):
-            return False
-        self.count = count
-        self.holds += [flat[i] for i in step.new]
-        self.numbers += [float(flat[i]) for i in step.counted]
-        return True
+                return MISMATCH
+        return count - before
 
     def _brought(self, a: ndarray) -> ndarray | None:
         """An input that is used for the first time: a copy if others may change it. None if its elements are to come."""
@@ -287,44 +328,19 @@ class Follower:
         self.paths.generation += 1
         return True
 
-    def _answer(self, step: Step, flat: list[Any]) -> Any:
-        """What a step hands out."""
-        self.at = step
-        self.steps.append(step)
-        if step.written:
-            self.will_change(step, flat)
-        if not step.results:
-            return step.answer
-        memories = [self._memory(made) for made in step.made]
-        reserved = self.region.arrays.get(step)
-        if reserved is None:
-            reserved = self.region.arrays[step] = [None] * len(step.results)
-        results = []
-        for number, spec in enumerate(step.results):
-            if spec[0] == MADE:
-                made, raw = step.made[spec[1]], memories[spec[1]]
-                if raw is None:
-                    array = reserved[number]
-                    if array is None:
-                        array = reserved[number] = self.region.window(made.place + spec[2], *spec[3:])
-                        self.views.pop()  # it stays a promise, to be given again
-                elif made.whole:
-                    array = raw.view(Promise)
-                else:
-                    array = ndarray(spec[3], spec[5], raw, spec[2], spec[4]).view(Promise)
-                self.roots.append((made, array))
-                results.append(array)
-            elif spec[0] == NONE:
-                results.append(None)
-            else:
-                results.append(_window(flat[spec[1]], *spec[2:]))
-        return results[0] if step.form is None else step.form(results)
+    def will_change(self, step: Step, flat: list[Any]) -> None:
+        """Arrays from before are promises until they have been changed."""
+        n, at = len(step.written), self.n_written
+        if 2 * (at + n) > self.written.size:
+            self.written.grow(2 * (at + n))
+        self.changed += [flat[i] for i in step.written]
+        self.n_written += n
+        self.change(flat, pointer(step.which), n, self.written.address + 16 * at)
 
-    def _memory(self, made: Made) -> Any:
+    def memory(self, made: Made) -> Any:
         """Memory for what a step makes: its own where it has survived before, else a place that nobody will ever see."""
         if not made.survives:
-            self.places.put[self.count] = self.region.start + made.place
-            self.count += 1
+            self.places.put[made.id] = self.region.start + made.place
             return None
         raw = memory.empty(*made.whole) if made.whole else memory.empty((made.nbytes,), _BYTES)
         start, at = pointer(raw) or 0, 2 * self.n_given
@@ -333,18 +349,51 @@ class Follower:
         self.given.put[at] = start
         self.given.put[at + 1] = start + made.nbytes
         self.n_given += 1
-        self.places.put[self.count] = start
-        self.count += 1
+        self.places.put[made.id] = start
         return raw
 
-    def will_change(self, step: Step, flat: list[Any]) -> None:
-        """Arrays from before are promises until they have been changed."""
-        n, at = len(step.written), self.n_written
-        if 2 * (at + n) > self.written.size:
-            self.written.grow(2 * (at + n))
-        self.change(flat, pointer(step.which), n, self.written.address + 16 * at)
-        self.changed += [flat[i] for i in step.written]
-        self.n_written += n
+
+class Done:
+    """A kernel call that agrees with a step: the inputs that it holds, the run-time numbers, what it hands out."""
+
+    __slots__ = ("answer", "holds", "numbers", "roots", "step")
+
+    def __init__(self, follower: Follower, step: Step, flat: list[Any], count: int):
+        self.step = step
+        self.holds = [flat[i] for i in step.new]   # inputs: their memory must not go away
+        self.numbers = [float(flat[i]) for i in step.counted] if step.counted else ()
+        self.roots: Any = ()                       # results, each with the storage that it is a window onto
+        self.answer = self._results(follower, step, flat) if step.results else step.answer
+        if step.written:
+            follower.will_change(step, flat)
+
+    def _results(self, follower: Follower, step: Step, flat: list[Any]) -> Any:
+        memories = [follower.memory(made) for made in step.made]
+        region = follower.region
+        reserved = region.arrays.get(step)
+        if reserved is None:
+            reserved = region.arrays[step] = [None] * len(step.results)
+        self.roots = roots = []
+        results = []
+        for number, spec in enumerate(step.results):
+            if spec[0] == MADE:
+                made, raw = step.made[spec[1]], memories[spec[1]]
+                if raw is None:
+                    array = reserved[number]
+                    if array is None:
+                        array = reserved[number] = region.window(made.place + spec[2], *spec[3:])
+                        follower.views.pop()  # it stays a promise, to be given again
+                elif made.whole:
+                    array = raw.view(Promise)
+                else:
+                    array = ndarray(spec[3], spec[5], raw, spec[2], spec[4]).view(Promise)
+                roots.append((made, array))
+                results.append(array)
+            elif spec[0] == NONE:
+                results.append(None)
+            else:
+                results.append(_window(flat[spec[1]], *spec[2:]))
+        return results[0] if step.form is None else step.form(results)
 
 
 def _window(array: Any, delta: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> Any:

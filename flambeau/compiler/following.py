@@ -13,6 +13,7 @@ import numpy as np
 from ..autograd.state import FOLLOW, state
 from ..backends import registry
 from ..backends.cpu import backend as cpu
+from ..native import calls
 from .promises import Promise, settle, stripped
 
 ARRAY = Promise
@@ -124,5 +125,10 @@ def to_cpu(array: Any) -> Any:
     return array
 
 
+def _needed(array: Any) -> None:
+    settle(array, "a native function was called on a tensor's memory")
+
+
+calls.promises(Promise, _needed)
 registry.ARRAY_TYPES[Promise] = _me
 registry.WINDOWS.add(Promise)

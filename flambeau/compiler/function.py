@@ -35,7 +35,7 @@ from ..tensor import Tensor
 from . import backend  # noqa: F401  (enters the backend of traced arrays)
 from .capture import Recorder, Uncapturable, active
 from .follow import Paths
-from .ir import CONSTANT, INPUT
+from .ir import CONSTANT, INPUT, TEMPORARY
 from .joint import Joint, JointPlan
 from .optimizers import first_at
 from .plan import Irrevocable, Output, Plan, Undone
@@ -51,6 +51,7 @@ _ATTEMPTS = 2   # captures of one signature before its calls are followed
 _TRANSIENTS = 3  # calls of one signature that were unlike those that follow
 _MOST = 64      # programs of one function
 _FAILURES = 4   # captures of one function, whatever the signature, that came to nothing: more than that, and twice its plans
+_SETTLED = 64   # followed calls after which a function without a plan is not asked for its signature any more
 _COUNTS = 4     # values of an int argument that have programs of their own
 _REPLAYS = 4    # plans whose next call is checked natively
 _LASTING = 0.05  # seconds after which a replay that no longer fits was worth having
@@ -83,19 +84,25 @@ class CompiledFunction:
         self.varying: set[Any] = set()           # places of floats that have had another one since
         self.ints: dict[Any, set[int]] = {}      # (shape of the arguments, number) -> the values seen there
         self.counting = False                    # one of them takes value after value: new ones are followed
+        self.followed = 0                        # calls whose Python ran
         self.reasons: list[str] = []
         self.name = name or getattr(function, "__name__", type(function).__name__)
         self.dynamic = dynamic
-        self.paths = Paths(function, self.name, self.exact, fullgraph, timed)
-        self.paths.pace = None
+        self.paths = self._new_paths()
         _functions.add(self)
+
+    def _new_paths(self) -> Paths:
+        made = Paths(self.function, self.name, self.exact, self.fullgraph, self.timed, self.family)
+        if _FOLLOW:
+            made.pace = None  # also where that does not pay
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CompiledFunction, self._made_of  # a copy makes its own programs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         mode = state.mode
-        if _FOLLOW and not mode & ~_MODES:
+        if (_FOLLOW or (self.followed > _SETTLED and not self.plans)) and not mode & ~_MODES:
             return self._followed(args, kwargs)
         if not kwargs and stance == "default" and not devices.stack and devices.device is None:
             for replay in self.replays:
@@ -152,6 +159,7 @@ class CompiledFunction:
         """A call whose Python runs."""
         if stance != "default" or toolchain.compiler() is None:
             return self.function(*args, **kwargs)
+        self.followed += 1
         return self.paths.call(args, kwargs)
 
     def _remember(self, plan: Plan, args: tuple[Any, ...], mode: int) -> None:
@@ -227,8 +235,9 @@ class CompiledFunction:
                     result = witness.call(self.function)(*args, **kwargs)
                     if active() is not None:
                         self._capture_backward(recorder, witness, leaves, result)
-            except BaseException:
-                self.attempts[key] = self.attempts.get(key, 0) + 1
+            except BaseException as error:
+                if error.__class__ is not Uncapturable:  # the next call shall say so, too
+                    self.attempts[key] = self.attempts.get(key, 0) + 1
                 raise
             finally:
                 recorder.end()
@@ -393,6 +402,10 @@ class CompiledFunction:
                 if graph is None and node is not None and node not in recorder.reached and not node.is_leaf_node:
                     return "a result is part of a graph that began outside", None
                 outputs.append(Output(value, None if graph is not None else node, graph, r._inference))
+                if r._base is not None and node is None and value.storage.kind is TEMPORARY:
+                    outputs[-1].base = recorder.value_of(r._base)
+                    if outputs[-1].base.storage is not value.storage or r._creation is not None:
+                        return "a result is a view of a kind of its own", None
                 if value.storage.kind is INPUT:
                     outputs[-1].tie = _tie(r, value.storage.source)
                     if outputs[-1].tie is None or node is not None:
@@ -463,5 +476,5 @@ def reset() -> None:
         function.first_floats.clear()
         function.varying.clear()
         function.ints.clear()
-        function.counting = False
-        function.paths = Paths(function.function, function.name, function.exact, function.fullgraph, function.timed)
+        function.counting, function.followed = False, 0
+        function.paths = function._new_paths()

@@ -66,13 +66,14 @@ class Output:
     """How one tensor of the result is made: a window onto a storage that is new at every call, or onto an input.
 
     node: it had a history whose backward pass ran inside; graph: its number among those that still have one;
-    inference: it was made in inference mode; tie: how it belongs to the input ("view" or "name").
+    inference: it was made in inference mode; tie: how it belongs to the input ("view" or "name");
+    base: the window of the tensor that it is a view of, which the call made.
     """
 
-    __slots__ = ("graph", "inference", "node", "tie", "value")
+    __slots__ = ("base", "graph", "inference", "node", "tie", "value")
 
     def __init__(self, value: Value, node: Any, graph: int | None = None, inference: bool = False):
-        self.value, self.graph, self.inference, self.tie = value, graph, inference, None
+        self.value, self.graph, self.inference, self.tie, self.base = value, graph, inference, None, None
         self.node = None if node is None else FreedGraph(value)
 
 
@@ -255,7 +256,7 @@ class Plan:
         fresh.update({v.storage.id: v.storage for v in parts if v.storage.kind is TEMPORARY})
         self.fresh = list(fresh.values())
         self._build(recorder, leaves, exact, timed, family)
-        windows = [o.value for o in outputs if o.__class__ is Output] + parts
+        windows = [v for o in outputs if o.__class__ is Output for v in (o.value, o.base) if v is not None] + parts
         views = [v.storage for v in windows if v.storage.kind is INPUT]
         self.sources = Sources(self.program, recorder, leaves, [s for s in views if s.id not in self.program.place])
         self._find_undo()
@@ -477,6 +478,8 @@ class Plan:
                     mark_view(t, source)
                 else:
                     t._counter = source._counter or start_counter(source)
+            elif out.base is not None:
+                mark_view(t, wrap(self._window(out.base, raws, leaves)))
             if out.inference:
                 t._inference, t._counter = True, VersionCounter()
             made.append(t)

@@ -104,6 +104,9 @@ def settle(array: Any, what: str) -> None:
                 other.settle()
 
 
+memory.settle = settle
+
+
 def _finalize(self: Any, source: Any) -> None:
     """Called by NumPy for each new Promise, views included: they all become plain arrays together."""
     follower = state.follower
@@ -148,8 +151,8 @@ def _touching(name: str) -> Any:
 
 
 for _name in """
-        item tolist tobytes tofile dump dumps argmax argmin argsort argpartition nonzero searchsorted sort partition dot take put
-        repeat choose clip compress round trace byteswap cumsum cumprod sum prod mean std var min max any all ptp resize
+        item tolist tobytes tofile dump dumps argmax argmin argsort argpartition nonzero searchsorted sort partition dot take
+        put repeat choose clip compress round trace byteswap cumsum cumprod sum prod mean std var min max any all ptp resize
         __bool__ __float__ __int__ __index__ __complex__ __reduce__ __reduce_ex__ __setstate__ __copy__ __deepcopy__ __iter__
         __contains__ __repr__ __str__ __format__ __dlpack__""".split():
     if hasattr(ndarray, _name):

@@ -7,6 +7,7 @@ and value, to the bit; anything else by identity, because what was read *of* it 
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from types import FunctionType
@@ -27,6 +28,9 @@ PLAIN = frozenset((*SCALARS, tuple, range, slice, Size, SymFloat, type(...), typ
 CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict))
 
 
+_bits = struct.Struct("dd").pack
+
+
 def same(now: Any, then: Any) -> bool:
     """Whether a value is what it was."""
     if now is then:
@@ -34,8 +38,10 @@ def same(now: Any, then: Any) -> bool:
     kind = type(then)
     if type(now) is not kind:
         return False
-    if kind is float or kind is complex:
-        return repr(now) == repr(then)  # tells 0.0 from -0.0, and knows nan
+    if kind is float:
+        return _bits(now, 0.0) == _bits(then, 0.0)  # tells 0.0 from -0.0, and knows nan
+    if kind is complex:
+        return _bits(now.real, now.imag) == _bits(then.real, then.imag)
     if kind in (int, bool, str, bytes):
         return now == then
     if kind is tuple or kind is Size:
@@ -112,18 +118,21 @@ class Kind(Read):
         return type(self.owner)
 
 
+_bases, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__  # whatever a metaclass makes of them
+
+
 class Inherited(Read):
-    """What a class and its bases have under a name, before any descriptor is asked."""
+    """What a class and its bases have under a name, before any descriptor is asked; None: the bases themselves."""
 
     __slots__ = ()
 
     def now(self) -> Any:
-        return inherited(self.owner, self.name)
+        return _bases(self.owner) if self.name is None else inherited(self.owner, self.name)
 
 
 def inherited(kind: type, name: str) -> Any:
-    for base in kind.__mro__:
-        found = base.__dict__.get(name, MISSING)
+    for base in _bases(kind):
+        found = _table(base).get(name, MISSING)
         if found is not MISSING:
             return found
     return MISSING

@@ -53,15 +53,19 @@ class Recording:
         self.groups: dict[int, Any] = {}  # address of an owner -> what its inputs have in common
         self.since = 0                    # bytes of results since dead ones were last looked for
         steps, base = follower.steps, follower.places.put
+        self.count = follower.at.count    # storages so far
         if steps:
             follower.busy = True
             try:
                 follower.interpret()
+            except KeyboardInterrupt:
+                follower.interpret()
+                raise
             finally:
                 follower.busy = False
         for made in [m for step in steps for m in step.made]:
             self._add(made.storage, base[made.id])
-        for storage, array in zip([s for step in steps for s in step.held()], follower.holds):
+        for storage, array in [pair for d in follower.done for pair in zip(d.step.held(), d.holds)]:
             if storage.kind is INPUT:
                 start, owner = base[storage.id], Memory(array).address
                 self.inputs.setdefault(owner, []).append((start, start + storage.nbytes, storage))
@@ -89,14 +93,15 @@ class Recording:
 
     def place(self, start: int) -> None:
         follower = self.follower
-        if follower.count == follower.places.size:
+        if self.count == follower.places.size:
             follower.places.grow(0)
-        follower.places.put[follower.count] = start
-        follower.count += 1
+        follower.places.put[self.count] = start
+        self.count += 1
 
     # ------------------------------------------------------------------------------------------------------- calls
     def call(self, name: str, args: tuple[Any, ...], flat: list[Any], layout: Any, kernel: str | None, run: Any) -> Any:
         follower = self.follower
+        version = follower.version
         step = Step(follower.at, name)
         step.layout = layout
         draft = _Draft(self, step)
@@ -111,12 +116,16 @@ class Recording:
             return follower.now(name, args, run)
         try:
             made = plain_call(name, args, run)
-        except BaseException:
+        except Exception:
             follower.at.breaks.add(name)
             raise
+        if follower.version != version:  # a finalizer has called kernels meanwhile
+            follower.settle()
+            return made
         draft.commit()
         outs: list[Value] = []
-        results = self._results(step, flat, made, outs)
+        roots: list[tuple[Made, Any]] = []
+        results = self._results(step, flat, made, outs, roots)
         if made is False:  # the kernel does not serve these arrays; the caller knows another way
             written, indices = [], []
         if outs or written:
@@ -125,15 +134,15 @@ class Recording:
             step.op = Op(kernel or name, op_args, outs, written, where)
         step.written = [i for i in indices if values[i].storage.kind is INPUT]
         step.ready()
+        follower.at.next.append(step)
         if step.written:
             follower.will_change(step, flat)
-        follower.at.next.append(step)
-        follower.at = step
-        follower.steps.append(step)
+        follower.done.append(Noted(step, draft.holds, roots))
+        follower.version += 1
         follower.paths.noted(step)
         return results
 
-    def _results(self, step: Step, flat: list[Any], made: Any, outs: list[Value]) -> Any:
+    def _results(self, step: Step, flat: list[Any], made: Any, outs: list[Value], roots: list[Any]) -> Any:
         """Notes what a kernel returned; gives it back as promises."""
         if made is None or made is True or made is False:
             step.answer = made
@@ -145,10 +154,10 @@ class Recording:
                 step.results.append((NONE,))
                 back.append(None)
             else:
-                back.append(self._result(step, r if isinstance(r, ndarray) else np.asarray(r), flat, outs))
+                back.append(self._result(step, r if isinstance(r, ndarray) else np.asarray(r), flat, outs, roots))
         return back[0] if step.form is None else step.form(back)
 
-    def _result(self, step: Step, r: ndarray, flat: list[Any], outs: list[Value]) -> Any:
+    def _result(self, step: Step, r: ndarray, flat: list[Any], outs: list[Value], roots: list[Any]) -> Any:
         geometry = r.shape, r.strides, r.dtype
         at = pointer(r) or 0
         mine = None
@@ -167,7 +176,7 @@ class Recording:
         step.results.append((MADE, mine, offset, *geometry))
         outs.append(Value(made.storage, offset, r.shape, element_strides(r), r.dtype))
         array = r.view(Promise)
-        self.follower.roots.append((made, array))
+        roots.append((made, array))
         return array
 
     def _new(self, step: Step, r: ndarray) -> int:
@@ -191,18 +200,20 @@ class Recording:
     def _sweep(self) -> None:
         """Dead results keep their addresses, which tell storages apart, but not their pages."""
         self.since = 0
-        for made, array in self.follower.roots:
-            if made.nbytes >= _LARGE and getrefcount(array) == PAIRED and array.nbytes == made.nbytes:
-                pages.give_back(pointer(array) or 0, made.nbytes)
+        for one in self.follower.done:
+            for made, array in one.roots:
+                if made.nbytes >= _LARGE and getrefcount(array) == PAIRED and array.nbytes == made.nbytes:
+                    pages.give_back(pointer(array) or 0, made.nbytes)
 
     # ---------------------------------------------------------------------------------------------------- the end
     def end(self) -> None:
         """What is alive now is so at this place of later calls, too."""
         follower = self.follower
-        for made, array in follower.roots:
-            if not made.survives and getrefcount(array) > PAIRED:
-                made.survives = True
-                follower.paths.epoch += 1
+        for one in follower.done:
+            for made, array in one.roots:
+                if not made.survives and getrefcount(array) > PAIRED:
+                    made.survives = True
+                    follower.paths.epoch += 1
         follower.at.seen += 1
         self._tie(follower.steps)
 
@@ -220,6 +231,15 @@ class Recording:
                         step.ties.append(tie)
 
 
+class Noted:
+    """A kernel call that was written down: what the follower knows of one that it has `Done`."""
+
+    __slots__ = ("holds", "numbers", "roots", "step")
+
+    def __init__(self, step: Step, holds: list[Any], roots: list[Any]):
+        self.step, self.holds, self.numbers, self.roots = step, holds, (), roots
+
+
 class _Draft:
     """The leaves of a step that is being written down. Its inputs count only once the kernel has not failed."""
 
@@ -228,7 +248,6 @@ class _Draft:
         self.base: list[int] = []
         self.holds: list[Any] = []
         self.entries: list[tuple[int, Any]] = []
-        self.numbers: list[float] = []
         self.lasting = True
 
     def leaf(self, a: Any, name: str) -> Any:
@@ -238,7 +257,6 @@ class _Draft:
             return self._array(a)
         if name.startswith("fused_") and name != "fused_norm" and a.__class__ in (float, int):
             step.leaves.append((NUMBER,))
-            self.numbers.append(float(a))
             step.numbers += 1
             return Number(("input", step.numbers - 1))
         step.leaves.append((PLAIN, a))
@@ -289,11 +307,9 @@ class _Draft:
         return storage, 0
 
     def commit(self) -> None:
-        recording, follower = self.recording, self.recording.follower
+        recording = self.recording
         for start in self.base:
             recording.place(start)
-        follower.holds += self.holds
-        follower.numbers += self.numbers
         for owner, entry in self.entries:
             recording.inputs.setdefault(owner, []).append(entry)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import sysconfig
 import time
 from collections import OrderedDict
@@ -209,6 +210,16 @@ class _Rules:
         else:
             self.add(_ATTRIBUTE, owner, read.name, found)
 
+    def inherited(self, read: Read) -> None:
+        if not issubclass(read.owner, Tensor):
+            self.tag(read.owner)
+            return
+        for base in read.owner.__mro__:  # captures change the class for their time, and its tag with it
+            table = gc.get_referents(base.__dict__)[0]
+            self.item(table, read.name)
+            if read.name in table:
+                return
+
     def tag(self, kind: type) -> None:
         if not _tags():
             raise Unsuitable
@@ -260,7 +271,7 @@ _NATIVE: dict[type, Any] = {
     Entry: lambda rules, read: rules.item(read.owner, read.name), Slot: _Rules.own_dict,
     Variable: lambda rules, read: rules.word(read.owner, _cell_slot(), read.now()),
     Kind: lambda rules, read: rules.word(read.owner, _HEADER - 8, type(read.owner)),
-    Inherited: lambda rules, read: rules.tag(read.owner), Content: lambda rules, read: rules.entries(read.owner),
+    Inherited: _Rules.inherited, Content: lambda rules, read: rules.entries(read.owner),
     Function: lambda rules, read: rules.function(read.owner), Metadata: lambda rules, read: rules.tensor(read.owner)}
 
 
@@ -392,7 +403,8 @@ class Replay:
         at = {place[0]: n for n, place in enumerate(self.plan.fresh_places)}
         found = []
         for out in self.plan.results:
-            if out.__class__ is not Output or out.inference or out.graph is not None or out.value.storage.id not in at:
+            if out.__class__ is not Output or out.inference or out.base is not None or out.graph is not None or (
+                    out.value.storage.id not in at):
                 return None
             n = at[out.value.storage.id]
             if self.fresh[n] != (out.value.shape, out.value.dtype):

@@ -10,13 +10,17 @@ was edited meanwhile, or code without a source, cannot be rewritten, and nothing
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import builtins
+import contextlib
 import copy
 import dis
 import linecache
-from collections.abc import Callable
+import re
+import warnings
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -38,13 +42,29 @@ class Unsupported(Exception):
     """The function cannot be rewritten; the text says why."""
 
 
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Python has said once what it thinks of a file. (`catch_warnings` would make it repeat what it said of others, too.)"""
+    filters, mine = warnings.filters, [("ignore", None, SyntaxWarning, None, 0),
+                                       ("ignore", re.compile("invalid escape"), DeprecationWarning, None, 0)]
+    filters[:0] = mine
+    try:
+        yield
+    finally:
+        for one in mine:
+            filters.remove(one)
+
+
 # ------------------------------------------------------------------------------------------------------ finding the source
 class _File:
     """A source file: its functions as trees, and the code that they compile to."""
 
     def __init__(self, file: str, lines: list[str]):
         self.lines = lines
-        tree = ast.parse("".join(lines))
+        with _quietly():
+            self._read(file, ast.parse("".join(lines)))
+
+    def _read(self, file: str, tree: ast.Module) -> None:
         self.nodes: dict[tuple[str, int], list[Any]] = {}
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
@@ -103,6 +123,8 @@ def _node(code: CodeType, table: dict[str, Any]) -> Any:
 def _wrapped(node: Any, code: CodeType, names: list[str]) -> ast.Module:
     """A module that holds the function where its free variables and `super()` mean what they did."""
     body: list[Any] = [node if isinstance(node, ast.FunctionDef) else ast.Expr(node)]
+    if isinstance(node, ast.FunctionDef):
+        node.name = _NAME  # its own would be a variable here, and the function could not call itself
     if "__class__" in code.co_freevars:
         names = ["__class__", *names]
     factory = ast.FunctionDef("factory", ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, []), body, [],
@@ -116,19 +138,26 @@ def _types() -> dict[str, Any]:
 
 def _compiled(module: ast.Module, code: CodeType) -> CodeType:
     flags = code.co_flags & _FUTURE
-    found = compile(module, code.co_filename, "exec", flags, True)
-    stack = [found]
+    with _quietly():
+        stack = [compile(module, code.co_filename, "exec", flags, True)]
     while stack:
         part = stack.pop()
-        if part.co_name == code.co_name and part.co_firstlineno == code.co_firstlineno and part is not found:
-            return part
+        if part.co_name in ("<lambda>", _NAME) and part.co_firstlineno == code.co_firstlineno:
+            return _named(part.replace(co_name=code.co_name), part.co_qualname, code.co_qualname)
         stack += [c for c in part.co_consts if isinstance(c, CodeType)]
     raise Unsupported(f"the source of '{code.co_name}' is not to be had")
 
 
+def _named(code: CodeType, old: str, new: str) -> CodeType:
+    """The code, and the functions inside it, under the names that they have where they come from."""
+    consts = [_named(c, old, new) if isinstance(c, CodeType) else c for c in code.co_consts]
+    return code.replace(co_qualname=new + code.co_qualname[len(old):], co_consts=tuple(consts))
+
+
+_NAME = "_fl_function"
 _FUTURE = 0
-for _name in __import__("__future__").all_feature_names:
-    _FUTURE |= getattr(__import__("__future__"), _name).compiler_flag
+for _name in __future__.all_feature_names:
+    _FUTURE |= getattr(__future__, _name).compiler_flag
 
 
 def _same(a: CodeType, b: CodeType) -> bool:
@@ -161,8 +190,9 @@ def _arguments(args: ast.arguments) -> list[ast.arg]:
 class _Rewriter(ast.NodeTransformer):
     """Puts the helpers in. (`helpers` collects the names that are used.)"""
 
-    def __init__(self, owner: str | None, ours: bool):
+    def __init__(self, owner: str | None, ours: bool, texts: bool):
         self.owner, self.ours, self.helpers, self.temporaries = owner, ours, set(), 0
+        self.texts = texts  # annotations are not evaluated
 
     def call(self, at: ast.AST, helper: str, *args: Any) -> Any:
         """helper(*args) as an expression; strings are constants."""
@@ -292,7 +322,8 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
-        node.args = self.visit(node.args)
+        node.args.defaults = [self.visit(d) for d in node.args.defaults]
+        node.args.kw_defaults = [d and self.visit(d) for d in node.args.kw_defaults]
         node.body = self.visit(node.body)
         if node.args.kwarg:  # fresh at each call
             fresh = self.call(node, "made", ast.copy_location(ast.Name(node.args.kwarg.arg, ast.Load()), node))
@@ -304,10 +335,12 @@ class _Rewriter(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         if node.decorator_list:
             raise Unsupported("it defines a decorated function")
-        for a in _arguments(node.args):
-            a.annotation = None
-        node.returns = None
-        node.args = self.visit(node.args)
+        if not self.texts:
+            for a in _arguments(node.args):
+                a.annotation = a.annotation and self.visit(a.annotation)
+            node.returns = node.returns and self.visit(node.returns)
+        node.args.defaults = [self.visit(d) for d in node.args.defaults]
+        node.args.kw_defaults = [d and self.visit(d) for d in node.args.kw_defaults]
         node.body = self.block(node.body)
         if node.args.kwarg:
             fresh = self.call(node, "made", ast.copy_location(ast.Name(node.args.kwarg.arg, ast.Load()), node))
@@ -361,8 +394,11 @@ class _Rewriter(ast.NodeTransformer):
         return [first, *[s for t in node.targets for s in self.stored(node, t, self.loaded(node, name))]]
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
-        if node.value is None:
-            return ast.copy_location(ast.Pass(), node)
+        if node.value is None:  # of `x.a: int` nothing is done but looking x up
+            parts = [] if isinstance(node.target, ast.Name) else [self.visit(node.target.value)]
+            if isinstance(node.target, ast.Subscript):
+                parts.append(self.index(node.target.slice))
+            return [ast.copy_location(ast.Expr(p), node) for p in parts] or ast.copy_location(ast.Pass(), node)
         return self.stored(node, node.target, self.visit(node.value))
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
@@ -445,7 +481,8 @@ class _Rewriter(ast.NodeTransformer):
         return made
 
 
-_codes: dict[CodeType, tuple[CodeType | None, str]] = {}  # a function's code -> the rewritten one, or why there is none
+# A function's code, and its file (which does not count where Python compares code) -> the rewritten one, or why there is none.
+_codes: dict[tuple[CodeType, str], tuple[CodeType | None, str]] = {}
 REWRITTEN: set[CodeType] = set()                          # code that reports itself
 NAMES: dict[CodeType, tuple[str, ...]] = {}               # the global names that code reads, functions inside it included
 
@@ -455,7 +492,8 @@ def _transformed(code: CodeType, table: dict[str, Any]) -> CodeType:
     node = _bare(_node(code, table))
     owner = code.co_qualname.split(".")[-2:-1]
     ours = str(table.get("__name__")).partition(".")[0] == __package__.partition(".")[0]
-    rewriter = _Rewriter(owner[0] if owner and owner[0] != "<locals>" else None, ours)
+    texts = bool(code.co_flags & __future__.annotations.compiler_flag)
+    rewriter = _Rewriter(owner[0] if owner and owner[0] != "<locals>" else None, ours, texts)
     made = _compiled(_wrapped(rewriter.visit(node), code, [*free, *sorted(rewriter.helpers)]), code)
     if set(made.co_freevars) - set(free) - rewriter.helpers - {"__class__"} or made.co_varnames[:code.co_argcount] != (
             code.co_varnames[:code.co_argcount]):
@@ -474,7 +512,7 @@ def _enter(code: CodeType) -> None:
 def rewritten(function: FunctionType, helpers: dict[str, Callable[..., Any]]) -> FunctionType:
     """The function that reports itself; raises Unsupported where there is none."""
     code = function.__code__
-    known = _codes.get(code)
+    known = _codes.get((code, code.co_filename))
     if known is None:
         try:
             known = _transformed(code, function.__globals__), ""
@@ -482,7 +520,7 @@ def rewritten(function: FunctionType, helpers: dict[str, Callable[..., Any]]) ->
             known = None, str(error) or "it is nested too deeply"
         except Exception as error:  # a form of Python that this file does not know: nothing is lost but speed
             known = None, f"it could not be rewritten ({type(error).__name__}: {error})"
-        _codes[code] = known
+        _codes[code, code.co_filename] = known
     new, why = known
     if new is None:
         raise Unsupported(why)

@@ -15,14 +15,16 @@ from . import pages
 from .ir import Storage
 from .program import Program, array_at, run_kernel
 from .steps import Inputs, Step, operations
+from .template import Family
 
 
 class End:
     """What runs the steps of a segment that ends at one of them."""
 
-    def __init__(self, steps: list[Step], kept: tuple[int, ...], exact: bool, timed: bool):
+    def __init__(self, steps: list[Step], kept: tuple[int, ...], exact: bool, timed: bool, family: Family | None = None):
         self.kept = kept
         self.epoch = self.generation = -1
+        self.started = False  # the program, in this run
         inputs = Inputs(steps)
         ops = operations(steps, inputs)
         survivors = set(kept)
@@ -36,7 +38,7 @@ class End:
                 if m.survives and m.id not in storages:
                     storages[m.id] = Storage(m.id, m.storage.kind, 0, m.nbytes, None)
         self.count = steps[-1].numbers
-        self.program = program = Program(ops, list(storages.values()), [], self.count, exact, timed)
+        self.program = program = Program(ops, list(storages.values()), [], self.count, exact, timed, family)
         fills = [(program.place[over.id], i, offset) for i, (over, offset) in inputs.of.items() if over.id in program.place]
         fills += [(program.place[i], i, 0) for i in storages]
         self.places, self.sources, self.offsets = np.array(fills, np.int64).reshape(-1, 3).T.copy()
@@ -77,15 +79,18 @@ class End:
             self.table[self.places] = base[self.sources] - self.offsets
             if numbers:
                 program.numbers[:len(numbers)] = numbers
-            program.run()
+            self.started = True  # from here on nothing can come between
+            status = program.function(*program._arguments)
+            if status:
+                program.failed(status)
 
 
 _LARGE = 1 << 16  # bytes of a result that are worth a system call once it is dead
 
 
-def interpreted(steps: list[Step], base: list[int], numbers: list[float], alive: set[int]) -> None:
+def interpreted(steps: list[Step], base: list[int], numbers: list[float], alive: set[int], progress: list[int]) -> None:
     """Runs the kernels one after the other, on the memory that their results were promised in. Of results that are not alive
-    nothing is left."""
+    nothing is left. progress: how many have run; after an interrupt it goes on from there."""
     def array(v: Any) -> Any:
         return array_at(base[v.storage.id] + v.offset, v)
 
@@ -94,8 +99,12 @@ def interpreted(steps: list[Step], base: list[int], numbers: list[float], alive:
     dying: dict[Any, list[Any]] = {}
     for made in large:
         dying.setdefault(last.get(made.id), []).append(made)
-    for step in steps:
-        if step.op is not None:
-            run_kernel(step.op, array, numbers)
+    for n, step in enumerate(steps[progress[0]:], progress[0] + 1):
+        op = step.op
+        if op is not None:
+            if len(op.writes) > len(op.outs):
+                progress[0] = n  # not twice, whatever happens
+            run_kernel(op, array, numbers)
+            progress[0] = n
             for made in dying.get(step, ()):
                 pages.give_back(base[made.id], made.nbytes)

@@ -209,7 +209,7 @@ class Witness:
             return True
         if issubclass(type(value), type) and value.__module__ in ("builtins", "flambeau.dtypes"):
             return True
-        if id(value) in self.born and hasattr(value, "__next__"):
+        if id(value) in self.born and inherited(kind, "__next__") is not MISSING:
             return True
         self.fail(f"an object of type '{kind.__name__}' is given to {what}")
         return False
@@ -222,6 +222,7 @@ class Witness:
     def item(self, o: Any, key: Any) -> Any:
         kind = type(o)
         if issubclass(type(o), Tensor):
+            self._method_of(o, "__getitem__")
             self.operand(key, "a tensor's index")
             return o[key]
         if kind is list:
@@ -263,8 +264,16 @@ class Witness:
         self._operands(a, b, f"'{name.strip('_')}'")
         if type(a) in (str, bytes, complex):
             b = settled(b)
+        self._method_of(a, f"__{name.strip('_')}__")
+        self._method_of(b, f"__r{name.strip('_')}__")
         made = _OPERATORS[name](a, b)
         return self.made(made) if type(made) in CONTAINERS else made
+
+    def _method_of(self, value: Any, *names: str) -> None:
+        """Somebody may put another method in the place of a tensor's own."""
+        if issubclass(type(value), Tensor):
+            for name in names:
+                self.note(Inherited, type(value), name, inherited(type(value), name))
 
     def _operands(self, a: Any, b: Any, what: str) -> None:
         self.operand(a, what)
@@ -272,12 +281,15 @@ class Witness:
 
     def unary(self, name: str, a: Any) -> Any:
         self.operand(a, f"'{name}'")
+        self._method_of(a, f"__{name}__")
         return _OPERATORS[name](a)
 
     def augmented(self, name: str, a: Any, b: Any) -> Any:
         if type(a) in CONTAINERS and id(a) not in self.born:
             self.fail(f"a {type(a).__name__} is changed")
         self._operands(a, b, f"'{name[1:]}='")
+        self._method_of(a, f"__{name}__", f"__{name[1:]}__")
+        self._method_of(b, f"__r{name[1:]}__")
         return _OPERATORS[name](a, b)
 
     def compare(self, name: str, a: Any, b: Any) -> Any:
@@ -295,7 +307,11 @@ class Witness:
         if issubclass(type(a), (type, FunctionType, ModuleType, Module)) and kind.__eq__ in (object.__eq__, type.__eq__):
             return a
         if kind.__eq__ is object.__eq__ and not issubclass(type(a), Tensor):
+            self.note(Inherited, kind, "__eq__", inherited(kind, "__eq__"))
+            if id(a) not in self.born:
+                self.note(Kind, a, None, kind)
             return a
+        self._method_of(a, "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
         self.operand(a, "a comparison")
         return a
 

@@ -21,7 +21,7 @@ def reduce_tensor(tensor: Tensor) -> tuple[Any, tuple[Any, ...]]:
         raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does "
                            "not support crossing process boundaries. If you just want to transfer the data, call "
                            "detach() on the tensor before serializing (e.g., putting it on the queue).")
-    looked_at(None, "a tensor was sent to another process")
+    looked_at(tensor._array, "a tensor was sent to another process", writing=True)
     array = tensor._array
     if type(array) is not registry.CPU_ARRAY or not array.size:
         return tensor.__reduce_ex__(5)

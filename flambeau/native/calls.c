@@ -13,11 +13,19 @@ struct python {
     void *(*release_lock)(void);
     void (*take_lock)(void *);
     void (*keep)(void *);  // one reference more
+    void (*drop)(void *);  // one reference less
+    void *(*call)(void *function, void *argument, void *end);
     void *none, *array_type, *type_error;
 };
 static struct python py;
+static void *promise_type, *settle;  // arrays whose elements are to come (compiler/promises.py), and what brings them
 
 void fl_calls_attach(const struct python *functions) { py = *functions; }
+
+void fl_calls_promise(void *type, void *function) {
+    promise_type = type;
+    settle = function;
+}
 
 struct function {
     void *address;
@@ -51,7 +59,15 @@ void *fl_call(void *self, void *const *arguments, long given) {
         struct object *a = arguments[i];
         char kind = f->arguments[i];
         if (kind == 'p') {
-            n[integers++] = a == py.none ? 0 : a->type == py.array_type ? (long)a->data : (long)py.as_address(a);
+            if (promise_type && a->type == promise_type) {
+                void *done = py.call(settle, a, 0);
+                if (!done)
+                    return 0;
+                py.drop(done);
+                n[integers++] = (long)a->data;
+            } else {
+                n[integers++] = a == py.none ? 0 : a->type == py.array_type ? (long)a->data : (long)py.as_address(a);
+            }
         } else if (kind == 'l' || kind == 'i') {
             n[integers++] = py.as_long(a);
         } else {

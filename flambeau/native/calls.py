@@ -18,7 +18,8 @@ from numpy import ndarray
 _P = ctypes.c_void_p
 _FASTCALL = 0x80
 _PYTHON = ("PyLong_AsUnsignedLongMask", "PyFloat_AsDouble", "PyLong_AsVoidPtr", "PyErr_Occurred", "PyLong_FromLong",
-           "PyErr_SetString", "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef")
+           "PyErr_SetString", "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef", "Py_DecRef",
+           "PyObject_CallFunctionObjArgs")
 _LONGS, _DOUBLES = 20, 8  # as in calls.c
 
 
@@ -41,7 +42,21 @@ def _call() -> int | None:
     except (toolchain.BuildError, OSError, AttributeError):
         return None
     library.fl_calls_attach((_P * (len(found) + 3))(*found, id(None), id(ndarray), id(TypeError)))
+    _attached.append(library)
+    promises(*_promises)
     return ctypes.cast(library.fl_call, _P).value
+
+
+_attached: list[Any] = []  # the library, once it is loaded
+_promises: tuple[Any, ...] = ()
+
+
+def promises(*given: Any) -> None:
+    """From now on native functions call `settle` with arrays of the type `Promise` before they use them: (Promise, settle)."""
+    global _promises
+    _promises = given
+    if given and _attached:
+        _attached[0].fl_calls_promise(*[_P(id(g)) for g in given])
 
 
 _make = ctypes.pythonapi.PyCMethod_New

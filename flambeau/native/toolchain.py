@@ -29,6 +29,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
+# Without AVX, GCC moves words through MMX registers and leaves them so: long doubles, NumPy's for one, are NaN from then on.
+_NO_MMX = ("-mno-mmx",) if platform.machine() in ("x86_64", "AMD64") else ()
 _LEAN = ("-Wl,--as-needed",) if sys.platform.startswith("linux") else ()
 TIMEOUT = 300.0
 LIMIT = 512       # megabytes of libraries on disk
@@ -139,7 +141,7 @@ def digest(source: str, flags: tuple[str, ...]) -> str:
 def _flags(extra: tuple[str, ...]) -> tuple[str, ...]:
     """All flags, less what other compilers than GCC do not know. `FLAMBEAU_MARCH` names the CPU to build for: x86-64-v3..."""
     march = f"-march={os.environ.get('FLAMBEAU_MARCH') or 'native'}"
-    return tuple(f for f in (*FLAGS, march, *extra) if is_gcc() or not f.startswith("-fno-tree-"))
+    return tuple(f for f in (*FLAGS, march, *_NO_MMX, *extra) if is_gcc() or not f.startswith("-fno-tree-"))
 
 
 def _target(source: str, name: str, flags: tuple[str, ...]) -> Path:

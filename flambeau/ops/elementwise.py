@@ -118,7 +118,7 @@ def number(value: Any, native: Any) -> Any:
         made = registry.run_time(value, native)
         if made is not None:
             return made
-    if state.mode & _state.FOLLOW:
+    if registry.following is not None and state.mode & _state.FOLLOW:
         return state.follower.literal(value, native)
     return _asarray(value, native)
 

@@ -109,7 +109,8 @@ def embedding(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad
 def _renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
     """Shrinks, in place and unrecorded, the used rows whose norm is above max_norm."""
     check_indices(indices, "embedding_renorm_")
-    looked_at(None, "rows of an embedding were measured")
+    looked_at(weight._array, "rows of an embedding were measured", writing=True)
+    looked_at(indices._array, "rows of an embedding were measured")
     _shrink.cpu(weight._array, indices._array.reshape(-1), max_norm, norm_type)
     written(weight)
     return weight

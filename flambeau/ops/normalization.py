@@ -103,7 +103,9 @@ def _call(made: Any, *args: Any) -> Any:
     """A kernel's results without the Nones among them."""
     arrays = tuple([a._array if isinstance(a, Tensor) else a for a in args])
     given = [a for a in arrays if hasattr(a, "strides")]
-    return [wrap(m) for m in registry.common(given).call(made.kernel, arrays) if m is not None]
+    plain = registry.following is None and all([type(a) is ndarray for a in given])
+    call = registry.cpu.call if plain else registry.common(given).call
+    return [wrap(m) for m in call(made.kernel, arrays) if m is not None]
 
 
 def _batch_formula(index: int) -> Any:

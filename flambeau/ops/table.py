@@ -134,7 +134,7 @@ class Row:
                 if any(type(t) is not ndarray for t in a if t is not None):
                     out_of_cpu = True
             arrays.append(a)
-        if out_of_cpu or state.mode & _state.FOLLOW:
+        if out_of_cpu or (registry.following is not None and state.mode & _state.FOLLOW):
             made = _elsewhere(self, arrays)
         else:
             if self.cpu is None:

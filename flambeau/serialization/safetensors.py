@@ -34,8 +34,10 @@ def save(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> 
     """The bytes of a file with these tensors."""
     _package()
     from safetensors.numpy import save as save_arrays
-    looked_at(None, "tensors were saved")
-    arrays = {name: _memory.for_safetensors(tensor._array) for name, tensor in _checked(tensors).items()}
+    found = _checked(tensors)
+    for tensor in found.values():
+        looked_at(tensor._array, "tensors were saved")
+    arrays = {name: _memory.for_safetensors(tensor._array) for name, tensor in found.items()}
     return save_arrays(arrays, metadata)
 
 

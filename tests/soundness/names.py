@@ -109,14 +109,6 @@ def module_attribute_through_sys(compile):
     return patched(compile, lambda x: x * sys.modules[__name__].GAIN, HERE, GAIN=3.0)
 
 
-def builtin_function_patched(compile):
-    gains = [1.0, 1.0]
-    before = builtins.sum
-    try:
-        f = compile(lambda x: x * sum(gains))
-        yield from around(f, put(builtins, sum=lambda values, start=0: before(values, 1.0 if values is gains else start)))
-    finally:
-        builtins.sum = before
 
 
 def builtin_that_appears(compile):

@@ -164,6 +164,7 @@ def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]
 
 
 promised: type = ndarray  # the type of arrays whose elements are still to come (compiler/promises.py)
+settle: Any = None        # brings them: (array, what they are needed for)
 
 
 def owner(x: ndarray) -> ndarray:
