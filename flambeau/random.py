@@ -92,10 +92,15 @@ class Generator:
     def initial_seed(self) -> int:
         return self._engine.initial_seed
 
+    def mark(self) -> Tensor:
+        """What `set_state` takes to come back to here; while a call is captured, a copy of the words that a program can make."""
+        return self._words.clone() if state.mode & CAPTURE else self.get_state()
+
     def get_state(self) -> Tensor:
-        """The state as a tensor of bytes, in PyTorch's layout (while a call is captured: a copy of its words)."""
+        """The state as a tensor of bytes, in PyTorch's layout."""
         if state.mode & CAPTURE:
-            return self._words.clone()
+            from .compiler.capture import give_up
+            give_up("the state of a random generator was read")
         looked_at(self._words._array, "the state of a random generator was read")
         return wrap(self._engine.get_state())
 
@@ -161,7 +166,7 @@ def fork_rng(devices: Any = None, enabled: bool = True, _caller: str = "fork_rng
     if not enabled:
         yield
         return
-    before = get_rng_state()
+    before = default_generator.mark()
     try:
         yield
     finally:

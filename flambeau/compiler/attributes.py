@@ -40,7 +40,7 @@ _ATTRIBUTES = frozenset((*SCALARS, FunctionType, property, staticmethod, classme
                          GetSetDescriptorType,
                          MethodDescriptorType, WrapperDescriptorType, BuiltinFunctionType, tuple, list, dict, set))
 _ORDINARY = (object, tuple, list, dict, set, int, float, str, BaseException, OrderedDict, types.SimpleNamespace,
-             functools.partial, FunctionType, MethodType, BuiltinFunctionType)  # whose attributes are found the ordinary way
+             functools.partial, FunctionType, BuiltinFunctionType)  # whose attributes are found the ordinary way
 
 
 _MODULE_GETATTR = Module.__getattr__  # as it is; somebody may put another in its place
@@ -74,6 +74,7 @@ def _object_attribute(w: Any, o: Any, kind: type, name: str) -> Any:
         w.fail(f"'{kind.__name__}' looks up attributes in its own way")
         return getattr(o, name)
     found = inherited(kind, name)
+    w.note(Inherited, kind, "__getattribute__", inherited(kind, "__getattribute__"))
     w.note(Inherited, kind, name, found)
     if not own:
         w.note(Kind, o, None, kind)

@@ -19,7 +19,7 @@ from typing import Any
 from ..parameter import Parameter
 from ..tensor import Size, Tensor
 from .files import TRUSTED
-from .reads import MISSING, SCALARS, Inherited, Kind, Setting, inherited
+from .reads import MISSING, SCALARS, Function, Inherited, Kind, Setting, inherited
 from .symbolic import SymFloat, checked, expression_of, settled
 
 _SIMPLE = (abs, round, divmod, pow, ord, chr, int, float, bool, complex, str, bytes, repr, bin, hex, oct, format, slice, range)
@@ -194,6 +194,8 @@ def _len(w: Any, value: Any) -> int:
     if issubclass(type(value), Tensor):
         w.metadata(value)
         return len(value)
+    if issubclass(kind, tuple) and kind not in _FROZEN:
+        w.behaviour(kind)
     if kind in _FROZEN or issubclass(type(value), tuple) or (id(value) in w.born and kind.__module__ == "builtins"):
         return len(value)
     if kind in (list, dict, set, OrderedDict, defaultdict):
@@ -358,9 +360,13 @@ def _instance(w: Any, kind: Any) -> Any:
         return lambda *args, **kwargs: w.made(kind(*args, **kwargs))
     setup = inherited(kind, "__init__")
     if issubclass(kind, tuple) and getattr(kind.__new__, "__module__", "").startswith("namedtuple_") and type(kind) is type:
+        w.note(Inherited, kind, "__new__", inherited(kind, "__new__"))
+        w.note(Inherited, kind, "__init__", inherited(kind, "__init__"))
+        w.reads.once(Function, kind.__new__)
         return kind
     if _is_plain_record(kind, setup):
         TRUSTED.add(setup.__code__)
+        w.reads.once(Function, setup)
         w.note(Inherited, kind, "__init__", setup)
         w.note(Inherited, kind, "__del__", MISSING)
         return functools.partial(_record, w, kind)

@@ -22,7 +22,7 @@ from ..backends import registry
 from ..native import waiting
 from . import following, promises
 from .follower import Follower
-from .matching import native
+from .matching import native, obstacles
 from .promises import Reserved
 from .segments import End
 from .steps import Step
@@ -62,7 +62,9 @@ class Paths:
     # ------------------------------------------------------------------------------------------------------- calls
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Any = ()) -> Any:
         """Does what function(*args, **kwargs) does."""
-        if state.mode & ~_MODES or self.stopped is not None or native() is None or not self.busy.acquire(blocking=False):
+        if native() is None:
+            self.stop(next(iter(obstacles), "calls are not followed on this machine"))
+        if state.mode & ~_MODES or self.stopped is not None or not self.busy.acquire(blocking=False):
             return self.function(*args, **kwargs)
         try:
             pace = self.pace

@@ -63,6 +63,7 @@ class Follower:
         self.n_written = self.n_given = 0
         self.end: Any = None                       # what runs them
         self.progress = [0]                        # how many of them were run one by one
+        self.made: dict[int, Made] = {}            # address of a result -> the storage that it is a window onto
         self.views: list[Any] = []                 # weak references to promises
         self.changed: list[Any] = []               # arrays from before that will be written, promises until then
         self.recording: Recording | None = None    # kernels run as they are called
@@ -106,13 +107,11 @@ class Follower:
 
     def alone(self, array: Any, others: int) -> bool:
         """Whether an array is all of a result to which only so many others refer."""
-        for one in reversed(self.done):
-            for made, found in one.roots:
-                if found is array:
-                    del found
-                    cached = self.recording is None and not made.survives
-                    return made.whole is not None and getrefcount(array) <= PAIRED + cached + others
-        return False
+        made = self.made.get(id(array))
+        if made is None or made.whole is None:
+            return False
+        cached = self.recording is None and not made.survives
+        return getrefcount(array) <= PAIRED + cached + others
 
     def settle(self) -> None:
         """Everything that was promised is made true; a segment ends."""
@@ -388,6 +387,7 @@ class Done:
                 else:
                     array = ndarray(spec[3], spec[5], raw, spec[2], spec[4]).view(Promise)
                 roots.append((made, array))
+                follower.made[id(array)] = made
                 results.append(array)
             elif spec[0] == NONE:
                 results.append(None)

@@ -20,6 +20,7 @@ from typing import Any
 
 from .. import dtypes
 from ..amp.autocast_mode import _settings as autocast
+from ..autograd.function import FunctionNode
 from ..autograd.node import AccumulateGrad, Edge
 from ..autograd.state import AUTOCAST, INFERENCE, NO_GRAD, state
 from ..autograd.views import edge_of
@@ -284,6 +285,9 @@ class CompiledFunction:
                     live.append(r)
         if not live:
             return
+        if witness.reason is not None or _runs_python(live):  # no trial: what the user's Python does there, it does later
+            witness.fail("Python of the user's runs in the backward pass")
+            return
         before = len(witness.reads.by_place)
         try:
             Joint(recorder, live, leaves)
@@ -418,6 +422,20 @@ class CompiledFunction:
     def _explain(self, reason: str, key: Any) -> None:
         self.reasons.append(reason)
         self.attempts[key] = self.attempts.get(key, 0) + 1
+
+
+def _runs_python(results: list[Any]) -> bool:
+    """Whether the backward pass of these would run hooks, or a Function of the user's."""
+    seen, stack = set(), [r._node.node if r._node.__class__ is Edge else r._node for r in results]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, FunctionNode) or (node.hooks is not None and node.__class__ is not AccumulateGrad):
+            return True
+        stack.extend(e.node if e.__class__ is Edge else e for e in node.next if e is not None)
+    return False
 
 
 def _tie(result: Any, source: Any) -> str | None:

@@ -34,6 +34,9 @@ class _Step(ctypes.Structure):
     _fields_ = [("leaves", _L), ("leaf", _P)]
 
 
+obstacles: list[str] = []  # why there is none
+
+
 @functools.cache
 def native() -> Any:
     """The functions fits, change and keep; None where this Python or this machine is not one they were tested with."""
@@ -43,10 +46,11 @@ def native() -> Any:
     try:
         library = ctypes.PyDLL(str(toolchain.build((toolchain.HERE / "follow.c").read_text(), "follow")))
         functions = toolchain.interpreter(*_PYTHON)
-    except (toolchain.BuildError, OSError, AttributeError):
+    except (toolchain.BuildError, OSError, AttributeError) as error:
+        obstacles.append(f"what follows calls could not be built: {error}")
         return None
     owners = memory.Block, shared.Lease, shared.Outgoing, memory.Region
-    types = map(id, (ndarray, Promise, float, int, tuple, Size, *owners))
+    types = map(id, (ndarray, Promise, float, int, bool, tuple, Size, *owners))
     found = [*functions, *types, pointer(memory.marks), object.__basicsize__]
     words = (_P * len(found))(*found)
     if library.fl_follow_attach(words, ctypes.sizeof(words)) != ctypes.sizeof(_P):

@@ -123,6 +123,7 @@ class Sources:
         self.inner = [(t if (i := by_id.get(id(t))) is None else i, t._array, of if (j := by_id.get(id(of))) is None else j,
                        (pointer(t._array) or 0) - (pointer(of._array) or 0)) for t, of in recorder.inner]
         self.tensors = [t for t, _, _ in self.held]
+        self.kinds = [type(t) for t in self.tensors]
         self.arrays = [t._array for t in self.tensors]
         self.nodes = [t._node for t in self.tensors]
         self.marks = [(node, _mark(node)) for node in self.nodes if node is not None]
@@ -194,6 +195,8 @@ class Sources:
     def hold(self) -> bool:
         """Whether the held tensors are still the same; where only their memory moved, the new address is taken."""
         tensors = self.tensors
+        if any(map(is_not, map(type, tensors), self.kinds)):
+            return False
         if any(map(is_not, [t._array for t in tensors], self.arrays)):
             for tensor, array in zip(tensors, list(self.arrays)):
                 if tensor._array is not array and not self._moved(tensor):

@@ -177,6 +177,7 @@ class Recording:
         outs.append(Value(made.storage, offset, r.shape, element_strides(r), r.dtype))
         array = r.view(Promise)
         roots.append((made, array))
+        self.follower.made[id(array)] = made
         return array
 
     def _new(self, step: Step, r: ndarray) -> int:

@@ -235,6 +235,7 @@ class _Rules:
             self.entries(function.__kwdefaults__)
 
     def tensor(self, tensor: Any) -> None:
+        self.word(tensor, _HEADER - 8, type(tensor))
         for name in ("_array", "_node"):
             self.word(tensor, _slot(Tensor, name), getattr(tensor, name))
 

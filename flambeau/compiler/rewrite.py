@@ -85,8 +85,11 @@ class _File:
         if not any(_same(code, found) for found in self.codes.get(place, ())):
             return None
         found = self.nodes.get(place, [])
-        if len(found) > 1:  # functions on one line are told apart by their columns
-            found = sorted([n for n in found if _holds(n, code)], key=lambda n: (n.end_lineno - n.lineno, n.end_col_offset))
+        if len(found) > 1:  # functions on one line are told apart by their columns and their arguments
+            given = list(code.co_varnames[:code.co_argcount])
+            found = [n for n in found if _holds(n, code) and [a.arg for a in (*n.args.posonlyargs, *n.args.args)] == given]
+            if len({ast.dump(n) for n in found}) > 1:
+                return None
         return found[0] if found else None
 
 

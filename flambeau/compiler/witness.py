@@ -29,6 +29,7 @@ from types import (
     CodeType,
     FrameType,
     FunctionType,
+    MemberDescriptorType,
     MethodType,
     ModuleType,
 )
@@ -86,6 +87,11 @@ def entered(f: Any) -> Any:
     """What flambeau calls in place of a function of the user's while a call is captured: it reports itself."""
     witness = present()
     return f if witness is None else witness.call(f)
+
+
+_BEHAVIOUR = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__len__", "__bool__", "__iter__", "__getitem__",
+              "__contains__", "__hash__", "__getattribute__", "__getattr__", "__setattr__", "__repr__", "__str__", "__format__",
+              "__add__", "__radd__", "__mul__", "__rmul__", "__index__", "__float__")
 
 
 class Witness:
@@ -149,6 +155,8 @@ class Witness:
 
     def note(self, kind: Any, owner: Any, name: Any, value: Any) -> Any:
         self.reads.add(kind, owner, name, value)
+        if id(value) in self.given:
+            self.fail("an argument is reached by another way, too")
         if type(value) not in PLAIN:
             self.known[id(value)] = value
         return value
@@ -163,6 +171,11 @@ class Witness:
                 self.reads.by_place[read] = found
                 self.known.update({id(v): v for v in found.value if type(v) not in PLAIN})
         return owner
+
+    def behaviour(self, kind: type) -> None:
+        """What a class of the user's may be given later: that changes what operators and builtins do with its objects."""
+        for name in _BEHAVIOUR:
+            self.note(Inherited, kind, name, inherited(kind, name))
 
     def metadata(self, tensor: Any) -> None:
         if id(tensor) in self.known and id(tensor) not in self.arguments:
@@ -201,8 +214,11 @@ class Witness:
             self.content(value)
             inside = list(value.values()) if issubclass(type(value), dict) else list(value)
             return all([self.operand(v, what) for v in inside])
-        if issubclass(kind, (np.generic, Tensor, BaseException)) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
+        if issubclass(kind, (np.generic, Tensor)) or (issubclass(kind, BaseException) and id(value) in self.born):
             return True
+        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            self.behaviour(kind)
+            return all([self.operand(v, what) for v in value])
         if issubclass(type(value), enum.Enum) and kind.__eq__ is object.__eq__:
             return True
         if kind.__module__ in ("flambeau.formats", "flambeau.device") or issubclass(kind, (Generator, FunctionCtx)):
@@ -231,6 +247,8 @@ class Witness:
         if kind in (dict, OrderedDict, defaultdict):
             return self._entry(o, kind, key)
         if kind in PLAIN or (issubclass(type(o), tuple) and kind.__getitem__ is tuple.__getitem__):
+            if kind not in PLAIN:
+                self.behaviour(kind)
             return o[key]
         ask = inherited(kind, "__getitem__")
         if type(ask) is FunctionType:
@@ -307,7 +325,7 @@ class Witness:
         if issubclass(type(a), (type, FunctionType, ModuleType, Module)) and kind.__eq__ in (object.__eq__, type.__eq__):
             return a
         if kind.__eq__ is object.__eq__ and not issubclass(type(a), Tensor):
-            self.note(Inherited, kind, "__eq__", inherited(kind, "__eq__"))
+            self.behaviour(kind)
             if id(a) not in self.born:
                 self.note(Kind, a, None, kind)
             return a
@@ -346,6 +364,8 @@ class Witness:
     def test(self, value: Any) -> Any:
         kind = type(value)
         if kind in PLAIN or issubclass(type(value), (Tensor, np.generic)) or issubclass(type(value), tuple):
+            if kind not in PLAIN and issubclass(kind, tuple):
+                self.behaviour(kind)
             return value
         if kind in CONTAINERS:
             return self.content(value)
@@ -373,6 +393,8 @@ class Witness:
         if kind in CONTAINERS:
             return self.content(value)
         if kind in PLAIN or issubclass(kind, Tensor) or (issubclass(kind, tuple) and kind.__iter__ is tuple.__iter__):
+            if kind not in PLAIN and issubclass(kind, tuple):
+                self.behaviour(kind)
             return value
         if id(value) in self.born and kind.__module__ in ("builtins", "itertools", "collections"):
             return value
@@ -403,11 +425,16 @@ class Witness:
         if issubclass(type(o), Tensor) and name in ("grad", "requires_grad"):
             if name == "requires_grad" and (id(o) in self.known or id(o) in self.arguments):
                 self.fail("a tensor's 'requires_grad' is set")
+        elif id(o) in self.born and self.behaviour(kind):
+            pass
         elif issubclass(kind, FunctionCtx) or self._sets_the_same(o, kind, name, value):
             pass
         elif id(o) not in self.born or issubclass(type(o), (Module, type)) or kind.__setattr__ is not object.__setattr__ or (
-                inherited(kind, name) is not MISSING and hasattr(type(inherited(kind, name)), "__set__")):
+                hasattr(type(found := inherited(kind, name)), "__set__") and type(found) is not MemberDescriptorType):
             self.fail(f"the attribute '{name}' of a '{o.__name__ if issubclass(type(o), type) else kind.__name__}' is set")
+        else:
+            for looked in (name, "__setattr__"):
+                self.note(Inherited, kind, looked, inherited(kind, looked))
         setattr(o, name, value)
 
     def _sets_the_same(self, o: Any, kind: type, name: str, value: Any) -> bool:

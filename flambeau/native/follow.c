@@ -15,7 +15,7 @@ struct python {
     void *(*list_get)(void *, long);
     long (*tuple_size)(void *);
     void *(*tuple_get)(void *, long);
-    void *array_type, *promise_type, *float_type, *int_type, *tuple_type, *size_type;
+    void *array_type, *promise_type, *float_type, *int_type, *bool_type, *tuple_type, *size_type;
     void *owner_types[4];   // of memory that nobody but flambeau knows
     unsigned char *marks;   // by address of an owner: whether somebody else may see its memory after all
     long header;            // bytes before an object's own fields
@@ -55,7 +55,7 @@ static int is_array(const void *object) { return TYPE(object) == py.array_type |
 static int same(void *a, void *b) {  // whether two plain values are, bit by bit
     if (a == b) return 1;
     void *type = TYPE(a);
-    if (type != TYPE(b)) return 0;
+    if (type != TYPE(b) || type == py.bool_type) return 0;
     if (type == py.float_type)
         return !memcmp((char *)a + py.header, (char *)b + py.header, sizeof(double));
     if (type == py.int_type) {

@@ -502,6 +502,8 @@ def _binary_inplace(name: str, op: Callable, r: Row, kernel: Callable, chars: st
                     large(kernel, x, y, out=x) if x.size >= LARGE else kernel(x, y, out=x)
                     bump(self)
                     return self
+        elif mode in FOLLOWED and (mode & _state.NO_GRAD or untracked(self)) and _followed_inplace(r, mode, self, other):
+            return self
         if _overrides.active:
             done, value = _overrides.dispatch(inplace, (self, other), {})
             if done:
@@ -515,6 +517,27 @@ def _binary_inplace(name: str, op: Callable, r: Row, kernel: Callable, chars: st
     for n in (name, *aliases):
         setattr(Tensor, n + "_", inplace)
     return inplace
+
+
+def _followed_inplace(r: Row, mode: int, self: Tensor, other: Any) -> bool:
+    """self.op_(other) in a call that is followed, where nothing is recorded and both are plain; False where they are not."""
+    x, cls, kind_of = self._array, self.__class__, other.__class__
+    if not (cls is Tensor or cls is Parameter) or self._inference or type(x) not in _WINDOWS or not x.flags.c_contiguous:
+        return False
+    if kind_of is Tensor or kind_of is Parameter:
+        y = other._array
+        if x.dtype is not y.dtype or x.shape != y.shape or x.dtype.char not in "fd" or type(y) not in _WINDOWS or not (
+                mode & _state.NO_GRAD or untracked(other)):
+            return False
+        check_overlap(x, (y,))
+    elif (kind_of is float and x.dtype.char in "fd") or (kind_of is int and x.dtype.char in "fdl" and r.kind == "same"):
+        y = number(other, x.dtype)
+    else:
+        return False
+    follower = state.follower
+    follower.write(x, follower.call(r.kernel, (x, y)))
+    bump(self)
+    return True
 
 
 def _inplace_broadcast(target: tuple[int, ...], other: tuple[int, ...]) -> RuntimeError:

@@ -6,7 +6,7 @@ import functools
 import itertools
 from typing import Any
 
-from ..autograd.state import state
+from ..autograd.state import FOLLOW, FOLLOWED, state
 from ..backends import registry
 from ..backends.cpu.table import KERNELS
 from ..parameter import Parameter
@@ -442,14 +442,15 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 # ------------------------------------------------------------------------------------- joining small tensors, faster
 def _alike(tensors: Any) -> list[Any] | None:
     """The arrays of plain tensors of one dtype and some size, or None."""
-    if state.mode > 1 or tensors.__class__ not in (list, tuple) or not tensors:
+    mode = state.mode
+    if (mode > 1 and mode not in FOLLOWED) or tensors.__class__ not in (list, tuple) or not tensors:
         return None
     arrays = []
     for t in tensors:
         if t.__class__ is not Tensor and t.__class__ is not Parameter:
             return None
         x = t._array
-        if type(x) is not ndarray or not x.size or not x.ndim:
+        if (type(x) is not ndarray and (mode < 2 or type(x) not in registry.WINDOWS)) or not x.size or not x.ndim:
             return None
         arrays.append(x)
     native = arrays[0].dtype
@@ -465,7 +466,9 @@ def _quick(name: str, slow: Any, r: Any, extra: int, options: tuple[Any, ...]) -
             n = len(shape) + extra
             if -n <= dim < n and all([x.shape == shape for x in arrays]):
                 dim, native = dim % n, arrays[0].dtype
-                return r.finish((list(tensors), dim, native, *options), KERNELS[name](arrays, dim, native, *options))
+                given = arrays, dim, native, *options
+                made = state.follower.call(name, given) if state.mode & FOLLOW else KERNELS[name](*given)
+                return r.finish((list(tensors), dim, native, *options), made)
         return slow(tensors, **({"dim": dim} if dim else {}), **kwargs)
 
     functools.update_wrapper(op, slow)

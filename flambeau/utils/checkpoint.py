@@ -22,7 +22,7 @@ from ..autograd.engine import current_task
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.modes import enable_grad, no_grad
 from ..autograd.state import grad_enabled, state
-from ..random import get_rng_state, set_rng_state
+from ..random import default_generator, set_rng_state
 from ..tensor import Tensor
 
 __all__ = ["checkpoint", "checkpoint_sequential", "CheckpointError", "CheckpointFunction", "check_backward_validity",
@@ -93,12 +93,12 @@ class _Surroundings:
     """The random state and the autocast mode of the forward pass, to be had again in backward."""
 
     def __init__(self, preserve_rng_state: bool):
-        self.rng = get_rng_state() if preserve_rng_state else None
+        self.rng = default_generator.mark() if preserve_rng_state else None
         self.autocast = _autocast_options()
 
     @contextlib.contextmanager
     def again(self):
-        before = get_rng_state() if self.rng is not None else None
+        before = default_generator.mark() if self.rng is not None else None
         if self.rng is not None:
             set_rng_state(self.rng)
         try:
