@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import ctypes
 
 import numpy as np
 
@@ -126,11 +125,6 @@ def part_of_an_array_read(compile):
 def memory_view_read(compile):
     held = torch.zeros(3)
     return looked(compile, held, memoryview(held.numpy()))
-
-
-def address_read(compile):
-    held = torch.zeros(3)
-    return looked(compile, held, ctypes.cast(held.data_ptr(), ctypes.POINTER(ctypes.c_float)))
 
 
 def view_of_a_tensor_read(compile):
