@@ -477,7 +477,7 @@ def test_settings_that_change(kind):
     for value in (2, 2, 2, 5, 5, 5, 2):
         change(value)
         assert f(torch.ones(1)).item() == value
-    assert programs(f) <= 3
+    assert programs(f) == (0 if kind == "attributes" else 2), why(f)  # a class with an odd __getattr__ is followed
 
 
 loss = None

@@ -25,7 +25,7 @@ class Config:
 CONFIG = Config()
 
 
-def changing(function, change, back=None, args=lambda: (torch.arange(3.0),), at_most=3, goes="skip"):
+def changing(function, change, back=None, args=lambda: (torch.arange(3.0),), at_most=2, goes="skip"):
     """Calls a compiled function, changes something, calls it again; eager is asked each time."""
     fn = torch.compile(function)
 
@@ -109,7 +109,7 @@ def test_closure_of_a_nested_function():
 def test_closure_list_of_tensors():
     tensors = [torch.ones(3), torch.ones(3)]
     changing(lambda x: sum(tensors) + x, lambda: tensors.append(torch.ones(3)), lambda: tensors.pop())
-    changing(lambda x: sum(tensors) + x, put_item(tensors, 0, torch.zeros(3)), put_item(tensors, 0, torch.ones(3)), at_most=4)
+    changing(lambda x: sum(tensors) + x, put_item(tensors, 0, torch.zeros(3)), put_item(tensors, 0, torch.ones(3)), at_most=3)
 
 
 def put_item(items, at, value):
@@ -130,12 +130,14 @@ def test_numpy_array_and_set_changed_in_place():
 
 
 def test_attribute_of_an_object():
-    changing(lambda x: x * CONFIG.scale, put(CONFIG, "scale", 3.0), put(CONFIG, "scale", 1.0))
+    changing(lambda x: x * CONFIG.scale, put(CONFIG, "scale", 3.0), put(CONFIG, "scale", 1.0),
+             at_most=3)  # its class's number, and its own ones
 
 
 def test_attribute_of_an_attribute():
     CONFIG.nested = Config()
-    changing(lambda x: x * CONFIG.nested.scale, put(CONFIG.nested, "scale", 3.0), put(CONFIG.nested, "scale", 1.0))
+    changing(lambda x: x * CONFIG.nested.scale, put(CONFIG.nested, "scale", 3.0), put(CONFIG.nested, "scale", 1.0),
+             at_most=3)
 
 
 def test_attribute_of_a_class():
@@ -144,7 +146,7 @@ def test_attribute_of_a_class():
 
 def test_attribute_of_an_object_in_a_closure():
     config = Config()
-    changing(lambda x: x * config.scale, put(config, "scale", 3.0), put(config, "scale", 1.0))
+    changing(lambda x: x * config.scale, put(config, "scale", 3.0), put(config, "scale", 1.0), at_most=3)
 
 
 def test_attribute_of_an_argument():
@@ -165,7 +167,7 @@ def test_attribute_read_in_a_method():
             return x * self.scale
     reader = Reader()
     changing(lambda x: reader(x), put(reader, "scale", 3.0), put(reader, "scale", 2.0))
-    changing(lambda x: reader(x), put(reader.deep, "scale", 3.0), put(reader.deep, "scale", 1.0))
+    changing(lambda x: reader(x), put(reader.deep, "scale", 3.0), put(reader.deep, "scale", 1.0), at_most=3)
     changing(reader, put(reader, "scale", 3.0), put(reader, "scale", 2.0))
 
 
@@ -189,7 +191,7 @@ class Scaled(nn.Module):
         return self.part(x) * self.scale + self.options["bias"] + self.shift
 
 
-def module_case(change, back, at_most=3, goes="skip"):
+def module_case(change, back, at_most=2, goes="skip"):
     torch.manual_seed(0)
     net = Scaled()
     changing(lambda x: net(x), lambda: change(net), lambda: back(net), at_most=at_most, goes=goes)
@@ -247,12 +249,12 @@ def test_module_list_grows():
         for layer in layers:
             x = layer(x)
         return x
-    changing(f, lambda: layers.append(nn.Tanh()), lambda: layers.pop(-1), at_most=4)
+    changing(f, lambda: layers.append(nn.Tanh()), lambda: layers.pop(-1))
 
 
 def test_submodule_of_a_sequential_replaced():
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
-    changing(lambda x: net(x), put_item(net, 1, nn.Tanh()), put_item(net, 1, nn.Sigmoid()))
+    changing(lambda x: net(x), put_item(net, 1, nn.Tanh()), put_item(net, 1, nn.Sigmoid()), at_most=3)
 
 
 def test_parametrization_added():
@@ -263,7 +265,7 @@ def test_parametrization_added():
             return w.triu() + w.triu(1).t()
     net = nn.Linear(3, 3)
     changing(lambda x: net(x), lambda: parametrize.register_parametrization(net, "weight", Symmetric()),
-             lambda: parametrize.remove_parametrizations(net, "weight"), at_most=4)
+             lambda: parametrize.remove_parametrizations(net, "weight"))
 
 
 def test_training_flag():

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 HEAD = '''\
-import array, collections, contextvars, functools, itertools, operator, os, queue, random, types, weakref
+import array, collections, contextvars, functools, itertools, math, operator, os, queue, random, types, weakref
 import numpy as np
 import flambeau as torch
 from flambeau import nn, optim
@@ -405,7 +405,9 @@ class Author:
         return self.pick({
             "number": ([f"x = x * {p}"], [f"x = x + {p}"], [f"if {p} > 1:", "    x = x * 2.0", "else:", "    x = x + 1"],
                        [f"for _ in range(int({p})):", "    x = x + 1"], [f"x = x * (lambda k: k + {p})(1)"],
-                       [f"x = x * {{True: 2.0, False: 3.0}}[{p} == 2]"], [f"x = torch.copysign(x, torch.tensor(float({p})))"]),
+                       [f"x = x * {{True: 2.0, False: 3.0}}[{p} == 2]"], [f"x = x * (1 / {p})"],
+                       [f"x = x * math.sqrt({p} - 1)"], [f"x = x * (lambda k: lambda: k * {p})(2.0)()"],
+                       [f"x = torch.copysign(x, torch.tensor(float({p})))"]),
             "tensor": ([f"x = x * {p}"], [f"x = x + {p}.sum()"], [f"x = x * {p}.shape[-1]"],
                        [f"if {p}.requires_grad: x = x + 1"], [f"if {p}.sum() > 5: x = x * 2.0"],
                        [f"x = x * {p}.detach().sum().item()"], [f"x = x * (2.0 if {p}.is_leaf and {p}.grad is None else 3.0)"]),
@@ -469,7 +471,7 @@ class Author:
         inner = indented(inner)
         return self.pick((
             ["if len(log) % 2 == 0:", *inner], ["for _ in range(2):", *inner], ["if calls % 3 != 1:", *inner],
-            ["try:", *inner, "except (TypeError, RuntimeError):", "    x = x * -1.0"],
+            ["try:", *inner, "except (TypeError, ValueError, ArithmeticError, LookupError, RuntimeError):", "    x = x * -1.0"],
             ["try:", *inner, "finally:", "    log.append(len(log))"], ["with torch.no_grad():", *inner],
             ["if x.sum() > 4:", *inner, "else:", "    x = x * 2.0"], ["if random.random() < 0.5:", *inner],
         ))

@@ -1,17 +1,14 @@
 """Corners of Python's data model that a proof forgets: classes that change after the fact, values inside values, two ways to
-one object, tensors whose geometry a call changes, memory that is read past the tensor."""
+one object, functions on one line."""
 
 from __future__ import annotations
 
-import array
 import collections
 import dataclasses
 import linecache
 import types
 
-import numpy as np
-
-from soundness.world import Thing, around, each, item, nn, put, torch, vec
+from soundness.world import Thing, around, item, put, torch, vec
 
 Config = collections.namedtuple("Config", "gains")
 Pair = collections.namedtuple("Pair", "gain bias", defaults=(0.0,))
@@ -169,6 +166,19 @@ def death_added_later(compile):
     yield gone
 
 
+def storing_added_later(compile):
+    @dataclasses.dataclass
+    class Record:
+        gain: float
+    log = []
+
+    def store(self, name, value):
+        log.append(name)
+        object.__setattr__(self, name, value)
+    yield from around(compile(lambda x: x * Record(2.0).gain), put(Record, __setattr__=store))
+    yield log
+
+
 def storing_added_later_to_a_plain_class(compile):
     class Box:
         def __init__(self, gain):
@@ -315,6 +325,98 @@ def tensor_that_is_argument_and_held(compile):
         yield f(held if n < 3 else torch.zeros(3))
 
 
+def lists_given_twice_or_alike(compile):
+    f = compile(lambda x, a, b: x * 2.0 if a is b else x * 3.0)
+    for n in range(8):
+        one = [1.0]
+        yield f(vec(), one, one if n % 4 > 1 else [1.0])
+
+
+def list_given_that_is_held(compile):
+    box = Thing(gains=[1.0])
+    f = compile(lambda x, gains: x * 2.0 if gains is box.gains else x * 3.0)
+    for n in range(8):
+        yield f(vec(), box.gains if n % 4 > 1 else [1.0])
+
+
+def record_given_that_is_held(compile):
+    @dataclasses.dataclass
+    class Record:
+        gain: float
+    held = Record(2.0)
+    f = compile(lambda x, record: x * 2.0 if record is held else x * 3.0)
+    for n in range(8):
+        yield f(vec(), held if n % 4 > 1 else Record(2.0))
+
+
+def keys_that_look_alike(compile):
+    class Key:
+        def __repr__(self):
+            return "a key"
+    a, b = Key(), Key()
+    f = compile(lambda x, table: x * 2.0 if a in table else x * 3.0)
+    for n in range(8):
+        yield f(vec(), {a: 1.0} if n % 4 < 2 else {b: 1.0})
+
+
+def named_tuples_of_one_name(compile):
+    def made(gain):
+        kind = collections.namedtuple("Row", "x")
+        kind.gain = gain
+        return kind
+    kinds = made(2.0), made(3.0)
+    f = compile(lambda row: row.x * row.gain)
+    for n in range(8):
+        yield f(kinds[n % 4 > 1](vec()))
+
+
+def records_of_one_name(compile):
+    def made(factor):
+        @dataclasses.dataclass
+        class Record:
+            x: object
+            gain = factor
+        return Record
+    kinds = made(2.0), made(3.0)
+    f = compile(lambda record: record.x * record.gain)
+    for n in range(8):
+        yield f(kinds[n % 4 > 1](vec()))
+
+
+def record_whose_class_changes(compile):
+    @dataclasses.dataclass
+    class Record:
+        x: object
+
+        def scaled(self):
+            return self.x * 2.0
+    f = compile(lambda record: record.scaled())
+    change = put(Record, scaled=lambda self: self.x * 3.0)
+    for n in range(7):
+        if n == 4:
+            change()
+        yield f(Record(vec()))
+
+
+def subclass_of_a_record_given(compile):
+    @dataclasses.dataclass
+    class Record:
+        x: object
+        gain: float = 2.0
+
+    class Other(Record):
+        @property
+        def gain(self):
+            return 3.0
+
+        @gain.setter
+        def gain(self, value):
+            pass
+    f = compile(lambda record: record.x * record.gain)
+    for n in range(8):
+        yield f((Record, Other)[n % 4 > 1](vec()))
+
+
 def closure_and_attribute_are_one_list(compile):
     gains = [2.0]
     box = Thing(gains=gains)
@@ -359,170 +461,6 @@ def module_that_is_a_subclass(compile):
     settings = Settings("settings")
     settings.base = 1.0
     return around(compile(lambda x: x * settings.gain), put(settings, base=1.5))
-
-
-# ------------------------------------------------------------------------------------ geometry and kind changed by the call
-def changing(compile, change, make=vec):
-    """A held tensor and an argument that the call changes; outside they are put back."""
-    box = Thing(held=make())
-
-    def f(x):
-        change(box.held)
-        change(x)
-        return x * 2.0
-    f = compile(f)
-    for n in range(7):
-        if n % 3 == 2:
-            box.held = make()
-        x = make()
-        y = f(x)
-        yield y, x, box.held, tuple(x.stride()), x.is_leaf
-        if n < 4:
-            box.held = make()
-
-
-def dimension_added_in_place(compile):
-    return changing(compile, lambda t: t.unsqueeze_(0))
-
-
-def dimension_dropped_in_place(compile):
-    return changing(compile, lambda t: t.squeeze_(), lambda: torch.ones(1, 3))
-
-
-def transposed_in_place(compile):
-    return changing(compile, lambda t: t.t_(), lambda: torch.arange(6.0).reshape(2, 3))
-
-
-def gradient_wanted_in_place(compile):
-    return changing(compile, lambda t: t.requires_grad_())
-
-
-def gradient_not_wanted_in_place(compile):
-    return changing(compile, lambda t: t.requires_grad_(False), lambda: vec().requires_grad_())
-
-
-def detached_in_place(compile):
-    return changing(compile, lambda t: t.detach_(), lambda: vec().requires_grad_() * 2.0)
-
-
-def data_replaced_in_the_call(compile):
-    return changing(compile, lambda t: setattr(t, "data", t.data * 3.0))
-
-
-def attribute_of_a_tensor_set(compile):
-    box = Thing(held=vec())
-
-    def f(x):
-        box.held.seen = getattr(box.held, "seen", 0) + 1
-        x.mark = True
-        return x * box.held.seen
-    f = compile(f)
-    for n in range(6):
-        if n == 3:
-            box.held = vec()
-        x = vec()
-        yield f(x), x.mark, box.held.seen
-
-
-def gradient_field_set(compile):
-    weight = vec().requires_grad_()
-
-    def f(x):
-        if weight.grad is None:
-            weight.grad = x.detach().clone()
-        else:
-            weight.grad += 1
-        return weight.grad * 2.0
-    f = compile(f)
-    for n in range(7):
-        if n == 4:
-            weight.grad = None
-        yield f(vec()), weight.grad
-
-
-def layers_converted_in_the_call(compile):
-    net = nn.Linear(3, 1)
-    kinds = [torch.float32, torch.float64]
-
-    def f(x):
-        net.to(kinds[len(seen) % 2])
-        seen.append(1)
-        return net(x.to(net.weight.dtype))
-    seen = []
-    yield from each(compile(f), vec())
-    yield str(net.weight.dtype)
-
-
-# -------------------------------------------------------------------------------------------- memory read past the tensor
-def looked(compile, held, memory):
-    """The call writes a tensor and then reads its memory by another way, which was made before."""
-    def f(x):
-        held.add_(1)
-        return x * float(memory[0])
-    f = compile(f)
-    for _ in range(7):
-        yield f(vec()), held
-
-
-def array_over_a_tensor_read(compile):
-    held = torch.zeros(3)
-    return looked(compile, held, held.numpy())
-
-
-def part_of_an_array_read(compile):
-    held = torch.zeros(3)
-    return looked(compile, held, held.numpy()[1:][::-1])
-
-
-def memory_view_read(compile):
-    held = torch.zeros(3)
-    return looked(compile, held, memoryview(held.numpy()))
-
-
-def view_of_a_tensor_read(compile):
-    held = torch.zeros(3)
-    return looked(compile, held, held.view(3, 1)[1:, 0].numpy())
-
-
-def array_under_a_tensor_read(compile):
-    under = np.zeros(3, np.float32)
-    return looked(compile, torch.from_numpy(under), under)
-
-
-def buffer_under_a_tensor_read(compile):
-    under = array.array("f", [0.0] * 3)
-    return looked(compile, torch.frombuffer(under, dtype=torch.float32), under)
-
-
-def storage_read(compile):
-    held = torch.zeros(3)
-    return looked(compile, held, held.untyped_storage())
-
-
-def array_made_in_the_call_read_later(compile):
-    """An array over a result, read after more was written to it."""
-    kept = []
-
-    def f(x):
-        y = x * 2.0
-        kept.append(y.numpy())
-        y.add_(1)
-        return float(kept[-1][0]), y
-    f = compile(f)
-    for n in range(6):
-        yield f(vec() * n)
-    yield kept
-
-
-def memory_written_past_the_tensor(compile):
-    a = np.zeros(3, np.float32)
-    t = torch.from_numpy(a)
-
-    def f(x):
-        y = x + t
-        a[0] += 1.0
-        return y, x + t
-    return around(compile(f), lambda: a.fill(0.0))
 
 
 # ------------------------------------------------------------------------------------------------------ many on one line

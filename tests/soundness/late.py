@@ -38,7 +38,7 @@ def caught(compile, operation, good, bad):
     return (f(bad if n in (3, 4, 7) else good) for n in range(9))
 
 
-OPERATIONS = {
+OPERATIONS = {  # an operation, a value that it takes, one that it does not
     "index": (lambda i: vec()[i], GOOD, BAD),
     "gather": (lambda i: vec().gather(0, i), GOOD, BAD),
     "select": (lambda i: vec().index_select(0, i), GOOD, BAD),
@@ -50,75 +50,35 @@ OPERATIONS = {
     "cholesky": (lambda m: torch.linalg.cholesky(m), torch.eye(2), -torch.eye(2)),
     "multinomial": (lambda p: torch.multinomial(p, 1), torch.tensor([0.0, 1.0]), torch.tensor([-1.0, 1.0])),
     "bernoulli": (lambda p: torch.bernoulli(p), torch.tensor([0.0, 1.0]), torch.tensor([0.0, 2.0])),
+    "solve": (lambda m: torch.linalg.solve(m, torch.ones(2)), torch.eye(2), torch.zeros(2, 2)),
+    "binary_cross_entropy": (lambda p: F.binary_cross_entropy(p, torch.ones(2)), torch.tensor([0.5, 1.0]),
+                             torch.tensor([0.5, 2.0])),
+    "repeat": (lambda n: vec().repeat_interleave(n), torch.tensor([1, 2, 0]), torch.tensor([1, -2, 0])),
+    "put": (lambda i: torch.zeros(3).index_add(0, i, torch.ones(2)), GOOD, BAD),
+    "divided": (lambda i: torch.tensor([4, 6]) // i, torch.tensor([1, 2]), torch.tensor([1, 0])),
+    "scalar": (lambda v: torch.ones(2) * v.item(), torch.tensor(2.0), torch.ones(2)),
 }
 
 
-def index_out_of_range(compile):
-    return failing(compile, *OPERATIONS["index"])
+def alone(compile, operation, good, bad):
+    """Nothing but the operation."""
+    f = compile(lambda value: operation(value) * 2)
+    for n in range(9):
+        y = tried(f, bad if n in (3, 4, 7) else good)
+        yield y[0] if isinstance(y, list) else y
 
 
-def index_out_of_range_without_a_write(compile):
-    return failing(compile, *OPERATIONS["index"], write=False)
+def program(kind, name, **options):
+    def run(compile):
+        return kind(compile, *OPERATIONS[name], **options)
+    return run
 
 
-def index_out_of_range_caught(compile):
-    return caught(compile, *OPERATIONS["index"])
-
-
-def gather_out_of_range(compile):
-    return failing(compile, *OPERATIONS["gather"])
-
-
-def gather_out_of_range_caught(compile):
-    return caught(compile, *OPERATIONS["gather"])
-
-
-def select_out_of_range_caught(compile):
-    return caught(compile, *OPERATIONS["select"])
-
-
-def embedding_out_of_range(compile):
-    return failing(compile, *OPERATIONS["embedding"])
-
-
-def embedding_out_of_range_caught(compile):
-    return caught(compile, *OPERATIONS["embedding"])
-
-
-def one_hot_out_of_range_caught(compile):
-    return caught(compile, *OPERATIONS["one_hot"])
-
-
-def target_out_of_range(compile):
-    return failing(compile, *OPERATIONS["cross_entropy"])
-
-
-def target_out_of_range_caught(compile):
-    return caught(compile, *OPERATIONS["cross_entropy"])
-
-
-def scatter_out_of_range_caught(compile):
-    return caught(compile, *OPERATIONS["scatter"])
-
-
-def singular_matrix(compile):
-    return failing(compile, *OPERATIONS["inverse"])
-
-
-def singular_matrix_caught(compile):
-    return caught(compile, *OPERATIONS["inverse"])
-
-
-def not_positive_matrix_caught(compile):
-    return caught(compile, *OPERATIONS["cholesky"])
-
-
-def chances_below_zero(compile):
-    return failing(compile, *OPERATIONS["multinomial"])
-
-
-def chances_below_zero_caught(compile):
-    return caught(compile, *OPERATIONS["multinomial"])
+for _name in OPERATIONS:
+    globals()[f"{_name}_alone"] = program(alone, _name)
+    globals()[f"{_name}_on_the_way"] = program(failing, _name)
+    globals()[f"{_name}_on_the_way_without_a_write"] = program(failing, _name, write=False)
+    globals()[f"{_name}_caught"] = program(caught, _name)
 
 
 def index_out_of_range_in_a_step(compile):
@@ -180,11 +140,4 @@ def error_that_prints_first(compile):
     f = compile(f)
     for n in range(8):
         y = tried(f, BAD if n in (3, 6) else GOOD)
-        yield y[0] if isinstance(y, list) else y
-
-
-def whole_numbers_divided_by_zero(compile):
-    f = compile(lambda i: torch.tensor([4, 6]) // i)
-    for n in range(8):
-        y = tried(f, torch.tensor([1, 0 if n in (3, 6) else 2]))
         yield y[0] if isinstance(y, list) else y
