@@ -569,3 +569,20 @@ def test_threads_setting():
             assert fn(x)[0].item() == 600
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("ask, other", [
+    (lambda t: t.float() is t, lambda: torch.ones(4).double()), (lambda t: t.contiguous() is t, lambda: torch.ones(8)[::2]),
+    (lambda t: t.view(-1, 2).shape[0] > 2, lambda: torch.ones(8)), (lambda t: (t * 2).numel() > 4, lambda: torch.ones(8)),
+    (lambda t: (t + 1).dtype is torch.float32, lambda: torch.ones(4).half()), (lambda t: (t * 2).requires_grad, None),
+    (lambda t: (t * 2).is_leaf, None), (lambda t: t.grad is None, None)])
+def test_tensors_that_only_decide_what_the_python_does(ask, other):
+    """They are not part of the program."""
+    tensor, values = torch.ones(4), torch.ones(4)
+    changing(lambda x: x * (2 if ask(tensor) else 3),
+             lambda: tensor.requires_grad_() if other is None else put_data(tensor, other()),
+             lambda: tensor.requires_grad_(False) if other is None else put_data(tensor, values))
+
+
+def put_data(tensor, data):
+    tensor.data = data

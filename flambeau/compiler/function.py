@@ -40,7 +40,7 @@ from .ir import CONSTANT, INPUT, TEMPORARY
 from .joint import Joint, JointPlan
 from .optimizers import first_at
 from .plan import Irrevocable, Output, Plan, Undone
-from .reads import same
+from .reads import Metadata, same
 from .replay import MISS, UNDONE, Replay, Unsuitable
 from .symbolic import SymFloat, plain
 from .template import Family
@@ -344,6 +344,7 @@ class CompiledFunction:
         except Exception as error:  # a defect of ours must not become the user's
             self.attempts[key] = _ATTEMPTS
             return f"the compiler failed: {type(error).__name__}: {error}"
+        reads.list += _unheld(recorder, plan, leaves)
         if recorder.joint is not None:  # the first results are given the new history too: it takes the place of eager's graph
             plan.adopt(recorder, results, leaves)
         recorder.release()
@@ -445,6 +446,12 @@ def _tie(result: Any, source: Any) -> str | None:
     if result._base is not None:
         return "view" if result._base is (source if source._base is None else source._base) else None
     return "name" if result._counter is not None and result._counter is source._counter else None
+
+
+def _unheld(recorder: Recorder, plan: Plan, leaves: list[Any]) -> list[Metadata]:
+    """Tensors that were looked at but are not part of the program: their shapes may have decided what the Python did."""
+    known = {id(t) for t in (*plan.sources.tensors, *leaves)} | {id(grad) for _, grad in recorder.grad_found.values()}
+    return [Metadata(t) for t, _, _ in recorder.versions if id(t) not in known]
 
 
 def _changed_number(recorder: Recorder) -> str | None:
