@@ -294,7 +294,7 @@ UNPROVABLE = {
     "register_hook": (lambda x: hooked(x), "register_hook"),
     "a value that is read": (lambda x: x * x.sum().item(), "value was read"),
     "a branch on a value": (lambda x: x if x.sum() > 0 else -x, "value was read"),
-    "a tensor as a text": (lambda x: x * len(f"{x}"), "was read|shown|numpy"),
+    "a tensor as a text": (lambda x: x * len(f"{x}"), "values were read"),
     "numpy()": (lambda x: x * float(x.numpy()[1]), "NumPy"),
     "a pointer": (lambda x: x * 0 * x.data_ptr(), "data_ptr"),
     "a storage": (lambda x: x * 0 + x.untyped_storage().nbytes(), "storage"),

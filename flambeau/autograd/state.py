@@ -50,8 +50,8 @@ def looked_at(array: Any, what: str, writing: bool = False) -> None:
     writing: others may be changed or shown along with them. An array may be what a followed call of another thread promised.
     """
     if state.mode & CAPTURE:
-        from ..compiler.capture import give_up
-        give_up(what)
+        from ..compiler.capture import look
+        look(array, what, writing)
     if state.mode & FOLLOW:
         state.follower.look(None if writing else array, what)
     if memory.settle is not None and type(array) is memory.promised:

@@ -124,9 +124,9 @@ def _join(w: Any, f: Callable[..., Any], parts: Any) -> Any:
 def _math(w: Any, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if any(issubclass(type(a), SymFloat) for a in args):
         if f is math.sqrt:
-            return checked(f(args[0]), ("sqrt", args[0].expression))
+            return checked(lambda: f(args[0]), ("sqrt", args[0].expression))
         if f is math.pow:
-            return checked(f(*args), ("**", *map(expression_of, args)))
+            return checked(lambda: f(*args), ("**", *map(expression_of, args)))
         args = settled(args)
     if f in (math.fsum, math.dist, getattr(math, "sumprod", None)):  # they take the floats in what they are given
         args = tuple([list(map(settled, w.iterable(a))) for a in args])
@@ -367,8 +367,8 @@ def _instance(w: Any, kind: Any) -> Any:
     if _is_plain_record(kind, setup):
         TRUSTED.add(setup.__code__)
         w.reads.once(Function, setup)
-        w.note(Inherited, kind, "__init__", setup)
-        w.note(Inherited, kind, "__del__", MISSING)
+        for name in ("__init__", "__new__", "__del__", "__setattr__", *kind.__dataclass_fields__):
+            w.note(Inherited, kind, name, inherited(kind, name))
         return functools.partial(_record, w, kind)
     made_plainly = type(kind) is type and kind.__new__ is object.__new__ and home != "builtins" and (
         setup is object.__init__ or type(setup) is FunctionType)

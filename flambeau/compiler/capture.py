@@ -35,7 +35,7 @@ from ..tensor import Tensor
 from . import pages
 from .ir import CONSTANT, INPUT, SCALAR, TEMPORARY, Number, Op, Storage, Value, values_in
 from .symbolic import SymFloat, expression_of, loads, plain
-from .trees import flatten
+from .trees import comparable, flatten
 
 
 def _references_of_a_name() -> int:
@@ -114,7 +114,7 @@ class Traced(ndarray):
             return stripped(self)[stripped(key)]
         found = super().__getitem__(key)
         if not isinstance(found, ndarray):
-            _look(self, "an element of a tensor was read")
+            look(self, "an element of a tensor was read")
         return found
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -130,10 +130,14 @@ class Traced(ndarray):
             recorder.write(window, value)
 
 
-def _look(array: Traced, reason: str) -> None:
-    """Somebody reads an array's elements: only those of a constant are the same at each call."""
+def look(array: Any, reason: str, writing: bool = False) -> None:
+    """Somebody reads an array's elements, or may write to them: only those of a constant are the same at each call."""
     recorder = active()
-    if recorder is not None and array.size:
+    if recorder is None:
+        return
+    if writing or array.__class__ is not Traced:
+        recorder.fail(reason)
+    elif array.size:
         storage = recorder.value(array).storage
         if storage.kind is not CONSTANT or not _unseen(storage):
             recorder.fail(reason)
@@ -147,7 +151,7 @@ def _unseen(storage: Storage) -> bool:
 
 def _refuse(what: str) -> Callable[..., Any]:
     def method(self: Traced, *args: Any, **kwargs: Any) -> Any:
-        _look(self, "a tensor's value was read")
+        look(self, "a tensor's value was read")
         return getattr(stripped(self), what)(*args, **kwargs)
     return method
 
@@ -510,7 +514,7 @@ class Recorder:
         """The arguments' containers as they are now: their shape, and what is in them."""
         leaves: list[Any] = []
         shape = None if self.invoked is None else flatten([list(self.invoked[1]), self.invoked[2]], leaves)
-        return shape, list(map(id, leaves))
+        return None if shape is None else comparable(shape), list(map(id, leaves))
 
     def release(self) -> None:
         """The memory and the arguments of the captured run are not needed any more."""

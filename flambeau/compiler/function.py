@@ -42,9 +42,9 @@ from .optimizers import first_at
 from .plan import Irrevocable, Output, Plan, Undone
 from .reads import Metadata, same
 from .replay import MISS, UNDONE, Replay, Unsuitable
-from .symbolic import SymFloat, plain
+from .symbolic import SymFloat, with_plain_numbers
 from .template import Family
-from .trees import containers, flatten, flatten_result, unflatten
+from .trees import comparable, containers, flatten, flatten_result
 from .witness import Witness, watching
 
 _SIMPLE = (int, float, complex, bool, str, bytes, type(None))
@@ -139,11 +139,11 @@ class CompiledFunction:
                 break
         else:  # the usual call: nothing but tensors
             leaves, shape = list(args), len(args)
-        return leaves, (shape, flatten(kwargs, leaves)) if kwargs else shape
+        return leaves, [shape, flatten(kwargs, leaves)] if kwargs else shape
 
     def signature(self, leaves: list[Any], mode: int, shape: Any, args: Any, kwargs: Any) -> Any:
         """What of the arguments a program depends on. A float that has had two values is a number that each call brings."""
-        shape = shape if shape.__class__ is int else repr(shape)
+        shape = shape if shape.__class__ is int else comparable(shape)
         if shape.__class__ is not int and self.dynamic is not False:
             for n, value in _floats(args, kwargs, leaves):
                 if self.dynamic or repr(value) != self.first_floats.setdefault((shape, n), repr(value)):
@@ -244,10 +244,8 @@ class CompiledFunction:
                 recorder.end()
         seconds = {"capture": time.perf_counter() - start}
         reason = self._finish(recorder, witness, key, leaves, result, brought, seconds)
-        if brought and reason is None:
-            found: list[Any] = []
-            shape = flatten_result(result, found)
-            result = unflatten(shape, iter([plain(r) if type(r) is SymFloat else r for r in found]))
+        if recorder.numbers:
+            result = with_plain_numbers(result)
         recorder.release()
         memory.trim()  # a capture keeps every temporary alive: that memory is not needed again
         if reason is not None:
@@ -258,7 +256,7 @@ class CompiledFunction:
         """The arguments, with those floats that change from call to call as run-time numbers. `brought` is where a call puts
         them. (Only where a plan shows that the function keeps no number anywhere.)"""
         brought: dict[int, float] = {}
-        shape = repr(self._leaves(args, kwargs)[1])
+        shape = comparable(self._leaves(args, kwargs)[1])
         if not self.plans or not any(s == shape for s, _ in self.varying):
             return args, kwargs, brought
         new = {}

@@ -326,7 +326,10 @@ class Plan:
         program = self.program
         fallible = [n for n, group in enumerate(program.groups) if _can_fail(group)]
         grads = {g.value.storage.id for g in self.grads}
-        found = {w.storage.id: w.storage for group in program.groups[:fallible[-1] if fallible else 0] for op in group.ops
+        last = fallible[-1] if fallible else 0
+        if fallible and program.groups[last].code is None:  # a NumPy kernel may fail half-way
+            last += 1
+        found = {w.storage.id: w.storage for group in program.groups[:last] for op in group.ops
                  for w in op.writes if w.storage.kind is INPUT or w.storage.id in grads}
         if sum(s.nbytes for s in found.values()) > _UNDONE:
             raise Irrevocable

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .ir import literal
+from .trees import is_record
 
 _PYTHON = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,
            "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
@@ -73,19 +74,24 @@ def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], A
         if not isinstance(other, (int, float)):
             return NotImplemented
         pair = (other, self) if swapped else (self, other)
-        value = _PYTHON[sign](*[plain(p) if isinstance(p, float) else p for p in pair])
+        compute = lambda: _PYTHON[sign](*[plain(p) if isinstance(p, float) else p for p in pair])
         from .capture import active
         if active() is None:  # the capture is over: from here on it is a number like others
-            return value
-        return checked(value, (sign, *[expression_of(p) for p in pair]))
+            return compute()
+        return checked(compute, (sign, *[expression_of(p) for p in pair]))
     return method
 
 
-def checked(value: Any, expression: Any) -> Any:
+def checked(compute: Callable[[], Any], expression: Any) -> Any:
     """The result of an operation. Division, powers and roots are not defined for all numbers: where they are not, C does not do
     what Python does, so that becomes a guard. (What the program loads is an optimizer's count.)"""
     from .capture import active
     recorder, known = active(), next(loads(expression), None) is None
+    try:
+        value = compute()
+    except (ArithmeticError, ValueError):
+        recorder.guard_number(("defined", expression), False)
+        raise
     if not isinstance(value, float):  # a root of a negative number
         for part in expression[1:]:
             number = evaluate(part, recorder.number_values) if known else math.nan
@@ -119,6 +125,27 @@ def settled(value: Any) -> Any:
     if value.__class__ is tuple:
         return tuple(map(settled, value))
     return {k: settled(v) for k, v in value.items()} if value.__class__ is dict else value
+
+
+def with_plain_numbers(value: Any, seen: tuple[int, ...] = ()) -> Any:
+    """A result of a captured call, whose lists and dicts stay the same objects. seen: those around it."""
+    kind = type(value)
+    if kind is SymFloat:
+        return plain(value)
+    if id(value) in seen:
+        return value
+    seen = (*seen, id(value))
+    if issubclass(kind, tuple):
+        new = [with_plain_numbers(v, seen) for v in value]
+        return value if all(map(operator.is_, new, value)) else tuple.__new__(kind, new)
+    if kind is list:
+        value[:] = [with_plain_numbers(v, seen) for v in value]
+    elif issubclass(kind, dict) or is_record(value):
+        table = value if issubclass(kind, dict) else value.__dict__
+        for key, v in list(dict.items(table)):
+            if (new := with_plain_numbers(v, seen)) is not v:
+                dict.__setitem__(table, key, new)
+    return value
 
 
 def extreme(which: str, a: Any, b: Any) -> Any:

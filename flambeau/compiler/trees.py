@@ -5,13 +5,13 @@ Results may also be of classes that a program has registered as containers (`tor
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
 LEAF = object()
+_SCALARS = int, float, complex, bool, bytes, type(None)
 
 
 def flatten(value: Any, leaves: list[Any], registered: Any = None) -> Any:
@@ -27,12 +27,12 @@ def flatten(value: Any, leaves: list[Any], registered: Any = None) -> Any:
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return kind, [flatten(v, leaves, registered) for v in value]
     if kind is OrderedDict:
-        return _maker(kind, tuple(value)), [flatten(v, leaves, registered) for v in value.values()]
+        return _Maker(kind, tuple(value)), [flatten(v, leaves, registered) for v in value.values()]
     if registered and kind in registered:
         children, context = registered[kind].flatten_fn(value)
         return _remaker(registered[kind].unflatten_fn, context), [flatten(v, leaves, registered) for v in children]
     if is_record(value):
-        return _maker(kind, tuple(value.__dict__)), [flatten(v, leaves, registered) for v in value.__dict__.values()]
+        return _Maker(kind, tuple(value.__dict__)), [flatten(v, leaves, registered) for v in value.__dict__.values()]
     leaves.append(value)
     return LEAF
 
@@ -73,16 +73,59 @@ def is_record(value: Any) -> bool:
         kind.__getattribute__ is object.__getattribute__)
 
 
-@functools.cache
-def _maker(kind: type, names: tuple[Any, ...]) -> Callable[..., Any]:
-    """Makes an object with these attributes, or a dict with these keys, of their values; one and the same for each kind."""
-    def make(*values: Any) -> Any:
-        if kind is OrderedDict:
-            return OrderedDict(zip(names, values))
-        made = object.__new__(kind)
-        made.__dict__.update(zip(names, values))
+class _Maker:
+    """Makes an object with these attributes, or a dict with these keys, of their values."""
+
+    __slots__ = ("kind", "names")
+
+    def __init__(self, kind: type, names: tuple[Any, ...]):
+        self.kind, self.names = kind, names
+
+    def __call__(self, *values: Any) -> Any:
+        if self.kind is OrderedDict:
+            return OrderedDict(zip(self.names, values))
+        made = object.__new__(self.kind)
+        made.__dict__.update(zip(self.names, values))
         return made
-    return make
+
+
+class _Itself:
+    """An object that equals nothing but itself, whatever its class says."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: Any) -> bool:
+        return other.__class__ is _Itself and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def comparable(shape: Any) -> Any:
+    """A shape as a key: equal to another if kinds and keys are exactly the same."""
+    if shape is LEAF or shape.__class__ is int:  # so many tensors
+        return shape
+    if shape.__class__ is list:
+        return tuple([comparable(s) for s in shape])
+    kind, parts = shape
+    if kind is dict:
+        return dict, tuple([(_key(k), comparable(s)) for k, s in parts])
+    inside = tuple([comparable(s) for s in parts])
+    if kind.__class__ is _Maker:
+        return _Itself(kind.kind), tuple(map(_key, kind.names)), inside
+    return _Itself(kind), inside
+
+
+def _key(key: Any) -> Any:
+    kind = type(key)
+    if kind is str:
+        return key
+    if kind is tuple:
+        return tuple(map(_key, key))
+    return (kind, repr(key)) if kind in _SCALARS else _Itself(key)
 
 
 def unflatten(shape: Any, leaves: Any) -> Any:

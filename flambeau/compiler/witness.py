@@ -49,6 +49,7 @@ from ..random import Generator
 from ..tensor import Tensor
 from .attributes import attribute
 from .calling import callee
+from .capture import active
 from .files import TOLD, TRUSTED, where
 from .reads import (
     CONTAINERS,
@@ -68,7 +69,7 @@ from .reads import (
     same,
 )
 from .rewrite import BUILTINS, REWRITTEN, global_names
-from .symbolic import SymFloat, settled
+from .symbolic import SymFloat, settled, with_plain_numbers
 from .trees import is_record
 
 _MANAGERS = ("flambeau.autograd.grad_mode", "flambeau.autograd.modes", "flambeau.amp.autocast_mode")
@@ -132,7 +133,8 @@ class Witness:
         if self.reason is None:
             frame = user_frame()
             self.reason = reason + (f" ({frame.f_code.co_filename}, line {frame.f_lineno})" if frame is not None else "")
-        _local.witness = None
+        _local.witness, recorder = None, active()
+        _local.numbers = recorder is not None and bool(recorder.numbers)
         for undo in self.when_failed:
             undo()
 
@@ -142,7 +144,7 @@ class Witness:
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        _local.witness = self.before
+        _local.witness, _local.numbers = self.before, False
 
     # ------------------------------------------------------------------------------------------------------ noting
     def made(self, value: Any) -> Any:
@@ -157,6 +159,8 @@ class Witness:
         self.reads.add(kind, owner, name, value)
         if id(value) in self.given:
             self.fail("an argument is reached by another way, too")
+        if id(name) in self.given:
+            self.fail("an argument is a key")
         if type(value) not in PLAIN:
             self.known[id(value)] = value
         return value
@@ -326,6 +330,8 @@ class Witness:
             return a
         if kind.__eq__ is object.__eq__ and not issubclass(type(a), Tensor):
             self.behaviour(kind)
+            if id(a) in self.given:
+                self.fail("the identity of an argument is looked at")
             if id(a) not in self.born:
                 self.note(Kind, a, None, kind)
             return a
@@ -336,6 +342,8 @@ class Witness:
     def _identity(self, a: Any, b: Any) -> None:
         if a is None or b is None or type(a) is bool or type(b) is bool:
             return
+        if id(a) in self.given or id(b) in self.given:
+            self.fail("the identity of an argument is looked at")
         if issubclass(type(a), Tensor) or issubclass(type(b), Tensor):
             if (id(a) in self.arguments) is not (id(b) in self.arguments):
                 self.fail("the identity of an argument is looked at")
@@ -344,6 +352,7 @@ class Witness:
 
     def _contains(self, container: Any, value: Any) -> bool:
         kind = type(container)
+        self.compared(value)
         if kind in CONTAINERS or kind in PLAIN or issubclass(type(container), tuple):
             if issubclass(type(container), dict):
                 if not self.own(container):
@@ -484,7 +493,8 @@ class Witness:
     # ------------------------------------------------------------------------------------------------------- calls
     def call(self, f: Any) -> Any:
         """What to call in place of f."""
-        return callee(self, f)
+        made = callee(self, f)
+        return made if self.reason is None else _called_plainly(made)
 
     # ----------------------------------------------------------------------------------------------------- results
     def foreign_result(self, value: Any) -> str | None:
@@ -550,6 +560,17 @@ class Witness:
             self(frame, builtin)
 
 
+def _called_plainly(f: Any) -> Any:
+    """What to call in place of f when a capture was given up: run-time numbers in its arguments are floats again."""
+    if not getattr(_local, "numbers", False):
+        return f
+    return lambda *args, **kwargs: f(*map(with_plain_numbers, args), **with_plain_numbers(kwargs))
+
+
+def _plainly(value: Any) -> Any:
+    return with_plain_numbers(value) if getattr(_local, "numbers", False) else value
+
+
 def _helper(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     """The function that rewritten code calls: the witness's method, or what Python would do where there is none."""
     method = getattr(Witness, name)
@@ -569,10 +590,11 @@ _PYTHON: dict[str, Callable[..., Any]] = {
     "attribute": getattr, "item": operator.getitem, "binary": lambda n, a, b: _OPERATORS[n](a, b),
     "unary": lambda n, a: _OPERATORS[n](a), "augmented": lambda n, a, b: _OPERATORS[n](a, b),
     "compare": lambda n, a, b: (_COMPARISONS.get(n) or _OPERATORS[n])(a, b),
-    "store_attribute": lambda v, o, n: setattr(o, n, v), "store_item": lambda v, o, k: operator.setitem(o, k, v),
+    "store_attribute": lambda v, o, n: setattr(o, n, _plainly(v)),
+    "store_item": lambda v, o, k: operator.setitem(o, k, _plainly(v)), "call": _called_plainly, "made": _plainly,
     "delete_attribute": delattr, "delete_item": operator.delitem}
 HELPERS: dict[str, Callable[..., Any]] = {f"_fl_{n}": _helper(n, _PYTHON.get(n, _ITSELF)) for n in (
-    *_PYTHON, "call", "iterable", "iterables", "test", "compared", "made", "manager", "whole", "shown")}
+    *_PYTHON, "iterable", "iterables", "test", "compared", "manager", "whole", "shown")}
 HELPERS["_fl_slice"] = slice
 Witness.helpers = HELPERS
 iterable = HELPERS["_fl_iterable"]

@@ -568,14 +568,13 @@ def bernoulli(engine, shape, dtype=np.float32, p=0.5):
             raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
         return _bernoulli_mask(engine, n, p).reshape(shape).astype(dtype, copy=False)
     p = np.broadcast_to(p, shape)
-    if p.dtype == _f64:
-        u = _u53(engine, n)
-    else:
-        u = _u24(engine, n)
+    draw = _u53 if p.dtype == _f64 else _u24
+    if p.dtype != _f64:
         p = p.astype(np.float32, copy=False)
-    if not np.all((p >= 0) & (p <= 1)):
+    if not np.all(fine := (p >= 0) & (p <= 1)):
+        draw(engine, int(np.argmin(fine)))  # those before the first that is none
         raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
-    return np.less(u.reshape(shape), p).astype(dtype, copy=False)
+    return np.less(draw(engine, n).reshape(shape), p).astype(dtype, copy=False)
 
 
 def dropout_mask(engine, shape, p):

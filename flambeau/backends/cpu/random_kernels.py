@@ -111,9 +111,10 @@ def draw_bernoulli(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, p: A
 
 def _bernoulli_each(words: ndarray, p: ndarray) -> ndarray:
     """Booleans with a probability each: a uniform number of p's dtype is below p."""
-    drawn = draw_uniform(words, p.shape, p.dtype)
-    if not (p.min() >= 0 and p.max() <= 1):
+    if not (p.min() >= 0 and p.max() <= 1):  # those before the first that is none have been drawn
+        draw_uniform(words, (int(np.argmin((p >= 0) & (p <= 1))),), p.dtype)
         raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
+    drawn = draw_uniform(words, p.shape, p.dtype)
     return np.less(drawn, p, out=memory.empty(p.shape, _BOOL))
 
 
