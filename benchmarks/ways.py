@@ -43,7 +43,7 @@ def contenders(name: str) -> dict[str, Any]:
             if way == "follow":
                 step._compiled.paths.pace = None  # follow, whether that pays or not
         ways[way] = training.loop(step)
-        for _ in range(12):
+        for _ in range(100 if way == "chosen" else 12):  # until it has chosen
             ways[way]()
         if way == "skip" and not step._compiled.plans:
             print(f"{name} is not skipped: {step._compiled.reasons}")

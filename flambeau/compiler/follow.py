@@ -61,12 +61,15 @@ class Paths:
     # ------------------------------------------------------------------------------------------------------- calls
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Any = ()) -> Any:
         """Does what function(*args, **kwargs) does."""
+        pace = self.pace
+        if pace is not None and pace.left and pace.way:
+            pace.passed()
+            return self.function(*args, **kwargs)
         if native() is None:
             self.stop(next(iter(obstacles), "calls are not followed on this machine"))
         if state.mode & ~_MODES or self.stopped is not None or not self.busy.acquire(blocking=False):
             return self.function(*args, **kwargs)
         try:
-            pace = self.pace
             if pace is None:
                 return self._followed(args, kwargs)
             if pace.eager():
@@ -204,10 +207,7 @@ class Pace:
     def took(self, seconds: float, learning: bool = False) -> None:
         """learning: something new was met in the call, so it says little about the next one; but not for ever."""
         if self.left:
-            self.left -= 1
-            if not self.left:
-                self.times = {False: [], True: []}
-                self.patience = _PATIENCE
+            self.passed()
             return
         if learning and self.patience:
             self.patience -= 1
@@ -215,9 +215,17 @@ class Pace:
         eager = self.eager()
         self.times[eager].append(seconds)
         if len(self.times[True]) >= _TRIALS:
-            self.way = min(self.times[True]) < min(self.times[False])
+            eagerly, following = min(self.times[True]), min(self.times[False])
+            self.way = eagerly < following
+            self.wait = min((2 if 0.8 < eagerly / following < 1.25 else 8) * self.wait, _RAREST)
             self.left = self.wait
-            self.wait = min(2 * self.wait, _RAREST)
+
+    def passed(self) -> None:
+        """A call that does not count."""
+        self.left -= 1
+        if not self.left:
+            self.times = {False: [], True: []}
+            self.patience = _PATIENCE
 
 
 def _enter(follower: Follower) -> None:

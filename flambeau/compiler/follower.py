@@ -106,7 +106,7 @@ class Follower:
 
     def alone(self, array: Any, others: int) -> bool:
         """Whether an array is all of a result to which only so many others refer."""
-        made = self.made.get(id(array))
+        made = self.made.get(id(array)) or self.region.made.get(id(array))
         if made is None or made.whole is None:
             return False
         cached = self.recording is None and not made.survives
@@ -148,6 +148,7 @@ class Follower:
                     made.survives = escaped = True
         if escaped:
             self.paths.epoch += 1
+            self.region.ready.clear()
         end = None if escaped else self.paths.end_of(self)
         if end is not None and end.apart(self.places.all):
             end.started = False
@@ -258,16 +259,15 @@ class Follower:
     # --------------------------------------------------------------------------------------------------- following
     def _taken(self, step: Step, flat: list[Any], count: int) -> Done | None:
         """A call as the one that was seen, if it is: where its inputs are is noted behind the `count` storages so far."""
-        if step.count > self.places.size:
-            self.places.grow(step.count)
-        region = self.region
-        new = self.fits(step.table.address, flat, self.places.address, count, region.start, region.end, self.given.address,
-                        self.n_given)
+        places, region = self.places, self.region
+        if step.count > places.size:
+            places.grow(step.count)
+        new = self.fits(step.address, flat, places.address, count, region.start, region.end, self.given.address, self.n_given)
         if new == ASK:
             new = self._fits_slowly(step, flat, count)
         if new < 0 or (step.ties and not self._tied(step)):
             return None
-        return Done(self, step, flat, count + new)
+        return Done(self, step, flat, region.ready.get(step))
 
     def _tied(self, step: Step) -> bool:
         base = self.places.put
@@ -355,12 +355,19 @@ class Done:
 
     __slots__ = ("answer", "holds", "numbers", "roots", "step")
 
-    def __init__(self, follower: Follower, step: Step, flat: list[Any], count: int):
+    def __init__(self, follower: Follower, step: Step, flat: list[Any], ready: Any):
         self.step = step
-        self.holds = [flat[i] for i in step.new]   # inputs: their memory must not go away
+        self.holds = [flat[i] for i in step.new] if step.new else ()   # inputs: their memory must not go away
         self.numbers = [float(flat[i]) for i in step.counted] if step.counted else ()
-        self.roots: Any = ()                       # results, each with the storage that it is a window onto
-        self.answer = self._results(follower, step, flat) if step.results else step.answer
+        if ready is not None:
+            places, self.roots, results = ready
+            put = follower.places.put
+            for number, address in places:
+                put[number] = address
+            self.answer = results[0] if step.form is None else step.form(results)
+        else:
+            self.roots: Any = ()                   # results, each with the storage that it is a window onto
+            self.answer = self._results(follower, step, flat) if step.results else step.answer
         if step.written:
             follower.will_change(step, flat)
 
@@ -370,6 +377,8 @@ class Done:
         reserved = region.arrays.get(step)
         if reserved is None:
             reserved = region.arrays[step] = [None] * len(step.results)
+        elif not any([made.survives for made in step.made]) and all([spec[0] == MADE for spec in step.results]):
+            return self._the_same(follower, step, reserved)
         self.roots = roots = []
         results = []
         for number, spec in enumerate(step.results):
@@ -392,6 +401,15 @@ class Done:
             else:
                 results.append(_window(flat[spec[1]], *spec[2:]))
         return results[0] if step.form is None else step.form(results)
+
+    def _the_same(self, follower: Follower, step: Step, reserved: list[Any]) -> Any:
+        """Results that nobody has ever kept: the same arrays each time."""
+        region, put = follower.region, follower.places.put
+        self.roots = [(step.made[spec[1]], array) for spec, array in zip(step.results, reserved)]
+        for made, array in self.roots:
+            region.made[id(array)] = made
+        region.ready[step] = [(made.id, put[made.id]) for made in step.made], self.roots, reserved
+        return reserved[0] if step.form is None else step.form(reserved)
 
 
 def _window(array: Any, delta: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> Any:

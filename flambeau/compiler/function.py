@@ -103,7 +103,7 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         mode = state.mode
-        if (_FOLLOW or (self.followed > _SETTLED and not self.plans)) and not mode & ~_MODES:
+        if (_FOLLOW or self.followed > _SETTLED) and not self.plans and not mode & ~_MODES:
             return self._followed(args, kwargs)
         if not kwargs and stance == "default" and not devices.stack and devices.device is None:
             for replay in self.replays:

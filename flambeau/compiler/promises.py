@@ -255,6 +255,8 @@ class Reserved:
         self.start, self.nbytes = pointer(self.bytes) or 0, size
         self.end = self.start + size
         self.arrays: dict[Any, list[Any]] = {}  # step -> the arrays that it hands out
+        self.made: dict[int, Any] = {}          # address of one of these -> the storage that it is a window onto
+        self.ready: dict[Any, Any] = {}         # step of which nothing was ever kept -> where its storages are, roots, results
         self.guard(True)
 
     def window(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> Any:

@@ -215,6 +215,8 @@ class Recording:
                 if not made.survives and getrefcount(array) > PAIRED:
                     made.survives = True
                     follower.paths.epoch += 1
+                    if follower.region is not None:
+                        follower.region.ready.clear()
         follower.at.seen += 1
         self._tie(follower.steps)
 

@@ -60,6 +60,7 @@ class Step:
     def ready(self) -> None:
         """After the leaves have been noted, or changed."""
         self.table = Table(self.leaves)
+        self.address = self.table.address
         self.flat = not any(self.layout)
         self.which = np.array(self.written, np.int64)
         ids = {s.id for s in self.inputs}
