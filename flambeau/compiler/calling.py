@@ -84,7 +84,7 @@ def _function(w: Any, f: FunctionType) -> Any:
         w.fail(f"'{f.__name__}' is marked by compiler.disable")
         return f
     try:
-        new = rewritten(f, w.helpers)
+        new = w.unwatched(rewritten, f, w.helpers)
     except Unsupported as error:
         w.fail(f"'{f.__name__}' cannot be followed: {error}")
         return f

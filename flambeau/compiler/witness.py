@@ -108,6 +108,7 @@ class Witness:
         self.known: dict[int, Any] = {}    # objects that were there before
         self.arguments = {id(a) for a in leaves if issubclass(type(a), Tensor)}
         self.when_failed: list[Callable[[], None]] = []
+        self.paused = False                # nothing of the user's runs
         self.groups: set[int] = set()      # optimizers' groups, whose numbers each call reads anew
         self._take([list(args), kwargs])
         self.known.update({id(a): a for a in leaves if not issubclass(type(a), Tensor)})
@@ -189,6 +190,7 @@ class Witness:
         """The function itself, its closure and the globals that its code names."""
         if function.__code__ in REWRITTEN:
             return
+        names = self.unwatched(global_names, function.__code__)
         self.reads.once(Function, function)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             try:
@@ -196,7 +198,7 @@ class Witness:
             except ValueError:
                 self.note(Variable, cell, name, MISSING)
         table = function.__globals__
-        for name in global_names(function.__code__):
+        for name in names:
             value = table.get(name, MISSING)
             self.note(Entry, table, name, value)
             if value is MISSING:
@@ -552,8 +554,23 @@ class Witness:
         _local.witness = self if present() is self else present()
         self.fail(f"'{code.co_qualname}' runs, called from outside of what can be followed")
 
+    def unwatched(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls a function of the compiler's own, which runs nothing of the user's."""
+        native = _native()
+        try:
+            self.paused = True
+            if native is not None:
+                native.fl_watch_pause(1)
+            return function(*args)
+        finally:
+            self.paused = False
+            if native is not None:
+                native.fl_watch_pause(0)
+
     def profile(self, frame: FrameType, event: str, builtin: Any) -> None:
         """A profile function for `sys.setprofile`."""
+        if self.paused:
+            return
         if event == "call":
             self(frame)
         elif event == "c_call" and builtin is warnings.warn:

@@ -18,6 +18,9 @@ void fl_watch_attach(void **functions, void *builtin) {
 // Code that need not be shown again, by address; its references are kept until the end, so that no address is used twice.
 static void **dull;
 static uintptr_t room, filled;
+static int paused;  // while functions are rewritten: nothing of the user's runs
+
+void fl_watch_pause(int on) { paused = on; }
 
 static uintptr_t place_of(void *code) {
     uintptr_t at = ((uintptr_t)code >> 4) * 0x9E3779B97F4A7C15u & (room - 1);
@@ -43,9 +46,12 @@ void fl_watch_end(void) {
             forget(dull[i]);
     free(dull);
     dull = 0, room = filled = 0;
+    paused = 0;
 }
 
 int fl_watch(void *watch, void *frame, int what, void *argument) {
+    if (paused)
+        return 0;
     if (what == 4 && argument == warn) {  // PyTrace_C_CALL
         void *made = call(watch, frame, warn, (void *)0);
         if (made)
