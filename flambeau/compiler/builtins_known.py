@@ -208,7 +208,10 @@ def _len(w: Any, value: Any) -> int:
 
 
 def _class_of(w: Any, value: Any) -> None:
-    if type(value) not in _FROZEN and not issubclass(type(value), Tensor) and id(value) not in w.born:
+    if issubclass(type(value), Tensor):  # of those among the arguments it is part of the signature
+        if id(value) in w.known and id(value) not in w.arguments:
+            w.note(Kind, value, None, type(value))
+    elif type(value) not in _FROZEN and id(value) not in w.born:
         w.note(Kind, value, None, type(value))
 
 

@@ -8,7 +8,7 @@ import dataclasses
 import linecache
 import types
 
-from soundness.world import Thing, around, item, put, torch, vec
+from soundness.world import Thing, around, item, nn, put, torch, vec
 
 Config = collections.namedtuple("Config", "gains")
 Pair = collections.namedtuple("Pair", "gain bias", defaults=(0.0,))
@@ -502,3 +502,15 @@ def comprehensions_in_comprehensions(compile):
     rows = [[1.0, 2.0], [3.0]]
     f = compile(lambda x: x * sum([v for row in [[w * 2 for w in r] for r in rows] for v in row if (lambda u: u > 2)(v)]))
     return around(f, lambda: rows[1].append(4.0), lambda: rows.pop(0))
+
+
+def class_of_a_held_tensor_changed(compile):
+    weight = torch.ones(3)
+    f = compile(lambda x: x * (2.0 if isinstance(weight, nn.Parameter) else 3.0))
+    return around(f, put(weight, __class__=nn.Parameter))
+
+
+def type_of_a_held_tensor_changed(compile):
+    weight = torch.ones(3)
+    f = compile(lambda x: x * (2.0 if type(weight) is nn.Parameter else 3.0))
+    return around(f, put(weight, __class__=nn.Parameter))
