@@ -253,11 +253,11 @@ class CompiledFunction:
         return result
 
     def _symbolic(self, recorder: Recorder, leaves: list[Any], args: Any, kwargs: Any) -> tuple[Any, Any, dict[int, float]]:
-        """The arguments, with those floats that change from call to call as run-time numbers. `brought` is where a call puts
-        them. (Only where a plan shows that the function keeps no number anywhere.)"""
+        """The arguments, with those floats that change from call to call as run-time numbers: exactly those that the signature
+        leaves out. `brought` is where a call puts them."""
         brought: dict[int, float] = {}
         shape = comparable(self._leaves(args, kwargs)[1])
-        if not self.plans or not any(s == shape for s, _ in self.varying):
+        if not any(s == shape for s, _ in self.varying):
             return args, kwargs, brought
         new = {}
         for n, value in _floats(args, kwargs, leaves):

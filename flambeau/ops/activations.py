@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd.node import FLOAT32, SavedOutput, next_sequence
-from ..autograd.state import FOLLOW, FOLLOWED, FORWARD_AD, NO_GRAD, state
+from ..autograd.node import FLOAT32
+from ..autograd.state import FOLLOW, FORWARD_AD, NO_GRAD, state
 from ..backends import registry
-from ..parameter import Parameter
 from ..shapes import wrap_dim
 from ..tensor import Tensor, wrap
+from . import generate
 from .comparison import _bounded
 from .elementwise import Pointwise, number, promoted
 from .pointwise import conj, masked, sigmoid, threshold_backward, tied, where_row
@@ -55,43 +55,15 @@ def activation(name: str, numbers: str, backward: Callable, *, c: Any, node: str
     """A pointwise function of one tensor and numbers: plain float tensors go straight to the kernel."""
     r = Pointwise(name, f"self {numbers}", kind="same", plain=numbers, takes=takes, c=c, node=node,
                   backward=dict(self=backward), **options)
-    kernel, node_class = r.cpu, r.node
-    saves = [None if s == "result" else r.args.index(s) for s in r.slots]
-    blanks = (None,) * len(numbers.split())
-
-    def call(input: Tensor, *values: Any) -> Tensor:
-        mode = state.mode
-        kind = input.__class__
-        if (mode < 2 or mode in FOLLOWED) and (kind is Tensor or kind is Parameter):
-            x = input._array
-            if x.dtype.char in "fd" and (type(x) is ndarray or (mode > 1 and type(x) in registry.WINDOWS)):
-                t = _new(Tensor)
-                if mode < 2:
-                    made = kernel(x, *values)
-                else:
-                    mode &= NO_GRAD
-                    made = state.follower.call(r.kernel, (x, *values))
-                t._array = made
-                t._node = t._counter = None
-                if mode == 0 and input._node is not None:
-                    if input._counter is not None:
-                        r.record((input, *values), t)
-                        return t
-                    t._node = n = _new(node_class)
-                    n.next = (input._node, *blanks)
-                    n.sequence = next_sequence()
-                    n.shape = made.shape
-                    if made.dtype is not FLOAT32:
-                        n.dtype = made.dtype
-                    n.saved = tuple([SavedOutput(t, 0) if i is None else input if i == 0 else values[i - 1]
-                                     for i in saves])
-                return t
-        if not isinstance(input, Tensor):
-            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
-        return r(input, *values)
-
+    call = generate.of_one(r, chars="fd", ufunc=False, fallback=_anyhow)
     call.row = r
     return call
+
+
+def _anyhow(r: Row, args: tuple[Any, ...], out: None) -> Tensor:
+    if not isinstance(args[0], Tensor):
+        raise TypeError(f"{r.name}(): argument 'input' (position 1) must be Tensor, not {type(args[0]).__name__}")
+    return r(*args)
 
 
 # ----------------------------------------------------------------------------------------------------- derivatives

@@ -12,17 +12,17 @@ from typing import Any
 from .. import dtypes as _dtypes
 from .. import overrides as _overrides
 from ..autograd import state as _state
-from ..autograd.node import FLOAT32, bump, next_sequence
+from ..autograd.node import FLOAT32, bump
 from ..autograd.state import FOLLOWED, state
 from ..autograd.views import check_inplace
 from ..backends import registry
 from ..backends.cpu.parallel import large
-from ..backends.cpu.table import KERNELS
 from ..dtypes import BY_NUM, HALF_NUMS
 from ..native.pointwise import enter
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
-from .table import LARGE, Row, _constants, alias_of, check_overlap, constant, export, make_inplace, store, write_out
+from . import generate
+from .table import LARGE, Row, alias_of, check_overlap, constant, export, make_inplace, store, write_out
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -177,63 +177,18 @@ def unary(name: str, c: str | None = None, backward: Callable | None = None, *, 
     if direct is not None:
         options["direct"] = {"self": direct}
     r = Pointwise(name, "self", kind=kind, c=c, backward={"self": backward} if backward else None, **options)
-    kernel = KERNELS.get(r.kernel)
     chars = fast if fast is not None else ("fd" if kind != "bool" else "fdlibB")
-    node_class = r.node
-    saves = r.slots
-    saves_self, saves_result = "self" in saves, "result" in saves
-    simple = len(saves) == saves_self + saves_result and len(saves) <= 1
-
-    def op(input, *, out=None):
-        mode = state.mode
-        kind_of = input.__class__
-        if (mode < 2 or mode in FOLLOWED) and out is None and (kind_of is Tensor or kind_of is Parameter):
-            x = input._array
-            if (type(x) is ndarray or (mode > 1 and type(x) in _WINDOWS)) and x.dtype.char in chars:
-                if mode > 1:
-                    mode &= _state.NO_GRAD
-                    r_ = state.follower.call(r.kernel, (x,))
-                elif x.size < LARGE:
-                    r_ = kernel(x) if x.ndim else _asarray(kernel(x))
-                else:
-                    r_ = large(kernel, x)
-                t = _new(Tensor)
-                t._array = r_
-                t._counter = None
-                if mode == 0 and node_class is not None and input._node is not None:
-                    counter = input._counter
-                    if simple and (counter is None or input._base is None):
-                        t._node = n = _new(node_class)
-                        n.next = (input._node,)
-                        n.sequence = next_sequence()
-                        n.shape = r_.shape
-                        if r_.dtype is not FLOAT32:
-                            n.dtype = r_.dtype
-                        if saves_self:
-                            n.saved = (input,)
-                            if counter is not None and counter.value:
-                                n.versions = (counter.value,)
-                        elif saves_result:
-                            n.saved = (r_,)  # bare: see SavedOutput
-                    else:
-                        t._node = None
-                        r.record((input,), t)
-                    return t
-                t._node = None
-                if mode == 0 and input._counter is not None and node_class is not None and input.requires_grad:
-                    r.record((input,), t)  # a view whose base has joined a graph since
-                return t
-        return general(op, r, (input,), out)
-
+    r.op = op = generate.of_one(r, chars=chars, ufunc=True, fallback=general)
     _dress(op, name, r)
     export(name, op, method=method, toplevel=toplevel, aliases=aliases)
     if inplace:
-        _export_inplace(name, op, r, kernel if kind != "bool" else None, aliases)
+        _export_inplace(name, op, r, r.cpu if kind != "bool" else None, aliases)
     return op
 
 
-def general(op: Callable, r: Row, args: tuple[Any, ...], out: Any) -> Any:
+def general(r: Row, args: tuple[Any, ...], out: Any) -> Any:
     """The way around the fast path: overrides, checks of the arguments, out=."""
+    op = r.op
     if _overrides.active:
         done, value = _overrides.dispatch(op, args, {} if out is None else {"out": out})
         if done:
@@ -263,14 +218,14 @@ def general(op: Callable, r: Row, args: tuple[Any, ...], out: Any) -> Any:
     return write_out(r.name, out, result, args, {})
 
 
-def or_not_implemented(op: Callable, r: Row, args: tuple[Any, ...], out: Any) -> Any:
+def or_not_implemented(r: Row, args: tuple[Any, ...], out: Any) -> Any:
     """`general` for Python operators: an operand that is no number gets its turn to answer (`x == None` is False)."""
     try:
-        return general(op, r, args, out)
+        return general(r, args, out)
     except TypeError:
         if r.name == "eq" and isinstance(args[1], ndarray):  # NumPy would leave the answer to us
             from ..interop import from_numpy
-            return general(op, r, (args[0], from_numpy(args[1])), out)
+            return general(r, (args[0], from_numpy(args[1])), out)
         return NotImplemented
 
 
@@ -338,143 +293,14 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
     if direct is not None:
         options["direct"] = dict(zip((first, second), direct))
     r = Pointwise(name, args, kind=kind, c=c, backward=table or None, **options)
-    kernel = KERNELS.get(r.kernel)
-    node_class = r.node
-    slots = r.slots
-    # The two common ways of saving have a fast path: nothing (False), or each operand for the other's sake (True).
-    keeps = {(): False, (second, first): True, (second,): True}.get(slots)
-    uses = {r.args[i]: picks for i, _, picks in r.formulas}
-    first_for_first, second_for_second = 1 in uses.get(first, ()), 0 in uses.get(second, ())
-    kept = len(slots)
-    crosswise = kept == 2 and keeps and not (first_for_first or second_for_second)
-    differentiable = node_class is not None
-    all_dtypes = fast is None
-    chars = fast or ""
-
-    def make(fallback):
-        def call(input, other):
-            mode = state.mode
-            if mode < 2 or mode in FOLLOWED:
-                cls, kind_of = input.__class__, other.__class__
-                if (kind_of is Tensor or kind_of is Parameter) and (cls is Tensor or cls is Parameter):
-                    x = input._array
-                    y = other._array
-                    native = x.dtype
-                    if native is y.dtype and (all_dtypes or native.char in chars) and (
-                            mode < 2 or (type(x) in _WINDOWS and type(y) in _WINDOWS)):
-                        try:
-                            # Zero-dim arrays give NumPy scalars unless asked for an array (out=...).
-                            if mode > 1:
-                                mode &= _state.NO_GRAD
-                                made = state.follower.call(r.kernel, (x, y))
-                            elif 1 < x.size < LARGE:
-                                made = kernel(x, y)
-                            elif x.size < LARGE:
-                                made = kernel(x, y, out=...)
-                            else:
-                                made = large(kernel, x, y)
-                        except ValueError:
-                            raise broadcast_error(x.shape, y.shape) from None
-                        t = _new(Tensor)
-                        t._array = made
-                        t._counter = None
-                        if mode == 0 and differentiable:
-                            a = input._node
-                            b = other._node
-                            if a is not None or b is not None:
-                                if crosswise and input._counter is None and other._counter is None:  # most of all
-                                    t._node = n = _new(node_class)
-                                    n.next = (a, b)
-                                    n.saved = (None if a is None else other, None if b is None else input)
-                                    n.sequence = next_sequence()
-                                    n.shape = made.shape
-                                    if native is not FLOAT32:
-                                        n.dtype = native
-                                    return t
-                                ours, theirs = input._counter, other._counter
-                                if ours is not None or theirs is not None:
-                                    if keeps is None or input._base is not None or other._base is not None or (
-                                            input._inference or other._inference):
-                                        t._node = None
-                                        r.record((input, other), t)
-                                        return t
-                                    t._node = n = _new(node_class)
-                                    if keeps:
-                                        n.versions = (0 if theirs is None else theirs.value,
-                                                      0 if ours is None else ours.value)
-                                elif keeps is None:
-                                    t._node = None
-                                    r.record((input, other), t)
-                                    return t
-                                else:
-                                    t._node = n = _new(node_class)
-                                n.next = (a, b)
-                                if crosswise:
-                                    n.saved = (None if a is None else other, None if b is None else input)
-                                elif keeps:
-                                    n.saved = (other if a is not None or second_for_second else None,
-                                               input if b is not None or first_for_first else None)[:kept]
-                                n.sequence = next_sequence()
-                                n.shape = made.shape
-                                if native is not FLOAT32:
-                                    n.dtype = native
-                                return t
-                            if input._counter is not None or other._counter is not None:
-                                t._node = None
-                                if input.requires_grad or other.requires_grad:  # a view whose base has joined a graph
-                                    r.record((input, other), t)
-                                return t
-                        t._node = None
-                        return t
-                elif (kind_of is float or kind_of is int) and (cls is Tensor or cls is Parameter):
-                    x = input._array
-                    if x.dtype.char in fast_scalar and (mode < 2 or type(x) in _WINDOWS):
-                        # As an array: NumPy takes twice as long over a Python number.
-                        if mode > 1:
-                            mode &= _state.NO_GRAD
-                            made = state.follower.call(r.kernel, (x, state.follower.literal(other, x.dtype)))
-                        else:
-                            y = _constants.get((other, x.dtype)) or constant(other, x.dtype)
-                            made = kernel(x, y) if 1 < x.size < LARGE else kernel(x, y, out=...) if x.size < LARGE else (
-                                large(kernel, x, y))
-                        t = _new(Tensor)
-                        t._array = made
-                        t._counter = t._node = None
-                        if mode == 0 and differentiable:
-                            a = input._node
-                            if a is not None:
-                                if keeps is None or (input._counter is not None and (
-                                        first_for_first or input._base is not None)):
-                                    r.record((input, other), t)
-                                    return t
-                                t._node = n = _new(node_class)
-                                n.next = (a, None)
-                                if keeps:
-                                    n.saved = (other, input if first_for_first else None)[:kept]
-                                n.sequence = next_sequence()
-                                n.shape = made.shape
-                                if made.dtype is not FLOAT32:
-                                    n.dtype = made.dtype
-                            elif input._counter is not None and input.requires_grad:
-                                r.record((input, other), t)
-                        return t
-            return fallback(op, r, (input, other), None)
-
-        return call
-
-    call = make(general)
-
-    def op(input, other, *, out=None):
-        return call(input, other) if out is None else general(op, r, (input, other), out)
-
-    op.call = call
-    op.operator = make(or_not_implemented)
-    op.operator.__name__ = op.operator.__qualname__ = name
+    r.op = op = generate.of_two(r, chars=fast, number_chars=fast_scalar, operator=False, fallback=general)
+    op.call = op
+    op.operator = generate.of_two(r, chars=fast, number_chars=fast_scalar, operator=True, fallback=or_not_implemented)
     _dress(op, name, r)
     export(name, op, method=method, toplevel=toplevel, aliases=aliases)
     op.row = r
     if inplace:
-        op.inplace = _binary_inplace(name, op, r, kernel, chars if not all_dtypes else None, aliases)
+        op.inplace = _binary_inplace(name, op, r, r.cpu, fast, aliases)
     return op
 
 
@@ -559,6 +385,8 @@ def compare(name: str, c: str, **options: Any) -> Callable:
     """A comparison: bool result, no derivative."""
     return binary(name, c=c, kind="bool", c_kinds="fib", **options)
 
+
+generate.knows(broadcast_error=broadcast_error)
 
 __all__ = ["Pointwise", "unary", "binary", "compare", "promoted", "number", "broadcast_error", "general", "wrap",
            "_state"]

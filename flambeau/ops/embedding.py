@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from .. import dtypes as _dtypes
-from ..autograd.node import FLOAT32, next_sequence
 from ..autograd.state import FOLLOW, FOLLOWED, NO_GRAD, looked_at, state
 from ..autograd.views import written
 from ..backends import registry
@@ -53,7 +52,6 @@ _dense = Row("embedding_dense_backward", "grad indices count padding_idx scale_g
         grad, indices, padding_idx, scale_grad_by_freq, count)))
 _embedding = Row("embedding", "weight indices padding_idx scale_grad_by_freq sparse",
                  backward=dict(weight=_weight_grad))
-_node = _embedding.node
 
 
 def check_indices(indices: Any, name: str, position: int = 1) -> None:
@@ -73,26 +71,12 @@ def lookup(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by
         w, i = weight._array, indices._array
         if w.ndim == 2 and i.dtype.char in "li" and w.dtype.char in "fd" and (
                 type(w) is ndarray is type(i) if mode < 2 else type(w) in _WINDOWS and type(i) in _WINDOWS):
-            t = _new(Tensor)
             if mode < 2:
                 made = _embedding.cpu(w, i, padding_idx, scale_grad_by_freq, sparse)
             else:
                 mode &= NO_GRAD
                 made = state.follower.call("embedding", (w, i, padding_idx, scale_grad_by_freq, sparse))
-            t._array = made
-            t._node = t._counter = None
-            if mode == 0 and weight._node is not None:
-                if weight._counter is not None or indices._counter is not None:
-                    _embedding.record((weight, indices, padding_idx, scale_grad_by_freq, sparse), t)
-                    return t
-                t._node = n = _new(_node)
-                n.next = (weight._node, None, None, None, None)
-                n.saved = (w.shape, indices, padding_idx, scale_grad_by_freq, sparse)
-                n.sequence = next_sequence()
-                n.shape = made.shape
-                if made.dtype is not FLOAT32:
-                    n.dtype = made.dtype
-            return t
+            return _embedding.tensor(mode, made, weight, indices, padding_idx, scale_grad_by_freq, sparse)
     check_indices(indices, "embedding")
     if weight.ndim != 2:
         raise RuntimeError("'weight' must be 2-D")

@@ -103,10 +103,10 @@ def mean(*args, **kwargs):
         x = input._array
         if dim is None:
             if keepdim is False:
-                return slow._mean.single(mode, input, (None, False, None), kernels.mean_all(x))
+                return slow._mean.tensor(mode, kernels.mean_all(x), input, None, False, None)
         elif dim.__class__ is int and -x.ndim <= dim < x.ndim and keepdim.__class__ is bool:
             dim %= x.ndim
-            return slow._mean_dim.single(mode, input, ((dim,), keepdim, None), kernels.mean_one(x, dim, keepdim))
+            return slow._mean_dim.tensor(mode, kernels.mean_one(x, dim, keepdim), input, (dim,), keepdim, None)
     return slow.mean(*args, **kwargs)
 
 
@@ -119,7 +119,7 @@ def _extreme(general: Any, whole: Any, kernel: Any, along: Any, pair: type) -> N
             x = input._array
             if len(args) == 1:
                 if x.flags.c_contiguous and x.size < LARGE:
-                    return whole.single(mode, input, (), kernel(x))
+                    return whole.tensor(mode, kernel(x), input)
             elif len(args) == 2 and args[1].__class__ is int:
                 dim = args[1]
                 if -x.ndim <= dim < x.ndim:
@@ -139,14 +139,6 @@ def _bare(array: Any) -> Tensor:
     return t
 
 
-def _recorded(mode: int, r: Any, args: tuple[Any, ...], made: Any) -> Tensor:
-    """The result of a row whose kernel was called without it."""
-    t = _bare(made)
-    if mode == 0:
-        r.record(args, t)
-    return t
-
-
 _extreme(slow.max_, slow._max_all, kernels.max_all, slow._max_dim, return_types.max)
 _extreme(slow.min_, slow._min_all, kernels.min_all, slow._min_dim, return_types.min)
 
@@ -161,7 +153,7 @@ def _along_dim(general: Any, r: Any) -> None:
             n = input._array.ndim
             if -n <= dim < n:
                 dims = (dim % n,)
-                return r.single(mode, input, (dims, False), registry.cpu.asarray(r.cpu(input._array, dims)))
+                return r.tensor(mode, registry.cpu.asarray(r.cpu(input._array, dims)), input, dims, False)
         return general(*args, **kwargs)
 
 
@@ -173,7 +165,7 @@ def flip(*args, **kwargs):
         n = input._array.ndim
         if -n <= dim < n:
             dims = (dim % n,)
-            return shape._flip.single(mode, input, (dims,), _flip_kernel(input._array, dims))
+            return shape._flip.tensor(mode, _flip_kernel(input._array, dims), input, dims)
     return shape.flip(*args, **kwargs)
 
 
@@ -210,7 +202,7 @@ def _along(general: Any, r: Any, kernel: Any) -> Any:
             n = input._array.ndim
             if dim.__class__ is int and -n <= dim < n:
                 dim %= n
-                return r.single(mode, input, (dim, None), kernel(input._array, dim))
+                return r.tensor(mode, kernel(input._array, dim), input, dim, None)
         return general(*args, **kwargs)
 
     return along
@@ -234,7 +226,7 @@ def clamp(*args, **kwargs):
                 made = _clamp_kernel(x, constant(low, native), constant(high, native))
             else:
                 made = _clamp_within(x, low, high)
-            return comparison._clamp_numbers.single(mode, input, (low, high), made)
+            return comparison._clamp_numbers.tensor(mode, made, input, low, high)
     return comparison.clamp(*args, **kwargs)
 
 
@@ -248,7 +240,7 @@ def where(*args, **kwargs):
         condition, input, other = args
         c, x, y = condition._array, input._array, other._array
         if c.dtype.char == "?" and x.dtype is y.dtype and type(c) is ndarray and c.shape == x.shape == y.shape and c.ndim:
-            return _recorded(mode, where_row, args, _where_kernel(c, x, y))
+            return where_row.tensor(mode, _where_kernel(c, x, y), *args)
     return comparison.where(*args, **kwargs)
 
 
@@ -260,7 +252,7 @@ def masked_fill(*args, **kwargs):
         input, mask, value = args
         x, where = input._array, mask._array
         if where.dtype.char == "?" and where.shape == x.shape and type(where) is ndarray and abs(value) < _WITHIN:
-            return _recorded(mode, indexing._masked_fill, args, _fill_kernel(x, where, value))
+            return indexing._masked_fill.tensor(mode, _fill_kernel(x, where, value), *args)
     return indexing.masked_fill(*args, **kwargs)
 
 
@@ -278,7 +270,7 @@ def gather(*args, **kwargs):
         if -n <= dim < n == at.ndim and at.dtype.char == "l" and type(at) is ndarray and at.size:
             dim %= n
             if all([d == dim or b <= a for d, (a, b) in enumerate(zip(x.shape, at.shape))]):
-                return _recorded(mode, scatter._gather, (input, dim, index), _gather_kernel(x, dim, at))
+                return scatter._gather.tensor(mode, _gather_kernel(x, dim, at), input, dim, index)
     return scatter.gather(*args, **kwargs)
 
 
@@ -290,7 +282,7 @@ def norm(*args, **kwargs):
         input = args[0]
         x = input._array
         if x.size < kernels.SMALL and x.flags.c_contiguous:
-            return vector_norms.vector_norm_row.single(mode, input, (2.0, None, False, None), kernels.small_norm(x))
+            return vector_norms.vector_norm_row.tensor(mode, kernels.small_norm(x), input, 2.0, None, False, None)
     return vector_norms.norm(*args, **kwargs)
 
 
@@ -300,7 +292,7 @@ def clone(*args, **kwargs):
     if mode < 2 and len(args) == 1 and not kwargs and plain(args[0]):
         x = args[0]._array
         if x.size < LARGE and x.flags.c_contiguous and 1 not in x.shape:  # whose strides may differ
-            return convert._clone.single(mode, args[0], (None,), x.copy())
+            return convert._clone.tensor(mode, x.copy(), args[0], None)
     return convert.clone(*args, **kwargs)
 
 

@@ -11,47 +11,18 @@ import functools
 from typing import Any
 
 from .. import overrides as _overrides
-from ..autograd.node import FLOAT32, Edge, next_sequence, start_counter
+from ..autograd.node import Edge, next_sequence, start_counter
 from ..autograd.state import FOLLOWED, NO_GRAD, state
 from ..autograd.views import MULTI_OUTPUT, NO_GRAD_VIEW, edge_of
 from ..backends import registry
 from ..tensor import Size, Tensor
 from . import pieces
 from . import views as v
-from .table import Row, export
+from .table import export
 from .views import viewable
 
 ndarray = registry.CPU_ARRAY
 _new = object.__new__
-
-
-def quick(self: Tensor, made: Any, r: Row, saved: tuple[Any, ...], mode: int) -> Tensor:
-    """A view and, where a gradient is wanted, its node: what a row does, without a look at every argument (1 us)."""
-    view = _new(Tensor)
-    view._array, view._node = made, None
-    counter = self._counter
-    if counter is None:
-        counter = start_counter(self)
-    view._counter = counter
-    root = self._base
-    view._base = self if root is None else root
-    if counter.value:
-        view._seen = counter.value
-    if mode:
-        view._creation = NO_GRAD_VIEW
-        return view
-    if self._creation is not None:
-        view._creation = self._creation
-    edge = self._node if root is None else edge_of(self)
-    if edge is not None:
-        view._node = node = _new(r.node)
-        node.next = (edge, *(None,) * (len(r.args) - 1))
-        node.sequence = next_sequence()
-        node.shape = made.shape
-        if made.dtype is not FLOAT32:
-            node.dtype = made.dtype
-        node.saved = saved
-    return view
 
 
 def fast(name: str, slow: Any, *, toplevel: bool = True) -> Any:
@@ -76,7 +47,7 @@ def fast(name: str, slow: Any, *, toplevel: bool = True) -> Any:
 @fast("t", v.t)
 def _quick_t(mode: int, self: Tensor) -> Tensor | None:
     x = self._array
-    return quick(self, x.T, v._t, (), mode) if x.ndim == 2 and x.size else None
+    return v._t.tensor(mode, x.T, self) if x.ndim == 2 and x.size else None
 
 
 @fast("transpose", v.transpose)
@@ -84,7 +55,7 @@ def _quick_transpose(mode: int, self: Tensor, dim0: int, dim1: int) -> Tensor | 
     x = self._array
     n = x.ndim
     if dim0.__class__ is int is dim1.__class__ and -n <= dim0 < n and -n <= dim1 < n and x.size:
-        return quick(self, x.swapaxes(dim0, dim1), v._transpose, (dim0 % n, dim1 % n), mode)
+        return v._transpose.tensor(mode, x.swapaxes(dim0, dim1), self, dim0 % n, dim1 % n)
     return None
 
 
@@ -96,7 +67,7 @@ def _quick_permute(mode: int, self: Tensor, *dims: Any) -> Tensor | None:
     if len(dims) != n or not x.size:
         return None
     dims = tuple([d % n if d.__class__ is int and -n <= d < n else n for d in dims])
-    return quick(self, x.transpose(dims), v._permute, (dims,), mode) if len({*dims, n}) == n + 1 else None
+    return v._permute.tensor(mode, x.transpose(dims), self, dims) if len({*dims, n}) == n + 1 else None
 
 
 def _quick_shape(x: Any, shape: tuple[Any, ...]) -> Any:
@@ -125,13 +96,13 @@ _SHAPES = (tuple, list, Size)
 @fast("view", v.view, toplevel=False)
 def _quick_view(mode: int, self: Tensor, *shape: Any) -> Tensor | None:
     made = _quick_shape(self._array, shape) if shape else None
-    return None if made is None else quick(self, made, v._view, (self._array.shape,), mode)
+    return None if made is None else v._view.tensor(mode, made, self, None)
 
 
 @fast("reshape", v.reshape)
 def _quick_reshape(mode: int, self: Tensor, *shape: Any) -> Tensor | None:
     made = _quick_shape(self._array, shape) if shape else None
-    return None if made is None else quick(self, made, v._view, (self._array.shape,), mode)
+    return None if made is None else v._view.tensor(mode, made, self, None)
 
 
 @fast("unsqueeze", v.unsqueeze)
@@ -142,7 +113,7 @@ def _quick_unsqueeze(mode: int, self: Tensor, dim: int) -> Tensor | None:
     if dim.__class__ is not int or not -n <= dim < n or not x.flags.c_contiguous or not x.size or 1 in shape:
         return None
     dim %= n
-    return quick(self, x.reshape(shape[:dim] + (1,) + shape[dim:]), v._unsqueeze, (dim,), mode)
+    return v._unsqueeze.tensor(mode, x.reshape(shape[:dim] + (1,) + shape[dim:]), self, dim)
 
 
 @fast("select", v.select)
@@ -151,7 +122,7 @@ def _quick_select(mode: int, self: Tensor, dim: int, index: int) -> Tensor | Non
     n = x.ndim
     if dim.__class__ is int is index.__class__ and -n <= dim < n and -x.shape[dim] <= index < x.shape[dim] and x.size:
         dim, index = dim % n, index % x.shape[dim]
-        return quick(self, x[(*_WHOLE[:dim], index, ...)], v._select, (x.shape, dim, index), mode)
+        return v._select.tensor(mode, x[(*_WHOLE[:dim], index, ...)], self, dim, index)
     return None
 
 
@@ -166,7 +137,7 @@ def _quick_narrow(mode: int, self: Tensor, dim: int, start: int, length: int) ->
             0 <= start <= x.shape[dim] - length and x.size):
         dim %= n
         made = x[(*_WHOLE[:dim], slice(start, start + length))]
-        return quick(self, made, v._slice, (x.shape, dim, start, start + length, 1), mode)
+        return v._slice.tensor(mode, made, self, dim, start, start + length, 1)
     return None
 
 
@@ -191,7 +162,7 @@ def _quick_expand(mode: int, self: Tensor, *size: Any) -> Tensor | None:
             elif old != 1:
                 return None
     made = ndarray(tuple(size), x.dtype, x, 0, steps)
-    return quick(self, made if type(x) is ndarray else made.view(type(x)), v._expand, (shape,), mode)
+    return v._expand.tensor(mode, made if type(x) is ndarray else made.view(type(x)), self, None)
 
 
 @fast("flatten", v.flatten)
@@ -203,7 +174,7 @@ def _quick_flatten(mode: int, self: Tensor, start_dim: int = 0, end_dim: int = -
     first, last = start_dim % n, end_dim % n
     if first >= last:
         return None
-    return quick(self, x.reshape((*shape[:first], -1, *shape[last + 1:])), v._view, (shape,), mode)
+    return v._view.tensor(mode, x.reshape((*shape[:first], -1, *shape[last + 1:])), self, None)
 
 
 @fast("squeeze", v.squeeze)
@@ -211,16 +182,16 @@ def _quick_squeeze(mode: int, self: Tensor, dim: Any = None) -> Tensor | None:
     x = self._array
     n = x.ndim
     if dim is None and x.size and n:
-        return quick(self, x.squeeze(), v._squeeze_all, (x.shape,), mode)
+        return v._squeeze_all.tensor(mode, x.squeeze(), self, None)
     if dim.__class__ is int and x.size and -n <= dim < n:
         made = x.squeeze(dim) if x.shape[dim] == 1 else x.view()
-        return quick(self, made, v._squeeze_dim, (x.shape, (dim % n,)), mode)
+        return v._squeeze_dim.tensor(mode, made, self, (dim % n,))
     return None
 
 
 # --------------------------------------------------------------------------------------------------- several at a time
 def _cut(self: Tensor, size: int, dim: int, mode: int) -> tuple[Tensor, ...]:
-    """Pieces of `size` along a dimension: what `quick` does, with one node for all of them."""
+    """Pieces of `size` along a dimension: what `Row.tensor` does, with one node for all of them."""
     x = self._array
     whole = x.shape[dim]
     before = _WHOLE[:dim]

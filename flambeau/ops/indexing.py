@@ -21,7 +21,6 @@ from ..parameter import Parameter
 from ..settings import alert_not_deterministic
 from ..shapes import as_int
 from ..tensor import Tensor, wrap
-from .fast_views import quick
 from .table import ROWS, Row, _type_word, public
 from .views import _select, _slice, viewable
 from .writing import write_row, writing
@@ -94,13 +93,13 @@ def getitem(self: Tensor, key: Any) -> Tensor:
         array, kind, mode = self._array, key.__class__, mode & _state.NO_GRAD
         if kind is int:
             if array.ndim and -array.shape[0] <= key < array.shape[0]:
-                return quick(self, array[key, ...], _select, (array.shape, 0, key), mode)
+                return _select.tensor(mode, array[key, ...], self, 0, key)
         elif kind is slice:
             if array.ndim and key.step is None and _plain_bounds(key):
                 size = array.shape[0]
                 start, stop, _ = key.indices(size)
                 stop = stop if stop > start else start
-                return quick(self, array[start:stop], _slice, (array.shape, 0, start, stop, 1), mode)
+                return _slice.tensor(mode, array[start:stop], self, 0, start, stop, 1)
         elif kind is Tensor and array.ndim and key._array.ndim and key._array.dtype.char == "l":
             return index_row(self, [key])
         elif kind is tuple:
@@ -111,8 +110,7 @@ def getitem(self: Tensor, key: Any) -> Tensor:
             elif (steps := _basic_steps(array.shape, key)) is not None:
                 view = self
                 for r, given, part in steps:
-                    array = view._array
-                    view = quick(view, array[part], r, (array.shape, *given), mode)
+                    view = r.tensor(mode, view._array[part], view, *given)
                 return view
     if _overrides.active:
         done, value = _overrides.dispatch(Tensor.__getitem__, (self, key), {})
@@ -129,8 +127,7 @@ def _step(view: Tensor, name: str, given: dict[str, Any], key: tuple[Any, ...]) 
     mode, array = state.mode, view._array
     if (mode < 2 or mode in FOLLOWED) and viewable(view):
         made, r = array[key], ROWS[name]
-        return quick(view, _settled(made) if None in key else made, r,
-                     tuple([array.shape if s == "self_shape" else given[s] for s in r.slots]), mode & _state.NO_GRAD)
+        return r.tensor(mode & _state.NO_GRAD, _settled(made) if None in key else made, view, *given.values())
     return ROWS[name](view, *given.values())
 
 

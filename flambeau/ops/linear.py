@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from .. import overrides as _overrides
-from ..autograd.node import FLOAT32, next_sequence
 from ..autograd.state import FOLLOW, FOLLOWED, NO_GRAD, state
 from ..backends import registry
 from ..backends.cpu import linear as _kernels
@@ -29,7 +28,7 @@ _FORMULAS = dict(
     mat1=lambda grad, weight: matmul(grad, weight.conj()),
     weight=lambda grad, mat1: matmul(_flat(grad).t(), _flat(mat1).conj()))
 # What PyTorch calls the node of each case: a matrix or more dimensions, with and without a bias.
-_ROWS = {(matrix, has_bias): Row(f"linear_{i}", "bias mat1 weight", kernel="linear", node=node, backward=_FORMULAS)
+_ROWS = {(matrix, has_bias): Row(f"linear_{i}", "bias? mat1 weight", kernel="linear", node=node, backward=_FORMULAS)
          for i, (matrix, has_bias, node) in enumerate([
              (True, True, "AddmmBackward0"), (True, False, "MmBackward0"),
              (False, True, "ViewBackward0"), (False, False, "UnsafeViewBackward0")])}
@@ -98,13 +97,11 @@ def _shown(self: Any) -> Any:
 for _row in _ROWS.values():
     _row.node.apply = _apply
     _row.node.next_functions = property(_shown)
-_classes = {key: r.node for key, r in _ROWS.items()}
-_ADDMM = _classes[True, True]
 _compute = _kernels.linear
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
-    """input @ weight.T + bias. Plain float tensors go straight to BLAS, and recording writes six fields."""
+    """input @ weight.T + bias. Plain float tensors go straight to BLAS."""
     if out is not None:
         return _into(out, input, weight, bias)
     mode = state.mode
@@ -124,30 +121,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Te
             else:
                 mode &= NO_GRAD
                 made = state.follower.call("linear", (b, x, w))
-            t = _new(Tensor)
-            t._array = made
-            t._node = t._counter = None
-            if mode == 0:
-                a, c = input._node, weight._node
-                e = None if bias is None else bias._node
-                if a is not None or c is not None or e is not None:
-                    counter, changes = input._counter, weight._counter
-                    if (counter is not None and (counter.value or input._base is not None or input._inference)) or (
-                            changes is not None and (weight._base is not None or weight._inference)) or (
-                            bias is not None and bias._base is not None):
-                        _ROWS[x.ndim == 2, bias is not None].record((bias, input, weight), t)
-                        return t
-                    t._node = n = _new(_ADDMM if bias is not None and x.ndim == 2 else
-                                       _classes[x.ndim == 2, bias is not None])
-                    n.next = (e, a, c)
-                    n.saved = (weight if a is not None else None, input if c is not None else None)
-                    if a is not None and changes is not None and changes.value:  # an optimizer has changed it
-                        n.versions = (changes.value, 0)
-                    n.sequence = next_sequence()
-                    n.shape = made.shape
-                    if native is not FLOAT32:
-                        n.dtype = native
-            return t
+            return _ROWS[x.ndim == 2, bias is not None].tensor(mode, made, bias, input, weight)
     return _general(input, weight, bias)
 
 

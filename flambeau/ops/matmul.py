@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from .. import overrides as _overrides
-from ..autograd.node import FLOAT32, next_sequence
 from ..autograd.state import state
 from ..autograd.views import check_inplace, edge_of
 from ..backends import registry
@@ -205,29 +204,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
                 if inner != inner2:
                     raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{inner} and "
                                        f"{inner2}x{cols})")
-                t = _new(Tensor)
-                t._array = made = _small_product(x, y) if rows * cols * inner < _SMALL else _mm.cpu(x, y)
-                t._counter = t._node = None
-                if mode == 0:
-                    ours, theirs = input._counter, other._counter
-                    if (ours is not None and input._inference) or (theirs is not None and other._inference):
-                        _mm.record((input, other), t)  # refuses to save them
-                        return t
-                    a = input._node if ours is None else edge_of(input)  # a view's history may be out of date
-                    b = other._node if theirs is None else edge_of(other)
-                    if a is not None or b is not None:
-                        t._node = n = _new(_mm_node)
-                        if (ours is not None and ours.value) or (theirs is not None and theirs.value):
-                            n.versions = (theirs.value if theirs is not None and a is not None else 0,
-                                          ours.value if ours is not None and b is not None else 0, 0)
-                        n.next = (a, b)
-                        n.saved = (other if a is not None else None,
-                                   *((input, y.strides) if b is not None else (None, None)))
-                        n.sequence = next_sequence()
-                        n.shape = made.shape
-                        if native is not FLOAT32:
-                            n.dtype = native
-                return t
+                return _mm.tensor(mode, _small_product(x, y) if rows * cols * inner < _SMALL else _mm.cpu(x, y), input, other)
     return _matmul_general(input, other, out)
 
 
@@ -558,33 +535,10 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _affine(bias: Tensor, input: Tensor, weight: Tensor) -> Tensor:
-    """bias + input @ weight for matrices; records its node by hand, as every layer of a small network passes here."""
+    """bias + input @ weight for matrices."""
     _check_addmm(bias, input, weight)
     y = weight._array
     native = y.dtype
     if state.mode > 1 or native.char not in _CHARS or type(y) is not ndarray or not (bias._plain and input._plain):
         return _addmm(bias, input, weight, 1, 1)
-    t = wrap(_addmm.cpu(bias._array, input._array, y, 1, 1))
-    if state.mode == 0:
-        edges = (edge_of(bias), edge_of(input), edge_of(weight))
-        if edges != _NO_EDGES:
-            if _versioned(input) or _versioned(weight):
-                _addmm.record((bias, input, weight, 1, 1), t)
-                return t
-            t._node = n = _new(_addmm.node)
-            n.next = (*edges, None, None)
-            n.saved = (1, weight if edges[1] is not None else None, 1, *(
-                (input, y.strides) if edges[2] is not None else (None, None)))
-            n.sequence = next_sequence()
-            n.shape = t._array.shape
-            if native is not FLOAT32:
-                n.dtype = native
-    return t
-
-
-_NO_EDGES = (None, None, None)
-assert _addmm.slots == ("beta", "mat2", "alpha", "mat1", "mat2_strides")  # the order that _affine saves in
-
-
-def _versioned(t: Tensor) -> bool:
-    return t._counter is not None and t._counter.value != 0
+    return _addmm.tensor(state.mode, _addmm.cpu(bias._array, input._array, y, 1, 1), bias, input, weight, 1, 1)

@@ -9,9 +9,7 @@ from typing import Any
 from .. import dtypes as _dtypes
 from .. import overrides as _overrides
 from .. import return_types
-from ..autograd.node import FLOAT32, next_sequence
 from ..autograd.state import CAPTURE, state
-from ..autograd.views import edge_of
 from ..backends import registry
 from ..backends.cpu.reductions import sum_all, sum_one
 from ..parameter import Parameter
@@ -174,26 +172,13 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None, out=None, **names):
                 x = input._array
                 if type(x) is ndarray and x.dtype.char in "fd" and -x.ndim <= dim < x.ndim:
                     dim %= x.ndim
-                    return _sum_dim.single(mode, input, ((dim,), keepdim, None), sum_one(x, dim, keepdim))
+                    return _sum_dim.tensor(mode, sum_one(x, dim, keepdim), input, (dim,), keepdim, None)
             if keepdim.__class__ is bool:
                 return _sum_dim(input, dims_of(dim, input._array.ndim), keepdim, None)
             return _sum_slowly(input, dim, keepdim, dtype, out, names)
         x = input._array
         if type(x) is ndarray and x.dtype.char in "fd" and not keepdim:
-            t = _new(Tensor)
-            t._array = made = sum_all(x)
-            t._node = t._counter = None
-            if mode == 0 and input._node is not None:
-                t._node = n = _new(_sum.node)
-                n.next = (input._node if input._base is None else edge_of(input), None, None, None)
-                n.sequence = next_sequence()
-                n.shape = ()
-                n.saved = (x.shape,)
-                if made.dtype is not FLOAT32:
-                    n.dtype = made.dtype
-            elif mode == 0 and input._base is not None and input.requires_grad:  # its base has joined a graph since
-                _sum.record((input, None, False, None), t)
-            return t
+            return _sum.tensor(mode, sum_all(x), input, None, False, None)
     return _sum_slowly(input, dim, keepdim, dtype, out, names)
 
 

@@ -42,6 +42,7 @@ from ..backends.cpu.table import KERNELS
 from ..dtypes import GRAD_NUMS
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
+from . import generate
 from .exports import (  # noqa: F401  (families find them here, next to Row)
     _SEQUENCES,
     FUNCTIONS,
@@ -74,7 +75,8 @@ class Row:
                  constant: tuple[int, ...] = (),
                  direct: dict[str, str | None] | None = None):
         self.name = name
-        self.args = tuple(args.split())
+        self.args = tuple([a.rstrip("?") for a in args.split()])
+        self.optional = frozenset([i for i, a in enumerate(args.split()) if a.endswith("?")])  # None, or not a tensor at all
         self.kernel = kernel or name
         self.view = view
         if view:
@@ -93,28 +95,12 @@ class Row:
         self.node = self._node_class(node or node_name(name)) if backward else None
         self.cpu = KERNELS.get(self.kernel)
         self.blanks = (None,) * (len(self.args) - 1)
-        self.lean = self._lean_saving()
         ROWS[name] = self
-
-    def _lean_saving(self) -> tuple[int, ...] | None:
-        """What `single` saves: an argument's number, -1 for the result, -2 for the input's shape; None: not that lean."""
-        codes = []
-        for (kind, index, _), slot in zip(self.saving, self.slots):
-            if kind == "argument":
-                codes.append(index)
-            elif slot == "result" or (kind, index) == ("shape", 0):
-                codes.append(-1 if kind == "result" else -2)
-            else:
-                return None
-        return tuple(codes) if self.node is not None and self.wants[0] and not any(self.wants[1:]) else None
 
     def _node_class(self, name: str) -> type:
         members: dict[str, Any] = {"row": self, "__module__": __name__}
-        lean = _lean_apply(self.args, self.slots, self.formulas)
-        if lean is not None:
-            members["apply"] = lean
-            if self.direct is not None:
-                members["quick"] = _quick(self)
+        if self.direct is not None:
+            members["quick"] = _quick(self)
         given = self.args[1:] if self.view else ()  # of a view: dimensions and sizes
         if all(s in given or (s.rpartition("_")[2] in ("shape", "dtype", "strides") and s not in self.args)
                for s in self.slots):
@@ -165,33 +151,12 @@ class Row:
             propagate(self, args, results)
         return results
 
-    def single(self, mode: int, input: Tensor, rest: tuple[Any, ...], made: Any) -> Tensor:
-        """`finish` for one tensor, plain values and one CPU array as the result, on the fast path (mode 0 or 1)."""
-        t = _new(Tensor)
-        t._array = made
-        t._node = t._counter = None
-        if mode == 0:
-            counter = input._counter
-            edge = input._node if counter is None else edge_of(input)
-            if edge is not None or (counter is not None and input.requires_grad):
-                if edge is None or self.lean is None or made.dtype.char not in "fd":
-                    self.record((input, *rest), t)
-                    return t
-                t._node = n = _new(self.node)
-                n.next = (edge, *self.blanks)
-                n.sequence = next_sequence()
-                n.shape = made.shape
-                if made.dtype is not FLOAT32:
-                    n.dtype = made.dtype
-                if self.lean:
-                    n.saved = tuple([rest[i - 1] if i > 0 else input if i == 0 else made if i == -1 else
-                                     input._array.shape for i in self.lean])
-                    if 0 in self.lean:
-                        if counter is not None and counter.value:
-                            n.versions = tuple([counter.value if i == 0 else 0 for i in self.lean])
-                    elif -1 not in self.lean:
-                        n.release = _nothing_to_free  # shapes and numbers: as in _save
-        return t
+    def __getattr__(self, name: str) -> Any:
+        """`tensor`, which does what `finish` does for one array in mode 0 or 1, is made when it is first needed."""
+        if name != "tensor":
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        self.tensor = generate.tensor(self)
+        return self.tensor
 
     def record(self, args: tuple[Any, ...], results: Any) -> None:
         """Creates the node if an input wants a gradient."""
@@ -444,6 +409,23 @@ def _nothing_to_free(node: Node | None = None) -> None:
     pass
 
 
+def note_versions(node: Node, held: int) -> None:
+    """Notes the versions of saved arguments that may be tensors or not. held: of how many it is known that they are."""
+    for i, v in enumerate(node.saved):
+        if isinstance(v, Tensor):
+            held = True
+            if v._inference:
+                raise RuntimeError(INFERENCE_SAVED)
+            if v._counter is not None and v._counter.value:
+                versions = list(node.versions or [0] * len(node.saved))
+                versions[i] = v._counter.value
+                node.versions = tuple(versions)
+        elif type(v) in _WINDOWS:  # a result
+            held = True
+    if not held:
+        node.release = _nothing_to_free
+
+
 class SavedList:
     """Several tensors saved under one name (the inputs of a list argument)."""
 
@@ -511,53 +493,6 @@ def bare_output(node: Node, array: Any) -> Tensor:
     tensor = _new(Tensor)
     tensor._array, tensor._node, tensor._counter = array, node, None
     return tensor
-
-
-def _lean_apply(args: tuple[str, ...], slots: tuple[str, ...], formulas: list[Any]) -> Callable | None:
-    """`apply` without loops, for the most frequent rows: one or two arguments whose formulas take grad and one slot."""
-    takes = {index: (formula, picks[1:]) for index, formula, picks in formulas}
-    if len(args) > 2 or any(picks[:1] != ("grad",) or len(picks) > 2 or picks[1:] == ("grad",) for _, _, picks in formulas):
-        return None
-
-    def one(formula: Callable, picks: tuple[int, ...]) -> Callable:
-        if not picks:
-            return lambda node, saved, grad: formula(grad)
-        slot = picks[0]
-
-        def fetch(node, saved, grad):
-            value = saved[slot]
-            if value.__class__ is not Tensor or value._counter is not None:
-                value = unpack(node, slot)
-            return formula(grad, value)
-
-        return fetch
-
-    if len(args) == 1:
-        only = one(*takes[0])
-
-        def apply(self, grad):
-            saved = self.saved
-            if self.outputs is not None or self.spans is not None:
-                return RowNode.apply(self, grad)
-            if saved is None:
-                raise freed_error(self)
-            return (only(self, saved, grad),)
-
-        return apply
-    if 0 not in takes or 1 not in takes:
-        return None
-    first, second = one(*takes[0]), one(*takes[1])
-
-    def apply(self, grad):
-        saved = self.saved
-        if self.outputs is not None or self.spans is not None:
-            return RowNode.apply(self, grad)
-        if saved is None:
-            raise freed_error(self)
-        a, b = self.next
-        return (None if a is None else first(self, saved, grad), None if b is None else second(self, saved, grad))
-
-    return apply
 
 
 def _quick(r: Row) -> Callable:
@@ -652,6 +587,10 @@ def constant(value: Any, native: Any) -> Any:
     return known
 
 
+generate.knows(note_versions=note_versions, nothing_to_free=_nothing_to_free, unpack=unpack, constant=constant,
+               constants=_constants)
+
+
 class RowNode(Node):
     """A node whose backward is its row's formulas."""
 
@@ -659,26 +598,16 @@ class RowNode(Node):
     spans: dict[int, int] | None = None
 
     def apply(self, grads: Any) -> Any:
-        saved = self.saved
-        if saved is None:
-            raise freed_error(self)
-        values = [unpack(self, i) for i in range(len(saved))]
-        grad = grads if self.outputs is None else grads[0]
-        if self.spans is not None:
-            return self._apply_lists(grad, grads, values)
-        edges = self.next
-        results: list[Any] = [None] * len(edges)
-        for index, formula, picks in self.row.formulas:
-            if edges[index] is not None:
-                if grad is None and "grad" in picks:
-                    continue
-                results[index] = formula(*[values[p] if p.__class__ is int else grad if p == "grad" else grads
-                                           for p in picks])
-        return results
+        """Made of the row's formulas when a node of its class is first asked."""
+        cls = next(c for c in type(self).__mro__ if "row" in c.__dict__)
+        cls.apply = made = generate.backward(self.row)
+        return made(self, grads)
 
-    def _apply_lists(self, grad: Any, grads: Any, values: list[Any]) -> Any:
-        spans, results = self.spans, []
-        made = {}
+    def apply_lists(self, grads: Any) -> Any:
+        """`apply` where an argument was a list of tensors, each with an edge of its own."""
+        spans, results, made = self.spans, [], {}
+        values = [unpack(self, i) for i in range(len(self.saved))]
+        grad = grads if self.outputs is None else grads[0]
         for index, formula, picks in self.row.formulas:
             if _wants(self, index):
                 made[index] = formula(*[values[p] if p.__class__ is int else grad if p == "grad" else grads

@@ -168,7 +168,31 @@ def by_rate(compile, use):
         yield f(vec())
 
 
-WAYS = {"argument": by_argument, "whole_argument": by_whole_argument, "attribute": by_attribute, "rate": by_rate}
+def by_argument_after_an_effect(compile, use):
+    """The call cannot be skipped, which shows before the number is used."""
+    def counted(x, n):
+        LOG.append("called")
+        return use(x, n)
+    f = compile(counted)
+    for n in FLOATS:
+        yield f(vec(), n)
+
+
+def by_rate_after_an_effect(compile, use):
+    _, opt, _, _ = line()
+
+    def counted(x):
+        n = opt.param_groups[0]["lr"]
+        LOG.append("called")
+        return use(x, n)
+    f = compile(counted)
+    for n in FLOATS:
+        opt.param_groups[0]["lr"] = n
+        yield f(vec())
+
+
+WAYS = {"argument_after_an_effect": by_argument_after_an_effect, "rate_after_an_effect": by_rate_after_an_effect,
+        "argument": by_argument, "whole_argument": by_whole_argument, "attribute": by_attribute, "rate": by_rate}
 
 
 def program(way, use):
@@ -181,5 +205,30 @@ def program(way, use):
 
 # Every use with the number as an argument; every second one also as something else.
 for _number, _use in enumerate(USES):
-    for _way in ("argument", ("whole_argument", "attribute", "rate")[_number % 3]):
+    for _way in ("argument", ("whole_argument", "attribute", "rate", "argument_after_an_effect", "rate_after_an_effect")[
+            _number % 5]):
         globals()[f"{_use}_by_{_way}"] = program(_way, _use)
+
+
+def effect_for_some_numbers(compile):
+    """The first call without an effect is captured when the number has long been known to vary."""
+    log = []
+
+    def f(x, n):
+        if n > 1:
+            log.append("large")
+        return x * n
+    f = compile(f)
+    for n in (2.0, 2.0, 3.0, 0.5, 0.75, 2.0, 0.25, 0.5):
+        yield f(vec(), n), list(log)
+
+
+def loop_over_some_numbers(compile):
+    def f(x, n):
+        while n > 1:
+            print("turn")
+            x, n = x + 1, n - 1
+        return x
+    f = compile(f)
+    for n in (2.0, 2.0, 2.0, 3.0, 0.5, 2.0, -0.0, 1.5):
+        yield f(vec(), n)

@@ -1,0 +1,262 @@
+"""Code of operations, made as text from their rows.
+
+A row says what an operation computes, what its derivative needs and of which arguments. That is known when the row is made, so
+the code that runs at each call need not ask again: it is written here, as text, the way `dataclasses` writes `__init__`. Texts
+that read the same are compiled once. A debugger steps through them, and `source(function)` shows one:
+
+    >>> print(source(flambeau.ops.pointwise.mul.call))
+
+All of them record a node with the same lines (`recording`), and nothing else in ops/ writes down a node's fields for a row with
+one result.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..autograd import state as _state
+from ..autograd.node import FLOAT32, INFERENCE_SAVED, freed_error, next_sequence, start_counter
+from ..autograd.views import NO_GRAD_VIEW, edge_of
+from ..backends import registry
+from ..backends.cpu.parallel import LARGE, large
+from ..parameter import Parameter
+from ..tensor import Tensor
+
+_NAMES: dict[str, Any] = dict(
+    FLOAT32=FLOAT32, FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE, NO_GRAD=_state.NO_GRAD,
+    NO_GRAD_VIEW=NO_GRAD_VIEW, Parameter=Parameter, Tensor=Tensor, WINDOWS=registry.WINDOWS, asarray=registry.cpu.asarray,
+    edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY, new=object.__new__,
+    next_sequence=next_sequence, start_counter=start_counter, state=_state.state)
+_HERE = os.path.splitext(os.path.abspath(__file__))[0] + "d"
+
+
+def knows(**names: Any) -> None:
+    """Names that the texts may use, entered by the modules that have them."""
+    _NAMES.update(names)
+
+
+@functools.cache
+def _factory(text: str) -> Callable[..., Callable[..., Any]]:
+    file = f"{_HERE} {_factory.cache_info().misses}"  # tracebacks and the compiler see whose code it is
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    space: dict[str, Any] = {}
+    exec(compile(text, file, "exec"), _NAMES, space)
+    return space["make"]
+
+
+def function(title: str, signature: str, body: Iterable[str], **given: Any) -> Callable[..., Any]:
+    """A function of this text. given: what it refers to beyond the names above, a value of its own for each function."""
+    lines = "\n".join([f"        {line}" for line in body])
+    text = f"def make({', '.join(given)}):\n    def call({signature}):\n{lines}\n    return call\n"
+    made = _factory(text)(**given)
+    made.__code__ = made.__code__.replace(co_name=title, co_qualname=title)
+    made.__name__ = made.__qualname__ = title
+    return made
+
+
+def source(made: Callable[..., Any]) -> str:
+    """The text of a function that was made here."""
+    return "".join(linecache.getlines(made.__code__.co_filename)[1:-1])
+
+
+# ------------------------------------------------------------------------------------------------------- recording
+def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterable[int] = ()) -> list[str]:
+    """Lines that give the tensor `t` over the array `made` its node, if one of the row's arguments has a history.
+
+    names: the variables that hold the arguments. tensors: numbers of those that are tensors for sure; plain: of those that are
+    not. Any other may be either.
+    """
+    tensors, plain = set(tensors), set(plain)
+    wanted = [i for i in row.targets if i not in plain]
+    if row.node is None or not wanted:
+        return []
+    edges = [f"{names[i]}_edge" for i in range(len(names))]
+    lines = [f"{edges[i]} = {_edge(names[i], i in tensors)}" for i in wanted]
+    lines += [f"if {' or '.join([f'{edges[i]} is not None' for i in wanted])}:",
+              "    t._node = node = new(Node)",
+              f"    node.next = {_tuple([edges[i] if i in wanted else 'None' for i in range(len(names))])}",
+              "    node.sequence = next_sequence()",
+              "    node.shape = made.shape",
+              "    if made.dtype is not FLOAT32:",
+              "        node.dtype = made.dtype"]
+    if row.saving:
+        lines += ["    " + line for line in _saving(row, names, edges, wanted, tensors, plain)]
+    return lines
+
+
+def _edge(name: str, sure: bool) -> str:
+    edge = f"{name}._node if {name}._counter is None or {name}._base is None else edge_of({name})"
+    return edge if sure else f"None if not isinstance({name}, Tensor) else {edge}"
+
+
+def _tuple(parts: list[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], tensors: set[int], plain: set[int]) -> list[str]:
+    """Lines that save what the formulas of those arguments need that have a history, with the versions of tensors."""
+    values, versions, held, unsure = [], {}, False, []
+    for slot, (kind, index, users) in enumerate(row.saving):
+        users = [u for u in users if u in wanted]
+        name = None if kind == "result" else names[index]
+        value = "made" if kind == "result" else {"argument": name, "shape": f"{name}._array.shape",
+                                                 "strides": f"{name}._array.strides", "dtype": f"{name}.dtype"}[kind]
+        if not users:
+            values.append("None")
+            continue
+        if users != wanted:
+            value = f"{value} if {' or '.join([f'{edges[u]} is not None' for u in users])} else None"
+        values.append(value)
+        if kind == "argument" and index not in plain:
+            versions[slot] = name
+            held |= index in tensors
+            if index not in tensors:
+                unsure.append(name)
+        held |= kind == "result"
+    lines = [f"node.saved = {_tuple(values)}"]
+    sure = [n for n in versions.values() if n not in unsure]
+    if sure:
+        marks = [f"0 if {versions[s]}._counter is None else {versions[s]}._counter.value" if versions.get(s) in sure else "0"
+                 for s in range(len(values))]
+        lines += [f"if {' or '.join([f'{n}._counter is not None' for n in sure])}:",
+                  f"    if {' or '.join([f'{n}._inference' for n in sure])}:",
+                  "        raise RuntimeError(INFERENCE_SAVED)",
+                  f"    node.versions = {_tuple(marks)}"]
+    if unsure:
+        lines.append(f"note_versions(node, {len(sure)})")
+    elif not held and not plain:  # (PyTorch saves a number as a tensor)
+        lines.append("node.release = nothing_to_free")
+    return lines
+
+
+def tensor(row: Any) -> Callable[..., Tensor]:
+    """The function of (mode, made, *arguments): the array that the row's kernel made as a tensor, in mode 0 with its node."""
+    names = list(row.args)
+    body = ["t = new(Tensor)", "t._array = made", "t._node = t._counter = None"] if not row.view else _view_of(names[0])
+    plain = range(1, len(names)) if row.view else ()  # of a view: dimensions and sizes
+    if lines := recording(row, names, [i for i in row.targets if i not in row.optional], plain):
+        body += ["if in_mode == 0:", *["    " + line for line in lines]]
+    return function(row.name, ", ".join(["in_mode", "made", *names]), [*body, "return t"], Node=row.node)
+
+
+def _view_of(base: str) -> list[str]:
+    """Lines that make `t` a view of a tensor: one counter for both."""
+    return ["t = new(Tensor)", "t._array = made", "t._node = None",
+            f"t._counter = counter = start_counter({base}) if {base}._counter is None else {base}._counter",
+            f"t._base = {base} if {base}._base is None else {base}._base",
+            "if counter.value:", "    t._seen = counter.value",
+            "if in_mode:", "    t._creation = NO_GRAD_VIEW",
+            f"elif {base}._creation is not None:", f"    t._creation = {base}._creation"]
+
+
+# -------------------------------------------------------------------------------------------------------- backward
+def backward(row: Any) -> Callable[..., Any]:
+    """`Node.apply` of a row: each formula whose argument has a history, on what it names."""
+    edges = [f"{name}_edge" for name in row.args]
+    slots = [f"{slot}_" if slot in ("node", "kept") else slot for slot in row.slots]
+    body = ["kept = node.saved", "if kept is None:", "    raise freed_error(node)", "if node.spans is not None:",
+            "    return node.apply_lists(grads)", "grad = grads if node.outputs is None else grads[0]",
+            f"{_tuple(edges)} = node.next"]
+    for number, (slot, (kind, _, _)) in enumerate(zip(slots, row.saving)):
+        body.append(f"{slot} = kept[{number}]")
+        if kind in ("argument", "result"):
+            body += [f"if {slot}.__class__ is not Tensor or {slot}._counter is not None:",
+                     f"    {slot} = unpack(node, {number})"]
+    results = ["None"] * len(row.args)
+    for n, (index, _, picks) in enumerate(row.formulas):
+        given = ", ".join([p if p.__class__ is str else slots[p] for p in picks])
+        unless = f"{edges[index]} is None" + (" or grad is None" if "grad" in picks else "")
+        results[index] = f"None if {unless} else formula{n}({given})"
+    body += ["return (", *[f"    {r}," for r in results], ")"]
+    return function(f"backward_{row.name}", "node, grads", body,
+                    **{f"formula{n}": formula for n, (_, formula, _) in enumerate(row.formulas)})
+
+
+# ------------------------------------------------------------------------------------------------------ pointwise
+def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A pointwise operation of one tensor, and numbers: plain tensors go straight to the kernel, all else to the fallback.
+
+    chars: dtypes that need no promotion. ufunc: the kernel is one of NumPy's, which gives scalars for zero-dim arrays and uses
+    one thread; there is an `out`.
+    """
+    numbers = list(row.args[1:])
+    values = ", ".join(["x", *numbers])
+    if ufunc:
+        run = ["elif x.size < LARGE:", f"    made = kernel({values}) if x.ndim else asarray(kernel({values}))",
+               "else:", f"    made = large(kernel, {values})"]
+    else:
+        run = ["else:", f"    made = kernel({values})"]
+    body = ["mode, kind = state.mode, input.__class__",
+            f"if (mode < 2 or mode in FOLLOWED) and (kind is Tensor or kind is Parameter){' and out is None' * ufunc}:",
+            "    x = input._array",
+            "    if x.dtype.char in chars and (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS)):",
+            "        if mode > 1:",
+            "            mode &= NO_GRAD",
+            f"            made = state.follower.call(kernel_name, ({values}{',' * (not numbers)}))",
+            *["        " + line for line in run],
+            "        t = new(Tensor)",
+            "        t._array = made",
+            "        t._node = t._counter = None"]
+    lines = recording(row, ["input", *numbers], [0], range(1, len(row.args)))
+    if lines:
+        body += ["        if mode == 0:", *["            " + line for line in lines]]
+    body += ["        return t", f"return fallback(row, {_tuple(['input', *numbers])}, {'out' if ufunc else 'None'})"]
+    return function(row.name, ", ".join(["input", *numbers, *["*, out=None"] * ufunc]), body, row=row, kernel=row.cpu,
+                    kernel_name=row.kernel, Node=row.node, chars=chars, fallback=fallback)
+
+
+def of_two(row: Any, *, chars: str | None, number_chars: str, operator: bool, fallback: Callable[..., Tensor]) -> Callable:
+    """A pointwise operation of two tensors, or of a tensor and a number. chars: as in `of_one`; None: all.
+
+    operator: for use as a Python operator, without `out`.
+    """
+    test = "native is y.dtype" + ("" if chars is None else " and native.char in chars")
+    tensors = recording(row, ["input", "other"], [0, 1])
+    number = recording(row, ["input", "other"], [0], [1])
+    body = ["mode = state.mode",
+            "if mode < 2 or mode in FOLLOWED:" if operator else "if out is None and (mode < 2 or mode in FOLLOWED):",
+            "    cls, kind = input.__class__, other.__class__",
+            "    if (kind is Tensor or kind is Parameter) and (cls is Tensor or cls is Parameter):",
+            "        x, y = input._array, other._array",
+            "        native = x.dtype",
+            f"        if {test} and (mode < 2 or (type(x) in WINDOWS and type(y) in WINDOWS)):",
+            "            try:",
+            "                if mode > 1:",
+            "                    mode &= NO_GRAD",
+            "                    made = state.follower.call(kernel_name, (x, y))",
+            "                elif x.size < LARGE and y.size < LARGE:",
+            "                    made = kernel(x, y) if x.size > 1 else kernel(x, y, out=...)  # an array, not a scalar",
+            "                else:",
+            "                    made = large(kernel, x, y)",
+            "            except ValueError:",
+            "                raise broadcast_error(x.shape, y.shape) from None",
+            "            t = new(Tensor)",
+            "            t._array = made",
+            "            t._node = t._counter = None"]
+    if tensors:
+        body += ["            if mode == 0:", *["                " + line for line in tensors]]
+    body += ["            return t",
+             "    elif (kind is float or kind is int) and (cls is Tensor or cls is Parameter):",
+             "        x = input._array",
+             "        if x.dtype.char in number_chars and (mode < 2 or type(x) in WINDOWS):",
+             "            if mode > 1:",
+             "                mode &= NO_GRAD",
+             "                made = state.follower.call(kernel_name, (x, state.follower.literal(other, x.dtype)))",
+             "            else:  # as an array: NumPy takes twice as long over a Python number",
+             "                y = constants.get((other, x.dtype)) or constant(other, x.dtype)",
+             "                if x.size < LARGE:",
+             "                    made = kernel(x, y) if x.size > 1 else kernel(x, y, out=...)",
+             "                else:",
+             "                    made = large(kernel, x, y)",
+             "            t = new(Tensor)",
+             "            t._array = made",
+             "            t._node = t._counter = None"]
+    if number:
+        body += ["            if mode == 0:", *["                " + line for line in number]]
+    body += ["            return t", f"return fallback(row, (input, other), {'None' if operator else 'out'})"]
+    return function(row.name, "input, other" if operator else "input, other, *, out=None", body, row=row, kernel=row.cpu,
+                    kernel_name=row.kernel, Node=row.node, chars=chars, number_chars=number_chars, fallback=fallback)
