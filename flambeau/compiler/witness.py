@@ -604,7 +604,8 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "is": operator.is_, "is not": operator.is_not, "in": lambda a, b: a in b, "not in": lambda a, b: a not in b}
 _ITSELF = lambda value: value
 _PYTHON: dict[str, Callable[..., Any]] = {
-    "attribute": lambda o, n: getattr(settled(o) if type(o) is SymFloat else o, n), "item": operator.getitem, "binary": lambda n, a, b: _OPERATORS[n](a, b),
+    "attribute": lambda o, n: getattr(settled(o) if type(o) is SymFloat else o, n), "item": operator.getitem,
+    "binary": lambda n, a, b: _OPERATORS[n](a, b),
     "unary": lambda n, a: _OPERATORS[n](a), "augmented": lambda n, a, b: _OPERATORS[n](a, b),
     "compare": lambda n, a, b: (_COMPARISONS.get(n) or _OPERATORS[n])(a, b),
     "store_attribute": lambda v, o, n: setattr(o, n, _plainly(v)),
