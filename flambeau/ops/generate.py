@@ -27,10 +27,10 @@ from ..parameter import Parameter
 from ..tensor import Tensor
 
 _NAMES: dict[str, Any] = dict(
-    FLOAT32=FLOAT32, FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE, NO_GRAD=_state.NO_GRAD,
-    NO_GRAD_VIEW=NO_GRAD_VIEW, Parameter=Parameter, Tensor=Tensor, WINDOWS=registry.WINDOWS, asarray=registry.cpu.asarray,
-    edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY, new=object.__new__,
-    next_sequence=next_sequence, start_counter=start_counter, state=_state.state)
+    __name__=__name__, FLOAT32=FLOAT32, FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE,
+    NO_GRAD=_state.NO_GRAD, NO_GRAD_VIEW=NO_GRAD_VIEW, Parameter=Parameter, Tensor=Tensor, WINDOWS=registry.WINDOWS,
+    asarray=registry.cpu.asarray, edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY,
+    new=object.__new__, next_sequence=next_sequence, start_counter=start_counter, state=_state.state)
 _HERE = os.path.splitext(os.path.abspath(__file__))[0] + "d"
 
 
