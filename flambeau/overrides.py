@@ -91,7 +91,7 @@ def _overloaded(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-FRONTS: dict[Any, Any] = {}  # a function -> the quicker one that users see in its place (ops/fast_views.py)
+FRONTS: dict[Any, Any] = {}  # a function -> the quicker one that users see in its place (ops/fronts.py)
 
 
 def dispatch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],

@@ -64,11 +64,11 @@ def source(made: Callable[..., Any]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------- recording
-def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterable[int] = ()) -> list[str]:
+def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterable[int] = (), held: bool = False) -> list[str]:
     """Lines that give the tensor `t` over the array `made` its node, if one of the row's arguments has a history.
 
     names: the variables that hold the arguments. tensors: numbers of those that are tensors for sure; plain: of those that are
-    not. Any other may be either.
+    not. Any other may be either. held: a second backward pass is refused even if no tensor was saved.
     """
     tensors, plain = set(tensors), set(plain)
     wanted = [i for i in row.targets if i not in plain]
@@ -84,7 +84,7 @@ def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterabl
               "    if made.dtype is not FLOAT32:",
               "        node.dtype = made.dtype"]
     if row.saving:
-        lines += ["    " + line for line in _saving(row, names, edges, wanted, tensors, plain)]
+        lines += ["    " + line for line in _saving(row, names, edges, wanted, tensors, plain, held)]
     return lines
 
 
@@ -97,9 +97,10 @@ def _tuple(parts: list[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
-def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], tensors: set[int], plain: set[int]) -> list[str]:
+def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], tensors: set[int], plain: set[int],
+            held: bool) -> list[str]:
     """Lines that save what the formulas of those arguments need that have a history, with the versions of tensors."""
-    values, versions, held, unsure = [], {}, False, []
+    values, versions, unsure = [], {}, []
     for slot, (kind, index, users) in enumerate(row.saving):
         users = [u for u in users if u in wanted]
         name = None if kind == "result" else names[index]
@@ -128,7 +129,7 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
                   f"    node.versions = {_tuple(marks)}"]
     if unsure:
         lines.append(f"note_versions(node, {len(sure)})")
-    elif not held and not plain:  # (PyTorch saves a number as a tensor)
+    elif not held and "release" not in row.node.__dict__:
         lines.append("node.release = nothing_to_free")
     return lines
 
@@ -136,20 +137,21 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
 def tensor(row: Any) -> Callable[..., Tensor]:
     """The function of (mode, made, *arguments): the array that the row's kernel made as a tensor, in mode 0 with its node."""
     names = list(row.args)
-    body = ["t = new(Tensor)", "t._array = made", "t._node = t._counter = None"] if not row.view else _view_of(names[0])
+    body = ["t = new(Tensor)", "t._array = made", "t._node = t._counter = None"] if not row.view else (
+        _view_of(names[0], "in_mode"))
     plain = range(1, len(names)) if row.view else ()  # of a view: dimensions and sizes
     if lines := recording(row, names, [i for i in row.targets if i not in row.optional], plain):
         body += ["if in_mode == 0:", *["    " + line for line in lines]]
     return function(row.name, ", ".join(["in_mode", "made", *names]), [*body, "return t"], Node=row.node)
 
 
-def _view_of(base: str) -> list[str]:
-    """Lines that make `t` a view of a tensor: one counter for both."""
+def _view_of(base: str, mode: str) -> list[str]:
+    """Lines that make `t` a view of a tensor: one counter for both. mode: the variable that is 0 where a node is recorded."""
     return ["t = new(Tensor)", "t._array = made", "t._node = None",
             f"t._counter = counter = start_counter({base}) if {base}._counter is None else {base}._counter",
             f"t._base = {base} if {base}._base is None else {base}._base",
             "if counter.value:", "    t._seen = counter.value",
-            "if in_mode:", "    t._creation = NO_GRAD_VIEW",
+            *(["mode &= NO_GRAD"] if mode == "mode" else []), f"if {mode}:", "    t._creation = NO_GRAD_VIEW",
             f"elif {base}._creation is not None:", f"    t._creation = {base}._creation"]
 
 
@@ -216,7 +218,7 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, operator: bool, fa
     """
     test = "native is y.dtype" + ("" if chars is None else " and native.char in chars")
     tensors = recording(row, ["input", "other"], [0, 1])
-    number = recording(row, ["input", "other"], [0], [1])
+    number = recording(row, ["input", "other"], [0], [1], held=True)  # PyTorch saves a number as a tensor
     body = ["mode = state.mode",
             "if mode < 2 or mode in FOLLOWED:" if operator else "if out is None and (mode < 2 or mode in FOLLOWED):",
             "    cls, kind = input.__class__, other.__class__",
@@ -260,3 +262,58 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, operator: bool, fa
     body += ["            return t", f"return fallback(row, (input, other), {'None' if operator else 'out'})"]
     return function(row.name, "input, other" if operator else "input, other, *, out=None", body, row=row, kernel=row.cpu,
                     kernel_name=row.kernel, Node=row.node, chars=chars, number_chars=number_chars, fallback=fallback)
+
+
+# ---------------------------------------------------------------------------------------------- plain calls of a function
+def front(of: Callable[..., Any], row: Any, takes: str, *, made: Any, when: str = "", given: str = "", chars: str = "",
+          prepare: Iterable[str] = (), tensors: str = "", **using: Any) -> Callable[..., Any]:
+    """A function that does the plain calls of another one by itself, and passes every other call on as it came.
+
+    takes: its arguments, the first of them a tensor: "self dim0 dim1", "self *shape", or "self dim keepdim=False", which may be
+    given by name. when: what has to be true of them; x is the tensor's array, which is not empty, n its number of dimensions;
+    prepare: lines before that. made: an expression of the result's array, or lines that end with one. given: the row's further
+    arguments. chars: dtypes; none where a view is made. tensors: arguments that are tensors; using: names in these texts. In a
+    call that is followed the row's kernel is asked instead, unless it makes a view.
+    """
+    parts = takes.split()
+    names = [t.partition("=")[0].lstrip("*") for t in parts]
+    first, rest = names[0], [g.strip() for g in given.split(";")] if given else []
+    *before, last = [made] if made.__class__ is str else made
+    inner = [*prepare, *([f"if {when}:"] if when else [])]
+    body = list(before)
+    if row.view:
+        body += [f"made = {last}", *_view_of(first, "mode")]
+    else:
+        asked = _tuple(["x", *[f"{r}._array" if r in tensors.split() else r for r in rest]])
+        body += ["if mode > 1:", "    mode &= NO_GRAD", f"    made = state.follower.call(kernel_name, {asked})", "else:",
+                 f"    made = {last}", "t = new(Tensor)", "t._array = made", "t._node = t._counter = None"]
+    sure = {i for i, a in enumerate([first, *rest]) if i == 0 or a in tensors.split()}
+    if lines := recording(row, [first, *rest], sure, set(range(len(row.args))) - sure):
+        body += ["if mode == 0:", *["    " + line for line in lines]]
+    body.append("return t")
+    inner += ["    " * bool(when) + line for line in body]
+    if "=" in parts[-1]:
+        using["bind"] = eval(f"lambda {', '.join(parts)}: {_tuple(names)}")
+    text = ["mode = state.mode", *_arguments(parts, names),
+            f"    kind = {first}.__class__", "    if kind is Tensor or kind is Parameter:",
+            f"        x = {first}._array", f"        if {_plain_array(row, first, chars)}:", "            n = x.ndim",
+            *["            " + line for line in inner], "return of(*args, **kwargs)"]
+    return function(row.name, "*args, **kwargs", text, of=of, Node=row.node, kernel_name=row.kernel, chars=chars, **using)
+
+
+def _plain_array(row: Any, first: str, chars: str) -> str:
+    if row.view:
+        return f"type(x) in WINDOWS and {first}._view_fn is None and not {first}._inference and x.size"
+    return "x.dtype.char in chars and (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS)) and x.size"
+
+
+def _arguments(takes: list[str], names: list[str]) -> list[str]:
+    """Lines that bind the arguments to names, up to the `if` that holds where that could be done."""
+    if takes[-1].startswith("*"):
+        return [f"if len(args) > {len(takes) - 2} and not kwargs and (mode < 2 or mode in FOLLOWED):",
+                f"    {', '.join([*names[:-1], '*' + names[-1]])} = args"]
+    if "=" not in takes[-1]:
+        return [f"if len(args) == {len(takes)} and not kwargs and (mode < 2 or mode in FOLLOWED):",
+                f"    {_tuple(names)} = args"]
+    return ["if mode < 2 or mode in FOLLOWED:", "    try:", f"        {_tuple(names)} = bind(*args, **kwargs)",
+            "    except TypeError:", "        return of(*args, **kwargs)"]

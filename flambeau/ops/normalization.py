@@ -18,7 +18,7 @@ from ..backends import registry
 from ..backends.cpu import normalization as _kernels
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
-from .fast_forms import in_front, plain, windowed
+from .fronts import in_front, plain, windowed
 from .layouts import channels_last_of, contiguous_copy, dense_channels_last, laid_out
 from .table import FLOAT32, FUNCTIONS, _type_word, public, row, unpack
 

@@ -1,0 +1,396 @@
+"""The most frequent calls of plain tensors, in about a microsecond.
+
+A function of many forms takes any argument under any name, which costs four to eight times as much as a small kernel. Here a
+table says how each function is mostly called; `generate.front` makes the code that does those calls, and passes the others on.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from .. import overrides as _overrides
+from .. import return_types
+from ..autograd.node import Edge, next_sequence, start_counter
+from ..autograd.state import FOLLOWED, NO_GRAD, state
+from ..autograd.views import MULTI_OUTPUT, NO_GRAD_VIEW, edge_of
+from ..backends import registry
+from ..backends.cpu import reductions as kernels
+from ..backends.cpu.table import KERNELS
+from ..parameter import Parameter
+from ..tensor import Size, Tensor
+from . import arithmetic, comparison, convert, generate, indexing, pieces, scans, scatter, shape, vector_norms
+from . import reductions as slow
+from . import views as v
+from .pointwise import where_row
+from .table import LARGE, _nothing_to_free, constant, export
+from .views import viewable
+
+_new = object.__new__
+ndarray = registry.CPU_ARRAY
+
+
+def plain(input: Any) -> bool:
+    """A float32 or float64 CPU tensor that is not empty; the caller has looked at the mode."""
+    kind = input.__class__
+    if kind is Tensor or kind is Parameter:
+        x = input._array
+        return type(x) is ndarray and x.dtype.char in "fd" and x.size > 0
+    return False
+
+
+def windowed(input: Any) -> bool:
+    """`plain` in a call that is followed."""
+    kind = input.__class__
+    if kind is Tensor or kind is Parameter:
+        x = input._array
+        return type(x) in registry.WINDOWS and x.dtype.char in "fd" and x.size > 0
+    return False
+
+
+def in_front(of: Any, *, method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = ()) -> Any:
+    """Exports a function in place of a general one, under its name and with its text."""
+    def decorate(function: Any) -> Any:
+        functools.update_wrapper(function, of)
+        inner = of
+        while inner is not None:  # `of` may itself stand in front of another
+            _overrides.FRONTS[inner] = function
+            inner = getattr(inner, "__wrapped__", None)
+        export(of.__name__, function, method=method, toplevel=toplevel, aliases=aliases)
+        return function
+
+    return decorate
+
+
+def front(of: Any, row: Any, takes: str, *, method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (),
+          **options: Any) -> Any:
+    return in_front(of, method=method, toplevel=toplevel, aliases=aliases)(generate.front(of, row, takes, **options))
+
+
+# ------------------------------------------------------------------------------------------------------------ views
+_WHOLE = (slice(None),) * 64
+_SHAPES = (tuple, list, Size)
+
+
+def _permutation(dims: Any, n: int) -> tuple[int, ...] | None:
+    dims = dims[0] if len(dims) == 1 and dims[0].__class__ in (tuple, list) else dims
+    if len(dims) != n:
+        return None
+    dims = tuple([d % n if d.__class__ is int and -n <= d < n else n for d in dims])
+    return dims if len({*dims, n}) == n + 1 else None
+
+
+def _reshaped(x: Any, shape: tuple[Any, ...]) -> Any:
+    """The array in another shape, if both are simple enough that this is a view with PyTorch's strides."""
+    shape = shape[0] if len(shape) == 1 and shape[0].__class__ is not int else shape
+    if shape.__class__ not in _SHAPES or not x.flags.c_contiguous or 1 in x.shape:
+        return None
+    count, unknown = x.size, 0
+    for n in shape:
+        if n.__class__ is not int:
+            return None
+        if n == -1:
+            unknown += 1
+        elif n <= 0 or count % n:
+            return None
+        else:
+            count //= n
+    if unknown > 1 or (not unknown and count != 1):
+        return None
+    return x.reshape(shape)
+
+
+def _expanded(x: Any, size: tuple[Any, ...]) -> Any:
+    size = size[0] if len(size) == 1 and size[0].__class__ is not int else size
+    if size.__class__ not in _SHAPES or not x.flags.c_contiguous:
+        return None
+    shape, strides = x.shape, x.strides
+    extra = len(size) - len(shape)
+    if extra < 0:
+        return None
+    steps = [0] * len(size)
+    for i, n in enumerate(size):
+        if n.__class__ is not int or n < 1 or (n == 1 and i < extra):
+            return None
+        if i >= extra:
+            old = shape[i - extra]
+            if old == n:
+                steps[i] = strides[i - extra]
+            elif old != 1:
+                return None
+    made = ndarray(tuple(size), x.dtype, x, 0, steps)
+    return made if type(x) is ndarray else made.view(type(x))
+
+
+_simple = "x.flags.c_contiguous and 1 not in x.shape"  # so that NumPy's strides are PyTorch's
+front(v.t, v._t, "self", when="n == 2", made="x.T")
+front(v.transpose, v._transpose, "self dim0 dim1", made="x.swapaxes(dim0, dim1)", given="dim0 % n; dim1 % n",
+      when="dim0.__class__ is int is dim1.__class__ and -n <= dim0 < n and -n <= dim1 < n")
+front(v.permute, v._permute, "self *dims", prepare=["dims = permutation(dims, n)"], when="dims is not None",
+      made="x.transpose(dims)", given="dims", permutation=_permutation)
+front(v.view, v._view, "self *shape", prepare=["made = reshaped(x, shape) if shape else None"], when="made is not None",
+      made="made", given="None", reshaped=_reshaped, toplevel=False)
+front(v.reshape, v._view, "self *shape", prepare=["made = reshaped(x, shape) if shape else None"], when="made is not None",
+      made="made", given="None", reshaped=_reshaped)
+front(v.expand, v._expand, "self *size", prepare=["made = expanded(x, size)"], when="made is not None", made="made",
+      given="None", expanded=_expanded, toplevel=False)
+front(v.unsqueeze, v._unsqueeze, "self dim", when=f"dim.__class__ is int and -n - 1 <= dim <= n and {_simple}",
+      made=["dim %= n + 1", "x.reshape(x.shape[:dim] + (1,) + x.shape[dim:])"], given="dim")
+front(v.select, v._select, "self dim index", given="dim; index", whole=_WHOLE,
+      when="dim.__class__ is int is index.__class__ and -n <= dim < n and -x.shape[dim] <= index < x.shape[dim]",
+      made=["dim, index = dim % n, index % x.shape[dim]", "x[(*whole[:dim], index, ...)]"])
+front(v.narrow, v._slice, "self dim start length", given="dim; start; start + length; 1", whole=_WHOLE,
+      when="dim.__class__ is int is start.__class__ and length.__class__ is int and -n <= dim < n and length > 0 and "
+           "0 <= start <= x.shape[dim] - length",
+      made=["dim %= n", "x[(*whole[:dim], slice(start, start + length))]"])
+front(v.flatten, v._view, "self start_dim=0 end_dim=-1", given="None",
+      when=f"n > 1 and -n <= start_dim < n and -n <= end_dim < n and start_dim % n < end_dim % n and {_simple}",
+      made="x.reshape((*x.shape[:start_dim % n], -1, *x.shape[end_dim % n + 1:]))")
+_squeeze = front(v.squeeze, v._squeeze_all, "self", when="n", made="x.squeeze()", given="None")
+front(_squeeze, v._squeeze_dim, "self dim", when="dim.__class__ is int and -n <= dim < n", given="(dim % n,)",
+      made="x.squeeze(dim) if x.shape[dim] == 1 else x.view()")
+
+
+# --------------------------------------------------------------------------------------------------- several at a time
+def _cut(self: Tensor, size: int, dim: int, mode: int) -> tuple[Tensor, ...]:
+    """Pieces of `size` along a dimension: what `Row.tensor` does, with one node for all of them."""
+    x = self._array
+    whole = x.shape[dim]
+    before = _WHOLE[:dim]
+    arrays = [x[(*before, slice(at, at + size))] for at in range(0, whole, size)]
+    counter = self._counter
+    if counter is None:
+        counter = start_counter(self)
+    root = self._base
+    base = self if root is None else root
+    node = None
+    edge = None if mode else self._node if root is None else edge_of(self)
+    if edge is not None:
+        node = _new(v._split.node)
+        node.next = (edge, *v._split.blanks)
+        node.sequence = next_sequence()
+        node.outputs = [(a.shape, a.dtype) for a in arrays]
+        node.saved = x.shape, size, dim
+    creation = NO_GRAD_VIEW if mode else MULTI_OUTPUT
+    views = []
+    for nr, array in enumerate(arrays):
+        view = _new(Tensor)
+        view._array, view._counter, view._base, view._creation = array, counter, base, creation
+        view._node = None if node is None else Edge(node, nr)
+        if counter.value:
+            view._seen = counter.value
+        views.append(view)
+    return tuple(views)
+
+
+def _cutting(of: Any, size_of: Any) -> None:
+    """split and chunk into pieces of one size."""
+    @in_front(of)
+    def cutting(*args, **kwargs):
+        mode = state.mode
+        if (mode < 2 or mode in FOLLOWED) and not kwargs and 1 < len(args) < 4 and viewable(args[0]):
+            x, size, dim = args[0]._array, args[1], args[2] if len(args) == 3 else 0
+            n = x.ndim
+            if size.__class__ is int is dim.__class__ and size > 0 and -n <= dim < n and x.size:
+                return _cut(args[0], size_of(x.shape[dim], size), dim % n, mode & NO_GRAD)
+        return of(*args, **kwargs)
+
+
+_cutting(pieces.split, lambda whole, size: size)
+_cutting(pieces.chunk, lambda whole, chunks: -(-whole // chunks))
+
+
+# --------------------------------------------------------------------------------------------------- arithmetic
+def _of_two(general: Any, row: Any, aliases: tuple[str, ...] = ()) -> None:
+    """add, sub and div of two tensors, or of a tensor and a number, without their options."""
+    core = row.call
+
+    @in_front(general, aliases=aliases)
+    def operation(*args, **kwargs):
+        if len(args) == 2 and not kwargs and state.mode < 2 and args[0].__class__ in _OURS and args[1].__class__ in _TAKEN:
+            return core(*args)
+        return general(*args, **kwargs)
+
+    _overrides.FRONTS[row] = operation  # what `x + y` is called where classes have their own say
+
+
+_OURS = frozenset((Tensor, Parameter))
+_TAKEN = frozenset((Tensor, Parameter, int, float))
+_of_two(arithmetic.add, arithmetic._add)
+_of_two(arithmetic.sub, arithmetic._sub, ("subtract",))
+_of_two(arithmetic.div, arithmetic._div, ("divide",))
+
+
+# --------------------------------------------------------------------------------------------------- reductions
+_DIM = "dim.__class__ is int and -n <= dim < n"
+
+
+_mean_dim = front(slow.mean, slow._mean_dim, "input dim keepdim=False", chars="fd", mean_one=kernels.mean_one,
+                  when=f"{_DIM} and keepdim.__class__ is bool", given="(dim,); keepdim; None",
+                  made=["dim %= n", "mean_one(x, dim, keepdim)"])
+mean = front(_mean_dim, slow._mean, "input", chars="fd", made="mean_all(x)", given="None; False; None",
+             mean_all=kernels.mean_all)
+
+
+def _bare(array: Any) -> Tensor:
+    t = _new(Tensor)
+    t._array = array
+    t._node = t._counter = None
+    return t
+
+
+def _extreme(general: Any, whole: Any, kernel: Any, along: Any, pair: type) -> None:
+    """max and min over one dimension, and over all."""
+    def extreme(*args, **kwargs):
+        mode = state.mode
+        if mode < 2 and not kwargs and len(args) == 2 and args[1].__class__ is int and plain(args[0]):
+            input, dim = args
+            x = input._array
+            if -x.ndim <= dim < x.ndim:
+                dim %= x.ndim
+                values, indices = along.cpu(x, dim)
+                values, indices = _bare(values), _bare(indices)
+                if mode == 0:
+                    along.record((input, dim, False), (values, indices))
+                return pair(values, indices)
+        return general(*args, **kwargs)
+
+    extreme = in_front(general)(extreme)
+    front(extreme, whole, "input", chars="fd", when="x.flags.c_contiguous and x.size < LARGE", made="kernel(x)", kernel=kernel)
+
+
+_extreme(slow.max_, slow._max_all, kernels.max_all, slow._max_dim, return_types.max)
+_extreme(slow.min_, slow._min_all, kernels.min_all, slow._min_dim, return_types.min)
+for _general, _row in ((slow.amax, slow._amax), (slow.amin, slow._amin)):
+    front(_general, _row, "input dim", when=_DIM, given="(dim % n,); False", made="array(kernel(x, (dim % n,)))",
+          kernel=_row.cpu, chars="fd", array=registry.cpu.asarray)
+front(shape.flip, shape._flip, "input dim", chars="fd", when=_DIM, given="(dim % n,)", made="flipped(x, (dim % n,))",
+      flipped=KERNELS["flip"])
+front(vector_norms.norm, vector_norms.vector_norm_row, "input p=2", chars="fd", norm=kernels.small_norm, SMALL=kernels.SMALL,
+      when="p == 2 and x.size < SMALL and x.flags.c_contiguous", made="norm(x)", given="2.0; None; False; None")
+front(convert.clone, convert._clone, "input", chars="fd", when=f"x.size < LARGE and {_simple}", made="x.copy()", given="None")
+
+
+def _arg_extreme(general: Any, pick: Any) -> None:
+    @in_front(general)
+    def arg_extreme(*args, **kwargs):
+        if state.mode < 2 and not kwargs and args and plain(args[0]):
+            x = args[0]._array
+            if x.size < LARGE:
+                if len(args) == 1:
+                    return _bare(registry.cpu.asarray(pick(x)))
+                if len(args) == 2 and args[1].__class__ is int and -x.ndim <= args[1] < x.ndim:
+                    return _bare(registry.cpu.asarray(pick(x, args[1])))
+        return general(*args, **kwargs)
+
+
+_arg_extreme(slow.argmax, ndarray.argmax)
+_arg_extreme(slow.argmin, ndarray.argmin)
+
+
+def _along(general: Any, r: Any) -> Any:
+    """cumsum, softmax, log_softmax: one dimension, the same shape."""
+    return front(general, r, "input dim=None", chars="fd", when=_DIM, given="dim; None", made=["dim %= n", "kernel(x, dim)"],
+                 kernel=r.cpu)
+
+
+cumsum = _along(scans.cumsum, scans._cumsum)
+softmax = _along(scans.softmax, scans._softmax)
+log_softmax = _along(scans.log_softmax, scans._log_softmax)
+
+
+# ------------------------------------------------------------------------------------------------------- choices
+_REAL = frozenset((int, float))
+_WITHIN = 3e38  # in either dtype
+clamp = front(
+    comparison.clamp, comparison._clamp_numbers, "input low high", chars="fd", aliases=("clip",), REAL=_REAL, constant=constant,
+    when="mode < 2 and low.__class__ in REAL and high.__class__ in REAL and low == low and high == high", given="low; high",
+    made="clamped(x, constant(low, x.dtype), constant(high, x.dtype)) if x.size < LARGE else within(x, low, high)",
+    clamped=KERNELS["clamp"], within=KERNELS["clamp_within"])
+front(indexing.masked_fill, indexing._masked_fill, "input mask value", chars="fd", given="mask; value", tensors="mask",
+      when="mask.__class__ is Tensor and value.__class__ in REAL and mask._array.dtype.char == '?' and abs(value) < WITHIN and "
+           "mask._array.shape == x.shape and type(mask._array) in WINDOWS",
+      made="fill(x, mask._array, value)", REAL=_REAL, WITHIN=_WITHIN, fill=KERNELS["masked_fill"])
+
+
+def _fits(shape: tuple[int, ...], dim: int, at: Any) -> bool:
+    """Whether positions are plain, and within a shape but for one dimension."""
+    return at.ndim == len(shape) and at.dtype.char == "l" and type(at) in registry.WINDOWS and at.size > 0 and all(
+        [d == dim or b <= a for d, (a, b) in enumerate(zip(shape, at.shape))])
+
+
+front(scatter.gather, scatter._gather, "input dim index", chars="fd", tensors="index", given="dim; index",
+      when=f"{_DIM} and index.__class__ is Tensor and fits(x.shape, dim % n, index._array)",
+      made=["dim %= n", "gathered(x, dim, index._array)"], gathered=KERNELS["gather"],
+      fits=_fits)
+
+
+@in_front(comparison.where, method=False)
+def where(*args, **kwargs):
+    mode = state.mode
+    if mode < 2 and len(args) == 3 and not kwargs and args[0].__class__ is Tensor and plain(args[1]) and plain(args[2]):
+        condition, input, other = args
+        c, x, y = condition._array, input._array, other._array
+        if c.dtype.char == "?" and x.dtype is y.dtype and type(c) is ndarray and c.shape == x.shape == y.shape and c.ndim:
+            return where_row.tensor(mode, _where(c, x, y), condition, input, other)
+    return comparison.where(*args, **kwargs)
+
+
+_where, _concatenate = KERNELS["where"], KERNELS["concatenate"]
+
+
+# ------------------------------------------------------------------------------------------------------- joining
+def _record_list(r: Any, tensors: Any, dim: int, made: Tensor) -> None:
+    """What `Row.record` does for a list of tensors and a dimension, without a look at every argument."""
+    edges = [t._node if t._counter is None else edge_of(t) for t in tensors]
+    if not any([e is not None for e in edges]):
+        return
+    made._node = n = _new(r.node)
+    n.next = (*edges, *r.blanks)
+    n.spans = {0: len(edges)}
+    n.sequence = next_sequence()
+    n.shape, n.dtype = made._array.shape, made._array.dtype
+    values = {"dim": dim, "tensors_shape": tuple([t.shape for t in tensors]),
+              "needs": tuple([e is not None for e in n.next])}
+    n.saved = tuple([values[slot] for slot in r.slots])
+    n.release = _nothing_to_free
+
+
+def _joined(general: Any, r: Any, new_dim: int, aliases: tuple[str, ...] = ()) -> None:
+    """cat and stack of small plain tensors of one shape and dtype."""
+    @in_front(general, method=False, aliases=aliases)
+    def joined(*args, **kwargs):
+        mode = state.mode
+        if mode < 2 and args and not kwargs and args[0].__class__ in (list, tuple) and args[0] and plain(args[0][0]):
+            tensors, dim = args[0], 0 if len(args) == 1 else args[1]
+            first = tensors[0]._array
+            n = first.ndim + new_dim
+            if len(args) < 3 and dim.__class__ is int and 0 < n < 4 and -n <= dim < n and first.ndim and (
+                    first.size * len(tensors) < LARGE):
+                native, size = first.dtype, first.shape
+                arrays, tracked = [], False
+                for t in tensors:
+                    if t.__class__ is not Tensor and t.__class__ is not Parameter:
+                        return general(*args)
+                    x = t._array
+                    if type(x) is not ndarray or x.dtype is not native or x.shape != size or not x.flags.c_contiguous:
+                        return general(*args)
+                    if t._node is not None or t._counter is not None:
+                        tracked = True
+                    arrays.append(x)
+                dim %= n
+                if new_dim:
+                    array = _concatenate(arrays).reshape((len(arrays), *size)) if not dim else r.cpu(arrays, dim, native)
+                else:
+                    array = _concatenate(arrays, dim)
+                made = _bare(array)
+                if mode == 0 and tracked:
+                    _record_list(r, tensors, dim, made)
+                return made
+        return general(*args, **kwargs)
+
+
+_joined(shape.cat, shape._cat, 0, ("concat",))
+_joined(shape.stack, shape._stack, 1)
+
+__all__ = ["clamp", "cumsum", "log_softmax", "mean", "softmax", "where"]
