@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
+from urllib.parse import parse_qs, urlparse
 
 __all__ = ["Backend", "DistBackendError", "DistError", "DistNetworkError", "DistStoreError", "FileStore", "GroupMember",
            "HashStore", "PrefixStore", "ProcessGroup", "ReduceOp", "Store", "TCPStore", "Work", "default_pg_timeout",
@@ -228,6 +229,10 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
                                  "expected, but not set")
         world_size = int(os.environ["WORLD_SIZE"]) if world_size < 0 else world_size
         rank = int(os.environ["RANK"]) if rank < 0 else rank
+    elif init_method is not None:  # the address may say both
+        asked = parse_qs(urlparse(init_method).query)
+        world_size = int(asked.get("world_size", [world_size])[0]) if world_size < 0 else world_size
+        rank = int(asked.get("rank", [rank])[0]) if rank < 0 else rank
     _one_process(world_size)
     if rank > 0:
         raise ValueError(f"rank {rank} is not in a world of one process")

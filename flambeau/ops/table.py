@@ -221,7 +221,9 @@ class Row:
             if spans is None and self.frugal and not state.mode & _state.SAVED_HOOKS:
                 self._keep(node, edges, args, results)
             else:
-                _save(node, [self._slot(source, args, results, node) for source in self.saving])
+                kept = [self._slot(source, args, results, node) for source in self.saving]
+                _save(node, kept, any([v is not None and kind == "argument" and self.wants[index]
+                                       for v, (kind, index, _) in zip(kept, self.saving)]))
         if state.mode & _state.ANOMALY:
             from ..autograd.anomaly import remember
             remember(node)
@@ -252,6 +254,8 @@ class Row:
                         versions[len(kept)] = counter.value
             elif value.__class__ is list:
                 value = tuple(value)
+            elif value is not None and kind == "argument" and self.wants[index]:
+                held = True  # a number in a tensor's place
             kept.append(value)
         node.saved = tuple(kept)
         if versions is not None:
@@ -381,7 +385,8 @@ def _connect(node: Node, results: Any, constant: tuple[int, ...]) -> None:
                 r._seen = r._counter.value
 
 
-def _save(node: Node, values: list[Any]) -> None:
+def _save(node: Node, values: list[Any], held: bool) -> None:
+    """held: one of them is in a tensor's place, though it may be a number."""
     mode = state.mode
     versions = None
     for i, v in enumerate(values):
@@ -399,9 +404,8 @@ def _save(node: Node, values: list[Any]) -> None:
     node.saved = tuple(values)
     if versions is not None:
         node.versions = tuple(versions)
-    for v in values:
-        if isinstance(v, Tensor) or v.__class__ in _HELD:
-            return
+    if held or any([isinstance(v, Tensor) or v.__class__ in _HELD for v in values]):
+        return
     node.release = _nothing_to_free  # shapes and numbers: a second backward pass may use them again, as in PyTorch
 
 
