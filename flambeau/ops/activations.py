@@ -16,6 +16,7 @@ from ..backends import registry
 from ..parameter import Parameter
 from ..shapes import wrap_dim
 from ..tensor import Tensor, wrap
+from . import rules
 from .comparison import _bounded
 from .elementwise import Pointwise, number, promoted
 from .pointwise import conj, masked, sigmoid, threshold_backward, tied, where_row
@@ -225,7 +226,7 @@ def _glu_self(grad: Any, self: Any, dim: int) -> Any:
     return FUNCTIONS["cat"]([left, left * (1 - s) * value], dim)
 
 
-glu_ = Row("glu", "self dim", backward=dict(self=_glu_self))
+glu_ = Row("glu", "self dim", shape=rules.halved, backward=dict(self=_glu_self))
 
 
 # ------------------------------------------------------------------------------------------------- public functions

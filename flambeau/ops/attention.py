@@ -10,16 +10,19 @@ from ..backends import registry
 from ..backends.cpu import attention as _kernels  # noqa: F401  (enters the kernels into the table)
 from ..shapes import broadcast_shapes
 from ..tensor import Tensor
+from . import rules
 from .joint import Joint
 from .matmul import _C_NAMES, check_tensor, matmul
+from .rules import layers
 from .scans import _softmax_grad
 from .table import FUNCTIONS, Row, public, row
 
 ndarray = registry.CPU_ARRAY
 
-_safe_softmax = row("_safe_softmax", "self dim dtype", kernel="safe_softmax", backward=dict(
+_safe_softmax = row("_safe_softmax", "self dim dtype", shape=rules.normalised, kernel="safe_softmax", backward=dict(
     self=lambda grad, result, dim: _softmax_grad(grad, result, dim)), node="SafeSoftmaxBackward0")
-_backward = Row("attention_backward", "grad query key value attn_mask is_causal scale output statistic kept")
+_backward = Row("attention_backward", "grad query key value attn_mask is_causal scale output statistic kept",
+    shape=layers.attention_backward)
 
 
 def _in_steps(query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, is_causal: bool, scale: float,
@@ -68,6 +71,7 @@ def _together(grads: Any, needs: list[bool], query, key, value, attn_mask, is_ca
 
 _attention = Joint(
     "attention", "query key value attn_mask is_causal scale keep", constant=(1, 2), steps=_in_steps, together=_together,
+    shape=layers.attention,
     wanted="query key value", keeps="query key value attn_mask is_causal scale result0 result1 result2",
     node="ScaledDotProductFlashAttentionForCpuBackward0")
 

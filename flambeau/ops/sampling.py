@@ -6,6 +6,7 @@ from typing import Any
 
 from ..backends.cpu import sampling as _kernels  # noqa: F401  (enters the kernels)
 from ..tensor import Tensor
+from . import rules
 from .table import Row
 
 
@@ -15,13 +16,16 @@ def _refuse(name: str) -> Any:
 
 
 _gamma_slope = Row(
-    "_standard_gamma_grad", "self output", kernel="standard_gamma_grad", node="StandardGammaGradBackward0", backward={
+    "_standard_gamma_grad", "self output", kernel="standard_gamma_grad", shape=rules.pointwise,
+    node="StandardGammaGradBackward0", backward={
         "self": lambda grad: _refuse("_standard_gamma_grad"), "output": lambda grad: _refuse("_standard_gamma_grad")})
-_dirichlet_slope = Row("_dirichlet_grad", "x alpha total", kernel="dirichlet_grad", node="NotImplemented", backward={
+_dirichlet_slope = Row("_dirichlet_grad", "x alpha total", kernel="dirichlet_grad", shape=rules.pointwise,
+                       node="NotImplemented", backward={
     "x": lambda grad: _refuse("_dirichlet_grad"), "alpha": lambda grad: _refuse("_dirichlet_grad"),
     "total": lambda grad: _refuse("_dirichlet_grad")})
 
-standard_gamma = Row("_standard_gamma", "self values", kernel="drawn", node="StandardGammaBackward0", backward={
+standard_gamma = Row("_standard_gamma", "self values", shape=rules.drawn,
+    kernel="drawn", node="StandardGammaBackward0", backward={
     "self": lambda grad, self, result: grad * _gamma_slope(self, result)})
 
 
