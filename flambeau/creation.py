@@ -656,13 +656,19 @@ def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
     return _deliver("range", place(device).arange(first, by, count, d.native), out, requires_grad)
 
 
+def _end(name: str, argument: str, value: Any) -> Any:
+    """A number; of a tensor without memory only its kind is known."""
+    return scalar(name, argument, 0j if value.is_complex() else 0.0) if isinstance(value, Tensor) and value.is_meta else scalar(
+        name, argument, value)
+
+
 def _ends(name: str, start: Any, end: Any, steps: Any, dtype: Any, out: Any, device: Any) -> tuple[Any, Any, int,
                                                                                                    _dtype]:
     if any(isinstance(v, Tensor) and v.dim() for v in (start, end)):
         dims = [v.dim() if isinstance(v, Tensor) else 0 for v in (start, end)]
         raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, but got start with {dims[0]} "
                            f"dimension(s) and end with {dims[1]} dimension(s).")
-    first, last = scalar(name, "start", start), scalar(name, "end", end)
+    first, last = [_end(name, "start", start), _end(name, "end", end)]
     if isinstance(steps, (bool, float)) or not hasattr(steps, "__index__"):
         given = ", ".join([type(v).__name__ for v in (start, end, steps)])
         raise TypeError(f"{name}() received an invalid combination of arguments - got ({given}), but expected steps as an int")

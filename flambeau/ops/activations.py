@@ -313,6 +313,8 @@ def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
     # A number is drawn for each element that is not positive, in order, and none for the others.
     low = input.detach() <= 0
     noise = input.detach().new_ones(input.shape)
+    if input.is_meta:  # nobody knows how many there are
+        return _leaky_noise(input, noise)
     noise[low] = input.detach().new_empty(int(low.sum())).double().uniform_(lower, upper, generator=generator).to(
         input.dtype)
     return _leaky_noise(input, noise)

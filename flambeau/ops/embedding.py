@@ -209,7 +209,7 @@ def embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_b
 def _check_offsets(indices: Tensor, offsets: Tensor, include_last: bool) -> None:
     if include_last and not offsets.numel():
         raise RuntimeError("include_last_offset: number of offset should be at least 1")
-    if not offsets.numel():
+    if not offsets.numel() or offsets.is_meta:
         return
     values = offsets.tolist()
     if values[0] != 0:

@@ -119,7 +119,7 @@ def _reflectors(a: Tensor, tau: Tensor, c: Tensor, order: range, conjugate: bool
 
 def _product_replay(a: Tensor, tau: Tensor) -> Tensor:
     from ..creation import eye
-    start = eye(*a._array.shape[-2:], dtype=a.dtype).expand_as(a)
+    start = eye(*a._array.shape[-2:], dtype=a.dtype, device=a.device).expand_as(a)
     return _reflectors(a, tau, start, range(tau._array.shape[-1] - 1, -1, -1), False)
 
 
@@ -235,7 +235,7 @@ def _check_gauge(phase: Tensor, function: str, what: str) -> None:
     """Vectors are defined up to a phase; a loss that depends on it has no gradient."""
     with mode_bits(set=NO_GRAD):
         imag = phase.imag
-        if bool((imag.abs() > 1e-2).any()):
+        if not phase.is_meta and bool((imag.abs() > 1e-2).any()):
             raise RuntimeError(f"{function}: The singular vectors or eigenvectors in the complex case are specified up "
                                f"to multiplication by a phase ({what}). The specified loss function depends on this "
                                "quantity, so it is ill-defined.")
@@ -487,7 +487,7 @@ def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: An
             batch = A._array.shape[:-2]
             from ..creation import zeros
             from ..dtypes import int64
-            return zeros(batch, dtype=int64)
+            return zeros(batch, dtype=int64, device=A.device)
         cut = FUNCTIONS["maximum"](low, relative * size.amax(-1)).unsqueeze(-1)
         return (size > cut).sum(-1)
 
@@ -530,7 +530,7 @@ def _basis(A: Tensor, q: int, niter: int, mean: Tensor | None) -> Tensor:
     if start is None:
         from .. import random
         start = random.randn
-    r = start(n, q, dtype=A.dtype)
+    r = start(n, q, dtype=A.dtype, device=A.device)
 
     def forward(x):
         return matmul(A, x) - (matmul(mean, x) if mean is not None else 0)

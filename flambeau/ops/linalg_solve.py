@@ -9,6 +9,7 @@ from ..autograd.state import NO_GRAD, state
 from ..settings import warn_once
 from ..tensor import Tensor
 from . import rules
+from .convert import _clone
 from .linalg_common import (
     batch_of,
     check_floating,
@@ -231,6 +232,11 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
     return _solve_triangular(A, B, bool(upper), bool(left), bool(unitriangular))
 
 
+def _by_columns(A: Tensor) -> Tensor:
+    """A copy whose matrices are stored column by column."""
+    return swapped(_clone(swapped(A), "contiguous"))
+
+
 @public
 def triangular_solve(input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False,
                      unitriangular: bool = False) -> Any:
@@ -248,7 +254,7 @@ def triangular_solve(input: Tensor, A: Tensor, upper: bool = True, transpose: bo
     batch = batch_of(A, input)
     matrix = swapped(A) if transpose else A
     x = _solve_triangular(matrix, input, bool(upper) != bool(transpose), True, bool(unitriangular))
-    return return_types.triangular_solve(x, A.expand(*batch, *A._array.shape[-2:]).clone())
+    return return_types.triangular_solve(x, _by_columns(A.expand(*batch, *A._array.shape[-2:])))
 
 
 # ------------------------------------------------------------------------------------------------------- Cholesky

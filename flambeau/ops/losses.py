@@ -335,6 +335,8 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     if x.ndim != 3:
         raise RuntimeError(f"ctc_loss: log_probs must have 2 or 3 dimensions, got {log_probs.ndim}")
     _check_ctc(x, targets, inputs, lengths, blank)
+    if x.is_meta:
+        inputs, lengths = inputs.to("meta"), lengths.to("meta")
     if not batched and targets.ndim == 2:
         targets = targets.reshape(-1)
     losses, _ = ctc_row(x, targets.to(_dtypes.int64), inputs, lengths, blank, zero_infinity)
@@ -359,6 +361,8 @@ def _check_ctc(x: Tensor, targets: Tensor, inputs: Tensor, lengths: Tensor, blan
         raise RuntimeError(f"input_lengths must be of size batch_size {batch}, got {inputs.numel()}")
     if lengths.numel() != batch:
         raise RuntimeError(f"target_lengths must be of size batch_size {batch}, got {lengths.numel()}")
+    if inputs.is_meta or lengths.is_meta:
+        return
     for what, values, most in (("input", inputs.tolist(), steps), ("target", lengths.tolist(), None)):
         for b, n in enumerate(values):
             if n < 0 or (most is not None and n > most):

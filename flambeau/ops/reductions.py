@@ -282,13 +282,13 @@ def _prod_grad(grad: Tensor, self: Tensor, result: Tensor, dim: Any, keepdim: bo
 
 
 def possible(mask: Tensor) -> bool:
-    """Whether an element is set. A captured program has to serve all values, so there it always may be."""
-    return bool(state.mode & CAPTURE) or mask.any().item()
+    """Whether an element is set. A captured program has to serve all values, and without memory nobody knows: there it may."""
+    return bool(state.mode & CAPTURE) or mask.is_meta or mask.any().item()
 
 
 def _prod_others(x: Tensor, grad: Tensor, dim: int) -> Tensor:
     n = x.shape[dim]
-    if n == 1:
+    if n < 2:
         return grad.expand(x.shape)
     ones = x.narrow(dim, 0, 1).detach() * 0 + 1
     before = _joined([ones, x.narrow(dim, 0, n - 1)], dim).cumprod(dim)

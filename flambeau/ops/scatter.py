@@ -412,6 +412,6 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 
 def _from_front(indices: Tensor, size: int) -> Tensor:
     """Positions that count from the end as positions from the front."""
-    if not indices.numel() or int(indices.min()) >= 0:
+    if not indices.numel() or indices.is_meta or int(indices.min()) >= 0:
         return indices
     return (indices + size).where(indices < 0, indices)

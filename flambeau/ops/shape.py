@@ -257,6 +257,8 @@ def _interleaved_indices(repeats: Tensor, output_size: int | None) -> Tensor:
     if repeats.dtype.name not in ("int64", "int32"):
         raise NotImplementedError(f"repeat_interleave is not implemented for repeats of dtype {repeats.dtype}: "
                                   "expected int64 or int32")
+    if repeats.is_meta and output_size is not None:
+        return repeats.new_empty((output_size,))
     made = _interleave(repeats)
     if output_size is not None and made.numel() != output_size:
         raise RuntimeError(f"allocated size does not match required size: output_size={output_size}, needed "

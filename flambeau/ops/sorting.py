@@ -212,7 +212,7 @@ def _check_search(edges: Tensor, values: Tensor, is_tensor: bool, sorter: Tensor
     if sorter.dtype is not _dtypes.int64:
         raise RuntimeError("torch.searchsorted(): sorter must be a tensor of long dtype but got dtype "
                            f"{_type_word(sorter.dtype)}")
-    if sorter.numel() and not 0 <= int(sorter.min()) <= int(sorter.max()) < edges.shape[-1]:
+    if sorter.numel() and not sorter.is_meta and not 0 <= int(sorter.min()) <= int(sorter.max()) < edges.shape[-1]:
         raise RuntimeError("torch.searchsorted(): sorter index out of range")
 
 

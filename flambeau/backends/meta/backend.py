@@ -10,7 +10,7 @@ from numpy import ndarray
 
 from ..cpu import arrays as _cpu_arrays
 from ..cpu.table import KERNELS
-from .arrays import MetaArray, Reserved, meta, over, owner, plain, reserve, reserve_like, reserve_strided
+from .arrays import MetaArray, Reserved, meta, over, owner, plain, reserve, reserve_like, reserve_strided, storage
 
 ARRAY = MetaArray
 NAME = "meta"
@@ -136,8 +136,11 @@ def as_strided(x: MetaArray, shape: Any, stride: Any, offset: int) -> MetaArray:
     return meta(_cpu_arrays.as_strided(plain(x), shape, stride, offset))
 
 
-def resized(x: MetaArray, *args: Any) -> Any:
-    raise NotImplementedError("resizing the storage of a meta tensor is not implemented")
+def resized(x: MetaArray, shape: Any, stride: Any) -> MetaArray:
+    """x's storage from x's first element on, by another geometry; a larger storage if needed."""
+    root, offset = owner(x), storage_offset(x)
+    needed = (offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if all(shape) else 0) * x.itemsize
+    return over_bytes(root if needed <= root.nbytes else storage(needed), shape, stride, offset, x.dtype)
 
 
 def is_shared(x: Any) -> bool:

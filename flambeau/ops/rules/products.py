@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...backends.strides import ordered_strides
+from ...backends.strides import contiguous_strides, ordered_strides
 from ...shapes import broadcast_shapes
-from . import INT32, INT64, Made, columns, complex_of, promoted, real, with_dim
+from . import INT32, INT64, Made, columns, complex_of, promoted, real, strides, with_dim
 
 
 # ----------------------------------------------------------------------------------------------------------- products
@@ -78,7 +78,7 @@ def unpacked(lu: Any, pivots: Any, data: bool = True, permutation: bool = True) 
 
 def lu(a: Any, pivot: bool) -> list[Made]:
     """P, L and U."""
-    return [m._replace(stride=columns(m.shape)) for m in unpacked(a, None)]
+    return unpacked(a, None, True, pivot)
 
 
 def orthogonal(a: Any, mode: str) -> list[Made]:
@@ -124,7 +124,7 @@ def eigenvalues(a: Any) -> Made:
 
 
 def eigen(a: Any) -> list[Made]:
-    return [eigenvalues(a), by_columns(a.shape, complex_of(a.dtype))]
+    return [eigenvalues(a), Made(a.shape, complex_of(a.dtype))]
 
 
 def determinant(a: Any) -> Made:
@@ -158,7 +158,7 @@ def _batch(*arrays: Any) -> tuple[int, ...]:
 def solution(a: Any, b: Any, left: bool, vector: bool) -> list[Made]:
     """linalg.solve: column by column (row by row from the right)."""
     if vector:
-        x = Made((*broadcast_shapes(a.shape[:-2], b.shape[:-1]), b.shape[-1]), a.dtype)
+        x = by_columns((*broadcast_shapes(a.shape[:-2], b.shape[:-1]), b.shape[-1]), a.dtype)
     else:
         shape = (*_batch(a, b), *b.shape[-2:])
         x = by_columns(shape, a.dtype) if left else Made(shape, a.dtype)
@@ -166,8 +166,7 @@ def solution(a: Any, b: Any, left: bool, vector: bool) -> list[Made]:
 
 
 def triangular(a: Any, b: Any, upper: bool, left: bool = True, unit: bool = False) -> Made:
-    shape = (*_batch(a, b), *b.shape[-2:])
-    return by_columns(shape, a.dtype) if left else Made(shape, a.dtype)
+    return by_columns((*_batch(a, b), *b.shape[-2:]), a.dtype)
 
 
 def from_cholesky(b: Any, a: Any, upper: bool) -> Made:
@@ -202,19 +201,45 @@ def least_squares(a: Any, b: Any, rcond: Any = None, driver: Any = "gelsy") -> l
 # --------------------------------------------------------------------------------------------------- Fourier transforms
 def transform(x: Any, dims: Any, *rest: Any) -> Made:
     """Complex to complex."""
-    return _transformed(x, x.shape, complex_of(x.dtype), dims)
+    return Made(x.shape, complex_of(x.dtype), _in_steps(x.shape, strides(x), dims))
 
 
 def from_real(x: Any, dims: Any, normalization: Any, onesided: bool) -> Made:
-    shape = with_dim(x.shape, dims[-1], x.shape[dims[-1]] // 2 + 1) if onesided else x.shape
-    return _transformed(x, shape, complex_of(x.dtype), dims)
+    last, stride = dims[-1], strides(x)
+    shape = with_dim(x.shape, last, x.shape[last] // 2 + 1) if onesided else x.shape
+    if _at_once(dims):
+        stride = _step(shape, stride, dims)
+    else:
+        stride = _in_steps(shape, _step(shape, stride, (last,)), dims[:-1])
+    return Made(shape, complex_of(x.dtype), stride)
 
 
-def to_real(x: Any, dims: Any, normalization: Any, last: int) -> Made:
-    return _transformed(x, with_dim(x.shape, dims[-1], last), real(x.dtype), dims)
+def to_real(x: Any, dims: Any, normalization: Any, size: int) -> Made:
+    last = dims[-1]
+    shape = with_dim(x.shape, last, size)
+    if _at_once(dims):  # on a contiguous copy
+        stride = _step(shape, contiguous_strides(x.shape), dims)
+    else:
+        stride = _step(shape, _in_steps(x.shape, strides(x), dims[:-1]), (last,))
+    return Made(shape, real(x.dtype), stride)
 
 
-def _transformed(x: Any, shape: Any, dtype: Any, dims: Any) -> Made:
-    order = [*[d for d in range(len(shape)) if d not in dims], *dims]
-    return Made(shape, dtype, ordered_strides(shape, order))
+def _at_once(dims: Any) -> bool:
+    """Whether PyTorch takes all dimensions of a real transform together; else the last one goes by itself."""
+    return len(dims) <= 3 and tuple(dims[:2]) != (0, 1)
 
+
+def _in_steps(shape: Any, stride: Any, dims: Any) -> Any:
+    """PyTorch transforms three dimensions at a time, those of the smallest strides first."""
+    left = list(dims)
+    while left:
+        left.sort(key=lambda d: -stride[d])
+        left, some = left[:-3], left[-3:]
+        stride = _step(shape, stride, some)
+    return stride
+
+
+def _step(shape: Any, stride: Any, dims: Any) -> Any:
+    """A step's result: the transformed dimensions innermost, the others as they lay."""
+    others = sorted([d for d in range(len(shape)) if d not in dims], key=lambda d: -stride[d])
+    return ordered_strides(shape, (*others, *dims))
