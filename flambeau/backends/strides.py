@@ -124,3 +124,18 @@ def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
 def like_strides(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
     """The strides of fresh memory for a tensor like one of these."""
     return tuple(stride) if 0 in shape or is_dense(shape, stride) else tuple(dense_strides(shape, stride))
+
+
+def elementwise_strides(shape: Sequence[int], operands: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[int, ...] | None:
+    """The strides of what work element by element makes of operands of (shape, stride); None: contiguous."""
+    same = [tuple(stride) for given, stride in operands if tuple(given) == tuple(shape)]
+    if len(same) == len(operands) and len(set(same)) == 1:
+        return like_strides(shape, same[0])
+    if len(same) == len(operands) and all(stride == contiguous_strides(shape) for stride in same):
+        return None
+    return tuple(dense_strides(shape, *[stretched(shape, given, stride) for given, stride in operands]))
+
+
+def stretched(shape: Sequence[int], given: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
+    extra = len(shape) - len(given)
+    return (0,) * extra + tuple([0 if n == 1 != m else s for n, m, s in zip(given, shape[extra:], stride)])

@@ -53,7 +53,7 @@ added_rows = Row("added_rows", "source index shape", shape=rules.of_shape(2), ba
     "source": lambda grad, index: index_row(grad, [index])}, forward="linear")
 index_row = Row("index", "self indices", shape=moves.indexed, backward={
     "self": lambda grad, self_shape, indices: index_backward(grad, self_shape, indices)}, forward="linear")
-index_put_row = Row("index_put", "self indices values accumulate", shape=rules.same, backward={
+index_put_row = Row("index_put", "self indices values accumulate", shape=rules.alike, backward={
     "self": lambda grad, indices, accumulate: _without(grad, indices, accumulate),
     "values": lambda grad, indices: index_row(grad, list(indices))}, forward="linear")
 _masked_fill = Row("masked_fill", "self mask value", shape=rules.same, backward={
@@ -71,7 +71,7 @@ _masked_scatter_backward = Row("masked_scatter_backward", "grad_output mask shap
     "grad_output": lambda grad, grad_output_shape, mask: grad.new_zeros(grad_output_shape).masked_scatter(mask, grad)})
 _take = Row("take", "self index", shape=rules.first_as(1), backward={
     "self": lambda grad, self_shape, index: grad.new_zeros(self_shape).put_(index, grad, True)}, forward="linear")
-_put = Row("put", "self index source accumulate", shape=rules.same, backward={
+_put = Row("put", "self index source accumulate", shape=rules.alike, backward={
     "self": lambda grad, index, accumulate: grad if accumulate else grad.put(index, _zeros_at(grad, index)),
     "source": lambda grad, index, source_shape: grad.take(index).reshape(source_shape)})
 _nonzero = Row("nonzero", "self", shape=rules.by_value("nonzero"))

@@ -128,7 +128,7 @@ bce_row = Row("binary_cross_entropy", "self target weight reduction", shape=laye
         grad, self, reduction)))
 bce_logits_row = Row(
     "binary_cross_entropy_with_logits", "self target weight pos_weight reduction", kernel="bce_with_logits",
-    shape=layers.binary_logits,
+    shape=layers.binary,
     backward=dict(self=_logits_self, target=_logits_target))
 
 

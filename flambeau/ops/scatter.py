@@ -26,7 +26,7 @@ _index_add = Row("index_add", "self dim index source alpha", shape=rules.same, b
 _index_copy = Row("index_copy", "self dim index source", shape=rules.same, backward={
     "self": lambda grad, dim, index: grad.index_fill(dim, index, 0),
     "source": lambda grad, dim, index, source_shape: _picked(grad, dim, index, source_shape)})
-_index_fill = Row("index_fill", "self dim index value", shape=rules.same, backward={
+_index_fill = Row("index_fill", "self dim index value", shape=rules.alike, backward={
     "self": lambda grad, dim, index: grad.index_fill(dim, index, 0)})
 _index_fill_tensor = Row("index_fill_tensor", "self dim index value", kernel="index_fill", node="IndexFillBackward1",
                          backward={

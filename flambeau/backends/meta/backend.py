@@ -10,6 +10,7 @@ from numpy import ndarray
 
 from ..cpu import arrays as _cpu_arrays
 from ..cpu.table import KERNELS
+from ..strides import elementwise_strides, ordered_strides
 from .arrays import MetaArray, Reserved, meta, over, owner, plain, reserve, reserve_like, reserve_strided, storage
 
 ARRAY = MetaArray
@@ -39,11 +40,7 @@ def full(shape: tuple[int, ...], dtype: np.dtype, value: Any) -> MetaArray:
 
 
 def ordered(shape: tuple[int, ...], order: Any, dtype: np.dtype) -> MetaArray:
-    strides_, step = [0] * len(shape), 1
-    for i in reversed(order):
-        strides_[i] = step
-        step *= max(shape[i], 1)
-    return reserve_strided(shape, strides_, dtype)
+    return reserve_strided(shape, ordered_strides(shape, order), dtype)
 
 
 def arange(start: Any, step: Any, count: int, dtype: np.dtype) -> MetaArray:
@@ -225,9 +222,9 @@ def _pointwise(kernel: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _shaped(probe: Any, shape: tuple[int, ...], arrays: list[ndarray]) -> MetaArray:
-    first = next((a for a in arrays if a.shape == shape), None)
-    dtype = probe.dtype
-    return reserve(shape, dtype) if first is None else reserve_like(first, dtype)
+    operands = [(a.shape, strides(a)) for a in arrays if a.ndim or not shape]
+    stride = elementwise_strides(shape, operands)
+    return reserve(shape, probe.dtype) if stride is None else reserve_strided(shape, stride, probe.dtype)
 
 
 def _one_device(arrays: list[ndarray]) -> None:

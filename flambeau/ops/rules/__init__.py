@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ... import dtypes
 from ...backends import registry
 from ...backends.geometry import reduced_shape
-from ...backends.strides import dense_strides, like_strides, ordered_strides
+from ...backends.strides import dense_strides, elementwise_strides, like_strides, ordered_strides
 from ...shapes import broadcast_shapes
 
 BOOL, UINT8, INT32, INT64 = (d.native for d in (dtypes.bool_, dtypes.uint8, dtypes.int32, dtypes.int64))
@@ -100,21 +100,7 @@ def by_value(name: str) -> Callable:
 # ---------------------------------------------------------------------------------------------------------- broadcasting
 def elementwise(shape: Any, arrays: Any, dtype: Any) -> Made:
     """The result of work element by element: in the order of dimensions that the arrays have."""
-    plain = [a for a in arrays if a.shape == shape]
-    if plain and all(a.flags.c_contiguous for a in plain) and len(plain) == len(arrays):
-        return Made(shape, dtype)
-    if len(plain) == len(arrays) == 1:
-        return like(plain[0], dtype)
-    operands = [_broadcast_strides(a, shape) for a in arrays]
-    if len(plain) == len(arrays) and len(set(operands)) == 1:
-        return like(plain[0], dtype)
-    return Made(shape, dtype, dense_strides(shape, *operands))
-
-
-def _broadcast_strides(x: Any, shape: Any) -> tuple[int, ...]:
-    given = strides(x)
-    extra = len(shape) - len(given)
-    return (0,) * extra + tuple([0 if n == 1 != m else s for n, m, s in zip(x.shape, shape[extra:], given)])
+    return Made(shape, dtype, elementwise_strides(shape, [(a.shape, strides(a)) for a in arrays]))
 
 
 def broadcast(*arrays: Any) -> tuple[int, ...]:
@@ -215,7 +201,8 @@ def like_second(grad: Any, x: Any, *rest: Any) -> Made:
 
 
 def halved(x: Any, axis: int) -> Made:
-    return Made(with_dim(x.shape, axis, x.shape[axis] // 2), x.dtype)
+    shape = with_dim(x.shape, axis, x.shape[axis] // 2)
+    return Made(shape, x.dtype, dense_strides(shape, strides(x)))
 
 
 def normalised(x: Any, axis: int, dtype: Any = None) -> Made:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import FLOAT32, INT64, Made, broadcast, like, shape_rule
+from . import FLOAT32, INT64, Made, like, pointwise, shape_rule
 
 
 # ------------------------------------------------------------------------------------------------------- normalization
@@ -16,7 +16,7 @@ def _statistic(x: Any, weight: Any) -> Any:
 def batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,
                eps: float) -> list[Made]:
     saved = Made((x.shape[1],), _statistic(x, weight))
-    return [Made(x.shape, x.dtype), saved, saved]
+    return [like(x), saved, saved]
 
 
 def layer_norm(x: Any, dims: int, weight: Any, bias: Any, eps: float) -> list[Made]:
@@ -61,28 +61,25 @@ def group_norm_grad(g: Any, x: Any, groups: int, mean: Any, inverse: Any, weight
 
 # -------------------------------------------------------------------------------------------------------------- losses
 def pairwise(x: Any, y: Any, reduction: int, *rest: Any) -> Made:
-    return Made(() if reduction else broadcast(x, y), x.dtype)
+    return Made((), x.dtype) if reduction else pointwise(x, y)
 
 
 def pairwise_backward(grad: Any, x: Any, y: Any, *rest: Any) -> Made:
-    return Made(broadcast(x, y), x.dtype)
+    return pointwise(x, y)
 
 
-def binary(x: Any, target: Any, weight: Any, reduction: int) -> Made:
-    return Made(() if reduction else broadcast(x, target, weight), x.dtype)
+def binary(x: Any, target: Any, *rest: Any) -> Made:
+    """rest: weights, where there are any, and last the reduction."""
+    return Made((), x.dtype) if rest[-1] else pointwise(x, target, *[w for w in rest[:-1] if w is not None])
 
 
-def binary_logits(x: Any, target: Any, weight: Any, pos_weight: Any, reduction: int) -> Made:
-    return Made(() if reduction else broadcast(x, target, weight, pos_weight), x.dtype)
-
-
-def binary_backward(grad: Any, x: Any, target: Any, *weights: Any) -> Made:
-    return Made(broadcast(x, target, *[w for w in weights if hasattr(w, "shape")]), x.dtype)
+def binary_backward(grad: Any, x: Any, target: Any, *rest: Any) -> Made:
+    return pointwise(x, target, *[w for w in rest[:-1] if w is not None])
 
 
 def nll(x: Any, target: Any, weight: Any, reduction: int, *rest: Any) -> list[Made]:
     """The loss, and what it was divided by."""
-    return [Made(() if reduction else target.shape, x.dtype), Made((), x.dtype)]
+    return [Made((), x.dtype) if reduction else like(target, x.dtype), Made((), x.dtype)]
 
 
 def cross_entropy(x: Any, target: Any, weight: Any, reduction: int, ignore: int, keep: bool) -> list[Made]:

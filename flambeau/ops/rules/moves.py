@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from ...backends import registry
-from ...backends.geometry import indexed_shape, padded_shape
-from ...backends.strides import format_strides, view_strides
+from ...backends.geometry import indexed_shape, padded_shape, placed
+from ...backends.strides import dense_strides, format_strides, stretched, view_strides
 from ...shapes import broadcast_shapes
 from . import BOOL, INT64, Made, like, shape_rule, strides, with_dim
 
@@ -78,7 +78,7 @@ def repeated(x: Any, repeats: Any) -> Made:
 
 def turned(x: Any, k: int, dims: Any) -> Made:
     """rot90: a flip, and for odd k a transposed one."""
-    made = like(x)
+    made = like(x) if k else Made(x.shape, x.dtype)
     if k % 2 == 0:
         return made
     order = list(range(x.ndim))
@@ -121,7 +121,12 @@ def indexed(x: Any, indices: Any) -> Made:
     except RuntimeError:
         shapes = ", ".join(str(list(s)) for s in given)
         raise IndexError("shape mismatch: indexing tensors could not be broadcast together with shapes " + shapes) from None
-    return Made(indexed_shape(x.shape, arrays, common), x.dtype)
+    shape, (dims, at) = indexed_shape(x.shape, arrays, common), placed(arrays)
+    rest = [s for d, s in enumerate(strides(x)) if d not in dims]
+    blank = (0,) * len(common)
+    lead, trail = (0,) * at, (0,) * (len(rest) - at)
+    operands = [(*lead, *stretched(common, a.shape, strides(a)), *trail) for a in arrays if a is not None]
+    return Made(shape, x.dtype, dense_strides(shape, (*rest[:at], *blank, *rest[at:]), *operands))
 
 
 def selected(x: Any, dim: int, positions: Any) -> Made:

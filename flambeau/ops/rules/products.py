@@ -6,7 +6,7 @@ from typing import Any
 
 from ...backends.strides import contiguous_strides, ordered_strides
 from ...shapes import broadcast_shapes
-from . import INT32, INT64, Made, columns, complex_of, promoted, real, strides, with_dim
+from . import INT32, INT64, Made, columns, complex_of, like, promoted, real, strides, with_dim
 
 
 # ----------------------------------------------------------------------------------------------------------- products
@@ -26,7 +26,8 @@ def added_batch(self: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Made:
 
 
 def added_outer(self: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Made:
-    return Made((a.size, b.size), promoted(self, a))
+    shape, dtype = (a.size, b.size), promoted(self, a)
+    return like(self, dtype) if self.shape == shape else Made(shape, dtype)
 
 
 def affine(bias: Any, x: Any, w: Any) -> Made:
