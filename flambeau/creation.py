@@ -738,7 +738,18 @@ def _triangle(name: str, row: Any, col: Any, offset: int, dtype: Any, layout: An
     if d not in (_dtypes.int64, _dtypes.int32, _dtypes.int16, _dtypes.int8, _dtypes.uint8):
         raise NotImplementedError(f'"{name}" not implemented for \'{_type_word(d)}\'')
     check_options(name, layout, False)
+    if place(device).NAME == "meta":
+        return wrap(place(device).empty((2, _triangle_size(row, col, int(offset), lower)), d.native))
     return wrap(_placed(_cpu.tri_indices(row, col, int(offset), d.native, lower), device))
+
+
+def _triangle_size(row: int, col: int, offset: int, lower: bool) -> int:
+    """How many elements the lower (upper) triangle of a matrix has."""
+    if not lower:
+        return row * col - _triangle_size(row, col, offset - 1, True)
+    rising = range(max(0, -offset), min(row, max(0, col - offset)))  # rows whose length is their number + offset + 1
+    first, last = (rising[0], rising[-1]) if rising else (0, -1)
+    return (first + last + 2 * offset + 2) * len(rising) // 2 + col * max(0, row - max(0, col - offset))
 
 
 @public(**factory)

@@ -638,7 +638,8 @@ def bernoulli_(self, p=0.5, *, generator=None) -> Tensor:
 
 
 # ---------------------------------------------------------------------------------------- distributions as functions
-_bernoulli_row = Row("bernoulli", "self values", kernel="drawn", backward={"self": lambda grad: _zeros(grad)})
+_bernoulli_row = Row("bernoulli", "self values", kernel="drawn", shape=rules.drawn,
+                     backward={"self": lambda grad: _zeros(grad)})
 _poisson_row = Row("poisson", "self values", kernel="drawn", backward={"self": lambda grad: _zeros(grad)})
 _not_differentiable = Row("binomial", "count prob values", kernel="drawn_third", shape=rules.drawn, node="NotImplemented",
                           backward={

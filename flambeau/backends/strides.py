@@ -126,7 +126,8 @@ def like_strides(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]
     return tuple(stride) if 0 in shape or is_dense(shape, stride) else tuple(dense_strides(shape, stride))
 
 
-def elementwise_strides(shape: Sequence[int], operands: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[int, ...] | None:
+def elementwise_strides(shape: Sequence[int],
+                        operands: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[int, ...] | None:
     """The strides of what work element by element makes of operands of (shape, stride); None: contiguous."""
     same = [tuple(stride) for given, stride in operands if tuple(given) == tuple(shape)]
     if len(same) == len(operands) and len(set(same)) == 1:

@@ -341,11 +341,11 @@ def _base_grid(theta: Tensor, size: Any, align: bool) -> Tensor:
     dims = len(size)
     parts = []
     for d in reversed(range(dims)):
-        at = linspace(-1, 1, size[d], dtype=theta.dtype) if size[d] > 1 else theta.detach().new_zeros(1)
+        at = linspace(-1, 1, size[d], dtype=theta.dtype, device=theta.device) if size[d] > 1 else theta.detach().new_zeros(1)
         if not align:
             at = at * ((size[d] - 1) / size[d])
         parts.append(at.reshape([-1 if i == d else 1 for i in range(dims)]).expand(*size).reshape(-1))
-    parts.append(ones(math.prod(size), dtype=theta.dtype))
+    parts.append(ones(math.prod(size), dtype=theta.dtype, device=theta.device))
     return FUNCTIONS["stack"](parts, 1)
 
 

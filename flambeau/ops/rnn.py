@@ -110,9 +110,9 @@ _rnn_layer = Joint(
 
 
 def _plain(*tensors: Any) -> bool:
-    """Whether the fused rows can run: real numbers in main memory, and nobody wants forward-mode derivatives."""
+    """Whether the fused rows can run: real numbers in main memory (or none), and nobody wants forward-mode derivatives."""
     return not state.mode & FORWARD_AD and all(
-        [t is None or (registry.backend_of(t._array).NAME == "cpu" and t.dtype.is_floating_point) for t in tensors])
+        [t is None or (registry.backend_of(t._array).NAME in ("cpu", "meta") and t.dtype.is_floating_point) for t in tensors])
 
 
 class _Kind:

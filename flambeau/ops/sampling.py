@@ -24,8 +24,7 @@ _dirichlet_slope = Row("_dirichlet_grad", "x alpha total", kernel="dirichlet_gra
     "x": lambda grad: _refuse("_dirichlet_grad"), "alpha": lambda grad: _refuse("_dirichlet_grad"),
     "total": lambda grad: _refuse("_dirichlet_grad")})
 
-standard_gamma = Row("_standard_gamma", "self values", shape=rules.drawn,
-    kernel="drawn", node="StandardGammaBackward0", backward={
+standard_gamma = Row("_standard_gamma", "self values", kernel="drawn", node="StandardGammaBackward0", backward={
     "self": lambda grad, self, result: grad * _gamma_slope(self, result)})
 
 

@@ -249,7 +249,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         raise NotImplementedError(f'"bincount_cpu" not implemented for \'{_type_word(input.dtype)}\'')
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
-    if input.dim() != 1 or (input.numel() and int(input.min()) < 0):
+    if input.dim() != 1 or (input.numel() and not input.is_meta and int(input.min()) < 0):
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if weights is not None and (weights.dim() != 1 or weights.numel() != input.numel()):
         raise RuntimeError("weights should be 1-d and have the same length as input")

@@ -10,7 +10,6 @@ from .. import overrides as _overrides
 from ..autograd.views import check_inplace, reshaped
 from ..shapes import infer_shape, shape_of, wrap_dim
 from ..tensor import Tensor
-from . import rules
 from . import views as v
 from .pieces import _sizes_args, _split_args
 from .rules import moves
@@ -96,18 +95,18 @@ def detach_copy(input: Tensor) -> Tensor:
 
 # ------------------------------------------------------------------------------------------------------- scatters
 # fmt: off
-_select_scatter = row("select_scatter", "self src dim index", shape=rules.alike, backward={
+_select_scatter = row("select_scatter", "self src dim index", shape=moves.kept, backward={
     "self": lambda grad, dim, index: _select_scatter(grad, _blank(v._select(grad, dim, index)), dim, index),
     "src": lambda grad, dim, index: v._select(grad, dim, index)})
-_slice_scatter = row("slice_scatter", "self src dim start end step", shape=rules.alike, backward={
+_slice_scatter = row("slice_scatter", "self src dim start end step", shape=moves.kept, backward={
     "self": lambda grad, dim, start, end, step:
         _slice_scatter(grad, _blank(v._slice(grad, dim, start, end, step)), dim, start, end, step),
     "src": lambda grad, dim, start, end, step: v._slice(grad, dim, start, end, step)})
-_diagonal_scatter = row("diagonal_scatter", "self src offset dim1 dim2", shape=rules.alike, backward={
+_diagonal_scatter = row("diagonal_scatter", "self src offset dim1 dim2", shape=moves.kept, backward={
     "self": lambda grad, offset, dim1, dim2:
         _diagonal_scatter(grad, _blank(v._diagonal(grad, offset, dim1, dim2)), offset, dim1, dim2),
     "src": lambda grad, offset, dim1, dim2: v._diagonal(grad, offset, dim1, dim2)})
-_as_strided_scatter = row("as_strided_scatter", "self src size stride storage_offset", shape=rules.alike, backward={
+_as_strided_scatter = row("as_strided_scatter", "self src size stride storage_offset", shape=moves.kept, backward={
     "self": lambda grad, size, stride, storage_offset:
         as_strided_scatter(grad.contiguous(), _blank(v.as_strided(grad.contiguous(), size, stride, storage_offset)),
                            size, stride, storage_offset),

@@ -233,6 +233,16 @@ def _one_device(arrays: list[ndarray]) -> None:
                            "cpu!")
 
 
+def run_function(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Another function of NumPy's, called on MetaArrays by a kernel that took them for real ones."""
+    if function in _BY_ELEMENT and len(args) > 1 and not kwargs:
+        return _pointwise(function, args)
+    return standing_in(function, args, kwargs)
+
+
+_BY_ELEMENT = (np.where, np.clip)
+
+
 def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A NumPy function called straight on MetaArrays, as the fast path of the pointwise operations does."""
     out = kwargs.pop("out", None)

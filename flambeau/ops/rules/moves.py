@@ -25,6 +25,11 @@ def strided(x: Any, stride: Any) -> Made:
     return Made(x.shape, x.dtype, stride)
 
 
+def kept(x: Any, *rest: Any) -> Made:
+    """A copy with x's strides, holes included, unless elements of x share a place."""
+    return like(x) if any(n > 1 and not s for n, s in zip(x.shape, strides(x))) else Made(x.shape, x.dtype, strides(x))
+
+
 def reshaped(x: Any, shape: Any) -> Made:
     """A view where there is one, else a copy."""
     return Made(tuple(shape), x.dtype, view_strides(x.shape, strides(x), shape))
