@@ -656,13 +656,19 @@ def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
     return _deliver("range", place(device).arange(first, by, count, d.native), out, requires_grad)
 
 
+def _end(name: str, argument: str, value: Any) -> Any:
+    """A number; of a tensor without memory only its kind is known."""
+    return scalar(name, argument, 0j if value.is_complex() else 0.0) if isinstance(value, Tensor) and value.is_meta else scalar(
+        name, argument, value)
+
+
 def _ends(name: str, start: Any, end: Any, steps: Any, dtype: Any, out: Any, device: Any) -> tuple[Any, Any, int,
                                                                                                    _dtype]:
     if any(isinstance(v, Tensor) and v.dim() for v in (start, end)):
         dims = [v.dim() if isinstance(v, Tensor) else 0 for v in (start, end)]
         raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, but got start with {dims[0]} "
                            f"dimension(s) and end with {dims[1]} dimension(s).")
-    first, last = scalar(name, "start", start), scalar(name, "end", end)
+    first, last = [_end(name, "start", start), _end(name, "end", end)]
     if isinstance(steps, (bool, float)) or not hasattr(steps, "__index__"):
         given = ", ".join([type(v).__name__ for v in (start, end, steps)])
         raise TypeError(f"{name}() received an invalid combination of arguments - got ({given}), but expected steps as an int")
@@ -732,7 +738,18 @@ def _triangle(name: str, row: Any, col: Any, offset: int, dtype: Any, layout: An
     if d not in (_dtypes.int64, _dtypes.int32, _dtypes.int16, _dtypes.int8, _dtypes.uint8):
         raise NotImplementedError(f'"{name}" not implemented for \'{_type_word(d)}\'')
     check_options(name, layout, False)
+    if place(device).NAME == "meta":
+        return wrap(place(device).empty((2, _triangle_size(row, col, int(offset), lower)), d.native))
     return wrap(_placed(_cpu.tri_indices(row, col, int(offset), d.native, lower), device))
+
+
+def _triangle_size(row: int, col: int, offset: int, lower: bool) -> int:
+    """How many elements the lower (upper) triangle of a matrix has."""
+    if not lower:
+        return row * col - _triangle_size(row, col, offset - 1, True)
+    rising = range(max(0, -offset), min(row, max(0, col - offset)))  # rows whose length is their number + offset + 1
+    first, last = (rising[0], rising[-1]) if rising else (0, -1)
+    return (first + last + 2 * offset + 2) * len(rising) // 2 + col * max(0, row - max(0, col - offset))
 
 
 @public(**factory)

@@ -41,6 +41,7 @@ from .creation import (
 from .device import device as _device
 from .device import to_device
 from .formats import preserve_format
+from .ops import rules
 from .ops.elementwise import untracked
 from .ops.table import NO_RECORD, Row, _type_word, alias_of, check_writable, export, public, store
 from .overrides import FRONTS
@@ -637,9 +638,11 @@ def bernoulli_(self, p=0.5, *, generator=None) -> Tensor:
 
 
 # ---------------------------------------------------------------------------------------- distributions as functions
-_bernoulli_row = Row("bernoulli", "self values", kernel="drawn", backward={"self": lambda grad: _zeros(grad)})
+_bernoulli_row = Row("bernoulli", "self values", kernel="drawn", shape=rules.drawn,
+                     backward={"self": lambda grad: _zeros(grad)})
 _poisson_row = Row("poisson", "self values", kernel="drawn", backward={"self": lambda grad: _zeros(grad)})
-_not_differentiable = Row("binomial", "count prob values", kernel="drawn_third", node="NotImplemented", backward={
+_not_differentiable = Row("binomial", "count prob values", kernel="drawn_third", shape=rules.drawn, node="NotImplemented",
+                          backward={
     "count": lambda grad: _refuse("binomial"), "prob": lambda grad: _refuse("binomial")})
 _normal_rows = {
     "mean": Row("normal_mean", "mean std values", kernel="drawn_third", node="NormalBackward1",

@@ -52,10 +52,10 @@ def same(a, b):
     return a == b or (a != a and b != b)
 
 
-def agree(source, warned=True):
-    """Fails unless both packages do the same with the expression."""
-    (kind, theirs), their_warnings = outcome(torch, source)
-    (mine, ours), our_warnings = outcome(flambeau, source)
+def agree(source, warned=True, names=lambda package: {}):
+    """Fails unless both packages do the same with the expression. names: what it may use besides, for a package."""
+    (kind, theirs), their_warnings = outcome(torch, source, **names(torch))
+    (mine, ours), our_warnings = outcome(flambeau, source, **names(flambeau))
     if kind == "error":
         assert mine == "error", f"{source}: PyTorch raises {theirs!r}, flambeau gives {ours}"
         assert isinstance(ours, type(theirs)), f"{source}: PyTorch raises {theirs!r}, flambeau {ours!r}"

@@ -15,7 +15,7 @@ from ..autograd.state import FOLLOW, FORWARD_AD, NO_GRAD, state
 from ..backends import registry
 from ..shapes import wrap_dim
 from ..tensor import Tensor, wrap
-from . import generate
+from . import generate, rules
 from .comparison import _bounded
 from .elementwise import Pointwise, number, promoted
 from .pointwise import conj, masked, sigmoid, threshold_backward, tied, where_row
@@ -197,7 +197,7 @@ def _glu_self(grad: Any, self: Any, dim: int) -> Any:
     return FUNCTIONS["cat"]([left, left * (1 - s) * value], dim)
 
 
-glu_ = Row("glu", "self dim", backward=dict(self=_glu_self))
+glu_ = Row("glu", "self dim", shape=rules.halved, backward=dict(self=_glu_self))
 
 
 # ------------------------------------------------------------------------------------------------- public functions
@@ -284,6 +284,8 @@ def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
     # A number is drawn for each element that is not positive, in order, and none for the others.
     low = input.detach() <= 0
     noise = input.detach().new_ones(input.shape)
+    if input.is_meta:  # nobody knows how many there are
+        return _leaky_noise(input, noise)
     noise[low] = input.detach().new_empty(int(low.sum())).double().uniform_(lower, upper, generator=generator).to(
         input.dtype)
     return _leaky_noise(input, noise)

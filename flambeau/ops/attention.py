@@ -10,16 +10,19 @@ from ..backends import registry
 from ..backends.cpu import attention as _kernels  # noqa: F401  (enters the kernels into the table)
 from ..shapes import broadcast_shapes
 from ..tensor import Tensor
+from . import rules
 from .joint import Joint
 from .matmul import _C_NAMES, check_tensor, matmul
+from .rules import layers
 from .scans import _softmax_grad
 from .table import FUNCTIONS, Row, public, row
 
 ndarray = registry.CPU_ARRAY
 
-_safe_softmax = row("_safe_softmax", "self dim dtype", kernel="safe_softmax", backward=dict(
+_safe_softmax = row("_safe_softmax", "self dim dtype", shape=rules.normalised, kernel="safe_softmax", backward=dict(
     self=lambda grad, result, dim: _softmax_grad(grad, result, dim)), node="SafeSoftmaxBackward0")
-_backward = Row("attention_backward", "grad query key value attn_mask is_causal scale output statistic kept")
+_backward = Row("attention_backward", "grad query key value attn_mask is_causal scale output statistic kept",
+    shape=layers.attention_backward)
 
 
 def _in_steps(query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, is_causal: bool, scale: float,
@@ -68,6 +71,7 @@ def _together(grads: Any, needs: list[bool], query, key, value, attn_mask, is_ca
 
 _attention = Joint(
     "attention", "query key value attn_mask is_causal scale keep", constant=(1, 2), steps=_in_steps, together=_together,
+    shape=layers.attention,
     wanted="query key value", keeps="query key value attn_mask is_causal scale result0 result1 result2",
     node="ScaledDotProductFlashAttentionForCpuBackward0")
 
@@ -139,7 +143,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
     if enable_gqa:
         key, value = _repeat_heads(query, key, value)
-    plain = all([type(t._array) is ndarray or registry.backend_of(t._array).NAME == "cpu" for t in (query, key, value)])
+    plain = all([type(t._array) is ndarray or registry.backend_of(t._array).NAME in ("cpu", "meta")
+                 for t in (query, key, value)])
     if dropout_p > 0 or not plain or state.mode & FORWARD_AD or (attn_mask is not None and attn_mask.requires_grad):
         return _in_steps(query, key, value, attn_mask, is_causal, scale, dropout_p=dropout_p)
     batch = query.shape[:-2]

@@ -242,6 +242,8 @@ def equal(input: Any, other: Any) -> bool:
     _two_tensors("equal", input, other)
     if input.device != other.device:
         raise RuntimeError(f"Cannot compare two tensors on different devices. Got: {input.device} and {other.device}")
+    if input.is_meta:
+        raise NotImplementedError("equal: a meta tensor has no values to compare")
     if input._array.shape != other._array.shape:
         return False
     return bool((input == other).all()) if input.numel() else True

@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import dtypes as _dtypes
 from ..tensor import Tensor
+from . import rules
 from .elementwise import Pointwise, unary
 from .pointwise import masked, nothing
 from .table import FUNCTIONS, Row, _type_word, public
@@ -40,11 +41,12 @@ def _conj(x: Any) -> Any:
 # fmt: off
 sgn = unary("sgn", backward=_sgn_self, kind="same", c="(a > 0) - (a < 0)")
 _angle = Pointwise("angle", "self", kind="float", backward=dict(self=_angle_self))
-_conj_row = Row("conj", "self", node="ConjBackward0", backward=dict(self=lambda grad: _conj(grad)), forward="linear")
+_conj_row = Row("conj", "self", shape=rules.alike,
+    node="ConjBackward0", backward=dict(self=lambda grad: _conj(grad)), forward="linear")
 _conj_physical = Row("conj_physical", "self", kernel="conj", backward=dict(self=lambda grad: _conj(grad)))
-_complex = Row("complex", "real imag", backward=dict(
+_complex = Row("complex", "real imag", shape=rules.complex_pair, backward=dict(
     real=lambda grad: _parts(grad)[0], imag=lambda grad: _parts(grad)[1]))
-_polar = Row("polar", "abs angle", backward=dict(
+_polar = Row("polar", "abs angle", shape=rules.complex_pair, backward=dict(
     abs=lambda grad, result: grad * _conj(result.sgn()), angle=lambda grad, result: grad * _conj(result * 1j)))
 _real = Row("real", "self", view=True, node="SelectBackward0", backward=dict(
     self=lambda grad: complex_(grad, nothing(grad))))

@@ -9,24 +9,28 @@ from ..autograd.node import bump, start_counter, type_name
 from ..autograd.state import NO_GRAD, state
 from ..autograd.views import check_creation, check_inplace, set_history, written
 from ..backends import registry
+from ..backends.strides import CHANNEL_ORDER
+from ..backends.strides import format_strides as dense_format
 from ..device import CPU, to_device
 from ..device import device as _device
 from ..formats import contiguous_format, memory_format, preserve_format
 from ..parameter import Parameter
 from ..shapes import broadcast_shapes
 from ..tensor import Tensor, wrap
+from . import rules
+from .rules import moves
 from .table import NO_RECORD, Row, alias_of, check_overlap, check_writable, public, row
 
 ndarray = registry.CPU_ARRAY
 _FEW = 1 << 15
 
 # fmt: off
-_clone = row("clone", "self format", backward={"self": lambda grad: grad}, forward="linear")
-_to_copy = row("_to_copy", "self dtype format", node="ToCopyBackward0", forward="linear",
+_clone = row("clone", "self format", shape=moves.copy, backward={"self": lambda grad: grad}, forward="linear")
+_to_copy = row("_to_copy", "self dtype format", shape=moves.copy_as, node="ToCopyBackward0", forward="linear",
                backward={"self": lambda grad: grad})
 _copy = row("copy", "self src", node="CopyBackwards",
             backward={"self": lambda grad: _zeros(grad), "src": lambda grad: grad})
-_fill_number = row("fill_number", "self value", kernel="fill", node="FillBackward2",
+_fill_number = row("fill_number", "self value", shape=rules.alike, kernel="fill", node="FillBackward2",
                    backward={"self": lambda grad: _zeros(grad)})
 _fill_tensor = row("fill_tensor", "self value", kernel="fill", node="FillBackward3",
                    backward={"self": lambda grad: _zeros(grad), "value": lambda grad: grad.sum()})
@@ -53,11 +57,8 @@ def format_name(fmt: Any, default: str = "preserve") -> str:
     return name.removesuffix("_format")
 
 
-_CHANNEL_ORDER = {"channels_last": (0, 2, 3, 1), "channels_last_3d": (0, 2, 3, 4, 1)}  # slowest first
-
-
 def check_format(name: str, ndim: int) -> None:
-    order = _CHANNEL_ORDER.get(name)
+    order = CHANNEL_ORDER.get(name)
     if order is not None and len(order) != ndim:
         raise RuntimeError(f"required rank {len(order)} tensor to use {name} format, got a tensor of {ndim} dimensions")
 
@@ -65,17 +66,13 @@ def check_format(name: str, ndim: int) -> None:
 def format_strides(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
     """The strides of a dense tensor in the given format."""
     check_format(name, len(shape))
-    strides, step = [0] * len(shape), 1
-    for i in reversed(_CHANNEL_ORDER.get(name, range(len(shape)))):
-        strides[i] = step
-        step *= max(shape[i], 1)
-    return tuple(strides)
+    return dense_format(shape, name)
 
 
 def suggested_format(tensor: Tensor) -> str:
     """The format that the strides look like: a channels-last one, or contiguous."""
     shape, strides = tensor._array.shape, tensor.stride()
-    for name, order in _CHANNEL_ORDER.items():
+    for name, order in CHANNEL_ORDER.items():
         if len(shape) == len(order) and strides[1] and _like_order(shape, strides, order):
             return name
     return "contiguous"
@@ -96,7 +93,7 @@ def _is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool
     if name in ("contiguous", "preserve"):
         array = self._array
         return array.flags.c_contiguous if type(array) is ndarray else registry.backend_of(array).is_contiguous(array)
-    shape, strides, order = self._array.shape, self.stride(), _CHANNEL_ORDER[name]
+    shape, strides, order = self._array.shape, self.stride(), CHANNEL_ORDER[name]
     if len(shape) != len(order):
         return False
     expected = 1

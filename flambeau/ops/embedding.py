@@ -10,7 +10,9 @@ from ..autograd.views import written
 from ..backends import registry
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
+from . import rules
 from .activations import quiet
+from .rules import layers, moves
 from .table import FUNCTIONS, Row, public
 
 _new = object.__new__
@@ -45,12 +47,14 @@ def _again(grad, indices, padding_idx, scale_grad_by_freq, count):
     return picked
 
 
-coalesced_rows = Row("coalesced_rows", "places values limit")
-_rows = Row("embedding_rows", "grad indices count padding_idx scale_grad_by_freq")
-_dense = Row("embedding_dense_backward", "grad indices count padding_idx scale_grad_by_freq", backward=dict(
+coalesced_rows = Row("coalesced_rows", "places values limit", shape=rules.by_value("coalesce"))
+_rows = Row("embedding_rows", "grad indices count padding_idx scale_grad_by_freq",
+    shape=rules.by_value("the sparse gradient of embedding"))
+_dense = Row("embedding_dense_backward", "grad indices count padding_idx scale_grad_by_freq", shape=layers.embedding_dense,
+    backward=dict(
     grad=lambda grad, indices, padding_idx, scale_grad_by_freq, count: _again(
         grad, indices, padding_idx, scale_grad_by_freq, count)))
-_embedding = Row("embedding", "weight indices padding_idx scale_grad_by_freq sparse",
+_embedding = Row("embedding", "weight indices padding_idx scale_grad_by_freq sparse", shape=layers.embedding,
                  backward=dict(weight=_weight_grad))
 
 
@@ -100,7 +104,7 @@ def _renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) 
     return weight
 
 
-_shrink = Row("embedding_renorm", "weight indices max_norm norm_type")
+_shrink = Row("embedding_renorm", "weight indices max_norm norm_type", shape=rules.itself)
 renorm_ = public(_renorm, name="embedding_renorm_", method=False, out=False)
 FUNCTIONS["embedding_renorm_"] = renorm_
 
@@ -119,7 +123,7 @@ def adam_rows(table: Tensor, average: Tensor, squares: Tensor, places: Tensor, v
     return True
 
 
-_adam_rows = Row("sparse_adam", "table average squares places values rate beta1 beta2 eps maximize")
+_adam_rows = Row("sparse_adam", "table average squares places values rate beta1 beta2 eps maximize", shape=rules.nothing)
 
 
 # ------------------------------------------------------------------------------------------------------------- bags
@@ -148,10 +152,10 @@ def _bag_samples(grads, weight, indices, result1):
 
 
 _BAG = "grad indices bags sizes winners mode count scale_grad_by_freq sample_weights"
-_bag_rows = Row("embedding_bag_rows", _BAG)
-_bag_dense = Row("embedding_bag_backward", _BAG)
+_bag_rows = Row("embedding_bag_rows", _BAG, shape=rules.by_value("the sparse gradient of embedding_bag"))
+_bag_dense = Row("embedding_bag_backward", _BAG, shape=layers.embedding_bag_backward)
 _bag = Row("embedding_bag", "weight indices offsets mode include_last padding_idx per_sample_weights scale_grad_by_freq "
-           "sparse", constant=(1, 2, 3),
+           "sparse", shape=layers.embedding_bag, constant=(1, 2, 3),
            backward=dict(weight=_bag_weight, per_sample_weights=_bag_samples))
 
 
@@ -189,7 +193,7 @@ def embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_b
 def _check_offsets(indices: Tensor, offsets: Tensor, include_last: bool) -> None:
     if include_last and not offsets.numel():
         raise RuntimeError("include_last_offset: number of offset should be at least 1")
-    if not offsets.numel():
+    if not offsets.numel() or offsets.is_meta:
         return
     values = offsets.tolist()
     if values[0] != 0:
@@ -201,7 +205,7 @@ def _check_offsets(indices: Tensor, offsets: Tensor, include_last: bool) -> None
 
 
 # ---------------------------------------------------------------------------------------------------------- one_hot
-_one_hot = Row("one_hot", "self classes")
+_one_hot = Row("one_hot", "self classes", shape=moves.one_hot)
 
 
 @public(method=False, toplevel=False, out=False)

@@ -12,6 +12,7 @@ from .. import dtypes as _dtypes
 from ..shapes import wrap_dim
 from ..tensor import Tensor
 from .linalg_common import other_names
+from .rules import products
 from .table import FUNCTIONS, Row, public
 
 _MODES = {None: "backward", "backward": "backward", "ortho": "ortho", "forward": "forward"}
@@ -44,14 +45,16 @@ def _real_grad(grad: Tensor, dim: tuple[int, ...], normalization: int) -> Tensor
     return FUNCTIONS["cat"](parts, last)
 
 
-_c2c = Row("_fft_c2c", "self dim normalization forward", kernel="fft_c2c", node="FftC2CBackward0", forward="linear",
+_c2c = Row("_fft_c2c", "self dim normalization forward", shape=products.transform,
+    kernel="fft_c2c", node="FftC2CBackward0", forward="linear",
            backward=dict(
     self=lambda grad, dim, normalization, forward: _c2c(grad, dim, normalization, not forward)))
-_r2c = Row("_fft_r2c", "self dim normalization onesided", kernel="fft_r2c", node="FftR2CBackward0", forward="linear",
+_r2c = Row("_fft_r2c", "self dim normalization onesided", shape=products.from_real,
+    kernel="fft_r2c", node="FftR2CBackward0", forward="linear",
            backward=dict(
     self=lambda grad, dim, normalization, onesided, self_shape: _half_grad(grad, dim, normalization, onesided,
                                                                            self_shape)))
-_c2r = Row("_fft_c2r", "self dim normalization last_dim_size", kernel="fft_c2r", node="FftC2RBackward0",
+_c2r = Row("_fft_c2r", "self dim normalization last_dim_size", shape=products.to_real, kernel="fft_c2r", node="FftC2RBackward0",
            forward="linear", backward=dict(
     self=lambda grad, dim, normalization: _real_grad(grad, dim, normalization)))
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from ..tensor import Tensor
 from .matmul import _WORDS, _same_dtype, check_tensor, swapped
+from .rules import products
 from .table import Row, public
 
 # A gradient of each form of the product is another of its forms, over the same groups.
-_product = Row("grouped_mm", "self mat2 offs", node="GroupedMmBackward0", backward=dict(
+_product = Row("grouped_mm", "self mat2 offs", shape=products.grouped, node="GroupedMmBackward0", backward=dict(
     self=lambda grad, mat2, offs: _product(grad, swapped(mat2), offs),
     mat2=lambda grad, self, offs: _product(swapped(self), grad, offs)))
 

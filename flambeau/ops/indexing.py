@@ -21,6 +21,8 @@ from ..parameter import Parameter
 from ..settings import alert_not_deterministic
 from ..shapes import as_int
 from ..tensor import Tensor, wrap
+from . import rules
+from .rules import moves
 from .table import ROWS, Row, _type_word, public
 from .views import _select, _slice, viewable
 from .writing import write_row, writing
@@ -46,33 +48,33 @@ def _without(grad: Tensor, indices: Any, accumulate: bool) -> Tensor:
     return grad if accumulate else index_put_row(grad, list(indices), grad.new_zeros(()), False)
 
 
-added_rows = Row("added_rows", "source index shape", backward={
+added_rows = Row("added_rows", "source index shape", shape=rules.of_shape(2), backward={
     "source": lambda grad, index: index_row(grad, [index])}, forward="linear")
-index_row = Row("index", "self indices", backward={
+index_row = Row("index", "self indices", shape=moves.indexed, backward={
     "self": lambda grad, self_shape, indices: index_backward(grad, self_shape, indices)}, forward="linear")
-index_put_row = Row("index_put", "self indices values accumulate", backward={
+index_put_row = Row("index_put", "self indices values accumulate", shape=rules.alike, backward={
     "self": lambda grad, indices, accumulate: _without(grad, indices, accumulate),
     "values": lambda grad, indices: index_row(grad, list(indices))}, forward="linear")
-_masked_fill = Row("masked_fill", "self mask value", backward={
+_masked_fill = Row("masked_fill", "self mask value", shape=rules.same, backward={
     "self": lambda grad, mask: grad.masked_fill(mask, 0)})
 _masked_fill_tensor = Row("masked_fill_tensor", "self mask value", kernel="masked_fill", node="MaskedFillBackward1",
                           backward={
     "self": lambda grad, mask: grad.masked_fill(mask, 0),
     "value": lambda grad, mask: grad.masked_fill(mask.logical_not(), 0).sum()})
-_masked_select = Row("masked_select", "self mask", backward={
+_masked_select = Row("masked_select", "self mask", shape=rules.by_value("masked_select"), backward={
     "self": lambda grad, self_shape, mask: _unselect(grad, self_shape, mask)}, forward="linear")
-_masked_scatter = Row("masked_scatter", "self mask source", backward={
+_masked_scatter = Row("masked_scatter", "self mask source", shape=rules.same, backward={
     "self": lambda grad, mask: grad.masked_fill(mask, 0),
     "source": lambda grad, mask, source_shape: _masked_scatter_backward(grad, mask, source_shape)})
-_masked_scatter_backward = Row("masked_scatter_backward", "grad_output mask shape", backward={
+_masked_scatter_backward = Row("masked_scatter_backward", "grad_output mask shape", shape=rules.of_shape(2), backward={
     "grad_output": lambda grad, grad_output_shape, mask: grad.new_zeros(grad_output_shape).masked_scatter(mask, grad)})
-_take = Row("take", "self index", backward={
+_take = Row("take", "self index", shape=rules.first_as(1), backward={
     "self": lambda grad, self_shape, index: grad.new_zeros(self_shape).put_(index, grad, True)}, forward="linear")
-_put = Row("put", "self index source accumulate", backward={
+_put = Row("put", "self index source accumulate", shape=rules.alike, backward={
     "self": lambda grad, index, accumulate: grad if accumulate else grad.put(index, _zeros_at(grad, index)),
     "source": lambda grad, index, source_shape: grad.take(index).reshape(source_shape)})
-_nonzero = Row("nonzero", "self")
-_nonzero_static = Row("nonzero_static", "self size fill_value")
+_nonzero = Row("nonzero", "self", shape=rules.by_value("nonzero"))
+_nonzero_static = Row("nonzero_static", "self size fill_value", shape=moves.found)
 
 
 def _zeros_at(grad: Tensor, index: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from .linalg_common import (
 from .linalg_solve import _padded, _solve_triangular, _vector_rhs, inv, solve
 from .matmul import adjoint, matmul
 from .pointwise import conj
+from .rules import products
 from .table import FUNCTIONS, Row, public
 
 
@@ -65,7 +66,7 @@ def _qr_grad(grads: list[Any], q: Tensor, r: Tensor, mode: str) -> Tensor | None
     return FUNCTIONS["cat"]([grad, matmul(q, rest)], -1) if rest is not None else _padded(grad, -1, n)
 
 
-_qr = Row("linalg_qr", "A mode", backward=dict(
+_qr = Row("linalg_qr", "A mode", shape=products.orthogonal, backward=dict(
     A=lambda grads, result0, result1, mode: _qr_grad(grads, result0, result1, mode)))
 
 
@@ -92,7 +93,7 @@ def _no_derivative(name: str) -> Any:
     raise NotImplementedError(f"the derivative for '{name}' is not implemented.")
 
 
-_geqrf = Row("geqrf", "self", backward=dict(self=lambda grads: _no_derivative("geqrf")))
+_geqrf = Row("geqrf", "self", shape=products.reflectors, backward=dict(self=lambda grads: _no_derivative("geqrf")))
 
 
 @public
@@ -118,7 +119,7 @@ def _reflectors(a: Tensor, tau: Tensor, c: Tensor, order: range, conjugate: bool
 
 def _product_replay(a: Tensor, tau: Tensor) -> Tensor:
     from ..creation import eye
-    start = eye(*a._array.shape[-2:], dtype=a.dtype).expand_as(a)
+    start = eye(*a._array.shape[-2:], dtype=a.dtype, device=a.device).expand_as(a)
     return _reflectors(a, tau, start, range(tau._array.shape[-1] - 1, -1, -1), False)
 
 
@@ -129,10 +130,10 @@ def _apply_replay(a: Tensor, tau: Tensor, c: Tensor, left: bool, transpose: bool
     return _reflectors(a, tau, c, count if transpose else count[::-1], transpose)
 
 
-_householder = Row("linalg_householder_product", "self tau", backward=dict(
+_householder = Row("linalg_householder_product", "self tau", shape=products.matrix, backward=dict(
     self=lambda grad, self, tau: replay(lambda a: _product_replay(a, tau), (self,), [grad])[0],
     tau=lambda grad, self, tau: replay(lambda t: _product_replay(self, t), (tau,), [grad])[0]))
-_ormqr = Row("ormqr", "self input2 input3 left transpose", backward=dict(
+_ormqr = Row("ormqr", "self input2 input3 left transpose", shape=products.reflected, backward=dict(
     self=lambda grad, self, input2, input3, left, transpose: replay(
         lambda a: _apply_replay(a, input2, input3, left, transpose), (self,), [grad])[0],
     input2=lambda grad, self, input2, input3, left, transpose: replay(
@@ -234,16 +235,16 @@ def _check_gauge(phase: Tensor, function: str, what: str) -> None:
     """Vectors are defined up to a phase; a loss that depends on it has no gradient."""
     with mode_bits(set=NO_GRAD):
         imag = phase.imag
-        if bool((imag.abs() > 1e-2).any()):
+        if not phase.is_meta and bool((imag.abs() > 1e-2).any()):
             raise RuntimeError(f"{function}: The singular vectors or eigenvectors in the complex case are specified up "
                                f"to multiplication by a phase ({what}). The specified loss function depends on this "
                                "quantity, so it is ill-defined.")
 
 
-_svd = Row("linalg_svd", "A full_matrices", backward=dict(
+_svd = Row("linalg_svd", "A full_matrices", shape=products.singular, backward=dict(
     A=lambda grads, result0, result1, result2, full_matrices: _svd_grad(grads, result0, result1, result2,
                                                                         full_matrices)))
-_svdvals = Row("_linalg_svdvals", "A", kernel="linalg_svdvals")
+_svdvals = Row("_linalg_svdvals", "A", shape=products.singular_values, kernel="linalg_svdvals")
 
 
 @linalg(name="linalg_svd")
@@ -317,11 +318,12 @@ def _eig_grad(grads: list[Any], values: Tensor, vectors: Tensor) -> Tensor | Non
     return solve(vh, matmul(inside, vh))
 
 
-_eigh = Row("linalg_eigh", "A UPLO", backward=dict(
+_eigh = Row("linalg_eigh", "A UPLO", shape=products.symmetric, backward=dict(
     A=lambda grads, result0, result1: _eigh_grad(grads, result0, result1)))
-_eigvalsh = Row("_linalg_eigvalsh", "A UPLO", kernel="linalg_eigvalsh")
-_eig = Row("linalg_eig", "self", backward=dict(self=lambda grads, result0, result1: _eig_grad(grads, result0, result1)))
-_eigvals = Row("_linalg_eigvals", "self", kernel="linalg_eigvals")
+_eigvalsh = Row("_linalg_eigvalsh", "A UPLO", shape=products.real_eigenvalues, kernel="linalg_eigvalsh")
+_eig = Row("linalg_eig", "self", shape=products.eigen,
+    backward=dict(self=lambda grads, result0, result1: _eig_grad(grads, result0, result1)))
+_eigvals = Row("_linalg_eigvals", "self", shape=products.eigenvalues, kernel="linalg_eigvals")
 
 
 def _uplo(value: str, function: str) -> str:
@@ -395,7 +397,7 @@ def _pinv_grad(grad: Tensor, pinv_: Tensor, A: Tensor) -> Tensor:
             + phk - matmul(matmul(phk, pinv_), A))
 
 
-_pinv = Row("linalg_pinv", "self atol rtol hermitian", backward=dict(
+_pinv = Row("linalg_pinv", "self atol rtol hermitian", shape=products.pseudo_inverse, backward=dict(
     self=lambda grad, result, self: _pinv_grad(grad, result, self)))
 
 
@@ -441,7 +443,7 @@ def _lstsq_grads(grads: list[Any], A: Tensor, B: Tensor, which: int, driver: Any
     return replay(function, (inputs[which],), [grads[0], grads[1] if want else None])[0]
 
 
-_lstsq = Row("linalg_lstsq", "self b rcond driver", constant=(2, 3), backward=dict(
+_lstsq = Row("linalg_lstsq", "self b rcond driver", shape=products.least_squares, constant=(2, 3), backward=dict(
     self=lambda grads, self, b, driver: _lstsq_grads(grads, self, b, 0, driver),
     b=lambda grads, self, b, driver: _lstsq_grads(grads, self, b, 1, driver)))
 
@@ -485,7 +487,7 @@ def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: An
             batch = A._array.shape[:-2]
             from ..creation import zeros
             from ..dtypes import int64
-            return zeros(batch, dtype=int64)
+            return zeros(batch, dtype=int64, device=A.device)
         cut = FUNCTIONS["maximum"](low, relative * size.amax(-1)).unsqueeze(-1)
         return (size > cut).sum(-1)
 
@@ -528,7 +530,7 @@ def _basis(A: Tensor, q: int, niter: int, mean: Tensor | None) -> Tensor:
     if start is None:
         from .. import random
         start = random.randn
-    r = start(n, q, dtype=A.dtype)
+    r = start(n, q, dtype=A.dtype, device=A.device)
 
     def forward(x):
         return matmul(A, x) - (matmul(mean, x) if mean is not None else 0)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..shapes import numel, wrap_dim
 from ..tensor import Tensor
-from . import linalg_products
+from . import linalg_products, rules
 from .linalg_common import check_matrix, check_square, linalg
 from .linalg_solve import inv, solve
 from .matmul import adjoint, promote
@@ -23,7 +23,7 @@ def _exp_grad(grad: Tensor, A: Tensor) -> Tensor:
     return _matrix_exp(block).narrow(-2, 0, n).narrow(-1, n, n)
 
 
-_matrix_exp = Row("linalg_matrix_exp", "self", backward=dict(self=lambda grad, self: _exp_grad(grad, self)))
+_matrix_exp = Row("linalg_matrix_exp", "self", shape=rules.same, backward=dict(self=lambda grad, self: _exp_grad(grad, self)))
 
 
 @linalg(name="linalg_matrix_exp")

@@ -12,6 +12,7 @@ from ..parameter import Parameter
 from ..tensor import Tensor, wrap
 from .activations import quiet
 from .matmul import addmm, matmul
+from .rules import products
 from .table import ROWS, Row, freed_error, public, unpack, write_out
 
 _new = object.__new__
@@ -28,7 +29,8 @@ _FORMULAS = dict(
     mat1=lambda grad, weight: matmul(grad, weight.conj()),
     weight=lambda grad, mat1: matmul(_flat(grad).t(), _flat(mat1).conj()))
 # What PyTorch calls the node of each case: a matrix or more dimensions, with and without a bias.
-_ROWS = {(matrix, has_bias): Row(f"linear_{i}", "bias? mat1 weight", kernel="linear", node=node, backward=_FORMULAS)
+_ROWS = {(matrix, has_bias): Row(
+             f"linear_{i}", "bias? mat1 weight", kernel="linear", shape=products.affine, node=node, backward=_FORMULAS)
          for i, (matrix, has_bias, node) in enumerate([
              (True, True, "AddmmBackward0"), (True, False, "MmBackward0"),
              (False, True, "ViewBackward0"), (False, False, "UnsafeViewBackward0")])}

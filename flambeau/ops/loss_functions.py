@@ -98,6 +98,9 @@ def segment_reduce(data: Tensor, reduce: str, *, lengths: Tensor | None = None, 
         raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
     if reduce not in ("max", "mean", "min", "sum", "prod"):
         raise RuntimeError(f"segment_reduce(): unsupported reduction {reduce!r}")
+    if data.is_meta:
+        count = lengths.shape[-1] if lengths is not None else offsets.shape[-1] - 1
+        return stack([data.sum(0)] * count)
     ends = lengths.cumsum(0).tolist() if lengths is not None else offsets.tolist()[1:]
     starts = [0, *ends[:-1]] if lengths is not None else offsets.tolist()[:-1]
     if lengths is not None and not unsafe:

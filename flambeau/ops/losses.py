@@ -20,9 +20,11 @@ from ..backends.cpu.table import KERNELS
 from ..parameter import Parameter
 from ..shapes import broadcast_shapes
 from ..tensor import Tensor, wrap
+from . import rules
 from .activations import quiet, softplus_
 from .elementwise import Pointwise, broadcast_error, promoted
 from .pointwise import sigmoid
+from .rules import layers
 from .scans import _log_softmax, _log_softmax_grad
 from .table import FUNCTIONS, Row, RowNode, freed_error, public, unpack
 
@@ -38,7 +40,7 @@ def _spread(grad: Tensor, like: Tensor, reduction: int) -> Tensor:
 # ------------------------------------------------------------------------------------------------ pairs of one shape
 def _pair(name: str, numbers: str, slope: Callable, both: bool = True) -> Row:
     """A loss of (self, target, reduction, number); slope: its derivative per element, in tensor operations."""
-    fused = Row(f"{name}_backward", f"grad self target reduction {numbers}")
+    fused = Row(f"{name}_backward", f"grad self target reduction {numbers}", shape=layers.pairwise_backward)
 
     def self_(grad, self, target, reduction, *number):
         if quiet():
@@ -59,7 +61,7 @@ def _pair(name: str, numbers: str, slope: Callable, both: bool = True) -> Row:
                      target=lambda grad, self, target, reduction: flipped(grad, self, target, reduction))
     if not both:
         del table["target"]
-    return Row(name, f"self target reduction {numbers}", backward=table, node=_NODES.get(name))
+    return Row(name, f"self target reduction {numbers}", shape=layers.pairwise, backward=table, node=_NODES.get(name))
 
 
 _NODES = {"smooth_l1_loss": "SmoothL1LossBackward0"}
@@ -89,8 +91,8 @@ def pair(r: Row, input: Tensor, target: Tensor, *rest: Any) -> Tensor:
 
 
 # --------------------------------------------------------------------------------------------- binary cross entropy
-_bce_grad = Row("binary_cross_entropy_backward", "grad self target weight reduction")
-_logits_grad = Row("bce_with_logits_backward", "grad self target weight pos_weight reduction")
+_bce_grad = Row("binary_cross_entropy_backward", "grad self target weight reduction", shape=layers.binary_backward)
+_logits_grad = Row("bce_with_logits_backward", "grad self target weight pos_weight reduction", shape=layers.binary_backward)
 
 
 def _times(value: Tensor, weight: Tensor | None) -> Tensor:
@@ -120,12 +122,13 @@ def _logits_target(grad, self, weight, pos_weight, reduction):
     return _times(slope, weight) * _spread(grad, self, reduction)
 
 
-bce_row = Row("binary_cross_entropy", "self target weight reduction", backward=dict(
+bce_row = Row("binary_cross_entropy", "self target weight reduction", shape=layers.binary, backward=dict(
     self=_bce_self,
     target=lambda grad, self, target, weight, reduction: _times((-self).log1p() - self.log(), weight) * _spread(
         grad, self, reduction)))
 bce_logits_row = Row(
     "binary_cross_entropy_with_logits", "self target weight pos_weight reduction", kernel="bce_with_logits",
+    shape=layers.binary,
     backward=dict(self=_logits_self, target=_logits_target))
 
 
@@ -145,7 +148,8 @@ def kl_terms(input: Tensor, target: Tensor, log_target: bool) -> Tensor:
 
 
 # --------------------------------------------------------------------------------------------------------- nll_loss
-_nll_grad = Row("nll_loss_backward", "grad self_shape target weight reduction ignore_index total", backward=dict(
+_nll_grad = Row("nll_loss_backward", "grad self_shape target weight reduction ignore_index total", shape=rules.of_shape(1),
+    backward=dict(
     grad=lambda grad, self_shape, target, weight, reduction, ignore_index, total: _picked(
         grad, target, weight, reduction, ignore_index, total)))
 
@@ -160,12 +164,14 @@ def _nll_self(grad, self_shape, target, weight, reduction, ignore_index, result1
     return _nll_grad(grad, tuple(self_shape), target, weight, reduction, ignore_index, result1.detach())
 
 
-nll_row = Row("nll_loss", "self target weight reduction ignore_index", constant=(1,), backward=dict(self=_nll_self))
+nll_row = Row("nll_loss", "self target weight reduction ignore_index", shape=layers.nll,
+    constant=(1,), backward=dict(self=_nll_self))
 nll2d_row = Row("nll_loss2d", "self target weight reduction ignore_index", kernel="nll_loss", constant=(1,),
                 node="NllLoss2DBackward0", backward=dict(self=_nll_self))
 
 
 _smoothed_grad = Row("smoothed_nll_backward", "grad self_shape target weight reduction ignore_index total smoothing",
+    shape=rules.of_shape(1),
                      backward=dict(grad=lambda grad, self_shape, target, weight, reduction, ignore_index, total, smoothing:
                                    _picked_smoothly(grad, target, weight, reduction, ignore_index, total, smoothing)))
 
@@ -176,7 +182,8 @@ def _picked_smoothly(grad, target, weight, reduction, ignore_index, total, smoot
 
 
 smoothed_row = Row(
-    "smoothed_nll", "self target weight reduction ignore_index smoothing", constant=(1,), node="AddBackward0", backward=dict(
+    "smoothed_nll", "self target weight reduction ignore_index smoothing", shape=layers.nll, constant=(1,), node="AddBackward0",
+    backward=dict(
         self=lambda grad, self_shape, target, weight, reduction, ignore_index, smoothing, result1: _smoothed_grad(
             grad, tuple(self_shape), target, weight, reduction, ignore_index, result1.detach(), smoothing)))
 
@@ -288,18 +295,19 @@ def _edge(tensor: Tensor) -> Any:
 
 
 # ---------------------------------------------------------------------------------------------------------- margins
-_multi_grad = Row("multi_margin_loss_backward", "grad self target p margin weight reduction")
-_labels_grad = Row("multilabel_margin_loss_backward", "grad self target reduction")
-multi_margin_row = Row("multi_margin_loss", "self target p margin weight reduction", backward=dict(
+_multi_grad = Row("multi_margin_loss_backward", "grad self target p margin weight reduction", shape=rules.like_second)
+_labels_grad = Row("multilabel_margin_loss_backward", "grad self target reduction", shape=rules.like_second)
+multi_margin_row = Row("multi_margin_loss", "self target p margin weight reduction", shape=layers.margins, backward=dict(
     self=lambda grad, self, target, p, margin, weight, reduction: _multi_grad(
         grad, self, target, p, margin, weight, reduction)))
-multilabel_margin_row = Row("multilabel_margin_loss", "self target reduction", constant=(1,), backward=dict(
+multilabel_margin_row = Row("multilabel_margin_loss", "self target reduction", shape=layers.label_margins,
+    constant=(1,), backward=dict(
     self=lambda grad, self, target, reduction: _labels_grad(grad, self, target, reduction)))
 
 # -------------------------------------------------------------------------------------------------------------- ctc
 _ctc_grad = Row("ctc_loss_backward",
-                "grad log_probs targets input_lengths target_lengths loss alpha blank zero_infinity")
-ctc_row = Row("ctc_loss", "log_probs targets input_lengths target_lengths blank zero_infinity", constant=(1,),
+                "grad log_probs targets input_lengths target_lengths loss alpha blank zero_infinity", shape=rules.like_second)
+ctc_row = Row("ctc_loss", "log_probs targets input_lengths target_lengths blank zero_infinity", shape=layers.ctc, constant=(1,),
               backward=dict(
                   log_probs=lambda grad, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity,
                   result0, result1: _ctc_grad(grad, log_probs, targets, input_lengths, target_lengths, result0, result1,
@@ -327,6 +335,8 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     if x.ndim != 3:
         raise RuntimeError(f"ctc_loss: log_probs must have 2 or 3 dimensions, got {log_probs.ndim}")
     _check_ctc(x, targets, inputs, lengths, blank)
+    if x.is_meta:
+        inputs, lengths = inputs.to("meta"), lengths.to("meta")
     if not batched and targets.ndim == 2:
         targets = targets.reshape(-1)
     losses, _ = ctc_row(x, targets.to(_dtypes.int64), inputs, lengths, blank, zero_infinity)
@@ -351,6 +361,8 @@ def _check_ctc(x: Tensor, targets: Tensor, inputs: Tensor, lengths: Tensor, blan
         raise RuntimeError(f"input_lengths must be of size batch_size {batch}, got {inputs.numel()}")
     if lengths.numel() != batch:
         raise RuntimeError(f"target_lengths must be of size batch_size {batch}, got {lengths.numel()}")
+    if inputs.is_meta or lengths.is_meta:
+        return
     for what, values, most in (("input", inputs.tolist(), steps), ("target", lengths.tolist(), None)):
         for b, n in enumerate(values):
             if n < 0 or (most is not None and n > most):

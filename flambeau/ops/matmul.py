@@ -15,6 +15,7 @@ from ..tensor import Tensor, wrap
 from .arithmetic import old_order
 from .elementwise import promoted
 from .pointwise import conj
+from .rules import moves, products
 from .table import FUNCTIONS, ROWS, Row, alias_of, export, public, store, write_out
 
 _new = object.__new__
@@ -105,38 +106,38 @@ def _check_dims(function: str, **wanted: tuple[Tensor, int]) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ primitives
-_mm = Row("mm", "self mat2", backward=dict(
+_mm = Row("mm", "self mat2", shape=products.product, backward=dict(
     self=lambda grad, mat2: _left_grad(grad, mat2),
     mat2=lambda grad, self, mat2_strides: _right_grad(grad, self, mat2_strides)))
-_bmm = Row("bmm", "self mat2", backward=dict(
+_bmm = Row("bmm", "self mat2", shape=products.product, backward=dict(
     self=lambda grad, mat2: _bmm(grad, adjoint(mat2)),
     mat2=lambda grad, self, mat2_strides: _bmm_right(grad, self, mat2_strides)))
-_mv = Row("mv", "self vec", backward=dict(
+_mv = Row("mv", "self vec", shape=products.product, backward=dict(
     self=lambda grad, vec: grad.unsqueeze(-1) * conj(vec),
     vec=lambda grad, self: _mv(adjoint(self), grad)))
-_dot = Row("dot", "self tensor", backward=dict(
+_dot = Row("dot", "self tensor", shape=products.product, backward=dict(
     self=lambda grad, tensor: grad * conj(tensor),
     tensor=lambda grad, self: grad * conj(self)))
-_vdot = Row("vdot", "self other", backward=dict(
+_vdot = Row("vdot", "self other", shape=products.product, backward=dict(
     self=lambda grad, other: conj(grad) * other,
     other=lambda grad, self: grad * self))
-_addmm = Row("addmm", "self mat1 mat2 beta alpha", backward=dict(
+_addmm = Row("addmm", "self mat1 mat2 beta alpha", shape=products.added, backward=dict(
     self=lambda grad, beta: scaled(grad, beta),
     mat1=lambda grad, mat2, alpha: scaled(_left_grad(grad, mat2), alpha),
     mat2=lambda grad, mat1, alpha, mat2_strides: scaled(_right_grad(grad, mat1, mat2_strides), alpha)))
-_addmv = Row("addmv", "self mat vec beta alpha", backward=dict(
+_addmv = Row("addmv", "self mat vec beta alpha", shape=products.added, backward=dict(
     self=lambda grad, beta: scaled(grad, beta),
     mat=lambda grad, vec, alpha: scaled(grad.unsqueeze(-1) * conj(vec), alpha),
     vec=lambda grad, mat, alpha: scaled(_mv(adjoint(mat), grad), alpha)))
-_addr = Row("addr", "self vec1 vec2 beta alpha", backward=dict(
+_addr = Row("addr", "self vec1 vec2 beta alpha", shape=products.added_outer, backward=dict(
     self=lambda grad, beta: scaled(grad, beta),
     vec1=lambda grad, vec2, alpha: scaled(_mv(grad, conj(vec2)), alpha),
     vec2=lambda grad, vec1, alpha: scaled(_mv(swapped(grad), conj(vec1)), alpha)))
-_baddbmm = Row("baddbmm", "self batch1 batch2 beta alpha", backward=dict(
+_baddbmm = Row("baddbmm", "self batch1 batch2 beta alpha", shape=products.added, backward=dict(
     self=lambda grad, beta: scaled(grad, beta),
     batch1=lambda grad, batch2, alpha: scaled(_bmm(grad, adjoint(batch2)), alpha),
     batch2=lambda grad, batch1, alpha: scaled(_bmm(adjoint(batch1), grad), alpha)))
-_addbmm = Row("addbmm", "self batch1 batch2 beta alpha", backward=dict(
+_addbmm = Row("addbmm", "self batch1 batch2 beta alpha", shape=products.added_batch, backward=dict(
     self=lambda grad, beta: scaled(grad, beta),
     batch1=lambda grad, batch1_shape, batch2, alpha: scaled(_bmm(
         grad.unsqueeze(0).expand(batch1_shape[0], *grad.shape), adjoint(batch2)), alpha),
@@ -144,7 +145,7 @@ _addbmm = Row("addbmm", "self batch1 batch2 beta alpha", backward=dict(
         adjoint(batch1), grad.unsqueeze(0).expand(batch2_shape[0], *grad.shape)), alpha)))
 # A fresh result under another shape: not a view, as nobody else has the memory.
 _unsafe_view = ROWS.get("_unsafe_view") or Row(
-    "_unsafe_view", "self size", kernel="unsafe_view", node="UnsafeViewBackward0", backward=dict(
+    "_unsafe_view", "self size", kernel="unsafe_view", shape=moves.reshaped, node="UnsafeViewBackward0", backward=dict(
         self=lambda grad, self_shape: grad.reshape(self_shape)))
 # PyTorch squeezes the row of a vector-matrix product in place, which has a node of its own.
 _squeezed = Row("_squeeze_row", "self size", kernel="unsafe_view", node="SqueezeBackward4", backward=dict(

@@ -20,16 +20,17 @@ from ..parameter import Parameter
 from ..tensor import Tensor, wrap
 from .fronts import in_front, plain, windowed
 from .layouts import channels_last_of, contiguous_copy, dense_channels_last, laid_out
+from .rules import layers
 from .table import FLOAT32, FUNCTIONS, _type_word, public, row, unpack
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _OURS = frozenset((Tensor, Parameter))
 Grads = "tuple[Tensor | None, Tensor | None, Tensor | None]"
-_batch_grad = row("batch_norm_grad", "grad_output input weight mean invstd training needs")
-_layer_grad = row("layer_norm_grad", "grad_output input dims mean rstd weight needs")
-_rms_grad = row("rms_norm_grad", "grad_output input dims rstd weight needs")
-_group_grad = row("group_norm_grad", "grad_output input group mean rstd weight needs")
+_batch_grad = row("batch_norm_grad", "grad_output input weight mean invstd training needs", shape=layers.batch_norm_grad)
+_layer_grad = row("layer_norm_grad", "grad_output input dims mean rstd weight needs", shape=layers.layer_norm_grad)
+_rms_grad = row("rms_norm_grad", "grad_output input dims rstd weight needs", shape=layers.rms_norm_grad)
+_group_grad = row("group_norm_grad", "grad_output input group mean rstd weight needs", shape=layers.group_norm_grad)
 
 
 def _together(made: Any, joint: Any, targets: tuple[int, ...], every: bool = False) -> Any:
@@ -117,7 +118,8 @@ def _batch_formula(index: int) -> Any:
 
 
 _batch_norm = _together(
-    row("native_batch_norm", "input weight bias running_mean running_var training momentum eps", kernel="batch_norm",
+    row("native_batch_norm", "input weight bias running_mean running_var training momentum eps", shape=layers.batch_norm,
+        kernel="batch_norm",
         constant=(1, 2), backward=dict(input=_batch_formula(0), weight=_batch_formula(1), bias=_batch_formula(2))),
     _batch_grads, (0, 1, 2))
 
@@ -266,7 +268,8 @@ def _layer_formula(index: int) -> Any:
 
 
 _layer_norm = _together(
-    row("native_layer_norm", "input normalized_shape weight bias eps", kernel="layer_norm_shaped", constant=(1, 2),
+    row("native_layer_norm", "input normalized_shape weight bias eps", shape=layers.layer_norm_shaped,
+        kernel="layer_norm_shaped", constant=(1, 2),
         backward=dict(input=_layer_formula(0), weight=_layer_formula(1), bias=_layer_formula(2))),
     _layer_grads, (0, 2, 3))
 
@@ -414,7 +417,7 @@ def _rms_formula(index: int) -> Any:
 
 
 _rms_norm = _together(
-    row("fused_rms_norm", "input dims weight eps", kernel="rms_norm", constant=(1,), node="MulBackward0",
+    row("fused_rms_norm", "input dims weight eps", shape=layers.rms_norm, kernel="rms_norm", constant=(1,), node="MulBackward0",
         backward=dict(input=_rms_formula(0), weight=_rms_formula(1))),
     _rms_grads, (0, 2))
 
@@ -483,7 +486,7 @@ def _statistics_grad(of_mean: Tensor, of_rstd: Tensor, input: Tensor, group: int
 
 
 _group_norm = _together(
-    row("native_group_norm", "input group weight bias eps", kernel="group_norm",
+    row("native_group_norm", "input group weight bias eps", shape=layers.group_norm, kernel="group_norm",
         backward=dict(input=_group_formula(0), weight=_group_formula(1), bias=_group_formula(2))),
     _all_group_grads, (0, 2, 3), True)
 

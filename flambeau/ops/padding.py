@@ -6,9 +6,10 @@ from typing import Any
 
 from ..tensor import Tensor
 from .layouts import channels_last_of, contiguous_copy, laid_out
+from .rules import images
 from .table import Row, public
 
-_edges_grad = Row("pad_edges_backward", "grad pad mode", backward=dict(
+_edges_grad = Row("pad_edges_backward", "grad pad mode", shape=images.edges_backward, backward=dict(
     grad=lambda grad, pad, mode: _edges["circular", 0](grad, pad, mode)))
 
 
@@ -16,7 +17,8 @@ def _edges_self(grad, pad, mode):
     return _edges_grad(grad, pad, mode)
 
 
-_edges = {("circular", 0): Row("pad_circular", "self pad mode", kernel="pad_edges", node="PadCircularBackward0",
+_edges = {("circular", 0): Row("pad_circular", "self pad mode", shape=images.edges,
+    kernel="pad_edges", node="PadCircularBackward0",
                                forward="linear", backward=dict(self=_edges_self))}
 for _mode, _word in (("reflect", "Reflection"), ("replicate", "Replication")):
     for _n in (1, 2, 3):

@@ -14,22 +14,25 @@ from ..autograd.state import grad_enabled
 from ..backends.cpu import pooling as _kernels  # noqa: F401  (enters the kernels into the table)
 from ..settings import alert_not_deterministic
 from ..tensor import Tensor
+from . import rules
 from .layouts import channels_last_of, contiguous_copy, dense_channels_last, laid_out
 from .pointwise import tied
+from .rules import images
 from .table import FUNCTIONS, _type_word, public, row
 
 # ------------------------------------------------------------------------------------------------------------ rows
 _scatter = row(
-    "max_pool_scatter", "grad_output which size kernel_size stride padding dilation",
+    "max_pool_scatter", "grad_output which size kernel_size stride padding dilation", shape=images.max_pool_scatter,
     node="MaxPool2DWithIndicesBackwardBackward0", forward="linear", backward=dict(
         grad_output=lambda grad, which, kernel_size, stride, padding, dilation: _gather(
             grad, which, kernel_size, stride, padding, dilation)))
 _gather = row(
-    "max_pool_gather", "self which kernel_size stride padding dilation", node="GatherBackward0", forward="linear",
+    "max_pool_gather", "self which kernel_size stride padding dilation", shape=rules.first_as(1),
+        node="GatherBackward0", forward="linear",
     backward=dict(self=lambda grad, self_shape, which, kernel_size, stride, padding, dilation: _scatter(
         grad, which, _last(self_shape, kernel_size), kernel_size, stride, padding, dilation)))
-_indices = row("max_pool_indices", "which size kernel_size stride padding dilation")
-_values = row("max_pool_values", "self kernel_size stride padding dilation out_size")
+_indices = row("max_pool_indices", "which size kernel_size stride padding dilation", shape=images.max_pool_indices)
+_values = row("max_pool_values", "self kernel_size stride padding dilation out_size", shape=images.max_pool_values)
 
 
 def _last(shape: Any, like: Any) -> tuple[int, ...]:
@@ -39,7 +42,7 @@ def _last(shape: Any, like: Any) -> tuple[int, ...]:
 def _max_row(dims: int) -> Any:
     return row(
         f"max_pool{dims}d_with_indices", "self kernel_size stride padding dilation out_size ceil_mode",
-               kernel="max_pool",
+        kernel="max_pool", shape=images.max_pool,
         node=f"MaxPool{dims}DWithIndicesBackward0", constant=(1,), backward=dict(
             self=lambda grad, self, result1, kernel_size, stride, padding, dilation, ceil_mode: tied(_scatter(
                 grad, result1, _last(self.shape, kernel_size), kernel_size, stride, padding, dilation), self)))
@@ -47,7 +50,8 @@ def _max_row(dims: int) -> Any:
 
 _AVERAGE = "kernel_size stride padding out_size count_include_pad divisor_override"
 _avg_grad = row(
-    "avg_pool_grad", "grad_output size kernel_size stride padding count_include_pad divisor_override", forward="linear",
+    "avg_pool_grad", "grad_output size kernel_size stride padding count_include_pad divisor_override", shape=rules.last_dims(1),
+        forward="linear",
     node="AvgPool2DBackwardBackward0", backward=dict(
         grad_output=lambda grad, grad_output_shape, kernel_size, stride, padding, count_include_pad, divisor_override:
         _average[len(kernel_size)](grad, kernel_size, stride, padding, _last(grad_output_shape, kernel_size),
@@ -55,23 +59,24 @@ _avg_grad = row(
 
 
 def _avg_row(dims: int) -> Any:
-    return row(f"avg_pool{dims}d", f"self {_AVERAGE}", kernel="avg_pool", node=f"AvgPool{dims}DBackward0",
-               forward="linear",
+    return row(f"avg_pool{dims}d", f"self {_AVERAGE}", kernel="avg_pool", shape=images.avg_pool,
+               node=f"AvgPool{dims}DBackward0", forward="linear",
                backward=dict(self=lambda grad, self, kernel_size, stride, padding, count_include_pad, divisor_override:
                              tied(_avg_grad(grad, _last(self.shape, kernel_size), kernel_size, stride, padding,
                                             count_include_pad, divisor_override), self)))
 
 
 _adaptive_grad = row(
-    "adaptive_avg_pool_grad", "grad_output size", node="AdaptiveAvgPool2DBackwardBackward0", forward="linear",
+    "adaptive_avg_pool_grad", "grad_output size", shape=rules.last_dims(1),
+        node="AdaptiveAvgPool2DBackwardBackward0", forward="linear",
                      backward=dict(
         grad_output=lambda grad, grad_output_shape, size: _adaptive_average[len(size)](
             grad, _last(grad_output_shape, size))))
 
 
 def _adaptive_avg_row(dims: int) -> Any:
-    return row(f"adaptive_avg_pool{dims}d", "self out_size", kernel="adaptive_avg_pool", forward="linear",
-               node=f"AdaptiveAvgPool{dims}DBackward0", backward=dict(
+    return row(f"adaptive_avg_pool{dims}d", "self out_size", kernel="adaptive_avg_pool", shape=rules.last_dims(1),
+               forward="linear", node=f"AdaptiveAvgPool{dims}DBackward0", backward=dict(
                    self=lambda grad, self, out_size: _adaptive_grad(
                        _not_empty(grad, f"adaptive_avg_pool{dims}d_backward"), _last(self.shape, out_size))))
 
@@ -93,19 +98,20 @@ def put(grad: Tensor, indices: Tensor, shape: Any, dims: int) -> Tensor:
 
 def _adaptive_max_row(dims: int) -> Any:
     return row(f"adaptive_max_pool{dims}d", "self out_size", kernel="adaptive_max_pool", constant=(1,),
-               node=f"AdaptiveMaxPool{dims}DBackward0", backward=dict(
+               shape=images.adaptive_max_pool, node=f"AdaptiveMaxPool{dims}DBackward0", backward=dict(
                    self=lambda grad, self, result1: tied(
                        put(_not_empty(grad, f"adaptive_max_pool{dims}d_backward"), result1, self.shape, dims), self)))
 
 
 def _fractional_row(dims: int) -> Any:
     return row(f"fractional_max_pool{dims}d", "self kernel_size output_size samples", kernel="fractional_max_pool",
-               constant=(1,), node=f"FractionalMaxPool{dims}DBackward0", backward=dict(
+               shape=images.fractional_max_pool, constant=(1,), node=f"FractionalMaxPool{dims}DBackward0", backward=dict(
                    self=lambda grad, self, result1, kernel_size, output_size: put(grad, result1, self.shape, dims)))
 
 
 def _unpool_row(dims: int) -> Any:
-    return row(f"max_unpool{dims}d", "self indices size", kernel="max_unpool", node=f"MaxUnpool{dims}DBackward0",
+    return row(f"max_unpool{dims}d", "self indices size", kernel="max_unpool", shape=rules.last_dims(2),
+               node=f"MaxUnpool{dims}DBackward0",
                backward=dict(self=lambda grad, indices: grad.flatten(-dims).gather(
                    -1, indices.flatten(-dims)).reshape(indices.shape)))
 

@@ -11,20 +11,24 @@ from ..autograd.modes import enable_grad, no_grad
 from ..autograd.state import grad_enabled
 from ..backends.cpu import resample as _kernels  # noqa: F401  (enters the kernels into the table)
 from ..tensor import Tensor
+from . import rules
 from .layouts import channels_last_of, contiguous_copy, laid_out
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from .rules import images
 from .table import FUNCTIONS, public, row
 
 # -------------------------------------------------------------------------------------------------------- resizing
 # Two rows per node name: the gradient of one is the other.
-_upsample_grad = row("upsample_grad", "grad_output mode size align_corners scales", node="UpsampleBackwardBackward0",
+_upsample_grad = row("upsample_grad", "grad_output mode size align_corners scales", shape=rules.last_dims(2),
+    node="UpsampleBackwardBackward0",
                      forward="linear", backward=dict(
                          grad_output=lambda grad, grad_output_shape, mode, align_corners, scales: _upsample_again(
                              grad, mode, tuple(grad_output_shape[2:]), align_corners, scales)))
 
 
 def _upsample_row(name: str, node: str) -> Any:
-    return row(name, "self mode output_size align_corners scales", kernel="upsample", node=node, forward="linear",
+    return row(name, "self mode output_size align_corners scales", kernel="upsample", shape=rules.last_dims(2),
+               node=node, forward="linear",
                backward=dict(self=lambda grad, self_shape, mode, output_size, align_corners, scales: _upsample_grad(
                    grad, mode, tuple(self_shape[2:]), align_corners, scales)))
 
@@ -337,11 +341,11 @@ def _base_grid(theta: Tensor, size: Any, align: bool) -> Tensor:
     dims = len(size)
     parts = []
     for d in reversed(range(dims)):
-        at = linspace(-1, 1, size[d], dtype=theta.dtype) if size[d] > 1 else theta.detach().new_zeros(1)
+        at = linspace(-1, 1, size[d], dtype=theta.dtype, device=theta.device) if size[d] > 1 else theta.detach().new_zeros(1)
         if not align:
             at = at * ((size[d] - 1) / size[d])
         parts.append(at.reshape([-1 if i == d else 1 for i in range(dims)]).expand(*size).reshape(-1))
-    parts.append(ones(math.prod(size), dtype=theta.dtype))
+    parts.append(ones(math.prod(size), dtype=theta.dtype, device=theta.device))
     return FUNCTIONS["stack"](parts, 1)
 
 
@@ -391,11 +395,11 @@ def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> 
 
 
 # ------------------------------------------------------------------------------------------------------ rearranging
-_shuffle = row("pixel_shuffle", "self upscale_factor", forward="linear", backward=dict(
+_shuffle = row("pixel_shuffle", "self upscale_factor", shape=images.shuffled, forward="linear", backward=dict(
     self=lambda grad, upscale_factor: _unshuffle(grad, upscale_factor)))
-_unshuffle = row("pixel_unshuffle", "self downscale_factor", forward="linear", backward=dict(
+_unshuffle = row("pixel_unshuffle", "self downscale_factor", shape=images.unshuffled, forward="linear", backward=dict(
     self=lambda grad, downscale_factor: _shuffle(grad, downscale_factor)))
-_channels = row("channel_shuffle", "self groups", forward="linear", backward=dict(
+_channels = row("channel_shuffle", "self groups", shape=rules.same, forward="linear", backward=dict(
     self=lambda grad, groups: _channels(grad, grad.shape[1] // groups)))
 
 

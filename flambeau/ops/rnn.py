@@ -15,6 +15,7 @@ from ..backends.cpu import rnn as _kernels  # noqa: F401  (enters the kernels in
 from ..tensor import Tensor, wrap
 from .joint import Joint
 from .matmul import linear
+from .rules import layers
 from .table import FUNCTIONS, public
 
 
@@ -95,23 +96,23 @@ def _rnn_together(grads, needs, x, h0, w_ih, w_hh, b_ih, b_hh, sizes, reverse, r
 
 
 _lstm_layer = Joint(
-    "lstm_layer", "input hx cx w_ih w_hh b_ih b_hh w_hr sizes reverse", node="MkldnnRnnLayerBackward0",
+    "lstm_layer", "input hx cx w_ih w_hh b_ih b_hh w_hr sizes reverse", shape=layers.lstm, node="MkldnnRnnLayerBackward0",
     wanted="input hx cx w_ih w_hh b_ih b_hh w_hr", constant=(3, 4, 5), steps=_lstm_steps, together=_lstm_together,
     keeps="input hx cx w_ih w_hh w_hr b_ih b_hh sizes reverse result0 result3 result4 result5")
 _gru_layer = Joint(
-    "gru_layer", "input hx w_ih w_hh b_ih b_hh sizes reverse", node="GruLayerBackward0",
+    "gru_layer", "input hx w_ih w_hh b_ih b_hh sizes reverse", shape=layers.gru, node="GruLayerBackward0",
     wanted="input hx w_ih w_hh b_ih b_hh", constant=(2, 3), steps=_gru_steps, together=_gru_together,
     keeps="input hx w_ih w_hh b_ih b_hh sizes reverse result0 result2 result3")
 _rnn_layer = Joint(
-    "rnn_layer", "input hx w_ih w_hh b_ih b_hh sizes reverse relu", node="RnnLayerBackward0",
+    "rnn_layer", "input hx w_ih w_hh b_ih b_hh sizes reverse relu", shape=layers.rnn, node="RnnLayerBackward0",
     wanted="input hx w_ih w_hh b_ih b_hh", steps=_rnn_steps, together=_rnn_together,
     keeps="input hx w_ih w_hh b_ih b_hh sizes reverse relu result0")
 
 
 def _plain(*tensors: Any) -> bool:
-    """Whether the fused rows can run: real numbers in main memory, and nobody wants forward-mode derivatives."""
+    """Whether the fused rows can run: real numbers in main memory (or none), and nobody wants forward-mode derivatives."""
     return not state.mode & FORWARD_AD and all(
-        [t is None or (registry.backend_of(t._array).NAME == "cpu" and t.dtype.is_floating_point) for t in tensors])
+        [t is None or (registry.backend_of(t._array).NAME in ("cpu", "meta") and t.dtype.is_floating_point) for t in tensors])
 
 
 class _Kind:

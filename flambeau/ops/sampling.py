@@ -6,6 +6,7 @@ from typing import Any
 
 from ..backends.cpu import sampling as _kernels  # noqa: F401  (enters the kernels)
 from ..tensor import Tensor
+from . import rules
 from .table import Row
 
 
@@ -15,9 +16,11 @@ def _refuse(name: str) -> Any:
 
 
 _gamma_slope = Row(
-    "_standard_gamma_grad", "self output", kernel="standard_gamma_grad", node="StandardGammaGradBackward0", backward={
+    "_standard_gamma_grad", "self output", kernel="standard_gamma_grad", shape=rules.pointwise,
+    node="StandardGammaGradBackward0", backward={
         "self": lambda grad: _refuse("_standard_gamma_grad"), "output": lambda grad: _refuse("_standard_gamma_grad")})
-_dirichlet_slope = Row("_dirichlet_grad", "x alpha total", kernel="dirichlet_grad", node="NotImplemented", backward={
+_dirichlet_slope = Row("_dirichlet_grad", "x alpha total", kernel="dirichlet_grad", shape=rules.pointwise,
+                       node="NotImplemented", backward={
     "x": lambda grad: _refuse("_dirichlet_grad"), "alpha": lambda grad: _refuse("_dirichlet_grad"),
     "total": lambda grad: _refuse("_dirichlet_grad")})
 

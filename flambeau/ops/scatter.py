@@ -9,48 +9,50 @@ from .. import dtypes as _dtypes
 from ..autograd.state import grad_enabled
 from ..shapes import broadcast_shapes, wrap_dim
 from ..tensor import Tensor
+from . import rules
 from .indexing import added_rows, number_for
+from .rules import moves
 from .table import Row, _type_word, public
 from .writing import axis_too, writing
 
 # ---------------------------------------------------------------------------------------------------------------- rows
 # Where a formula takes a gradient back by position, `grad.new_zeros(shape)` is filled in place: one pass over memory.
-_index_select = Row("index_select", "self dim index", forward="linear", backward={
+_index_select = Row("index_select", "self dim index", shape=moves.selected, forward="linear", backward={
     "self": lambda grad, self_shape, dim, index: _add_back(grad, self_shape, dim, index)})
-_index_add = Row("index_add", "self dim index source alpha", backward={
+_index_add = Row("index_add", "self dim index source alpha", shape=rules.same, backward={
     "self": lambda grad: grad,
     "source": lambda grad, dim, index, source_shape, alpha:
         _picked(grad, dim, index, source_shape) * _conj_number(alpha)})
-_index_copy = Row("index_copy", "self dim index source", backward={
+_index_copy = Row("index_copy", "self dim index source", shape=rules.same, backward={
     "self": lambda grad, dim, index: grad.index_fill(dim, index, 0),
     "source": lambda grad, dim, index, source_shape: _picked(grad, dim, index, source_shape)})
-_index_fill = Row("index_fill", "self dim index value", backward={
+_index_fill = Row("index_fill", "self dim index value", shape=rules.alike, backward={
     "self": lambda grad, dim, index: grad.index_fill(dim, index, 0)})
 _index_fill_tensor = Row("index_fill_tensor", "self dim index value", kernel="index_fill", node="IndexFillBackward1",
                          backward={
     "self": lambda grad, dim, index: grad.index_fill(dim, index, 0),
     "value": lambda grad, dim, index: grad.index_select(dim, index.unique()).sum()})
-_gather = Row("gather", "self dim index", forward="linear", backward={
+_gather = Row("gather", "self dim index", shape=rules.first_as(2), forward="linear", backward={
     "self": lambda grad, self_shape, dim, index: _scatter_added(grad, dim, index, self_shape)})
-_scatter_added = Row("scatter_added", "source dim index shape", forward="linear", backward={
+_scatter_added = Row("scatter_added", "source dim index shape", shape=rules.of_shape(3), forward="linear", backward={
     "source": lambda grad, dim, index: _gather(grad, dim, index)})
-_scatter_src = Row("scatter_src", "self dim index src", kernel="scatter", node="ScatterBackward0", backward={
+_scatter_src = Row("scatter_src", "self dim index src", shape=rules.same, kernel="scatter", node="ScatterBackward0", backward={
     "self": lambda grad, dim, index: grad.scatter(dim, index, 0),
     "src": lambda grad, dim, index: grad.gather(dim, index)})
 _scatter_value = Row("scatter_value", "self dim index value", kernel="scatter", node="ScatterBackward1", backward={
     "self": lambda grad, dim, index: grad.scatter(dim, index, 0)})
-_scatter_with = Row("scatter_with", "self dim index src reduce", node="NotImplemented", backward={
+_scatter_with = Row("scatter_with", "self dim index src reduce", shape=rules.same, node="NotImplemented", backward={
     "self": lambda grad, reduce: _only_sums(grad, reduce),
     "src": lambda grad, dim, index, reduce: _only_sums(grad, reduce).gather(dim, index)})
-_scatter_add = Row("scatter_add", "self dim index src", backward={
+_scatter_add = Row("scatter_add", "self dim index src", shape=rules.same, backward={
     "self": lambda grad: grad,
     "src": lambda grad, dim, index: grad.gather(dim, index)})
-_scatter_reduce = Row("scatter_reduce", "self dim index src reduce include_self", backward={
+_scatter_reduce = Row("scatter_reduce", "self dim index src reduce include_self", shape=rules.same, backward={
     "self": lambda grad, self, dim, index, src, reduce, include_self, result:
         reduce_backward(grad, self, dim, index, src, reduce, include_self, result)[0](),
     "src": lambda grad, self, dim, index, src, reduce, include_self, result:
         reduce_backward(grad, self, dim, index, src, reduce, include_self, result)[1]()})
-_index_reduce = Row("index_reduce", "self dim index source reduce include_self", backward={
+_index_reduce = Row("index_reduce", "self dim index source reduce include_self", shape=rules.same, backward={
     "self": lambda grad, self, dim, index, source, reduce, include_self, result:
         reduce_backward(grad, self, dim, _spread(index, dim, source), source, reduce, include_self, result)[0](),
     "source": lambda grad, self, dim, index, source, reduce, include_self, result:
@@ -410,6 +412,6 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 
 def _from_front(indices: Tensor, size: int) -> Tensor:
     """Positions that count from the end as positions from the front."""
-    if not indices.numel() or int(indices.min()) >= 0:
+    if not indices.numel() or indices.is_meta or int(indices.min()) >= 0:
         return indices
     return (indices + size).where(indices < 0, indices)

@@ -12,9 +12,11 @@ from ..backends.cpu.table import KERNELS
 from ..parameter import Parameter
 from ..shapes import as_int, shape_of, wrap_dim, wrap_dims
 from ..tensor import Tensor
+from . import rules
 from .convert import _clone, suggested_format
 from .elementwise import promoted
 from .memory import resize_out
+from .rules import moves
 from .table import export, public, row
 from .views import (
     _diagonal,
@@ -34,22 +36,23 @@ from .views import (
 ndarray = registry.CPU_ARRAY
 
 # fmt: off
-_cat = row("cat", "tensors dim dtype format", backward={
+_cat = row("cat", "tensors dim dtype format", shape=moves.joined, backward={
     "tensors": lambda grad, tensors_shape, dim, needs: _cut(grad, tensors_shape, dim, needs)})
-_stack = row("stack", "tensors dim dtype", backward={"tensors": lambda grad, dim: list(_unbind(grad, dim))})
-_repeat = row("repeat", "self repeats",
+_stack = row("stack", "tensors dim dtype", shape=moves.stacked,
+    backward={"tensors": lambda grad, dim: list(_unbind(grad, dim))})
+_repeat = row("repeat", "self repeats", shape=moves.repeated,
               backward={"self": lambda grad, self_shape, repeats: _unrepeat(grad, self_shape, repeats)})
-_roll = row("roll", "self shifts dims",
+_roll = row("roll", "self shifts dims", shape=rules.same,
             backward={"self": lambda grad, shifts, dims: _roll(grad, tuple([-s for s in shifts]), dims)})
-_flip = row("flip", "self dims", backward={"self": lambda grad, dims: _flip(grad, dims)})
-_rot90 = row("rot90", "self k dims", backward={"self": lambda grad, k, dims: _rot90(grad, -k % 4, dims)})
-_tril = row("tril", "self diagonal", backward={"self": lambda grad, diagonal: _tril(grad, diagonal)})
-_triu = row("triu", "self diagonal", backward={"self": lambda grad, diagonal: _triu(grad, diagonal)})
-_diag_embed = row("diag_embed", "self offset dim1 dim2", backward={
+_flip = row("flip", "self dims", shape=rules.alike, backward={"self": lambda grad, dims: _flip(grad, dims)})
+_rot90 = row("rot90", "self k dims", shape=moves.turned, backward={"self": lambda grad, k, dims: _rot90(grad, -k % 4, dims)})
+_tril = row("tril", "self diagonal", shape=rules.same, backward={"self": lambda grad, diagonal: _tril(grad, diagonal)})
+_triu = row("triu", "self diagonal", shape=rules.same, backward={"self": lambda grad, diagonal: _triu(grad, diagonal)})
+_diag_embed = row("diag_embed", "self offset dim1 dim2", shape=moves.diagonal, backward={
     "self": lambda grad, offset, dim1, dim2: _diagonal(grad, offset, dim1, dim2)})
-_block_diag = row("block_diag", "tensors dtype",
+_block_diag = row("block_diag", "tensors dtype", shape=moves.block_diagonal,
                   backward={"tensors": lambda grad, tensors_shape: _blocks(grad, tensors_shape)})
-_constant_pad = row("constant_pad_nd", "self pad value", backward={
+_constant_pad = row("constant_pad_nd", "self pad value", shape=moves.padded, backward={
     "self": lambda grad, pad: constant_pad_nd(grad, [-n for n in pad], 0)})
 # fmt: on
 
@@ -245,7 +248,7 @@ def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None
     return input.index_select(dim, _interleaved_indices(repeats, output_size))
 
 
-_interleave = row("interleave", "repeats")
+_interleave = row("interleave", "repeats", shape=rules.by_value("repeat_interleave"))
 
 
 def _interleaved_indices(repeats: Tensor, output_size: int | None) -> Tensor:
@@ -254,6 +257,8 @@ def _interleaved_indices(repeats: Tensor, output_size: int | None) -> Tensor:
     if repeats.dtype.name not in ("int64", "int32"):
         raise NotImplementedError(f"repeat_interleave is not implemented for repeats of dtype {repeats.dtype}: "
                                   "expected int64 or int32")
+    if repeats.is_meta and output_size is not None:
+        return repeats.new_empty((output_size,))
     made = _interleave(repeats)
     if output_size is not None and made.numel() != output_size:
         raise RuntimeError(f"allocated size does not match required size: output_size={output_size}, needed "
@@ -423,7 +428,7 @@ def cartesian_prod(*tensors: Any) -> Tensor:
     return stack([_reshape(g, (g.numel(),)) for g in meshgrid(*tensors, indexing="ij")], 1)
 
 
-_combination_indices = row("combination_indices", "self r repeated")
+_combination_indices = row("combination_indices", "self r repeated", shape=moves.combinations)
 
 
 @public(out=False)

@@ -189,7 +189,7 @@ def _overlap_add(frames: Tensor, hop: int, length: int) -> Tensor:
     """(batch, pieces, points) laid `hop` apart and summed: (batch, length)."""
     batch, pieces, points = frames._array.shape
     from ..creation import arange
-    index = (arange(pieces).unsqueeze(1) * hop + arange(points)).reshape(-1)
+    index = (arange(pieces, device=frames.device).unsqueeze(1) * hop + arange(points, device=frames.device)).reshape(-1)
     return frames.new_zeros((batch, length)).index_add(1, index, frames.reshape(batch, pieces * points))
 
 

@@ -9,6 +9,8 @@ from .. import return_types
 from ..backends import registry
 from ..shapes import as_int, wrap_dim
 from ..tensor import Tensor, wrap
+from . import rules
+from .rules import moves
 from .table import FUNCTIONS, Row, _type_word, public
 from .writing import axis_too
 
@@ -32,24 +34,28 @@ def _no_derivative(name: str) -> Any:
     return {"self": formula}
 
 
-_sort = Row("sort", "self dim descending", constant=(1,), backward={
+_sort = Row("sort", "self dim descending", shape=rules.sorted_with_position, constant=(1,), backward={
     "self": lambda grad, self_shape, dim, result1: _unsorted(grad, self_shape, dim, result1)})
 _sort_stable = Row("sort_stable", "self dim descending", kernel="sort", node="SortBackward1", constant=(1,), backward={
     "self": lambda grad, self_shape, dim, result1: _unsorted(grad, self_shape, dim, result1)})
-_topk = Row("topk", "self k dim largest", constant=(1,), backward={
+_topk = Row("topk", "self k dim largest", shape=rules.topk, constant=(1,), backward={
     "self": lambda grad, self_shape, dim, result1: _unsorted(grad, self_shape, dim, result1)})
-_kthvalue = Row("kthvalue", "self k dim keepdim", constant=(1,), backward={
+_kthvalue = Row("kthvalue", "self k dim keepdim", shape=rules.kth, constant=(1,), backward={
     "self": lambda grad, self_shape, dim, result1, keepdim: _kth_backward(grad, self_shape, dim, result1, keepdim)})
-_unique = Row("unique", "self", node="Unique2Backward0", constant=(1, 2), backward=_no_derivative("_unique2"))
-_unique_dim = Row("unique_dim", "self dim", constant=(1, 2), backward=_no_derivative("unique_dim"))
-_unique_consecutive = Row("unique_consecutive", "self", constant=(1, 2), backward=_no_derivative("unique_consecutive"))
-_unique_consecutive_dim = Row("unique_consecutive_dim", "self dim", node="UniqueConsecutiveBackward0", constant=(1, 2),
+_unique = Row("unique", "self", shape=rules.by_value("unique"),
+    node="Unique2Backward0", constant=(1, 2), backward=_no_derivative("_unique2"))
+_unique_dim = Row("unique_dim", "self dim", shape=rules.by_value("unique"),
+    constant=(1, 2), backward=_no_derivative("unique_dim"))
+_unique_consecutive = Row("unique_consecutive", "self", shape=rules.by_value("unique_consecutive"),
+    constant=(1, 2), backward=_no_derivative("unique_consecutive"))
+_unique_consecutive_dim = Row("unique_consecutive_dim", "self dim", shape=rules.by_value("unique_consecutive"),
+    node="UniqueConsecutiveBackward0", constant=(1, 2),
                               backward=_no_derivative("unique_consecutive"))
-_searchsorted = Row("searchsorted", "sorted_sequence values right sorter out_int32")
-_isin = Row("isin", "elements test_elements assume_unique invert")
-_bincount = Row("bincount", "self weights minlength")
-_histc = Row("histc", "self bins min max")
-_histogramdd = Row("histogramdd", "self edges weight density")
+_searchsorted = Row("searchsorted", "sorted_sequence values right sorter out_int32", shape=rules.searched)
+_isin = Row("isin", "elements test_elements assume_unique invert", shape=moves.is_in)
+_bincount = Row("bincount", "self weights minlength", shape=rules.by_value("bincount"))
+_histc = Row("histc", "self bins min max", shape=rules.histogram)
+_histogramdd = Row("histogramdd", "self edges weight density", shape=rules.histogram_of_points)
 
 
 # -------------------------------------------------------------------------------------------------------------- sorting
@@ -206,7 +212,7 @@ def _check_search(edges: Tensor, values: Tensor, is_tensor: bool, sorter: Tensor
     if sorter.dtype is not _dtypes.int64:
         raise RuntimeError("torch.searchsorted(): sorter must be a tensor of long dtype but got dtype "
                            f"{_type_word(sorter.dtype)}")
-    if sorter.numel() and not 0 <= int(sorter.min()) <= int(sorter.max()) < edges.shape[-1]:
+    if sorter.numel() and not sorter.is_meta and not 0 <= int(sorter.min()) <= int(sorter.max()) < edges.shape[-1]:
         raise RuntimeError("torch.searchsorted(): sorter index out of range")
 
 
@@ -243,7 +249,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         raise NotImplementedError(f'"bincount_cpu" not implemented for \'{_type_word(input.dtype)}\'')
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
-    if input.dim() != 1 or (input.numel() and int(input.min()) < 0):
+    if input.dim() != 1 or (input.numel() and not input.is_meta and int(input.min()) < 0):
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if weights is not None and (weights.dim() != 1 or weights.numel() != input.numel()):
         raise RuntimeError("weights should be 1-d and have the same length as input")

@@ -9,6 +9,7 @@ from .. import dtypes as _dtypes
 from .. import return_types
 from ..shapes import wrap_dim
 from ..tensor import Tensor
+from . import rules
 from .reductions import (
     check_nonempty,
     count,
@@ -61,10 +62,10 @@ def _std_mean_grad(grads, self, result0, dim, correction, keepdim):
     return parts[0] + parts[1] if len(parts) == 2 else parts[0] if parts else None
 
 
-_var = row("var", "self dim correction keepdim", backward=dict(self=_var_grad))
-_std = row("std", "self dim correction keepdim", backward=dict(self=_std_grad))
-_var_mean = row("var_mean", "self dim correction keepdim", backward=dict(self=_var_mean_grad))
-_std_mean = row("std_mean", "self dim correction keepdim", backward=dict(self=_std_mean_grad))
+_var = row("var", "self dim correction keepdim", shape=rules.spread, backward=dict(self=_var_grad))
+_std = row("std", "self dim correction keepdim", shape=rules.spread, backward=dict(self=_std_grad))
+_var_mean = row("var_mean", "self dim correction keepdim", shape=rules.spread_mean, backward=dict(self=_var_mean_grad))
+_std_mean = row("std_mean", "self dim correction keepdim", shape=rules.spread_mean, backward=dict(self=_std_mean_grad))
 
 
 def _spread_arguments(name: str, input: Tensor, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> tuple:
@@ -123,13 +124,13 @@ def _picked_rule(grad, self_shape, dim, result1, keepdim):
     return picked_grad(grad, self_shape, dim, result1, keepdim)
 
 
-_median = row("median", "self ignore_nan", backward=dict(self=whole_tied_grad))
+_median = row("median", "self ignore_nan", shape=rules.whole, backward=dict(self=whole_tied_grad))
 _nanmedian = row("nanmedian", "self ignore_nan", kernel="median", backward=dict(self=whole_tied_grad))
-_median_dim = row("median_dim", "self dim keepdim ignore_nan", node="MedianBackward1", constant=(1,),
+_median_dim = row("median_dim", "self dim keepdim ignore_nan", shape=rules.with_position, node="MedianBackward1", constant=(1,),
                   backward=dict(self=_picked_rule))
 _nanmedian_dim = row("nanmedian_dim", "self dim keepdim ignore_nan", kernel="median_dim", node="NanmedianBackward1",
                      constant=(1,), backward=dict(self=_picked_rule))
-_mode = row("mode", "self dim keepdim", constant=(1,), backward=dict(self=_picked_rule))
+_mode = row("mode", "self dim keepdim", shape=rules.with_position, constant=(1,), backward=dict(self=_picked_rule))
 
 
 def _check_median(name: str, input: Tensor) -> None:
@@ -186,12 +187,12 @@ def _check_quantile(name: str, input: Tensor, q: Any, dim: Any, interpolation: s
             raise TypeError(f"{name}(): argument 'q' must be Tensor or float, not {type(q).__name__}")
         if not 0 <= q <= 1:
             raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q:g}")
-        return _later("full")((), float(q), dtype=input.dtype)
+        return _later("full")((), float(q), dtype=input.dtype, device=input.device)
     if q.ndim > 1:
         raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
     if q.dtype is not input.dtype:
         raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor")
-    if not ((q >= 0).logical_and(q <= 1)).all().item():
+    if not q.is_meta and not ((q >= 0).logical_and(q <= 1)).all().item():
         raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
     return q
 

@@ -72,7 +72,7 @@ class Row:
 
     def __init__(self, name: str, args: str, *, kernel: str | None = None, backward: dict[str, Callable] | None = None,
                  forward: Callable | str | None = None, node: str | None = None, view: bool = False, c: str | None = None,
-                 constant: tuple[int, ...] = (),
+                 constant: tuple[int, ...] = (), shape: Callable | None = None,
                  direct: dict[str, str | None] | None = None):
         self.name = name
         self.args = tuple([a.rstrip("?") for a in args.split()])
@@ -81,6 +81,8 @@ class Row:
         self.view = view
         if view:
             registry.VIEWS.add(self.kernel)
+        if shape is not None:       # the geometry of the results, for tensors without memory (rules/)
+            registry.SHAPES[self.kernel] = shape
         self.c = c
         self.forward = forward      # jvp rule, or "linear" (autograd/forward_mode.py)
         self.constant = constant    # outputs that carry no gradient

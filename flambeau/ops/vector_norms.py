@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ..tensor import Tensor
+from . import rules
 from .pointwise import conj
 from .reductions import dims_of, dtype_word, keep, one_dim, reduction
 from .table import FUNCTIONS, public, row
@@ -36,9 +37,9 @@ def _vector_norm_grad(grad, self, ord, result, dim, keepdim):
     return norm_grad(grad, self, ord, result, dim, keepdim)
 
 
-vector_norm_row = row("linalg_vector_norm", "self ord dim keepdim dtype", kernel="vector_norm",
+vector_norm_row = row("linalg_vector_norm", "self ord dim keepdim dtype", shape=rules.norm, kernel="vector_norm",
                       backward=dict(self=_vector_norm_grad))
-_dist = row("dist", "self other p", backward=dict(
+_dist = row("dist", "self other p", shape=rules.distance, backward=dict(
     self=lambda grad, self, other, p, result: norm_grad(grad, self - other, p, result, None, False),
     other=lambda grad, self, other, p, result: -norm_grad(grad, self - other, p, result, None, False)))
 
@@ -122,7 +123,7 @@ def _renorm_grad(grad: Tensor, self: Tensor, p: float, dim: int, maxnorm: float)
     return FUNCTIONS["where"](norm > maxnorm, scaled.to(grad.dtype), grad)
 
 
-_renorm = row("renorm", "self p dim maxnorm", backward=dict(self=_renorm_grad))
+_renorm = row("renorm", "self p dim maxnorm", shape=rules.same, backward=dict(self=_renorm_grad))
 
 
 @reduction(inplace=True)

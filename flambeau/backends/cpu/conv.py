@@ -19,9 +19,10 @@ import numpy as np
 from numpy import ndarray
 
 from ... import native as _native
+from ..geometry import out_size, transposed_size
 from . import blas, conv3d, memory
 from .table import kernel
-from .windows import Windows, out_size
+from .windows import Windows
 
 BUFFER = 3 << 19   # bytes of copied windows at a time: about what a core's own cache holds
 _SHARED = 1 << 22  # multiplications from which both cores work
@@ -285,8 +286,7 @@ def convolution(x: ndarray, w: ndarray, bias: ndarray | None, stride: Ints, padd
     """A convolution or, transposed, what inverts the shapes of one."""
     if not transposed:
         return conv_forward(x, w, bias, stride, padding, dilation, groups)
-    size = tuple([(n - 1) * s - 2 * p + d * (k - 1) + more + 1 for n, s, p, d, k, more in
-                  zip(x.shape[2:], stride, padding, dilation, w.shape[2:], output_padding)])
+    size = transposed_size(x.shape[2:], w.shape[2:], stride, padding, dilation, output_padding)
     return conv_input(x, w, bias, size, stride, padding, dilation, groups)
 
 

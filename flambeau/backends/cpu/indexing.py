@@ -13,6 +13,7 @@ import numpy as np
 from numpy import ndarray
 
 from ...native import library
+from ..geometry import indexed_shape, placed
 from . import memory, scatter
 from .rows import index_add_rows, picked_rows, quick_add, quick_put, quick_take, wrapped
 from .table import KERNELS, add, kernel
@@ -168,13 +169,6 @@ def _fits(value: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return len(value) <= len(shape) and all(a in (b, 1) for a, b in zip(reversed(value), reversed(shape)))
 
 
-def _placed(arrays: list[Any]) -> tuple[list[int], int]:
-    """The indexed dimensions, and where the dimensions of the index arrays stand in the result."""
-    given = [d for d, a in enumerate(arrays) if a is not None]
-    adjacent = given == list(range(given[0], given[-1] + 1)) if given else True
-    return given, given[0] if given and adjacent else 0
-
-
 def _common_shape(arrays: list[Any]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*[a.shape for a in arrays if a is not None])
@@ -183,14 +177,12 @@ def _common_shape(arrays: list[Any]) -> tuple[int, ...]:
 
 
 def _result_shape(shape: tuple[int, ...], arrays: list[Any]) -> tuple[int, ...]:
-    given, at = _placed(arrays)
-    rest = [n for d, n in enumerate(shape) if d not in given]
-    return tuple(rest[:at]) + _common_shape(arrays) + tuple(rest[at:])
+    return indexed_shape(shape, arrays, _common_shape(arrays))
 
 
 def _accumulate(x: ndarray, arrays: list[Any], values: ndarray) -> None:
     """x[arrays] += values where a position that comes twice is added to twice."""
-    given, at = _placed(arrays)
+    given, at = placed(arrays)
     common = _common_shape(arrays)
     shape = _result_shape(x.shape, arrays)
     if not _fits(values.shape, shape):

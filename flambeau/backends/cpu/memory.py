@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ..strides import dense_strides
+
 POOLED_BYTES = 1 << 18
 _LINE = 64  # bytes that blocks are aligned to: a vector that spans two cache lines takes twice as long to store
 _LIMIT = int(os.environ.get("FLAMBEAU_CACHE_BYTES", 2 << 30))
@@ -136,31 +138,6 @@ def dense_order(x: ndarray) -> list[int] | None:
             return None
         expected *= x.shape[i]
     return order
-
-
-def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
-    """Strides (in elements) without holes that keep the order of dimensions which `strides` has.
-
-    Dimensions of stride 0 stay where they are; of two with one stride the longer goes outside, as in PyTorch.
-    """
-    order = list(range(len(shape)))[::-1]  # fastest first
-    for i in range(1, len(order)):
-        at = i
-        for j in range(i - 1, -1, -1):
-            a, b = order[j], order[at]
-            if not strides[a] or not strides[b]:
-                continue
-            if strides[a] > strides[b] or (strides[a] == strides[b] and shape[a] > shape[b]):
-                order[j], order[at] = b, a
-                at = j
-            elif strides[a] < strides[b]:
-                break
-    out, step = [0] * len(shape), 1
-    for i in order:
-        out[i] = step
-        if shape[i] > 1:
-            step *= shape[i]
-    return out
 
 
 promised: type = ndarray  # the type of arrays whose elements are still to come (compiler/promises.py)

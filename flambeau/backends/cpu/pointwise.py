@@ -151,7 +151,7 @@ def fmod(x, y):
 @kernel
 def pow_(x, y, out=None):
     """x ** y. Small constant exponents are products and roots, as in PyTorch."""
-    if not isinstance(y, ndarray) or y.ndim == 0:
+    if not isinstance(y, ndarray) or (y.ndim == 0 and type(y) is ndarray):
         easy = _EASY.get(y.item() if isinstance(y, ndarray) else y)
         kind = x.dtype.kind if isinstance(x, ndarray) else "b"
         if easy is not None and (kind in "fc" or (kind in "iu" and easy in (np.square, _cube))):

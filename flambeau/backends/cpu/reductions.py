@@ -14,6 +14,7 @@ import numpy as np
 from numpy import ndarray
 
 from ...native import library
+from ..geometry import reduced_shape
 from . import memory
 from .parallel import SPLIT, large, split
 from .table import kernel
@@ -44,14 +45,6 @@ def narrow(x: Any, dtype: np.dtype) -> Any:
 
 def count_of(x: ndarray, axes: Axes) -> int:
     return x.size if axes is None else math.prod(x.shape[a] for a in axes) if x.ndim else 1
-
-
-def reduced_shape(shape: tuple[int, ...], axes: Axes, keepdim: bool) -> tuple[int, ...]:
-    if axes is None:
-        return (1,) * len(shape) if keepdim else ()
-    if keepdim:
-        return tuple([1 if i in axes else n for i, n in enumerate(shape)])
-    return tuple([n for i, n in enumerate(shape) if i not in axes])
 
 
 def axes_of(x: ndarray, axes: Axes) -> Axes:

@@ -8,28 +8,20 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ..strides import expand_strides, unsqueeze_stride, view_strides
+from ..geometry import padded_shape
+from ..strides import CHANNEL_ORDER, expand_strides, format_strides, unsqueeze_stride, view_strides
 from . import arrays, memory
 from .arrays import cast_into, restride, strides
 from .parallel import copy_into
 from .table import KERNELS, add, kernel
 
+
 # ------------------------------------------------------------------------------------------------------ conversion
-_CHANNEL_ORDER = {"channels_last": (0, 2, 3, 1), "channels_last_3d": (0, 2, 3, 4, 1)}
-
-
 def _blank(x: ndarray, dtype: np.dtype, fmt: str) -> ndarray:
     """Memory for a copy of x in a memory format."""
     if fmt == "preserve":
         return memory.like(x, dtype)
-    order = _CHANNEL_ORDER.get(fmt)
-    if order is None:
-        return memory.empty(x.shape, dtype)
-    steps, step = [0] * x.ndim, 1
-    for i in reversed(order):
-        steps[i] = step
-        step *= max(x.shape[i], 1)
-    return arrays.empty_strided(x.shape, steps, dtype)
+    return _target(x.shape, dtype, fmt)
 
 
 @kernel
@@ -379,14 +371,9 @@ add(narrow_copy=lambda x, dim, start, length: slice_(x, dim, start, start + leng
 
 # --------------------------------------------------------------------------------------------------------- joining
 def _target(shape, dtype: np.dtype, fmt: str) -> ndarray:
-    order = _CHANNEL_ORDER.get(fmt)
-    if order is None:
+    if fmt not in CHANNEL_ORDER:
         return memory.empty(tuple(shape), dtype)
-    steps, step = [0] * len(shape), 1
-    for i in reversed(order):
-        steps[i] = step
-        step *= max(shape[i], 1)
-    return arrays.empty_strided(shape, steps, dtype)
+    return arrays.empty_strided(shape, format_strides(shape, fmt), dtype)
 
 
 @kernel
@@ -533,16 +520,15 @@ def constant_pad_nd(x, pad, value):
     before, after = [0] * x.ndim, [0] * x.ndim
     for i in range(len(pad) // 2):
         before[-1 - i], after[-1 - i] = pad[2 * i], pad[2 * i + 1]
-    source, target, shape = [], [], []
+    source, target, shape = [], [], padded_shape(x.shape, pad)
     for n, a, b in zip(x.shape, before, after):
-        shape.append(n + a + b)
         source.append(slice(max(-a, 0), n - max(-b, 0)))
         target.append(slice(max(a, 0), n + a + b - max(b, 0)))
     if any(n for n in pad if n > 0):
-        out = memory.empty(tuple(shape), x.dtype)
+        out = memory.empty(shape, x.dtype)
         out.fill(value)
     else:
-        out = memory.empty(tuple(shape), x.dtype)
+        out = memory.empty(shape, x.dtype)
     if all(s.stop > s.start for s in source):
         out[tuple(target)] = x[tuple(source)]
     elif out.size:

@@ -15,17 +15,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy import ndarray
 
+from ..geometry import Ints, out_size
 from . import memory
 
 _WASTE = 1.6  # wide windows may visit this many times the positions that are wanted
-
-Ints = "tuple[int, ...]"
-
-
-def out_size(size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Ints:
-    """How many windows fit along each dimension."""
-    return tuple([(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p,
-                  d in zip(size, kernel, stride, padding, dilation)])
 
 
 class Windows:

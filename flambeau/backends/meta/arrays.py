@@ -37,8 +37,8 @@ class MetaArray(ndarray):
         return run_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        from .backend import standing_in
-        return standing_in(function, args, kwargs)
+        from .backend import run_function
+        return run_function(function, args, kwargs)
 
     def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> MetaArray:
         dtype = np.dtype(dtype)

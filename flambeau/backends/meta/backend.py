@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,15 @@ from numpy import ndarray
 
 from ..cpu import arrays as _cpu_arrays
 from ..cpu.table import KERNELS
-from .arrays import MetaArray, Reserved, meta, over, owner, plain, reserve, reserve_like, reserve_strided
-from .shrink import is_large, shrunk
+from ..strides import elementwise_strides, ordered_strides
+from .arrays import MetaArray, Reserved, meta, over, owner, plain, reserve, reserve_like, reserve_strided, storage
 
 ARRAY = MetaArray
 NAME = "meta"
 POINTWISE: set[str] = set()  # the registry's sets of kernels that work element by element, and of those that make views
 VIEWS: set[str] = set()
-# Kernels whose result's shape depends on values.
-_BY_VALUE = frozenset(("nonzero", "masked_select", "unique", "unique_consecutive", "bincount", "equal", "argwhere",
-                        "coalesced_rows"))
+SHAPES: dict[str, Any] = {}  # the registry's shape rules
+_SMALL = 1 << 16             # elements in all up to which a kernel without a rule may run on zeros
 _device = None
 
 
@@ -40,11 +40,7 @@ def full(shape: tuple[int, ...], dtype: np.dtype, value: Any) -> MetaArray:
 
 
 def ordered(shape: tuple[int, ...], order: Any, dtype: np.dtype) -> MetaArray:
-    strides_, step = [0] * len(shape), 1
-    for i in reversed(order):
-        strides_[i] = step
-        step *= max(shape[i], 1)
-    return reserve_strided(shape, strides_, dtype)
+    return reserve_strided(shape, ordered_strides(shape, order), dtype)
 
 
 def arange(start: Any, step: Any, count: int, dtype: np.dtype) -> MetaArray:
@@ -137,8 +133,11 @@ def as_strided(x: MetaArray, shape: Any, stride: Any, offset: int) -> MetaArray:
     return meta(_cpu_arrays.as_strided(plain(x), shape, stride, offset))
 
 
-def resized(x: MetaArray, *args: Any) -> Any:
-    raise NotImplementedError("resizing the storage of a meta tensor is not implemented")
+def resized(x: MetaArray, shape: Any, stride: Any) -> MetaArray:
+    """x's storage from x's first element on, by another geometry; a larger storage if needed."""
+    root, offset = owner(x), storage_offset(x)
+    needed = (offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if all(shape) else 0) * x.itemsize
+    return over_bytes(root if needed <= root.nbytes else storage(needed), shape, stride, offset, x.dtype)
 
 
 def is_shared(x: Any) -> bool:
@@ -151,21 +150,28 @@ def to_shared(x: Any) -> Any:
 
 # -------------------------------------------------------------------------------------------------------- kernels
 def call(name: str, args: tuple[Any, ...]) -> Any:
-    """The result of a CPU kernel without its values."""
-    if name in _BY_VALUE:
-        raise NotImplementedError(f"{name}: the shape of the result depends on values, which a meta tensor does not "
-                                  "have")
+    """What a kernel makes, by its shape rule. Kernels of views run: they touch no element."""
     if name in POINTWISE:
         return _pointwise(KERNELS[name], args)
+    rule = SHAPES.get(name)
+    if rule is not None and rule.__name__ != "runs":
+        return _reserved(rule(*args))
     found = KERNELS.get(name)
     if found is None:
         raise NotImplementedError(f"no kernel named {name!r}")
-    if name not in VIEWS and is_large(args):
-        try:
-            return shrunk(name, found, args)
-        except (ValueError, IndexError):
-            pass  # a size among the arguments that is not a size of an array: only the real sizes will do
-    return standing_in(found, args, {})
+    if name in VIEWS or rule is not None:
+        return _meta_all(found(*[_swap(a) for a in args]))
+    return standing_in(found, args, {}, name)
+
+
+def _reserved(made: Any) -> Any:
+    """New arrays of the geometry that a rule says; arrays themselves, and None, stay what they are."""
+    if made.__class__ is list:
+        return tuple([_reserved(m) for m in made])
+    if made is None or isinstance(made, ndarray):
+        return made
+    shape, dtype, stride = made
+    return reserve(shape, dtype) if stride is None else reserve_strided(shape, stride, dtype)
 
 
 def _swap(value: Any) -> Any:
@@ -176,8 +182,22 @@ def _swap(value: Any) -> Any:
     return value
 
 
-def standing_in(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Runs a function on zeros in place of the arrays without memory."""
+def _work(value: Any) -> int:
+    """How many elements an argument has, or asks for."""
+    if isinstance(value, ndarray):
+        return value.size
+    if value.__class__ in (list, tuple):
+        numbers = [v for v in value if v.__class__ is int]
+        return math.prod(map(abs, numbers)) + sum([_work(v) for v in value if v.__class__ is not int]) if value else 0
+    return abs(value) if value.__class__ is int else 0
+
+
+def standing_in(function: Any, args: Any, kwargs: dict[str, Any], name: str = "") -> Any:
+    """Runs a function without a shape rule on zeros in place of the arrays, if these are few: else nobody knows."""
+    if _work(list(args)) + _work(list(kwargs.values())) > _SMALL:
+        name = name or getattr(function, "__name__", str(function))
+        raise NotImplementedError(f"{name}: the shape of its result for meta tensors this large is not known (it has no shape "
+                                  "rule)")
     made = function(*[_swap(a) for a in args], **{k: _swap(v) for k, v in kwargs.items()})
     return _meta_all(made)
 
@@ -202,15 +222,25 @@ def _pointwise(kernel: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _shaped(probe: Any, shape: tuple[int, ...], arrays: list[ndarray]) -> MetaArray:
-    first = next((a for a in arrays if a.shape == shape), None)
-    dtype = probe.dtype
-    return reserve(shape, dtype) if first is None else reserve_like(first, dtype)
+    operands = [(a.shape, strides(a)) for a in arrays if a.ndim or not shape]
+    stride = elementwise_strides(shape, operands)
+    return reserve(shape, probe.dtype) if stride is None else reserve_strided(shape, stride, probe.dtype)
 
 
 def _one_device(arrays: list[ndarray]) -> None:
     if any(type(a) is not MetaArray and a.ndim for a in arrays):
         raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, meta and "
                            "cpu!")
+
+
+def run_function(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Another function of NumPy's, called on MetaArrays by a kernel that took them for real ones."""
+    if function in _BY_ELEMENT and len(args) > 1 and not kwargs:
+        return _pointwise(function, args)
+    return standing_in(function, args, kwargs)
+
+
+_BY_ELEMENT = (np.where, np.clip)
 
 
 def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -53,5 +53,5 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     n = input.shape[0]
     if n < 2:
         return input.new_zeros((0,)) + input.sum() * 0 if input.requires_grad else input.new_zeros((0,))
-    first, second = triu_indices(n, n, 1).unbind(0)
+    first, second = triu_indices(n, n, 1, device=input.device).unbind(0)
     return vector_norm(input.index_select(0, first) - input.index_select(0, second), p, -1)

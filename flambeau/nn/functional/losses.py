@@ -163,7 +163,7 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, full: 
         if var < 0:
             raise ValueError("var has negative entry/entries")
         var = input.new_full(input.shape, var)
-    elif (var < 0).any().item():
+    elif not var.is_meta and (var < 0).any().item():
         raise ValueError("var has negative entry/entries")
     if var.size() != input.size():
         if input.size()[:-1] == var.size():
