@@ -26,6 +26,7 @@ def backend_of(array: Any) -> Any:
 
 def _load(kind: type) -> Any:
     _meta()
+    load_batched()
     if kind in _BY_TYPE:
         return _BY_TYPE[kind]
     raise TypeError(f"no backend for arrays of type {kind.__name__}")
@@ -37,6 +38,19 @@ def _meta() -> Any:
     meta.POINTWISE, meta.VIEWS = POINTWISE, VIEWS
     _BY_TYPE[meta.ARRAY] = meta
     return meta
+
+
+def load_batched() -> Any:
+    """The backend of the arrays inside vmap, loaded when first used."""
+    from .batched import backend as batched
+    _BY_TYPE[batched.ARRAY] = batched
+    return batched
+
+
+def maker(array: Any) -> Any:
+    """What makes new arrays beside an array: its backend, or for one inside vmap something that makes batches too."""
+    backend = backend_of(array)
+    return backend if backend.NAME != "batched" else backend.Maker(array)
 
 
 def backend_for(device: Any) -> Any:
@@ -68,6 +82,8 @@ def common(arrays: list[Any]) -> Any:
     found = cpu
     for array in arrays:
         backend = backend_of(array)
+        if backend.NAME == "batched":
+            return backend
         if backend.NAME == "cpu":
             if found is cpu:
                 found = backend

@@ -1,0 +1,59 @@
+"""Batching rules: element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import registry
+from .arrays import BatchedArray, Level
+from .table import batched, inside, rule, run
+
+_plain = registry.cpu.call
+
+
+@rule("pointwise complex polar relu_backward clamp_within masked_fill conj conj_physical")
+def pointwise(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    """Examples of fewer dimensions get dimensions of length one behind the batch."""
+    ndim, plain = 0, True
+    for a in args:
+        if a.__class__ is BatchedArray:
+            ndim = max(ndim, a.ndim)
+            plain = plain and a.level is level and a.whole.__class__ is np.ndarray
+        elif a.__class__ is np.ndarray:
+            ndim = max(ndim, a.ndim)
+    given = tuple([inside(a, level, ndim) if a.__class__ is BatchedArray else a for a in args])
+    made = _plain(kernel, given) if plain and registry.following is None else run(kernel, *given)
+    if made.__class__ is np.ndarray:
+        return BatchedArray(level, made)
+    return batched(made, level)
+
+
+@rule("clone _to_copy")
+def copied(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x, form = args[0], args[-1]
+    if form not in ("preserve", "contiguous"):  # channels last: of one example
+        order = {4: (0, 1, 3, 4, 2), 5: (0, 1, 3, 4, 5, 2)}[x.ndim]
+        made = run(kernel, x.whole.transpose(order), *args[1:-1], "contiguous")
+        back = sorted(range(x.ndim + 1), key=order.__getitem__)
+        return batched(made.transpose(back), level)
+    return batched(run(kernel, x.whole, *args[1:]), level)
+
+
+@rule("zero alias_copy copied")
+def alone(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    return batched(run(kernel, args[0].whole, *args[1:]), level)
+
+
+@rule("drawn drawn_third")
+def drawn(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    return args[-1]
+
+
+@rule("fill copy")
+def filled(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    """The second argument's value, in the first one's shape."""
+    x, value = args
+    first = x.whole if x.__class__ is BatchedArray and x.level is level else np.broadcast_to(x, (level.size, *x.shape))
+    return batched(run(kernel, first, inside(value, level, x.ndim) if hasattr(value, "strides") else value), level)
