@@ -10,9 +10,10 @@ from .. import dtypes as _dtypes
 from .. import overrides as _overrides
 from .. import return_types
 from ..autograd.node import FLOAT32, next_sequence
-from ..autograd.state import CAPTURE, state
+from ..autograd.state import BATCHED, CAPTURE, state
 from ..autograd.views import edge_of
 from ..backends import registry
+from ..backends.batched.arrays import innermost
 from ..backends.cpu.reductions import sum_all, sum_one
 from ..parameter import Parameter
 from ..shapes import wrap_dim
@@ -282,6 +283,8 @@ def _prod_grad(grad: Tensor, self: Tensor, result: Tensor, dim: Any, keepdim: bo
 
 def possible(mask: Tensor) -> bool:
     """Whether an element is set. A captured program has to serve all values, so there it always may be."""
+    if state.mode & BATCHED:  # in any of the examples
+        return bool(innermost(mask.any()._array).any())
     return bool(state.mode & CAPTURE) or mask.any().item()
 
 

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from .. import dtypes as _dtypes
-from ..autograd.state import grad_enabled
+from ..autograd.state import BATCHED, grad_enabled, state
 from ..shapes import broadcast_shapes, wrap_dim
 from ..tensor import Tensor
 from .indexing import added_rows, number_for
@@ -410,6 +410,6 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 
 def _from_front(indices: Tensor, size: int) -> Tensor:
     """Positions that count from the end as positions from the front."""
-    if not indices.numel() or int(indices.min()) >= 0:
+    if not state.mode & BATCHED and (not indices.numel() or int(indices.min()) >= 0):
         return indices
     return (indices + size).where(indices < 0, indices)

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from .. import registry
-from .arrays import BatchedArray, Level
-from .table import batched, inside, rule, run
+from .arrays import BatchedArray, Level, broadcast
+from .table import batched, has, inside, rule, run, whole
 
 _plain = registry.cpu.call
 
 
-@rule("pointwise complex polar relu_backward clamp_within masked_fill conj conj_physical")
+@rule("pointwise complex polar relu_backward clamp_within conj conj_physical")
 def pointwise(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Examples of fewer dimensions get dimensions of length one behind the batch."""
     ndim, plain = 0, True
@@ -30,6 +30,16 @@ def pointwise(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(made, level)
 
 
+@rule("masked_fill")
+def masked_fill(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x, mask, value = args
+    if value.__class__ is BatchedArray:
+        return pointwise("where", level, (mask, value.astype(x.dtype), x))
+    shape = np.broadcast_shapes(x.shape, mask.shape)
+    goal = x.whole if has(x, level) else broadcast(x, (level.size, *shape))
+    return batched(run(kernel, goal, inside(mask, level, len(shape)), value), level)
+
+
 @rule("clone _to_copy")
 def copied(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, form = args[0], args[-1]
@@ -41,7 +51,7 @@ def copied(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, x.whole, *args[1:]), level)
 
 
-@rule("zero alias_copy copied")
+@rule("alias_copy copied")
 def alone(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, args[0].whole, *args[1:]), level)
 
@@ -55,5 +65,5 @@ def drawn(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 def filled(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """The second argument's value, in the first one's shape."""
     x, value = args
-    first = x.whole if x.__class__ is BatchedArray and x.level is level else np.broadcast_to(x, (level.size, *x.shape))
+    first = whole(x, level)
     return batched(run(kernel, first, inside(value, level, x.ndim) if hasattr(value, "strides") else value), level)

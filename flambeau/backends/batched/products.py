@@ -131,10 +131,9 @@ def addbmm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 @rule("addr")
 def addr(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     bias, u, v, beta, alpha = args
-    product = run("mul", u[..., None] if has(u, level) else u[:, None], v) if not has(v, level) else pointwise(
-        "mul", level, (u[:, None], v[None]))
-    product = product.whole if has(product, level) else whole(product, level)
-    return _added(bias, product, beta, alpha, level)
+    column = u[:, None]
+    product = pointwise("mul", level, (column, v)) if has(u, level) or has(v, level) else run("mul", column, v)
+    return _added(bias, whole(product, level), beta, alpha, level)
 
 
 @rule("linear")

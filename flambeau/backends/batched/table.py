@@ -88,7 +88,7 @@ def one_by_one(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 
 def _one(a: Any, level: Level, i: int) -> Any:
     if a.__class__ is BatchedArray and a.level is level:
-        return a.whole[i] if level.size else run("zero", broadcast(a.whole.reshape(-1)[:0].sum(), a.shape))
+        return a.whole[i, ...] if level.size else registry.cpu.zeros(a.shape, a.dtype)
     if a.__class__ is list or a.__class__ is tuple:
         return a.__class__([_one(t, level, i) for t in a])
     return a
