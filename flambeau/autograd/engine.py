@@ -444,8 +444,9 @@ def _without_batches(grad: Any, levels: tuple[Any, ...]) -> Any:
 
     In a call that is under way, each example has a gradient of its own.
     """
+    known = (*levels, *state.levels)
     for level in levels_of(grad._array):
-        if level not in levels and level not in state.levels:
+        if level not in known:
             from ..func.batching import leave
             grad = leave(grad, 0, level).sum(0)
     return grad

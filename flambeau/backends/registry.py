@@ -14,6 +14,7 @@ POINTWISE = cpu.POINTWISE    # kernels that work element by element
 VIEWS: set[str] = set()      # kernels whose result is a view of their first array (ops/table.py enters their names)
 
 following: Any = None        # () -> the backend of plain arrays in this thread; None while no thread follows a compiled call
+batched: Any = None          # the backend of arrays inside vmap, once there was one
 run_time: Any = None         # (number, dtype) -> an array, if the number is one that compiled programs read anew at each call
 
 
@@ -42,8 +43,10 @@ def _meta() -> Any:
 
 def load_batched() -> Any:
     """The backend of the arrays inside vmap, loaded when first used."""
-    from .batched import backend as batched
-    _BY_TYPE[batched.ARRAY] = batched
+    global batched
+    if batched is None:
+        from .batched import backend
+        _BY_TYPE[backend.ARRAY] = batched = backend
     return batched
 
 

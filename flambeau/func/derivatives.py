@@ -278,18 +278,22 @@ def _swept(pull: Callable[[Tensor], list[Tensor]], over: Tensor, chunk: int | No
     return parts[0] if len(parts) == 1 else [cat(column) for column in zip(*parts)]
 
 
-def _by_rows(outputs: list[Tensor], leaves: list[Tensor], level: _Level, chunk: int | None) -> list[list[Tensor]]:
+def _by_rows(outputs: list[Tensor], leaves: list[Tensor], level: _Level, chunk: int | None,
+             randomness: str = "error") -> list[list[Tensor]]:
     """One backward pass for all elements of an output."""
     made = []
     for out in outputs:
         record = level.recorded([out])
-        rows = _swept(lambda v, out=out, record=record: _pull([out], leaves, [v], record), out, chunk)
+        rows = _swept(lambda v, out=out, record=record: _pull([out], leaves, [v], record), out, chunk, randomness)
         made.append([row.reshape((*out.shape, *x.shape)) for row, x in zip(rows, leaves)])
     return made
 
 
 def _by_columns(outputs: list[Tensor], leaves: list[Tensor], level: _Level, randomness: str) -> list[list[Tensor]]:
-    """One forward derivative for all elements of an input."""
+    """One forward derivative for all elements of an input. It takes two backward passes: where there are not many more rows
+    than columns, the rows are the same numbers in one."""
+    if sum([o.numel() for o in outputs]) <= 2 * sum([x.numel() for x in leaves]):
+        return _by_rows(outputs, leaves, level, None, randomness)
     probes = [zeros_like(o).requires_grad_(True) for o in outputs]
     pulled = _pull(outputs, leaves, probes)
     level.own += probes

@@ -37,7 +37,7 @@ from ..autograd.node import (
 from ..autograd.state import state
 from ..autograd.views import MULTI_OUTPUT, edge_of, mark_view
 from ..backends import registry
-from ..backends.batched.arrays import marked
+from ..backends.batched.arrays import BatchedArray, marked
 from ..backends.cpu.parallel import LARGE
 from ..backends.cpu.table import KERNELS
 from ..dtypes import GRAD_NUMS
@@ -389,6 +389,10 @@ def _no_kernel(r: Row):
 
 
 def _elsewhere(r: Row, arrays: list[Any]) -> Any:
+    if state.mode & _state.BATCHED:
+        for a in arrays:
+            if type(a) is BatchedArray:
+                return registry.batched.call(r.kernel, tuple(arrays))
     flat = []
     for a in arrays:
         if a.__class__ is list:

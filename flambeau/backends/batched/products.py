@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..cpu.gemm import WORTH
 from .arrays import Level
 from .elementwise import pointwise
 from .table import batched, has, rule, run, whole
@@ -19,7 +20,7 @@ def _mm(a: Any, b: Any, level: Level) -> Any:
     """The whole of the product of two matrices."""
     size = level.size
     if has(a, level) and has(b, level):
-        if a.shape[1] == 1 and a.dtype.char in "fd":  # columns times rows: faster as a plain product of elements
+        if a.shape[1] == 1 and a.whole.size * b.shape[1] < WORTH:  # columns times rows: faster as a product of elements
             return run("mul", a.whole, b.whole)
         return run("bmm", a.whole, b.whole)
     if has(a, level):

@@ -6,10 +6,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from numpy import dtype, ndarray
+
 from .. import registry
 from .arrays import BatchedArray, Level, batch, broadcast
 
 RULES: dict[str, Callable[..., Any]] = {}  # kernel -> (kernel, level, args) -> its result, batched
+_PLAIN = frozenset((ndarray, int, float, bool, str, type(None), *[type(dtype(c)) for c in "fdilqbBhHIFD?"]))
 looped: set[str] = set()                   # kernels that went example by example so far
 
 
@@ -25,6 +28,15 @@ def rule(names: str) -> Callable:
 
 def run(kernel: str, *args: Any) -> Any:
     """A kernel on whole arrays, which may be batched at outer levels."""
+    plain = registry.following is None
+    for a in args:
+        kind = a.__class__
+        if kind is BatchedArray:
+            return call(kernel, args)
+        if kind not in _PLAIN:
+            plain = False
+    if plain:
+        return registry.cpu.call(kernel, args)
     arrays = []
     for a in args:
         if a.__class__ is list or a.__class__ is tuple:
@@ -36,6 +48,8 @@ def run(kernel: str, *args: Any) -> Any:
 
 def batched(made: Any, level: Level) -> Any:
     """The results of a kernel on whole arrays, as arrays of this level."""
+    if made.__class__ is ndarray and made.ndim:
+        return BatchedArray(level, made)
     if made.__class__ is tuple or made.__class__ is list:
         return made.__class__([m if m is None else batched(m, level) for m in made])
     return batch(level, made if hasattr(made, "strides") and hasattr(made, "ndim") and made.ndim else registry.cpu.asarray(made))
