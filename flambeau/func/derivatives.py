@@ -15,7 +15,7 @@ from ..autograd.node import AccumulateGrad, Edge
 from ..autograd.passes import grad as _differentiate
 from ..autograd.state import grad_enabled
 from ..autograd.views import history_of
-from ..creation import eye, ones, zeros_like
+from ..creation import eye, ones, zeros, zeros_like
 from ..tensor import Tensor
 from ..utils._pytree import tree_flatten, tree_map, tree_unflatten
 from .batching import vmap
@@ -260,50 +260,58 @@ def _jacobian(func: Callable[..., Any], argnums: Any, has_aux: bool, block: Call
     return wrapper
 
 
-def _basis(like: Tensor, start: int, count: int) -> Tensor:
-    """Some of the unit vectors of a tensor's shape, one behind the other."""
-    whole = eye(like.numel(), dtype=like.dtype)
-    return (whole if count == like.numel() else whole[start:start + count]).reshape((count, *like.shape))
+def _basis(over: list[Tensor], start: int, stop: int) -> list[Tensor]:
+    """Some of the unit vectors of all these tensors together: for each tensor its part of them, one behind the other."""
+    made, first, count = [], 0, stop - start
+    for x in over:
+        n = x.numel()
+        if first == start and n == count:
+            part = eye(n, dtype=x.dtype)
+        else:
+            part = zeros(count, n, dtype=x.dtype)
+            part.diagonal(start - first).fill_(1)
+        made.append(part.reshape((count, *x.shape)))
+        first += n
+    return made
 
 
-def _swept(pull: Callable[[Tensor], list[Tensor]], over: Tensor, chunk: int | None, randomness: str = "error") -> list[Tensor]:
-    """pull of each unit vector of a tensor's shape, stacked: all at once, or a chunk at a time."""
+def _swept(pull: Callable[..., list[Tensor]], over: list[Tensor], chunk: int | None, randomness: str) -> list[list[Tensor]]:
+    """pull of each unit vector, stacked: all at once, or a chunk at a time. The results, for each tensor of `over`."""
     from ..ops.shape import cat
-    count = over.numel()
-    if count == 1:
-        return [p.unsqueeze(0) for p in pull(ones(over.shape, dtype=over.dtype))]
-    chunk = chunk or max(count, 1)
+    if len(over) == 1 and not over[0].ndim:
+        return [pull(ones((), dtype=over[0].dtype))]
+    counts = [x.numel() for x in over]
+    total = sum(counts)
+    chunk = chunk or max(total, 1)
     each = vmap(pull, randomness=randomness)
-    parts = [each(_basis(over, start, min(chunk, count - start))) for start in range(0, count or 1, chunk)]
-    return parts[0] if len(parts) == 1 else [cat(column) for column in zip(*parts)]
+    parts = [each(*_basis(over, start, min(start + chunk, total))) for start in range(0, total or 1, chunk)]
+    whole = parts[0] if len(parts) == 1 else [cat(column) for column in zip(*parts)]
+    if len(over) == 1:
+        return [whole]
+    return list(zip(*[w.split(counts) for w in whole]))
 
 
 def _by_rows(outputs: list[Tensor], leaves: list[Tensor], level: _Level, chunk: int | None,
              randomness: str = "error") -> list[list[Tensor]]:
-    """One backward pass for all elements of an output."""
-    made = []
-    for out in outputs:
-        record = level.recorded([out])
-        rows = _swept(lambda v, out=out, record=record: _pull([out], leaves, [v], record), out, chunk, randomness)
-        made.append([row.reshape((*out.shape, *x.shape)) for row, x in zip(rows, leaves)])
-    return made
+    """One backward pass for all elements of the outputs."""
+    record = level.recorded(outputs)
+    swept = _swept(lambda *v: _pull(outputs, leaves, v, record), outputs, chunk, randomness)
+    return [[row.reshape((*out.shape, *x.shape)) if out.ndim != 1 else row for row, x in zip(rows, leaves)]
+            for out, rows in zip(outputs, swept)]
 
 
 def _by_columns(outputs: list[Tensor], leaves: list[Tensor], level: _Level, randomness: str) -> list[list[Tensor]]:
-    """One forward derivative for all elements of an input. It takes two backward passes: where there are not many more rows
+    """One forward derivative for all elements of the inputs. It takes two backward passes: where there are not many more rows
     than columns, the rows are the same numbers in one."""
     if sum([o.numel() for o in outputs]) <= 2 * sum([x.numel() for x in leaves]):
         return _by_rows(outputs, leaves, level, None, randomness)
     probes = [zeros_like(o).requires_grad_(True) for o in outputs]
     pulled = _pull(outputs, leaves, probes)
     level.own += probes
-    made: list[list[Tensor]] = [[] for _ in outputs]
-    for x, image in zip(leaves, pulled):
-        record = level.recorded([image])
-        columns = _swept(lambda v, image=image, record=record: _pull([image], probes, [v], record), x, None, randomness)
-        for row, column, out in zip(made, columns, outputs):
-            row.append(column.movedim(0, -1).reshape((*out.shape, *x.shape)))
-    return made
+    record = level.recorded(pulled)
+    swept = _swept(lambda *v: _pull(pulled, probes, v, record), leaves, None, randomness)
+    return [[(column.movedim(0, -1) if x.ndim else column).reshape((*out.shape, *x.shape))
+             for x, column in zip(leaves, [columns[i] for columns in swept])] for i, out in enumerate(outputs)]
 
 
 def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, chunk_size: int | None = None,
