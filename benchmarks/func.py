@@ -10,6 +10,7 @@ Both sides run the same program in one process, in turns; the best of each count
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,7 @@ def program(name: str) -> Callable:
 def mlp(t: Any, *sizes: int) -> Any:
     t.manual_seed(0)
     layers = []
-    for i, (a, b) in enumerate(zip(sizes, sizes[1:])):
+    for i, (a, b) in enumerate(itertools.pairwise(sizes)):
         layers += [t.nn.Linear(a, b)] + ([t.nn.Tanh()] if i + 2 < len(sizes) else [])
     return t.nn.Sequential(*layers)
 

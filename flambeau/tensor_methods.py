@@ -14,8 +14,8 @@ from .tensor import Tensor, wrap, wrap_as
 
 _SINGLE = "only one element tensors can be converted to Python scalars"
 _NUMBERS = frozenset((float, int, bool, complex))
-_CONTROL_FLOW = ("vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. We don't support that "
-                 "yet, please shout over at https://github.com/pytorch/functorch/issues/257 .")
+_CONTROL_FLOW = ("vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. We don't support "
+                 "that yet, please shout over at https://github.com/pytorch/functorch/issues/257 .")
 _INDEX = "only integer tensors of a single element can be converted to an index"
 
 

@@ -243,7 +243,8 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
                                 own = target._array if own is None else own._array
                                 array = grad._array
                                 if array.shape != own.shape or array.dtype is not own.dtype or batched:
-                                    grad = fit(grad, marked(own) if batched else own.shape, _leaf_dtype(target, array), node, index)
+                                    shape = marked(own) if batched else own.shape
+                                    grad = fit(grad, shape, _leaf_dtype(target, array), node, index)
                                 del own
                             elif target.outputs is None:
                                 array = grad._array

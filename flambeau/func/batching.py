@@ -17,7 +17,7 @@ from ..autograd.state import mode_bits, state
 from ..backends import registry
 from ..backends.batched.arrays import Level, levels_of
 from ..ops.table import row
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 from ..utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
 _RANDOMNESS = ("error", "different", "same")
@@ -55,6 +55,13 @@ def leave(tensor: Tensor, dim: int, level: Level) -> Tensor:
     return tensor.unsqueeze(dim).expand((*shape[:dim], level.size, *shape[dim:]))
 
 
+def shown(tensor: Tensor) -> str:
+    """The text of a tensor inside vmap: its level and all examples."""
+    levels = levels_of(tensor._array)
+    inner = wrap(tensor._array.whole)
+    return f"BatchedTensor(lvl={len(levels)}, bdim=0, value=\n    {repr(inner).replace(chr(10), chr(10) + '    ')}\n)"
+
+
 class inside:
     """A level is under way in this block: operations take no fast paths."""
 
@@ -86,16 +93,9 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
     @functools.wraps(func)
     def batched(*args: Any, **kwargs: Any) -> Any:
         size, dims, leaves, spec = _inputs(func, in_dims, args)
-        named, named_spec = tree_flatten(kwargs)
-        if named:
-            dims = dims + [0 if isinstance(v, Tensor) else None for v in named]
-            leaves = leaves + named
-            for value in named:
-                if isinstance(value, Tensor):
-                    size = value.shape[0] if size is None else size
         if size is None:
             raise ValueError("vmap: Expected at least one Tensor to vmap over")
-        call = _Call(func, out_dims, randomness, spec, named_spec, len(leaves) - len(named))
+        call = _Call(func, out_dims, randomness, spec, kwargs)
         if state.mode & (_state.CAPTURE | _state.FOLLOW) or any(
                 d is not None and not isinstance(v, Tensor) for v, d in zip(leaves, dims)):
             from .looping import each
@@ -109,15 +109,11 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
 class _Call:
     """A function with what it was told about its inputs and results."""
 
-    def __init__(self, func: Any, out_dims: Any, randomness: str, spec: Any, named_spec: Any, positional: int):
-        self.func, self.out_dims, self.randomness = func, out_dims, randomness
-        self.spec, self.named_spec, self.positional = spec, named_spec, positional
+    def __init__(self, func: Any, out_dims: Any, randomness: str, spec: Any, kwargs: dict[str, Any]):
+        self.func, self.out_dims, self.randomness, self.spec, self.kwargs = func, out_dims, randomness, spec, kwargs
 
     def run(self, leaves: list[Any]) -> Any:
-        args = tree_unflatten(leaves[:self.positional], self.spec)
-        if len(leaves) == self.positional:
-            return self.func(*args)
-        return self.func(*args, **tree_unflatten(leaves[self.positional:], self.named_spec))
+        return self.func(*tree_unflatten(leaves, self.spec), **self.kwargs)
 
     def flat(self, size: int, leaves: list[Any], dims: list[Any]) -> tuple[list[Any], list[Any], Any]:
         """(results with the batch where it belongs, the dimension of each batch, spec) for all examples at once."""

@@ -106,8 +106,8 @@ def _pull(outputs: list[Tensor], inputs: list[Tensor], given: Any, record: bool 
     if not pairs or not wanted:
         found = [None] * len(wanted)
     else:
-        found = list(_differentiate([o for o, _ in pairs], wanted, [g for _, g in pairs], retain_graph=True, create_graph=record,
-                                    allow_unused=True))
+        found = list(_differentiate([o for o, _ in pairs], wanted, [g for _, g in pairs], retain_graph=True,
+                                    create_graph=record, allow_unused=True))
     filled = iter([zeros_like(x) if g is None else g for g, x in zip(found, wanted)])
     return [next(filled) if isinstance(x, Tensor) else None for x in inputs]
 

@@ -1,4 +1,4 @@
-"""Custom `autograd.Function`s inside `vmap`: their own `vmap` method, or (generate_vmap_rule) forward and backward as they are."""
+"""Custom `autograd.Function`s inside `vmap`: a `vmap` method of their own, or (generate_vmap_rule) run as they are."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     own = cls.vmap is not Function.vmap
     if cls.generate_vmap_rule:
         if own:
-            raise RuntimeError(f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and an overridden "
-                               "vmap staticmethod. Please set generate_vmap_rule=False or delete the overridden vmap staticmethod "
-                               "to avoid ambiguity.")
+            raise RuntimeError(f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and an "
+                               "overridden vmap staticmethod. Please set generate_vmap_rule=False or delete the overridden "
+                               "vmap staticmethod to avoid ambiguity.")
         return NotImplemented
     if not own:
         raise RuntimeError(f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please override and "
@@ -60,7 +60,7 @@ def _own_rule(cls: Any, level: Level, args: tuple[Any, ...]) -> Any:
     values, spec = tree_flatten(made[0])
     places = _broadcast_to_and_flatten(made[1], spec)
     if places is None:
-        raise RuntimeError(f"The vmap staticmethod of {cls.__name__} returned an incompatible (output, out_dims) pair: out_dims "
-                           f"is {made[1]}.")
+        raise RuntimeError(f"The vmap staticmethod of {cls.__name__} returned an incompatible (output, out_dims) pair: "
+                           f"out_dims is {made[1]}.")
     return tree_unflatten([enter(v, p % v.ndim, level) if isinstance(v, Tensor) and p is not None else v
                            for v, p in zip(values, places)], spec)

@@ -9,10 +9,10 @@ from ..backends import registry
 from ..backends.batched.arrays import Level, batch, levels_of
 from ..backends.batched.table import inside, run, whole
 
-_ERROR = ("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' randomness "
-          "flags on vmap or perform the randomness operation out of vmap")
-_IN_PLACE = ("vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will appear like same randomness. If "
-             "this is necessary for your usage, please report it.")
+_ERROR = ("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' "
+          "randomness flags on vmap or perform the randomness operation out of vmap")
+_IN_PLACE = ("vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will appear like same randomness. "
+             "If this is necessary for your usage, please file an issue with functorch.")
 _PER_ELEMENT = frozenset(("draw_poisson", "draw_binomial", "draw_gamma"))  # of arrays, element by element
 
 

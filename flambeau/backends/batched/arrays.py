@@ -14,13 +14,13 @@ from numpy import ndarray
 
 _next_number = itertools.count(1).__next__
 _ALL = slice(None)
-INPLACE = ("vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that "
-           "has more elements than `self`. This happened due to `other` being vmapped over but `self` not being vmapped over in "
-           "a vmap. Please try to use out-of-place operators instead of inplace arithmetic. If said operator is being called "
-           "inside the framework, please report it.")
-ITEM = ("vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over calling .item() on a Tensor, please "
-        "try to rewrite what you're doing with other operations. If error is occurring somewhere inside the framework, please "
-        "report it.")
+INPLACE = ("vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args "
+           "that has more elements than `self`. This happened due to `other` being vmapped over but `self` not being vmapped "
+           "over in a vmap. Please try to use out-of-place operators instead of inplace arithmetic. If said operator is being "
+           "called inside the PyTorch framework, please file a bug report instead.")
+ITEM = ("vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over calling .item() on a Tensor, "
+        "please try to rewrite what you're doing with other operations. If error is occurring somewhere inside PyTorch "
+        "internals, please file a bug report.")
 
 
 class Level:

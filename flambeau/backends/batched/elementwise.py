@@ -16,13 +16,19 @@ _plain = registry.cpu.call
 @rule("pointwise complex polar relu_backward clamp_within conj conj_physical")
 def pointwise(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Examples of fewer dimensions get dimensions of length one behind the batch."""
-    ndim, plain = 0, True
+    ndim, plain, mine = 0, True, False
     for a in args:
         if a.__class__ is BatchedArray:
             ndim = max(ndim, a.ndim)
-            plain = plain and a.level is level and a.whole.__class__ is np.ndarray
+            if a.level is level:
+                mine = True
+                plain = plain and a.whole.__class__ is np.ndarray
+            else:
+                plain = False
         elif a.__class__ is np.ndarray:
             ndim = max(ndim, a.ndim)
+    if not mine:  # asked for by another rule
+        return run(kernel, *args)
     given = tuple([inside(a, level, ndim) if a.__class__ is BatchedArray else a for a in args])
     made = _plain(kernel, given) if plain and registry.following is None else run(kernel, *given)
     if made.__class__ is np.ndarray:

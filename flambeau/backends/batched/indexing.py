@@ -184,6 +184,35 @@ def take(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(made.reshape((size, *positions.shape)), level)
 
 
+@rule("put")
+def put(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    """One example's elements behind the other's."""
+    x, positions, values, accumulate = args
+    size, count = level.size, x.size
+    at = _shifted(_wrapped(positions.reshape((positions.size,)), count), level, count)
+    flat = whole(x, level).reshape((size * count,))
+    made = run(kernel, flat, at.reshape((-1,)), whole(values, level).reshape((-1,)), accumulate)
+    return batched(made.reshape((size, *x.shape)), level)
+
+
+@rule("masked_select")
+def masked_select(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x, mask = args
+    if has(mask, level):
+        return dynamic(kernel, level, args)
+    shape = np.broadcast_shapes(x.shape, mask.shape)
+    places = run("nonzero", broadcast(mask, shape).reshape((-1,))).reshape((-1,))
+    spread = broadcast(inside(x, level, len(shape)), (level.size, *shape))
+    return batched(run("index_select", spread.reshape((level.size, -1)), 1, places), level)
+
+
+@rule("nonzero unique unique_dim unique_consecutive unique_consecutive_dim")
+def dynamic(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    """As many results as the values give: other numbers for each example."""
+    raise RuntimeError("vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over "
+                       f"aten::{kernel}.")
+
+
 def _wrapped(positions: Any, size: int) -> Any:
     return run("remainder", positions, np.asarray(max(size, 1), positions.dtype))
 
@@ -212,7 +241,6 @@ def embedding_dense_backward(kernel: str, level: Level, args: tuple[Any, ...]) -
     grad, positions, count, padding, by_frequency = args
     if padding >= 0:  # its number is another one in each example's table: its gradients are made zero instead
         kept = pointwise("ne", level, (positions, np.asarray(padding, positions.dtype)))
-        kept = kept.astype(grad.dtype)[..., None]
-        grad = pointwise("mul", level, (grad, kept)) if has(grad, level) or has(kept, level) else run("mul", grad, kept)
+        grad = pointwise("mul", level, (grad, kept.astype(grad.dtype)[..., None]))
     made = run(kernel, whole(grad, level), _shifted(positions, level, count), level.size * count, -1, by_frequency)
     return batched(made.reshape((level.size, count, grad.shape[-1])), level)

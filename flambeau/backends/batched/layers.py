@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arrays import BatchedArray, Level
+from .arrays import Level
 from .elementwise import pointwise
 from .table import batched, has, one_by_one, rule, run, whole
 
@@ -41,7 +41,8 @@ def convolution(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
         if not has(x, level):
             made = batched(whole(run(kernel, x, weight, None, *rest), level), level)
         else:
-            made = batched(_apart(run(kernel, _samples(x, level), weight, None if extra is not None else bias, *rest), level), level)
+            made = run(kernel, _samples(x, level), weight, None if extra is not None else bias, *rest)
+            made = batched(_apart(made, level), level)
         return made if extra is None else pointwise("add", level, (made, extra[(slice(None), *(None,) * (x.ndim - 2))]))
     joined = None if bias is None else _samples(bias, level)
     made = run(kernel, _channels(x, level), _samples(weight, level), joined, *rest[:-1], rest[-1] * level.size)
@@ -68,9 +69,6 @@ def conv_weight(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 
 
 # -------------------------------------------------------------------------------------------------- pooling, resizing
-_DIMS = {"im2col": 0}
-
-
 def _by_sample(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Kernels whose arrays are ([n,] c, ...): all arrays have the same leading dimensions."""
     arrays = [whole(a, level) if hasattr(a, "strides") else a for a in args]
@@ -108,10 +106,11 @@ def batch_norm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Every example's channels are channels of their own."""
     x, weight, bias, mean, var, training, momentum, eps = args
     if training and mean is not None and not (has(mean, level) and has(var, level)):
-        raise RuntimeError("Batch norm got a batched tensor as input while the running_mean or running_var, which will be updated "
-                           "in place, were not batched.\nIf you are using a module and do not need eval mode, please set "
-                           "`track_running_stats` to be False.If you are using a prebuilt module and do not need eval mode, "
-                           "please see the functorch website for resources on how to patch your module to work with vmap")
+        raise RuntimeError("Batch norm got a batched tensor as input while the running_mean or running_var, which will be "
+                           "updated in place, were not batched.\nIf you are using a module and do not need eval mode, please "
+                           "set `track_running_stats` to be False.If you are using a prebuilt module and do not need eval "
+                           "mode, please see the functorch website for resources on how to patch your module to work with "
+                           "vmap")
     if not training and not any([has(a, level) for a in (weight, bias, mean, var)]):
         out, *rest = run(kernel, _samples(x, level), *args[1:])
         return (batched(_apart(out, level), level), *rest)
@@ -165,7 +164,7 @@ def rms_norm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 
 
 def _times(a: Any, b: Any, level: Level) -> Any:
-    return pointwise("mul", level, (a, b)) if a.__class__ is BatchedArray or b.__class__ is BatchedArray else run("mul", a, b)
+    return pointwise("mul", level, (a, b))
 
 
 @rule("layer_norm_grad rms_norm_grad")
@@ -178,8 +177,9 @@ def layer_norm_grad(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
         grad_in, scale = grad, weight
     made: list[Any] = [None] * len(needs)
     if needs[0]:
-        made[0] = batched(run(kernel, whole(grad_in, level), whole(x, level), dims, *[whole(s, level) for s in statistics], scale,
-                              (True, *[False] * (len(needs) - 1)))[0], level)
+        given = [whole(s, level) for s in statistics]
+        dx = run(kernel, whole(grad_in, level), whole(x, level), dims, *given, scale, (True, *[False] * (len(needs) - 1)))[0]
+        made[0] = batched(dx, level)
     axes = tuple(range(1, x.ndim + 1 - dims))
     if needs[1]:
         centred = x if len(statistics) == 1 else pointwise("sub", level, (x, statistics[0]))

@@ -54,13 +54,13 @@ def pair_backward(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 
 
 # ------------------------------------------------------------------------------------------- negative log-likelihood
-def _folded(x: Any, target: Any, level: Level) -> tuple[Any, Any, bool]:
-    """(scores, targets, whether an example is a single one): the batch joins the examples' own."""
+def _folded(x: Any, target: Any, level: Level) -> tuple[Any, Any]:
+    """(scores, targets): the batch joins the examples' own, where they have one."""
     scores, targets = whole(x, level), whole(target, level)
     if x.ndim == 1:
-        return scores, targets, True
+        return scores, targets
     size, n = level.size, x.shape[0]
-    return scores.reshape((size * n, *x.shape[1:])), targets.reshape((size * n, *target.shape[1:])), False
+    return scores.reshape((size * n, *x.shape[1:])), targets.reshape((size * n, *target.shape[1:]))
 
 
 @rule("nll_loss")
@@ -68,7 +68,7 @@ def nll_loss(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, target, weight, reduction, ignored = args
     if has(weight, level):
         return one_by_one(kernel, level, args)
-    scores, targets, single = _folded(x, target, level)
+    scores, targets = _folded(x, target, level)
     losses, _ = run(kernel, scores, targets, weight, _NONE, ignored)
     losses = losses.reshape((level.size, *target.shape))
     if reduction == _NONE:

@@ -133,8 +133,7 @@ def addbmm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 def addr(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     bias, u, v, beta, alpha = args
     column = u[:, None]
-    product = pointwise("mul", level, (column, v)) if has(u, level) or has(v, level) else run("mul", column, v)
-    return _added(bias, whole(product, level), beta, alpha, level)
+    return _added(bias, whole(pointwise("mul", level, (column, v)), level), beta, alpha, level)
 
 
 @rule("linear")

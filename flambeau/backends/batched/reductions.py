@@ -23,7 +23,8 @@ def _along(kernel: str, level: Level, args: tuple[Any, ...], at: int, count: int
 
 
 @rule("""sum mean prod nansum any all count_nonzero amax amin aminmax logsumexp var std var_mean std_mean max_dim min_dim mode
-         median_dim cumsum cumprod cummax cummin logcumsumexp cumsum_from_end softmax log_softmax safe_softmax sort hash_tensor""")
+         median_dim cumsum cumprod cummax cummin logcumsumexp cumsum_from_end softmax log_softmax safe_softmax sort
+         hash_tensor""")
 def second(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return _along(kernel, level, args, 1)
 
@@ -51,8 +52,7 @@ def place(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 @rule("median")
 def median(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, ignore_nan = args
-    values, indices = run("median_dim", x.whole.reshape((level.size, x.size)), 1, False, ignore_nan)
-    return batched(values, level)
+    return batched(run("median_dim", x.whole.reshape((level.size, x.size)), 1, False, ignore_nan)[0], level)
 
 
 @rule("sum_to_size")

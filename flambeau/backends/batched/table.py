@@ -52,7 +52,7 @@ def batched(made: Any, level: Level) -> Any:
         return BatchedArray(level, made)
     if made.__class__ is tuple or made.__class__ is list:
         return made.__class__([m if m is None else batched(m, level) for m in made])
-    return batch(level, made if hasattr(made, "strides") and hasattr(made, "ndim") and made.ndim else registry.cpu.asarray(made))
+    return batch(level, made if hasattr(made, "strides") and made.ndim else registry.cpu.asarray(made))
 
 
 def has(x: Any, level: Level) -> bool:
@@ -93,7 +93,7 @@ def one_by_one(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """A kernel without a rule: runs on one example after the other."""
     if kernel not in looped:
         looped.add(kernel)
-        warnings.warn(f"There is a performance drop because flambeau has no batching rule for {kernel}: it runs once per example.",
+        warnings.warn(f"There is a performance drop because there is no batching rule for {kernel}: it runs once per example.",
                       UserWarning, stacklevel=2)
     count = level.size or 1
     results = [run(kernel, *[_one(a, level, i) for a in args]) for i in range(count)]
