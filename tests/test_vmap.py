@@ -497,6 +497,8 @@ def test_levels_end_with_their_arrays():
     assert flambeau.allclose(x.grad, 2 * x)
     del out
     assert Level.alive == before
+    kept = flambeau.func.vmap(flambeau.func.grad(lambda x: x.exp().sum()))(x.detach())
+    assert Level.alive == before and kept._version == 0
 
 
 def test_compiled_and_subclassed_functions_still_work():

@@ -50,7 +50,12 @@ def enter(tensor: Tensor, dim: int, level: Level) -> Tensor:
 def leave(tensor: Tensor, dim: int, level: Level) -> Tensor:
     """All examples of a tensor at a level, in dimension `dim`; what is the same for all examples is repeated."""
     if level in levels_of(tensor._array):
-        return _crossed(_leave, tensor, dim, level)
+        if tensor.requires_grad or state.mode & _state.FORWARD_AD:
+            return _crossed(_leave, tensor, dim, level)
+        # Without a history it is the bare memory: a view would keep the level alive, and backward passes looking for it.
+        made = wrap(registry.batched.removed(tensor._array, dim, level))
+        made._counter = tensor._counter
+        return made
     shape = tensor.shape
     return tensor.unsqueeze(dim).expand((*shape[:dim], level.size, *shape[dim:]))
 

@@ -61,7 +61,8 @@ class _Level:
             node = history_of(value)
             if node.__class__ is AccumulateGrad and id(value) not in mine:
                 return True
-            todo.append(node)
+            if node is not None:  # else it requires grad as a view of something, and leads nowhere
+                todo.append(node)
         while todo:
             node = todo.pop()
             node = node.node if node.__class__ is Edge else node

@@ -13,6 +13,14 @@ from .indexing import added_rows, number_for
 from .table import Row, _type_word, public
 from .writing import axis_too, writing
 
+
+def _filled_sum(grad: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The sum of a gradient over what index_fill wrote; a position may be named more than once."""
+    if state.mode & BATCHED:
+        return (grad * _index_fill(grad.new_zeros(grad.shape), dim, index, 1)).sum()
+    return grad.index_select(dim, index.unique()).sum()
+
+
 # ---------------------------------------------------------------------------------------------------------------- rows
 # Where a formula takes a gradient back by position, `grad.new_zeros(shape)` is filled in place: one pass over memory.
 _index_select = Row("index_select", "self dim index", forward="linear", backward={
@@ -29,7 +37,7 @@ _index_fill = Row("index_fill", "self dim index value", backward={
 _index_fill_tensor = Row("index_fill_tensor", "self dim index value", kernel="index_fill", node="IndexFillBackward1",
                          backward={
     "self": lambda grad, dim, index: grad.index_fill(dim, index, 0),
-    "value": lambda grad, dim, index: grad.index_select(dim, index.unique()).sum()})
+    "value": lambda grad, dim, index: _filled_sum(grad, dim, index)})
 _gather = Row("gather", "self dim index", forward="linear", backward={
     "self": lambda grad, self_shape, dim, index: _scatter_added(grad, dim, index, self_shape)})
 _scatter_added = Row("scatter_added", "source dim index shape", forward="linear", backward={

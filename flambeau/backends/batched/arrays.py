@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy import ndarray
 
 _next_number = itertools.count(1).__next__
 _ALL = slice(None)
+_counting = threading.RLock()  # a level may end while another one begins, in one thread or in two
 INPLACE = ("vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args "
            "that has more elements than `self`. This happened due to `other` being vmapped over but `self` not being vmapped "
            "over in a vmap. Please try to use out-of-place operators instead of inplace arithmetic. If said operator is being "
@@ -31,10 +33,12 @@ class Level:
 
     def __init__(self, size: int, randomness: str = "error"):
         self.number, self.size, self.randomness = _next_number(), size, randomness
-        Level.alive += 1
+        with _counting:
+            Level.alive += 1
 
     def __del__(self) -> None:
-        Level.alive -= 1
+        with _counting:
+            Level.alive -= 1
 
 
 class Marked(tuple):

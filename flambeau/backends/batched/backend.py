@@ -8,8 +8,9 @@ from .. import registry
 from . import elementwise, indexing, layers, linalg, losses, products, reductions, views  # noqa: F401  (their rules)
 from .arrays import INPLACE, BatchedArray, example, innermost, levels_of
 from .table import call, inside
+from .views import leave as removed
 
-__all__ = ["call"]
+__all__ = ["call", "removed"]
 ARRAY = BatchedArray
 NAME = "batched"
 

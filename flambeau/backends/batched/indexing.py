@@ -61,6 +61,9 @@ def index(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 def index_put(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, indices, values, accumulate = args
     if _masks(indices):
+        if len(indices) == 1 and not values.ndim and not accumulate:  # one value: no need to know where it goes
+            mask = indices[0][(..., *(None,) * (x.ndim - indices[0].ndim))]
+            return pointwise("where", level, (mask, values, x))
         return one_by_one(kernel, level, args)
     given, together, count = _places(indices)
     places = [None if a is None else inside(a, level, count) for a in indices]

@@ -8,6 +8,8 @@ from .arrays import Level
 from .table import batched, rule, run, ups, whole
 
 _ARRAYS = "strides"
+_DIMS = {"linalg_ldl_solve": (2, 1, 2), "linalg_lu_solve": (2, 1, 2), "cholesky_solve": (2, 2),
+         "linalg_solve_triangular": (2, 2), "cdist": (2, 2), "linalg_pinv": (2, 0, 0)}  # of matrices, vectors and numbers
 
 
 @rule("""linalg_solve_triangular linalg_cholesky_ex linalg_lu_factor_ex linalg_lu_solve linalg_solve_ex linalg_inv_ex linalg_det
@@ -16,7 +18,15 @@ _ARRAYS = "strides"
          linalg_cofactor linalg_cofactor_lu linalg_pinv linalg_solve_lapack linalg_slogdet_lapack linalg_det_lapack
          cholesky_solve cholesky_inverse lu_unpack geqrf ormqr cdist""")
 def leading(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    made = run(kernel, *[whole(a, level) if hasattr(a, _ARRAYS) else a for a in args])
+    arrays = [whole(a, level) if hasattr(a, _ARRAYS) else a for a in args]
+    own = _DIMS.get(kernel)
+    if own is not None:  # examples' leading dimensions are broadcast: all must have as many
+        lead = max([a.ndim - n for a, n in zip(arrays, own) if hasattr(a, _ARRAYS)])
+        for k, n in enumerate(own):
+            a = arrays[k]
+            if hasattr(a, _ARRAYS):
+                arrays[k] = a.reshape((level.size, *(1,) * (lead + n - a.ndim), *a.shape[1:]))
+    made = run(kernel, *arrays)
     if made.__class__ in (tuple, list):  # what was not asked for is empty
         made = tuple([m if m.size or m.ndim != 1 else m.reshape((level.size, 0)) for m in made])
     return batched(made, level)
