@@ -366,6 +366,12 @@ def same_draws(t):
 
 
 @programs
+def same_draws_in_chunks(t):
+    made = t.vmap(lambda x: x + t.rand(2), randomness="same", chunk_size=2)(t.zeros(5))
+    return bool((made == made[0]).all())
+
+
+@programs
 def different_dropout(t):
     made = t.vmap(lambda x: t.nn.functional.dropout(x), randomness="different")(t.ones(3, 50))
     return tuple(made.shape), bool((made[0] != made[1]).any())

@@ -71,6 +71,9 @@ def call(library: object, function: object, leaves: list, spec: object, which: l
         return library.vmap(library.func.grad(total, real))(*examples)
     if way == "through":
         return library.func.grad(lambda *given: library.vmap(total)(*given).sum(), real)(*examples)
+    if way == "nested" and 0 in real:
+        scales = library.ones(2) + library.arange(2) / 4
+        return library.vmap(lambda *outer: library.vmap(lambda s: one(outer[0] * s, *outer[1:]))(scales))(*examples)
     if way == "loop":
         return stacked([one(*[e[i] for e in examples]) for i in range(2)])
     if way == "loop of gradients":
@@ -137,7 +140,7 @@ def check(op: object, samples: int, way: str) -> tuple[collections.Counter, set[
                 made = call(flambeau, function, mine, spec, which, way)
                 problem = same(wanted, made)
                 if problem and not same(call(flambeau, function, mine, spec, which,
-                                             "loop" if way == "forward" else "loop of gradients"), made):
+                                             "loop" if way in ("forward", "nested") else "loop of gradients"), made):
                     wrong["differs"] += 1
                     problem = None
             except Exception as error:
@@ -155,8 +158,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--samples", type=int, default=8)
-    parser.add_argument("--way", choices=("forward", "inside", "through"), default="forward",
-                        help="results; gradients inside of vmap; gradients of what vmap made")
+    parser.add_argument("--way", choices=("forward", "nested", "inside", "through"), default="forward",
+                        help="results; with two calls of vmap; gradients inside of vmap; gradients of what vmap made")
     options = parser.parse_args()
     signal.signal(signal.SIGALRM, late)
     failed = checked = ops = others = 0
@@ -184,7 +187,8 @@ def main() -> None:
             for message, times in wrong.most_common(2):
                 print(f"    {times} x {message}")
             sys.stdout.flush()
-    print(f"{ops} operations, {checked} calls, {failed} failures; {others} times PyTorch gives something else than flambeau with and without vmap")
+    print(f"{ops} operations, {checked} calls, {failed} failures; {others} times PyTorch gives something else than flambeau does, "
+          "with and without vmap")
     print("example by example:", "; ".join(f"{k} ({', '.join(sorted(set(v))[:4])})" for k, v in sorted(loops.items())))
 
 

@@ -477,8 +477,8 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
     if tensor is None:
         return
     if state.mode & BATCHED and len(levels_of(grad._array)) > len(levels_of(tensor._array)):
-        raise RuntimeError("backward() called inside a functorch transform. This is not supported, please use functorch.grad or "
-                           "functorch.vjp instead or call backward() outside of functorch transforms.")
+        raise RuntimeError("backward() called inside a functorch transform. This is not supported, please use functorch.grad "
+                           "or functorch.vjp instead or call backward() outside of functorch transforms.")
     if tensor._has_grad_dtype and tensor._grad_dtype is not None:
         grad = grad.to(tensor._grad_dtype)
     if state.mode & CAPTURE:

@@ -152,8 +152,12 @@ class _Call:
     def in_chunks(self, chunk: int, size: int, leaves: list[Any], dims: list[Any]) -> Any:
         """Some examples at a time; the results are joined."""
         from ..ops.shape import cat
+        from ..random import default_generator
         pieces = []
+        before = default_generator.get_state() if self.randomness == "same" else None
         for start in range(0, size, chunk):
+            if before is not None:
+                default_generator.set_state(before)
             count = min(chunk, size - start)
             part = [v if d is None else v.narrow(d, start, count) for v, d in zip(leaves, dims)]
             results, out, spec = self.flat(count, part, dims)

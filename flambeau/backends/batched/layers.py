@@ -105,7 +105,10 @@ def col2im(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 def batch_norm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Every example's channels are channels of their own."""
     x, weight, bias, mean, var, training, momentum, eps = args
-    if training and mean is not None and not (has(mean, level) and has(var, level)):
+    if not any([has(a, level) for a in (x, mean, var)]):  # the statistics are the same for all examples
+        out, *rest = run(kernel, x, None, None, mean, var, training, momentum, eps)
+        return (_affine(out, weight, bias, level, x.ndim - 2), *rest)
+    if training and mean is not None and has(x, level) and not (has(mean, level) and has(var, level)):
         raise RuntimeError("Batch norm got a batched tensor as input while the running_mean or running_var, which will be "
                            "updated in place, were not batched.\nIf you are using a module and do not need eval mode, please "
                            "set `track_running_stats` to be False.If you are using a prebuilt module and do not need eval "
@@ -114,11 +117,12 @@ def batch_norm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     if not training and not any([has(a, level) for a in (weight, bias, mean, var)]):
         out, *rest = run(kernel, _samples(x, level), *args[1:])
         return (batched(_apart(out, level), level), *rest)
-    parts = [None if a is None else _samples(a, level) for a in (weight, bias, mean, var)]
+    parts = [None if a is None else run("clone", _samples(a, level), "contiguous") for a in (weight, bias, mean, var)]
     out, *rest = run(kernel, _channels(x, level), *parts, training, momentum, eps)
     for goal, part in ((mean, parts[2]), (var, parts[3])):
         if training and goal is not None:
-            _write(goal.whole, part.reshape((level.size, -1)))
+            rows = part.reshape((level.size, -1))
+            _write(goal.whole if has(goal, level) else goal, rows if has(goal, level) else rows[0])
     return (batched(_from_channels(out, level), level),
             *[batched(r.reshape((level.size, -1)), level) if r.size else r for r in rest])
 
