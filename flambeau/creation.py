@@ -362,7 +362,7 @@ def like(name: str, input: Any, dtype: Any, layout: Any, device: Any, memory_for
     x = input._array
     d = element_type(dtype, name)
     native = x.dtype if d is None else d.native
-    backend = registry.backend_of(x) if device is None else place(device)
+    backend = registry.maker(x) if device is None else place(device)
     if memory_format is None or memory_format is preserve_format:
         return backend.like(x, native)
     if memory_format is contiguous_format:
@@ -419,7 +419,7 @@ def full_like(input, fill_value, *, dtype=None, layout=None, device=None, requir
 def _as(self: Tensor, name: str, dtype: Any, device: Any) -> tuple[Any, Any]:
     d = element_type(dtype, name)
     return (self._array.dtype if d is None else d.native), (
-        registry.backend_of(self._array) if device is None else place(device))
+        registry.maker(self._array) if device is None else place(device))
 
 
 def _new(name: str, value: Any):

@@ -11,6 +11,7 @@ from typing import Any
 from . import dtypes as _dtypes
 from .autograd.state import CAPTURE, grad_enabled, looked_at, state
 from .backends import registry
+from .backends.batched.arrays import BatchedArray
 from .backends.cpu import arrays as _arrays
 from .backends.cpu import creation as _cpu
 from .backends.cpu import memory as _memory
@@ -56,6 +57,8 @@ def numpy(self, *, force=False) -> Any:
     if self.requires_grad and grad_enabled():
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     array = self._array
+    if type(array) is BatchedArray:
+        array.item()
     if not _cpu.has_numpy_type(array):
         raise TypeError(f"Got unsupported ScalarType {_type_word(self.dtype)}")
     if state.mode & CAPTURE:

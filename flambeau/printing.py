@@ -10,6 +10,8 @@ import contextlib
 import dataclasses
 import math
 
+from .backends.batched.arrays import BatchedArray
+
 __all__ = [
     "PRINT_OPTS",
     "PrinterOptions",
@@ -307,6 +309,9 @@ def tensor_repr(t, *, tensor_contents=None):
     For a Parameter this is the text without its ``Parameter containing:``
     line; see ``parameter_repr``.
     """
+    if type(t._array) is BatchedArray:
+        from .func.batching import shown
+        return shown(t)
     opts = PRINT_OPTS
     plain, parameter = _kind(t)
     opening = "tensor(" if plain else type(t).__name__ + "("

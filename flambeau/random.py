@@ -16,7 +16,7 @@ from collections.abc import Generator as _Iterator
 from typing import Any
 
 from . import dtypes as _dtypes
-from .autograd.state import CAPTURE, FOLLOW, looked_at, state
+from .autograd.state import BATCHED, CAPTURE, FOLLOW, looked_at, state
 from .autograd.views import check_inplace, edge_of, written
 from .backends import registry
 from .backends.cpu import random as _cpu
@@ -185,6 +185,9 @@ def _source(name: str, generator: Any) -> Generator:
 
 def _call(generator: Generator, kernel: str, *args: Any) -> Any:
     """A draw: one kernel of whatever backend the generator's words are on now."""
+    if state.mode & BATCHED and state.levels:
+        from .func import randomness
+        return randomness.call(generator, kernel, args)
     words = generator._words._array
     with generator._lock:
         return registry.backend_of(words).call(kernel, (words, *args))
@@ -195,6 +198,9 @@ def _draw(array: Any, generator: Generator, kernel: str, *args: Any, keep: bool 
 
     Arrays without memory stay as they are.
     """
+    if state.mode & BATCHED and state.levels:
+        from .func import randomness
+        return randomness.draw(array, generator, kernel, args, keep)
     backend = registry.backend_of(array)
     if backend is registry.cpu:
         if array.size:
@@ -678,7 +684,7 @@ def bernoulli(input, p=None, *, generator=None) -> Tensor:
         made = _draw(registry.backend_of(x).like(x, x.dtype), source, "draw_bernoulli", chance)
     else:
         chances = _chances(input)
-        made = _draw(registry.backend_of(x).empty(x.shape, x.dtype), source, "draw_bernoulli", chances)
+        made = _draw(registry.maker(x).empty(x.shape, x.dtype), source, "draw_bernoulli", chances)
     return _bernoulli_row(input, made)
 
 
@@ -723,7 +729,7 @@ def _normal_of(mean: Any, std: Any, source: Generator, tensors: list[Tensor]) ->
     first = tensors[0]
     native = first._array.dtype
     values = [v._array if isinstance(v, Tensor) else float(v) for v in (mean, std)]
-    made = _draw(registry.backend_of(first._array).empty(shape, native), source, "draw_normal", *values)
+    made = _draw(registry.maker(first._array).empty(shape, native), source, "draw_normal", *values)
     which = "both" if len(tensors) == 2 else "mean" if isinstance(mean, Tensor) else "std"
     return _normal_rows[which](mean, std, made)
 
@@ -737,7 +743,7 @@ def poisson(input, generator=None) -> Tensor:
 
 def _sampled(input: Tensor, source: Generator, kernel: str, *args: Any) -> Any:
     x = input._array
-    if registry.backend_of(x).NAME != "cpu":
+    if registry.backend_of(x).NAME not in ("cpu", "batched"):
         return registry.backend_of(x).empty(x.shape, x.dtype)
     return _call(source, kernel, x, *args)
 
@@ -768,7 +774,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None) -> Ten
         raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
     backend = registry.backend_of(x)
     shape = (*x.shape[:-1], count)
-    if backend.NAME != "cpu" or 0 in shape:
+    if backend.NAME not in ("cpu", "batched") or 0 in shape:
         return wrap(backend.empty(shape, _dtypes.int64.native))
     looked_at(x, "the weights of a draw were checked")
     if type(x) is registry.CPU_ARRAY:

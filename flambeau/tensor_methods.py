@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from . import overrides as _overrides
-from .autograd.state import FOLLOW, grad_enabled, looked_at, state
+from .autograd.state import BATCHED, FOLLOW, grad_enabled, looked_at, state
+from .backends.batched.arrays import BatchedArray
 from .backends.cpu import creation as _cpu
 from .ops.table import FUNCTIONS, public
 from .settings import warn_once
@@ -13,6 +14,8 @@ from .tensor import Tensor, wrap, wrap_as
 
 _SINGLE = "only one element tensors can be converted to Python scalars"
 _NUMBERS = frozenset((float, int, bool, complex))
+_CONTROL_FLOW = ("vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. We don't support "
+                 "that yet, please shout over at https://github.com/pytorch/functorch/issues/257 .")
 _INDEX = "only integer tensors of a single element can be converted to an index"
 
 
@@ -37,11 +40,15 @@ def _item(self: Tensor) -> Any:
 def tolist(self) -> Any:
     """Nested lists of Python numbers; a number for a zero-dim tensor."""
     looked_at(self._array, "a tensor's values were read")
+    if type(self._array) is BatchedArray:
+        self._array.item()
     return _cpu.to_python(self._array)
 
 
 def _bool(self) -> bool:
     array = self._array
+    if state.mode & BATCHED and type(array) is BatchedArray:
+        raise RuntimeError(_CONTROL_FLOW)
     if array.size != 1:
         few = "more than one value" if array.size else "no values"
         raise RuntimeError(f"Boolean value of Tensor with {few} is ambiguous")

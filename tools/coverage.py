@@ -51,9 +51,9 @@ Functions that can be overridden: {overridable}; there: {present}; refused: {ref
 - **Lazy conjugation and negation**: `conj()` computes at once, so `is_conj()` and `is_neg()` are False.
 
 ## What differs
-- `torch.vmap` calls the function once per example and stacks the results: right, and as slow as the loop. An empty batch
-  is an error, and `randomness="error"` is noticed after the first example.
-- `torch.func.jvp`, `jacfwd` and `linearize` go through two backward passes; they nest like the rest.
+- Inside a function that `compile` captures or follows, `torch.vmap` calls the function once per example.
+- `torch.func.jvp`, `jacfwd` of a function with many more results than inputs, and `linearize` go through two backward passes;
+  they nest like the rest. `hessian` takes the rows of the gradient.
 - Results of `linalg` functions are laid out row by row where PyTorch's LAPACK calls leave them column by column
   (`stride()` differs, values do not).
 - The indices of equal elements from an unstable `sort`, `topk`, `kthvalue` are in order of position; PyTorch's are in

@@ -15,13 +15,14 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from ..backends.batched.arrays import Level, levels_of, marked
 from ..backends.cpu.parallel import LARGE
 from ..backends.cpu.table import KERNELS
 from ..backends.registry import CPU_ARRAY
 from ..tensor import Tensor
 from ..tensor import _captured_grad as captured_grad
 from .node import AccumulateGrad, Edge, Node
-from .state import ANOMALY, CAPTURE, FOLLOW, NO_GRAD, state
+from .state import ANOMALY, BATCHED, CAPTURE, FOLLOW, NO_GRAD, state
 
 _new = object.__new__
 _plus = KERNELS["add"]
@@ -123,6 +124,8 @@ def run(roots: list[tuple[Node, int, Any]], task: Task) -> dict[tuple[Node, int]
     stack.append(task)
     saved_hooks = state.saved_hooks[:]
     state.mode = before & ~NO_GRAD if task.create_graph else before | NO_GRAD
+    if Level.alive:
+        state.mode |= BATCHED
     try:
         _walk(roots, waiting, task)
         for callback in task.callbacks:
@@ -193,6 +196,7 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
     plain = not state.mode & ANOMALY
     bare = state.mode == NO_GRAD  # nothing special going on, and this pass is not recorded
     followed = state.mode == FOLLOW | NO_GRAD
+    batched = state.mode & BATCHED  # gradients may be batched where what they belong to is not, and `fit` has to look
     push, pop, take, known = heapq.heappush, heapq.heappop, buffers.pop, buffers.get
     grad = None
     while heap:
@@ -238,12 +242,13 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
                                 own = target._variable()
                                 own = target._array if own is None else own._array
                                 array = grad._array
-                                if array.shape != own.shape or array.dtype is not own.dtype:
-                                    grad = fit(grad, own.shape, _leaf_dtype(target, array), node, index)
+                                if array.shape != own.shape or array.dtype is not own.dtype or batched:
+                                    shape = marked(own) if batched else own.shape
+                                    grad = fit(grad, shape, _leaf_dtype(target, array), node, index)
                                 del own
                             elif target.outputs is None:
                                 array = grad._array
-                                if array.shape != target.shape or array.dtype is not target.dtype:
+                                if array.shape != target.shape or array.dtype is not target.dtype or batched:
                                     grad = fit(grad, target.shape, target.dtype, node, index)
                             else:
                                 _add(buffers, target, nr, fit(grad, *target.outputs[nr], node, index))
@@ -419,6 +424,9 @@ def _post_hooks(node: Node, results: Any, grads: Any) -> Any:
 def fit(grad: Any, shape: tuple[int, ...], dtype: Any, node: Node, index: int) -> Any:
     """A gradient made to match what it belongs to: summed over broadcast dimensions, cast to the dtype."""
     got = grad._array
+    if state.mode & BATCHED and type(got) is not CPU_ARRAY:
+        grad = _without_batches(grad, getattr(shape, "levels", ()))
+        got = grad._array
     if got.shape != shape:
         if not _expandable(shape, got.shape):
             raise RuntimeError(f"Function {node.name()} returned an invalid gradient at index {index} - got "
@@ -429,6 +437,19 @@ def fit(grad: Any, shape: tuple[int, ...], dtype: Any, node: Node, index: int) -
             grad = grad.real
         from ..dtypes import BY_NUM
         grad = grad.to(BY_NUM[dtype.num])
+    return grad
+
+
+def _without_batches(grad: Any, levels: tuple[Any, ...]) -> Any:
+    """A gradient summed over the batches of the calls of vmap that are over and in which its tensor was not batched.
+
+    In a call that is under way, each example has a gradient of its own.
+    """
+    known = (*levels, *state.levels)
+    for level in levels_of(grad._array):
+        if level not in known:
+            from ..func.batching import leave
+            grad = leave(grad, 0, level).sum(0)
     return grad
 
 
@@ -455,6 +476,9 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
             tensor = node.variable
     if tensor is None:
         return
+    if state.mode & BATCHED and len(levels_of(grad._array)) > len(levels_of(tensor._array)):
+        raise RuntimeError("backward() called inside a functorch transform. This is not supported, please use functorch.grad "
+                           "or functorch.vjp instead or call backward() outside of functorch transforms.")
     if tensor._has_grad_dtype and tensor._grad_dtype is not None:
         grad = grad.to(tensor._grad_dtype)
     if state.mode & CAPTURE:

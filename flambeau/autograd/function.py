@@ -12,6 +12,7 @@ import warnings
 import weakref
 from typing import Any
 
+from ..backends.batched.arrays import marked
 from ..dtypes import GRAD_NUMS
 from ..tensor import Tensor, wrap
 from . import state as _state
@@ -30,7 +31,7 @@ from .node import (
     next_sequence,
     version_of,
 )
-from .state import CAPTURE, FORWARD_AD, INFERENCE, NO_GRAD, SAVED_HOOKS, state
+from .state import BATCHED, CAPTURE, FORWARD_AD, INFERENCE, NO_GRAD, SAVED_HOOKS, state
 from .views import CUSTOM_FUNCTION, NO_GRAD_VIEW, check_creation, edge_of, mark_view, set_history
 
 _new = object.__new__
@@ -388,6 +389,11 @@ class Function(FunctionCtx):
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Runs forward and records the call. (This is the hot path of custom functions.)"""
         mode = state.mode
+        if mode & BATCHED and state.levels:
+            from ..func.functions import apply
+            made = apply(cls, args, kwargs)
+            if made is not NotImplemented:
+                return made
         ctx = _new(cls._backward_cls)
         setup = cls.setup_context
         if setup is not _no_setup:
@@ -430,7 +436,7 @@ class Function(FunctionCtx):
             node.next = ctx._edges = tuple(edges)
             node.sequence = ctx._number = next_sequence()
             array = out._array
-            node.shape, node.dtype = ctx._metas = array.shape, array.dtype
+            node.shape, node.dtype = ctx._metas = marked(array), array.dtype
             out._node = node
             ctx._graph = _ref(node)
             if len(edges) != len(needs):
@@ -509,7 +515,7 @@ def _record(ctx: BackwardCFunction, args: tuple[Any, ...], edges: tuple[Any, ...
     dirty = tuple([d for d in dirty if _check_dirty(d, args, outs)])
     ctx._edges = edges
     ctx._number = next_sequence()
-    metas = [(o._array.shape, o._array.dtype) if isinstance(o, Tensor) else None for o in outs]
+    metas = [(marked(o._array), o._array.dtype) if isinstance(o, Tensor) else None for o in outs]
     ctx._metas = metas if isinstance(out, tuple) and len(outs) > 1 else metas[0]
     if len(edges) != len(args):
         ctx._positions = tuple([i for i, a in enumerate(args) if isinstance(a, Tensor)])

@@ -21,6 +21,7 @@ OVERRIDE = 32
 CAPTURE = 64
 AUTOCAST = 128
 FOLLOW = 256
+BATCHED = 512  # inside vmap, or in a backward pass that may meet its arrays
 FOLLOWED = frozenset((FOLLOW, FOLLOW | NO_GRAD))  # following, and nothing else special
 
 
@@ -33,6 +34,7 @@ class _State(threading.local):
         self.anomaly_check_nan = True
         self.function_modes = []     # stack of TorchFunctionMode
         self.running = []            # nodes whose backward is being evaluated (innermost last)
+        self.levels = []             # calls of vmap that are under way (backends/batched/arrays.py), innermost last
         self.follower = None         # takes the kernel calls while a compiled call is followed (compiler/follower.py)
         errors.silence()             # NumPy's floating-point warnings are per thread
 

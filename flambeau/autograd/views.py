@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..backends.batched.arrays import marked
 from . import state as _state
 from .node import AccumulateGrad, Edge, Node, bump, next_sequence, start_counter
 from .state import state
@@ -212,7 +213,7 @@ class CopySlices(Node):
     def __init__(self, base: Any, view: Any, edge: Node | Edge):
         fn, nr = (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
         self.sequence = next_sequence()
-        self.shape, self.dtype = base._array.shape, base._array.dtype
+        self.shape, self.dtype = marked(base._array), base._array.dtype
         self.layout = None if base.is_contiguous() else base.stride()
         if fn.next and _same(fn.next[0], view._node) and fn.outputs is None:
             self.fn, self.next = fn, (base._node, *fn.next[1:])

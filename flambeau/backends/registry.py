@@ -15,6 +15,7 @@ VIEWS: set[str] = set()      # kernels whose result is a view of their first arr
 SHAPES: dict[str, Any] = {}  # kernel -> its shape rule (ops/rules), for arrays without memory
 
 following: Any = None        # () -> the backend of plain arrays in this thread; None while no thread follows a compiled call
+batched: Any = None          # the backend of arrays inside vmap, once there was one
 run_time: Any = None         # (number, dtype) -> an array, if the number is one that compiled programs read anew at each call
 
 
@@ -27,6 +28,7 @@ def backend_of(array: Any) -> Any:
 
 def _load(kind: type) -> Any:
     _meta()
+    load_batched()
     if kind in _BY_TYPE:
         return _BY_TYPE[kind]
     raise TypeError(f"no backend for arrays of type {kind.__name__}")
@@ -38,6 +40,21 @@ def _meta() -> Any:
     meta.POINTWISE, meta.VIEWS, meta.SHAPES = POINTWISE, VIEWS, SHAPES
     _BY_TYPE[meta.ARRAY] = meta
     return meta
+
+
+def load_batched() -> Any:
+    """The backend of the arrays inside vmap, loaded when first used."""
+    global batched
+    if batched is None:
+        from .batched import backend
+        _BY_TYPE[backend.ARRAY] = batched = backend
+    return batched
+
+
+def maker(array: Any) -> Any:
+    """What makes new arrays beside an array: its backend, or for one inside vmap something that makes batches too."""
+    backend = backend_of(array)
+    return backend if backend.NAME != "batched" else backend.Maker(array)
 
 
 def backend_for(device: Any) -> Any:
@@ -69,6 +86,8 @@ def common(arrays: list[Any]) -> Any:
     found = cpu
     for array in arrays:
         backend = backend_of(array)
+        if backend.NAME == "batched":
+            return backend
         if backend.NAME == "cpu":
             if found is cpu:
                 found = backend

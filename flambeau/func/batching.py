@@ -1,31 +1,95 @@
 """`vmap`: a function of one example, applied to a batch.
 
-The function is called once per example, on slices of the inputs, and its results are stacked: the numbers, the shapes
-and the derivatives are those of PyTorch's vmap; the speed is that of a loop, so a function that can take a batch by
-itself should.
+The function is called once, on tensors that show one example and hold the batch (`backends/batched`); each kernel's batching
+rule says how it runs on the whole. Entering and leaving are operations with derivatives, so gradients go through. While
+`compile` watches or follows the call, and for tensor-like objects of foreign classes, the function is called once per
+example instead (`looping.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd.engine import graphs_kept
-from ..ops.table import FUNCTIONS
-from ..tensor import Tensor
+from ..autograd import state as _state
+from ..autograd.state import mode_bits, state
+from ..backends import registry
+from ..backends.batched.arrays import Level, levels_of
+from ..ops.table import row
+from ..tensor import Tensor, wrap
 from ..utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
 _RANDOMNESS = ("error", "different", "same")
 
 
+# --------------------------------------------------------------------------------------------------- in and out of a level
+_enter = row("add_batch_dim", "self dim level", view=True, node="AddBatchDimBackward0",
+             backward=dict(self=lambda grad, dim, level: leave(grad, dim, level)), forward="linear")
+_leave = row("remove_batch_dim", "self dim level", view=True, node="RemoveBatchDimBackward0",
+             backward=dict(self=lambda grad, dim, level: enter(grad, dim, level)), forward="linear")
+
+
+def _crossed(operation: Any, tensor: Tensor, dim: int, level: Level) -> Tensor:
+    made = operation(tensor, dim, level)
+    if made._view_fn is None and made._base is not None:  # as_strided knows nothing of levels
+        before = tensor._view_fn
+        made._view_fn = (lambda base: operation(base, dim, level)) if tensor._base is None or before is None else (
+            lambda base: operation(before(base), dim, level))
+        if tensor._base is not None and before is None:
+            size, stride, offset = tensor.size(), tensor.stride(), tensor.storage_offset()
+            made._view_fn = lambda base: operation(base.as_strided(size, stride, offset), dim, level)
+    return made
+
+
+def enter(tensor: Tensor, dim: int, level: Level) -> Tensor:
+    """The tensor as one example of itself: `dim` is the batch of a level."""
+    return _crossed(_enter, tensor, dim, level)
+
+
+def leave(tensor: Tensor, dim: int, level: Level) -> Tensor:
+    """All examples of a tensor at a level, in dimension `dim`; what is the same for all examples is repeated."""
+    if level in levels_of(tensor._array):
+        if tensor.requires_grad or state.mode & _state.FORWARD_AD:
+            return _crossed(_leave, tensor, dim, level)
+        # Without a history it is the bare memory: a view would keep the level alive, and backward passes looking for it.
+        made = wrap(registry.batched.removed(tensor._array, dim, level))
+        made._counter = tensor._counter
+        return made
+    shape = tensor.shape
+    return tensor.unsqueeze(dim).expand((*shape[:dim], level.size, *shape[dim:]))
+
+
+def shown(tensor: Tensor) -> str:
+    """The text of a tensor inside vmap: its level and all examples."""
+    levels = levels_of(tensor._array)
+    inner = wrap(tensor._array.whole)
+    return f"BatchedTensor(lvl={len(levels)}, bdim=0, value=\n    {repr(inner).replace(chr(10), chr(10) + '    ')}\n)"
+
+
+class inside:
+    """A level is under way in this block: operations take no fast paths."""
+
+    def __init__(self, level: Level):
+        registry.load_batched()
+        self.level, self.bit = level, mode_bits(set=_state.BATCHED)
+
+    def __enter__(self) -> Level:
+        self.bit.__enter__()
+        state.levels = [*state.levels, self.level]
+        return self.level
+
+    def __exit__(self, *error: Any) -> None:
+        state.levels = [level for level in state.levels if level is not self.level]
+        self.bit.__exit__(*error)
+
+
+# --------------------------------------------------------------------------------------------------------------- vmap
 def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *,
          chunk_size: int | None = None) -> Callable[..., Any]:
     """The function over a batch: in_dims says which dimension of each input is the batch (None: not batched), out_dims
     where it goes in the results. randomness: "different" numbers for each example, the "same", or an "error".
-    chunk_size is accepted: examples are computed one after the other anyhow."""
+    chunk_size: how many examples are computed at a time."""
     if randomness not in _RANDOMNESS:
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
     if not (chunk_size is None or chunk_size > 0):
@@ -34,40 +98,88 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
     @functools.wraps(func)
     def batched(*args: Any, **kwargs: Any) -> Any:
         size, dims, leaves, spec = _inputs(func, in_dims, args)
-        keyword_leaves, keyword_spec = tree_flatten(kwargs)
-        keyword_dims = [0 if isinstance(v, Tensor) else None for v in keyword_leaves]
-        for value in keyword_leaves:
-            if isinstance(value, Tensor):
-                size = value.shape[0] if size is None else size
-        if not size:
-            raise ValueError(f"vmap({_name(func)}): the batch dimension is empty; flambeau's vmap calls the function "
-                             "once per example and cannot tell the results' shapes without one")
-        call = _Draws(func, randomness)
-        results = []
-        for i in range(size):
-            one = tree_unflatten([_slice(v, d, i) for v, d in zip(leaves, dims)], spec)
-            named = tree_unflatten([_slice(v, d, i) for v, d in zip(keyword_leaves, keyword_dims)], keyword_spec)
-            with graphs_kept() if i + 1 < size else contextlib.nullcontext():
-                results.append(call(*one, **named))
-        return _outputs(func, out_dims, results, any(d is not None for d in dims + keyword_dims))
+        if size is None:
+            raise ValueError("vmap: Expected at least one Tensor to vmap over")
+        call = _Call(func, out_dims, randomness, spec, kwargs)
+        if state.mode & (_state.CAPTURE | _state.FOLLOW) or any(
+                d is not None and not isinstance(v, Tensor) for v, d in zip(leaves, dims)):
+            from .looping import each
+            return each(call, size, leaves, dims)
+        return call(size, leaves, dims) if chunk_size is None or chunk_size >= size else call.in_chunks(
+            chunk_size, size, leaves, dims)
 
     return batched
 
 
-def _name(func: Any) -> str:
+class _Call:
+    """A function with what it was told about its inputs and results."""
+
+    def __init__(self, func: Any, out_dims: Any, randomness: str, spec: Any, kwargs: dict[str, Any]):
+        self.func, self.out_dims, self.randomness, self.spec, self.kwargs = func, out_dims, randomness, spec, kwargs
+
+    def run(self, leaves: list[Any]) -> Any:
+        return self.func(*tree_unflatten(leaves, self.spec), **self.kwargs)
+
+    def flat(self, size: int, leaves: list[Any], dims: list[Any]) -> tuple[list[Any], list[Any], Any]:
+        """(results with the batch where it belongs, the dimension of each batch, spec) for all examples at once."""
+        level = Level(size, self.randomness)
+        with inside(level):
+            made = self.run([v if d is None else enter(v, d, level) for v, d in zip(leaves, dims)])
+            results, spec = tree_flatten(made, tensor_like)
+            out = places(self.func, self.out_dims, spec)
+            results = [self._left(v, d, level) for v, d in zip(results, out)]
+        return results, out, spec
+
+    def _left(self, value: Any, dim: Any, level: Level) -> Any:
+        name = name_of(self.func)
+        if not isinstance(value, Tensor):
+            if dim is None:
+                return value
+            raise ValueError(f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(value)}.")
+        if dim is None:
+            if level in levels_of(value._array):
+                raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
+            return value
+        if not -value.ndim - 1 <= dim <= value.ndim:
+            raise IndexError(f"Dimension out of range (expected to be in range of [{-value.ndim - 1}, {value.ndim}], but got "
+                             f"{dim})")
+        return leave(value, dim % (value.ndim + 1), level)
+
+    def __call__(self, size: int, leaves: list[Any], dims: list[Any]) -> Any:
+        results, _, spec = self.flat(size, leaves, dims)
+        return tree_unflatten(results, spec)
+
+    def in_chunks(self, chunk: int, size: int, leaves: list[Any], dims: list[Any]) -> Any:
+        """Some examples at a time; the results are joined."""
+        from ..ops.shape import cat
+        from ..random import default_generator
+        pieces = []
+        before = default_generator.get_state() if self.randomness == "same" else None
+        for start in range(0, size, chunk):
+            if before is not None:
+                default_generator.set_state(before)
+            count = min(chunk, size - start)
+            part = [v if d is None else v.narrow(d, start, count) for v, d in zip(leaves, dims)]
+            results, out, spec = self.flat(count, part, dims)
+            pieces.append(results)
+        joined = [values[0] if d is None else cat(values, d) for values, d in zip(zip(*pieces), out)]
+        return tree_unflatten(joined, spec)
+
+
+def name_of(func: Any) -> str:
     return getattr(func, "__name__", repr(func))
 
 
 def _inputs(func: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[int | None, list[Any], list[Any], Any]:
     """(batch size, the batch dimension of each leaf, leaves, spec), checked."""
-    what = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
+    what = f"vmap({name_of(func)}, in_dims={in_dims}, ...)(<inputs>)"
     if not isinstance(in_dims, (int, tuple)):
         raise ValueError(f"{what}: expected `in_dims` to be int or a (potentially nested) tuple matching the structure "
                          f"of inputs, got: {type(in_dims)}.")
     if not args:
         raise ValueError(f"{what}: got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a "
                          "function with no inputs. The latter is unsupported.")
-    leaves, spec = tree_flatten(args, _tensor_like)
+    leaves, spec = tree_flatten(args, tensor_like)
     dims = _broadcast_to_and_flatten(in_dims, spec)
     if dims is None:
         raise ValueError(f"{what}: in_dims is not compatible with the structure of inputs.")
@@ -78,7 +190,7 @@ def _inputs(func: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[int | None,
         if not isinstance(dim, int):
             raise ValueError(f"{what}: Got in_dim={dim} for an input but in_dim must be either an integer dimension or "
                              "None.")
-        if not _tensor_like(value):
+        if not tensor_like(value):
             raise ValueError(f"{what}: Got in_dim={dim} for an input but the input is of type {type(value)}. We cannot "
                              "vmap over non-Tensor arguments, please use None as the respective in_dim")
         if not -value.ndim <= dim < value.ndim:
@@ -92,48 +204,14 @@ def _inputs(func: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[int | None,
     return (sizes[0] if sizes else None), dims, leaves, spec
 
 
-def _tensor_like(value: Any) -> bool:
+def tensor_like(value: Any) -> bool:
     """Whether a value is a tensor, or has dimensions and takes part in operations (`__torch_function__`) like one."""
     return isinstance(value, Tensor) or (hasattr(type(value), "__torch_function__") and hasattr(type(value), "ndim"))
 
 
-def _slice(value: Any, dim: int | None, i: int) -> Any:
-    if isinstance(value, Tensor):
-        return value if dim is None else value.select(dim, i)
-    if dim is None:
-        return copy.copy(value) if _tensor_like(value) else value  # what one example writes into it is its own
-    return FUNCTIONS["unbind"](value, dim)[i]
-
-
-class _Draws:
-    """Calls the function, seeing to the random numbers that it draws."""
-
-    def __init__(self, func: Callable[..., Any], randomness: str):
-        self.func, self.randomness, self.before = func, randomness, None
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.randomness == "different":
-            return self.func(*args, **kwargs)
-        from ..random import default_generator
-        if self.randomness == "same" and self.before is not None:
-            default_generator.set_state(self.before)
-            return self.func(*args, **kwargs)
-        first = self.before is None
-        if first:
-            self.before = default_generator.get_state()
-        made = self.func(*args, **kwargs)
-        if self.randomness == "error" and first and not bool((default_generator.get_state() == self.before).all()):
-            raise RuntimeError("vmap: called random operation while in randomness error mode. Please either use the "
-                               "'same' or 'different' randomness flags on vmap or perform the randomness operation out "
-                               "of vmap")
-        return made
-
-
-def _outputs(func: Any, out_dims: Any, results: list[Any], batched: bool) -> Any:
-    from ..ops.shape import stack
-    taken = [tree_flatten(r, _tensor_like) for r in results]
-    spec = taken[0][1]
-    what = f"vmap({_name(func)}, ..., out_dims={out_dims})"
+def places(func: Any, out_dims: Any, spec: Any) -> list[Any]:
+    """Where the batch goes in each result."""
+    what = f"vmap({name_of(func)}, ..., out_dims={out_dims})"
     if isinstance(out_dims, int) or spec.is_leaf():
         alone = isinstance(out_dims, tuple) and len(out_dims) == 1 and spec.is_leaf()
         dims = [out_dims[0] if alone else out_dims] * spec.num_leaves
@@ -141,13 +219,4 @@ def _outputs(func: Any, out_dims: Any, results: list[Any], batched: bool) -> Any
         dims = _broadcast_to_and_flatten(out_dims, spec)
     if dims is None or any(isinstance(d, (tuple, list)) for d in dims):
         raise ValueError(f"{what}: out_dims is not compatible with the structure of outputs.")
-    made = []
-    for values, dim in zip(zip(*[leaves for leaves, _ in taken]), dims):
-        if not _tensor_like(values[0]):
-            if dim is None:
-                made.append(values[0])
-                continue
-            raise ValueError(f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type "
-                             f"{type(values[0])}.")
-        made.append(values[0] if dim is None else stack(values, dim))
-    return tree_unflatten(made, spec)
+    return dims

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.modes import enable_grad
+from ..autograd.node import AccumulateGrad, Edge
 from ..autograd.passes import grad as _differentiate
 from ..autograd.state import grad_enabled
-from ..creation import zeros_like
+from ..autograd.views import history_of
+from ..creation import eye, ones, zeros, zeros_like
 from ..tensor import Tensor
 from ..utils._pytree import tree_flatten, tree_map, tree_unflatten
+from .batching import vmap
 
 argnums_t = Any
 
@@ -44,22 +47,33 @@ class _Level:
         """A result: without history, unless that leads out of this level."""
         if not isinstance(value, Tensor) or not value.requires_grad:
             return value
-        return value if self.record and self._leads_out(value) else value.detach()
+        return value if self.record and self._leads_out([value]) else value.detach()
 
-    def _leads_out(self, value: Tensor) -> bool:
+    def recorded(self, outputs: list[Tensor], given: Any = ()) -> bool:
+        """Whether derivatives of these results have a history outside: only then the backward pass has to be recorded."""
+        return self.record and (any([g.requires_grad for g in given]) or self._leads_out(
+            [o for o in outputs if o.requires_grad]))
+
+    def _leads_out(self, values: list[Tensor]) -> bool:
         mine = {id(t) for t in self.own}
-        todo, seen = [value.grad_fn], set()
-        if value.grad_fn is None:
-            return id(value) not in mine
+        todo, seen = [], set()
+        for value in values:
+            node = history_of(value)
+            if node.__class__ is AccumulateGrad and id(value) not in mine:
+                return True
+            if node is not None:  # else it requires grad as a view of something, and leads nowhere
+                todo.append(node)
         while todo:
             node = todo.pop()
-            if node is None or node in seen:
+            node = node.node if node.__class__ is Edge else node
+            if node in seen:
                 continue
             seen.add(node)
-            variable = getattr(node, "variable", None)
-            if variable is not None and id(variable) not in mine:
-                return True
-            todo += [n for n, _ in node.next_functions]
+            if node.__class__ is AccumulateGrad:
+                if id(node.variable) not in mine:
+                    return True
+            else:
+                todo += [n for n in node.next if n is not None]
         return False
 
 
@@ -86,15 +100,15 @@ def _replaced(args: tuple[Any, ...], numbers: tuple[int, ...], values: list[Any]
     return made
 
 
-def _pull(outputs: list[Tensor], inputs: list[Tensor], given: list[Tensor]) -> list[Tensor]:
+def _pull(outputs: list[Tensor], inputs: list[Tensor], given: Any, record: bool = True) -> list[Tensor]:
     """v^T J for each input, zeros where there is no connection."""
     pairs = [(o, g) for o, g in zip(outputs, given) if o.requires_grad]
     wanted = [x for x in inputs if isinstance(x, Tensor)]
     if not pairs or not wanted:
         found = [None] * len(wanted)
     else:
-        found = list(_differentiate([o for o, _ in pairs], wanted, [g for _, g in pairs], create_graph=True,
-                                    allow_unused=True))
+        found = list(_differentiate([o for o, _ in pairs], wanted, [g for _, g in pairs], retain_graph=True,
+                                    create_graph=record, allow_unused=True))
     filled = iter([zeros_like(x) if g is None else g for g, x in zip(found, wanted)])
     return [next(filled) if isinstance(x, Tensor) else None for x in inputs]
 
@@ -124,7 +138,7 @@ def grad_and_value(func: Callable[..., Any], argnums: argnums_t = 0, has_aux: bo
                 raise RuntimeError("grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got tensor with "
                                    f"{out.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?")
             leaves, spec = tree_flatten(values[0] if single else tuple(values))
-            grads = tree_unflatten(_pull([out], leaves, [out.new_ones(())]), spec)
+            grads = tree_unflatten(_pull([out], leaves, [ones((), dtype=out.dtype)], level.recorded([out])), spec)
         grads, out, aux = (tree_map(level.leave, v) for v in (grads, out, aux))
         return (grads, (out, aux)) if has_aux else (grads, out)
 
@@ -163,18 +177,19 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         inner = _Level()
         inner.own = level.own
         with enable_grad():
-            made = _pull(outputs, leaves, given)
+            made = _pull(outputs, leaves, given, inner.recorded(outputs, given))
         return tree_unflatten([inner.leave(v) for v in made], spec)
 
     out = tree_map(level.leave, out)
     return (out, pull, tree_map(level.leave, aux)) if has_aux else (out, pull)
 
 
-def _push(outputs: list[Tensor], leaves: list[Tensor], tangents: list[Tensor]) -> list[Tensor]:
+def _push(outputs: list[Tensor], leaves: list[Tensor], tangents: list[Tensor], level: _Level) -> list[Tensor]:
     """J v: u -> J^T u is linear, and its derivative applied to v is J v."""
     probes = [zeros_like(o).requires_grad_(True) for o in outputs]
     pulled = _pull(outputs, leaves, probes)
-    return _pull(pulled, probes, tangents)
+    level.own += probes
+    return _pull(pulled, probes, tangents, level.recorded(pulled, tangents))
 
 
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> Any:
@@ -196,7 +211,7 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
         leaves, spec = tree_flatten(tree_map(level.enter, primals))
         out, aux = _split_aux(func(*tree_unflatten(leaves, spec)), has_aux, "jvp(f, primals, tangents)")
         outputs, out_spec = tree_flatten(out)
-        pushed = _push(outputs, leaves, directions)
+        pushed = _push(outputs, leaves, directions, level)
     out, made, aux = (tree_map(level.leave, v) for v in (out, tree_unflatten(pushed, out_spec), aux))
     return (out, made, aux) if has_aux else (out, made)
 
@@ -217,7 +232,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
             if p.shape != t.shape:
                 raise ValueError(f"Expected tangent of shape {tuple(p.shape)}, got {tuple(t.shape)}")
         with enable_grad():
-            pushed = _push(outputs, leaves, given)
+            pushed = _push(outputs, leaves, given, level)
         return tree_unflatten([level.leave(v) for v in pushed], out_spec)
 
     return tree_map(level.leave, out), push
@@ -238,7 +253,7 @@ def _jacobian(func: Callable[..., Any], argnums: Any, has_aux: bool, block: Call
                 if not isinstance(o, Tensor):
                     raise RuntimeError(f"{name}: Expected f to only return Tensors, got {type(o)}")
             leaves, spec = tree_flatten(values[0] if single else tuple(values))
-            rows = block(outputs, leaves)
+            rows = block(outputs, leaves, level)
             made = tree_unflatten([tree_unflatten(row, spec) for row in rows], out_spec)
         made, aux = tree_map(level.leave, made), tree_map(level.leave, aux)
         return (made, aux) if has_aux else made
@@ -246,48 +261,74 @@ def _jacobian(func: Callable[..., Any], argnums: Any, has_aux: bool, block: Call
     return wrapper
 
 
-def _by_rows(outputs: list[Tensor], leaves: list[Tensor]) -> list[list[Tensor]]:
-    """One backward pass per element of the outputs."""
-    from ..ops.shape import stack
-    made = []
-    for out in outputs:
-        flat = out.reshape(-1)
-        one = out.new_ones(())
-        passes = [_pull([flat[j]], leaves, [one]) for j in range(out.numel())]
-        made.append([stack([p[k] for p in passes]).reshape((*out.shape, *x.shape)) if passes
-                     else x.new_zeros((*out.shape, *x.shape)) for k, x in enumerate(leaves)])
+def _basis(over: list[Tensor], start: int, stop: int) -> list[Tensor]:
+    """Some of the unit vectors of all these tensors together: for each tensor its part of them, one behind the other."""
+    made, first, count = [], 0, stop - start
+    for x in over:
+        n = x.numel()
+        if first == start and n == count:
+            part = eye(n, dtype=x.dtype)
+        else:
+            part = zeros(count, n, dtype=x.dtype)
+            part.diagonal(start - first).fill_(1)
+        made.append(part.reshape((count, *x.shape)))
+        first += n
     return made
 
 
-def _by_columns(outputs: list[Tensor], leaves: list[Tensor]) -> list[list[Tensor]]:
-    """One forward derivative per element of the inputs."""
-    from ..ops.shape import stack
+def _swept(pull: Callable[..., list[Tensor]], over: list[Tensor], chunk: int | None, randomness: str) -> list[list[Tensor]]:
+    """pull of each unit vector, stacked: all at once, or a chunk at a time. The results, for each tensor of `over`."""
+    from ..ops.shape import cat
+    if len(over) == 1 and not over[0].ndim:
+        return [pull(ones((), dtype=over[0].dtype))]
+    counts = [x.numel() for x in over]
+    total = sum(counts)
+    chunk = chunk or max(total, 1)
+    each = vmap(pull, randomness=randomness)
+    parts = [each(*_basis(over, start, min(start + chunk, total))) for start in range(0, total or 1, chunk)]
+    whole = parts[0] if len(parts) == 1 else [cat(column) for column in zip(*parts)]
+    if len(over) == 1:
+        return [whole]
+    return list(zip(*[w.split(counts) for w in whole]))
+
+
+def _by_rows(outputs: list[Tensor], leaves: list[Tensor], level: _Level, chunk: int | None,
+             randomness: str = "error") -> list[list[Tensor]]:
+    """One backward pass for all elements of the outputs."""
+    record = level.recorded(outputs)
+    swept = _swept(lambda *v: _pull(outputs, leaves, v, record), outputs, chunk, randomness)
+    return [[row.reshape((*out.shape, *x.shape)) if out.ndim != 1 else row for row, x in zip(rows, leaves)]
+            for out, rows in zip(outputs, swept)]
+
+
+def _by_columns(outputs: list[Tensor], leaves: list[Tensor], level: _Level, randomness: str) -> list[list[Tensor]]:
+    """One forward derivative for all elements of the inputs. It takes two backward passes: where there are not many more rows
+    than columns, the rows are the same numbers in one."""
+    if sum([o.numel() for o in outputs]) <= 2 * sum([x.numel() for x in leaves]):
+        return _by_rows(outputs, leaves, level, None, randomness)
     probes = [zeros_like(o).requires_grad_(True) for o in outputs]
     pulled = _pull(outputs, leaves, probes)
-    columns: list[list[list[Tensor]]] = [[[] for _ in leaves] for _ in outputs]
-    for k, x in enumerate(leaves):
-        flat, one = pulled[k].reshape(-1), x.new_ones(())
-        for j in range(x.numel()):
-            for i, column in enumerate(_pull([flat[j]], probes, [one])):
-                columns[i][k].append(column)
-    return [[stack(columns[i][k], -1).reshape((*o.shape, *x.shape)) if columns[i][k]
-             else x.new_zeros((*o.shape, *x.shape)) for k, x in enumerate(leaves)] for i, o in enumerate(outputs)]
+    level.own += probes
+    record = level.recorded(pulled)
+    swept = _swept(lambda *v: _pull(pulled, probes, v, record), leaves, None, randomness)
+    return [[(column.movedim(0, -1) if x.ndim else column).reshape((*out.shape, *x.shape))
+             for x, column in zip(leaves, [columns[i] for columns in swept])] for i, out in enumerate(outputs)]
 
 
 def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, chunk_size: int | None = None,
            _preallocate_and_copy: bool = False) -> Callable[..., Any]:
-    """The Jacobian by reverse mode: a row at a time (chunk_size is accepted and makes no difference)."""
+    """The Jacobian by reverse mode: all rows in one backward pass, or chunk_size rows at a time."""
     if not (chunk_size is None or chunk_size > 0):
         raise ValueError("jacrev: `chunk_size` should be greater than 0.")
-    return _jacobian(func, argnums, has_aux, _by_rows, "jacrev")
+    return _jacobian(func, argnums, has_aux, functools.partial(_by_rows, chunk=chunk_size), "jacrev")
 
 
 def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
            randomness: str = "error") -> Callable[..., Any]:
-    """The Jacobian a column at a time."""
-    return _jacobian(func, argnums, has_aux, _by_columns, "jacfwd")
+    """The Jacobian by all columns at once."""
+    return _jacobian(func, argnums, has_aux, functools.partial(_by_columns, randomness=randomness), "jacfwd")
 
 
 def hessian(func: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
-    """All second derivatives."""
-    return jacfwd(jacrev(func, argnums), argnums)
+    """All second derivatives. (The gradient's rows: its columns are the same numbers, and would take two passes more.)"""
+    return jacrev(jacrev(func, argnums), argnums)

@@ -17,6 +17,7 @@ from ..autograd.node import bump
 from ..autograd.state import FOLLOW, FOLLOWED, state
 from ..autograd.views import edge_of, mark_view
 from ..backends import registry
+from ..backends.batched.arrays import BatchedArray
 from ..parameter import Parameter
 from ..settings import alert_not_deterministic
 from ..shapes import as_int
@@ -207,7 +208,7 @@ def resolve(self: Tensor, key: Any) -> tuple[Tensor, list[Any]]:
             view = _sliced(view, dim, k, single)
             dim += 1
             source_dim += 1
-        elif isinstance(k, Tensor) and not (k.dim() == 0):
+        elif isinstance(k, Tensor) and (k.dim() or (type(k._array) is BatchedArray and not _is_truth(k))):
             found[dim] = k
             dim += _consumes(k)
             source_dim += _consumes(k)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.state import FORWARD_AD, NO_GRAD, looked_at, mode_bits, state
+from ..backends.batched.arrays import innermost
 from ..backends.cpu.table import KERNELS
 from ..shapes import broadcast_shapes
 from ..tensor import Tensor
@@ -94,7 +95,7 @@ def check_info(info: Tensor, name: str) -> None:
     """Raises PyTorch's LinAlgError for the first matrix that a LAPACK-like kernel could not do."""
     if info.is_cpu:
         looked_at(info._array, "the outcome of a decomposition was checked")
-        KERNELS["linalg_check_info"](info._array, name)
+        KERNELS["linalg_check_info"](innermost(info._array), name)
 
 
 def recording(*tensors: Tensor) -> bool:

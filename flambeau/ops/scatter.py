@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from .. import dtypes as _dtypes
-from ..autograd.state import grad_enabled
+from ..autograd.state import BATCHED, grad_enabled, state
 from ..shapes import broadcast_shapes, wrap_dim
 from ..tensor import Tensor
 from . import rules
@@ -14,6 +14,14 @@ from .indexing import added_rows, number_for
 from .rules import moves
 from .table import Row, _type_word, public
 from .writing import axis_too, writing
+
+
+def _filled_sum(grad: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The sum of a gradient over what index_fill wrote; a position may be named more than once."""
+    if state.mode & BATCHED:
+        return (grad * _index_fill(grad.new_zeros(grad.shape), dim, index, 1)).sum()
+    return grad.index_select(dim, index.unique()).sum()
+
 
 # ---------------------------------------------------------------------------------------------------------------- rows
 # Where a formula takes a gradient back by position, `grad.new_zeros(shape)` is filled in place: one pass over memory.
@@ -31,7 +39,7 @@ _index_fill = Row("index_fill", "self dim index value", shape=rules.alike, backw
 _index_fill_tensor = Row("index_fill_tensor", "self dim index value", kernel="index_fill", node="IndexFillBackward1",
                          backward={
     "self": lambda grad, dim, index: grad.index_fill(dim, index, 0),
-    "value": lambda grad, dim, index: grad.index_select(dim, index.unique()).sum()})
+    "value": lambda grad, dim, index: _filled_sum(grad, dim, index)})
 _gather = Row("gather", "self dim index", shape=rules.first_as(2), forward="linear", backward={
     "self": lambda grad, self_shape, dim, index: _scatter_added(grad, dim, index, self_shape)})
 _scatter_added = Row("scatter_added", "source dim index shape", shape=rules.of_shape(3), forward="linear", backward={
@@ -412,6 +420,6 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 
 def _from_front(indices: Tensor, size: int) -> Tensor:
     """Positions that count from the end as positions from the front."""
-    if not indices.numel() or indices.is_meta or int(indices.min()) >= 0:
+    if not state.mode & BATCHED and (not indices.numel() or indices.is_meta or int(indices.min()) >= 0):
         return indices
     return (indices + size).where(indices < 0, indices)

@@ -37,6 +37,7 @@ from ..autograd.node import (
 from ..autograd.state import state
 from ..autograd.views import MULTI_OUTPUT, edge_of, mark_view
 from ..backends import registry
+from ..backends.batched.arrays import BatchedArray, marked
 from ..backends.cpu.parallel import LARGE
 from ..backends.cpu.table import KERNELS
 from ..dtypes import GRAD_NUMS
@@ -209,7 +210,7 @@ class Row:
             node.spans = spans
         if results.__class__ is Tensor:
             array = results._array
-            node.shape = array.shape
+            node.shape = array.shape if type(array) is ndarray else marked(array)
             native = array.dtype
             if native is not FLOAT32:
                 node.dtype = native
@@ -359,6 +360,10 @@ def _no_kernel(r: Row):
 
 
 def _elsewhere(r: Row, arrays: list[Any]) -> Any:
+    if state.mode & _state.BATCHED:
+        for a in arrays:
+            if type(a) is BatchedArray:
+                return registry.batched.call(r.kernel, tuple(arrays))
     flat = []
     for a in arrays:
         if a.__class__ is list:
@@ -379,7 +384,7 @@ def _wants(node: Node, arg: int) -> bool:
 
 def _connect(node: Node, results: Any, constant: tuple[int, ...]) -> None:
     """Makes several results outputs of the node."""
-    node.outputs = [(r._array.shape, r._array.dtype) for r in results]
+    node.outputs = [(marked(r._array), r._array.dtype) for r in results]
     for nr, r in enumerate(results):
         if nr not in constant and r._array.dtype.num in GRAD_NUMS:
             r._node = Edge(node, nr)

@@ -217,17 +217,19 @@ def treespec_leaf() -> TreeSpec:
 def tree_flatten(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
     """(leaves, spec)."""
     leaves: list[Any] = []
-
-    def walk(value: Any) -> TreeSpec:
-        definition = SUPPORTED_NODES.get(_kind(value))
-        if definition is None or (is_leaf is not None and is_leaf(value)):
-            leaves.append(value)
-            return LeafSpec()
-        parts, context = definition.flatten_fn(value)
-        return TreeSpec(_kind(value), context, [walk(part) for part in parts])
-
-    spec = walk(tree)
+    spec = _walk(tree, leaves, is_leaf)
     return leaves, spec
+
+
+def _walk(value: Any, leaves: list[Any], is_leaf: Callable[[Any], bool] | None) -> TreeSpec:
+    """Appends the leaves of a tree. (A function inside tree_flatten would refer to itself, and keep the leaves alive.)"""
+    kind = _kind(value)
+    definition = SUPPORTED_NODES.get(kind)
+    if definition is None or (is_leaf is not None and is_leaf(value)):
+        leaves.append(value)
+        return LeafSpec()
+    parts, context = definition.flatten_fn(value)
+    return TreeSpec(kind, context, [_walk(part, leaves, is_leaf) for part in parts])
 
 
 def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> PyTree:

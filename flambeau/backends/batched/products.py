@@ -1,0 +1,162 @@
+"""Batching rules: products of matrices. What is not batched is not repeated: the batch becomes rows or columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..cpu.gemm import WORTH
+from .arrays import Level
+from .elementwise import pointwise
+from .table import batched, has, rule, run, whole
+
+
+def _conj(x: Any) -> Any:
+    return run("conj", x) if x.dtype.kind == "c" else x
+
+
+def _mm(a: Any, b: Any, level: Level) -> Any:
+    """The whole of the product of two matrices."""
+    size = level.size
+    if has(a, level) and has(b, level):
+        if a.shape[1] == 1 and a.whole.size * b.shape[1] < WORTH:  # columns times rows: faster as a product of elements
+            return run("mul", a.whole, b.whole)
+        return run("bmm", a.whole, b.whole)
+    if has(a, level):
+        rows = a.whole.reshape((size * a.shape[0], a.shape[1]))
+        return run("mm", rows, b).reshape((size, a.shape[0], b.shape[1]))
+    columns = b.whole.swapaxes(1, 2).reshape((size * b.shape[1], b.shape[0]))
+    return run("mm", columns, a.swapaxes(0, 1)).reshape((size, b.shape[1], a.shape[0])).swapaxes(1, 2)
+
+
+def _bmm(a: Any, b: Any, level: Level) -> Any:
+    size = level.size
+    if has(a, level) and has(b, level):
+        left, right = [x.whole.reshape((size * x.shape[0], *x.shape[1:])) for x in (a, b)]
+        return run("bmm", left, right).reshape((size, a.shape[0], a.shape[1], b.shape[2]))
+    if has(a, level):
+        rows = a.whole.transpose((1, 0, 2, 3)).reshape((a.shape[0], size * a.shape[1], a.shape[2]))
+        return run("bmm", rows, b).reshape((a.shape[0], size, a.shape[1], b.shape[2])).transpose((1, 0, 2, 3))
+    columns = b.whole.transpose((1, 2, 0, 3)).reshape((b.shape[0], b.shape[1], size * b.shape[2]))
+    return run("bmm", a, columns).reshape((a.shape[0], a.shape[1], size, b.shape[2])).transpose((2, 0, 1, 3))
+
+
+def _mv(a: Any, v: Any, level: Level) -> Any:
+    size = level.size
+    if has(a, level) and has(v, level):
+        return run("bmm", a.whole, v.whole.reshape((size, v.shape[0], 1))).reshape((size, a.shape[0]))
+    if has(a, level):
+        return run("mv", a.whole.reshape((size * a.shape[0], a.shape[1])), v).reshape((size, a.shape[0]))
+    return run("mm", v.whole, a.swapaxes(0, 1))
+
+
+def _dot(a: Any, b: Any, level: Level) -> Any:
+    if has(a, level) and has(b, level):
+        size, n = level.size, a.shape[0]
+        return run("bmm", a.whole.reshape((size, 1, n)), b.whole.reshape((size, n, 1))).reshape((size,))
+    return run("mv", a.whole, b) if has(a, level) else run("mv", b.whole, a)
+
+
+@rule("mm matmul_2d")
+def mm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    return batched(_mm(*args[:2], level), level)
+
+
+@rule("bmm")
+def bmm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    return batched(_bmm(*args[:2], level), level)
+
+
+@rule("mv")
+def mv(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    return batched(_mv(*args[:2], level), level)
+
+
+@rule("dot")
+def dot(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    return batched(_dot(*args[:2], level), level)
+
+
+@rule("vdot")
+def vdot(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    return batched(_dot(_conj(args[0]), args[1], level), level)
+
+
+def _scaled(x: Any, factor: Any) -> Any:
+    return x if factor.__class__ in (int, float) and factor == 1 else run("mul", x, np.asarray(factor, x.dtype))
+
+
+def _added(self: Any, product: Any, beta: Any, alpha: Any, level: Level) -> Any:
+    """beta * self + alpha * product."""
+    product = batched(_scaled(product, alpha), level)
+    if beta.__class__ in (int, float) and beta == 0:
+        return product
+    return pointwise("add", level, (_scaled(self, beta), product))
+
+
+@rule("addmm")
+def addmm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    bias, a, b, beta, alpha = args
+    if not (has(a, level) or has(b, level)):
+        return _added(bias, whole(run("mm", a, b), level), beta, alpha, level)
+    if has(a, level) and not has(b, level) and not has(bias, level) and bias.ndim == 1:
+        rows = a.whole.reshape((level.size * a.shape[0], a.shape[1]))
+        return batched(run(kernel, bias, rows, b, beta, alpha).reshape((level.size, a.shape[0], b.shape[1])), level)
+    return _added(bias, _mm(a, b, level), beta, alpha, level)
+
+
+def _or_repeated(product: Any, kernel: str, a: Any, b: Any, level: Level) -> Any:
+    return product(a, b, level) if has(a, level) or has(b, level) else whole(run(kernel, a, b), level)
+
+
+@rule("addmv")
+def addmv(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    bias, a, v, beta, alpha = args
+    return _added(bias, _or_repeated(_mv, "mv", a, v, level), beta, alpha, level)
+
+
+@rule("baddbmm")
+def baddbmm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    bias, a, b, beta, alpha = args
+    return _added(bias, _or_repeated(_bmm, "bmm", a, b, level), beta, alpha, level)
+
+
+@rule("addbmm")
+def addbmm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    bias, a, b, beta, alpha = args
+    product = _or_repeated(_bmm, "bmm", a, b, level)
+    return _added(bias, run("sum", product, (1,), False, None), beta, alpha, level)
+
+
+@rule("addr")
+def addr(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    bias, u, v, beta, alpha = args
+    column = u[:, None]
+    return _added(bias, whole(pointwise("mul", level, (column, v)), level), beta, alpha, level)
+
+
+@rule("linear")
+def linear(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    """(bias, x, weight); x may have any number of dimensions."""
+    bias, x, weight = args
+    if not has(weight, level) and not has(bias, level):
+        return batched(run(kernel, bias, x.whole, weight), level)
+    if not has(weight, level):
+        made = batched(run(kernel, None, whole(x, level), weight), level)
+        return made if bias is None else pointwise("add", level, (made, bias))
+    lead = x.shape[:-1]
+    rows = x.whole.reshape((level.size, -1, x.shape[-1])) if has(x, level) else x.reshape((-1, x.shape[-1]))
+    turned = weight.whole.swapaxes(1, 2)
+    if has(x, level):
+        product = run("bmm", rows, turned)
+    else:
+        every = weight.whole.reshape((level.size * weight.shape[0], weight.shape[1]))
+        product = run("mm", rows, every.swapaxes(0, 1)).reshape((-1, level.size, weight.shape[0])).swapaxes(0, 1)
+    product = batched(product.reshape((level.size, *lead, weight.shape[0])), level)
+    return product if bias is None else pointwise("add", level, (product, bias))
+
+
+@rule("trace")
+def trace(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    return batched(run("sum", run("diagonal", args[0].whole, 0, 1, 2), (1,), False, None), level)

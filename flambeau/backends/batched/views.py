@@ -1,0 +1,229 @@
+"""Batching rules: views, their derivatives, joining and rearranging. All but a few shift dimensions by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..cpu.table import add
+from .arrays import BatchedArray, Level, batch
+from .table import batched, has, one_by_one, rule, run, up, ups, whole
+
+_COPIES = "_copy"
+
+
+def _aligned(x: Any, ndim: int) -> Any:
+    """A whole array with dimensions of length one behind the batch, up to `ndim` dimensions per example."""
+    return x if x.ndim > ndim else x.reshape((x.shape[0], *(1,) * (ndim + 1 - x.ndim), *x.shape[1:]))
+
+
+@rule("as_strided as_strided_copy")
+def as_strided(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x, size, stride, offset = args[:4]
+    step = x.whole.strides[0] // x.itemsize
+    if offset is None:
+        offset = run_offset(x)
+    return batched(run(kernel, x.whole, (level.size, *size), (step, *stride), offset), level)
+
+
+def run_offset(x: Any) -> int:
+    from .backend import storage_offset
+    return storage_offset(x)
+
+
+@rule("alias view_as_real view_as_complex real imag rot180")
+def same(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    return batched(run(kernel, args[0].whole, *args[1:]), level)
+
+
+@rule("view view_copy unsafe_view")
+def view(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    return batched(run(kernel, args[0].whole, (level.size, *args[1])), level)
+
+
+@rule("view_dtype")
+def view_dtype(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x, dtype, shape, stride = args
+    step = x.whole.strides[0] // dtype.itemsize
+    return batched(run(kernel, x.whole, dtype, (level.size, *shape), (step, *stride)), level)
+
+
+@rule("clone_strided")
+def clone_strided(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    """Each example's memory comes after the one before."""
+    x, stride = args
+    reach = 1 + sum([(n - 1) * s for n, s in zip(x.shape, stride)]) if x.size else 0
+    return batched(run(kernel, x.whole, (reach, *stride)), level)
+
+
+@rule("expand expand_copy")
+def expand(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x, shape = args
+    return batched(run(kernel, _aligned(x.whole, len(shape)), (level.size, *shape)), level)
+
+
+@rule("permute permute_copy")
+def permute(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    return batched(run(kernel, args[0].whole, (0, *ups(args[1], 0))), level)
+
+
+@rule("transpose transpose_copy")
+def transpose(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x = args[0]
+    if not x.ndim:
+        return batched(run(kernel, x.whole, 0, 0), level)
+    return batched(run(kernel, x.whole, up(args[1]), up(args[2])), level)
+
+
+@rule("t t_copy")
+def t(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x = args[0]
+    a, b = (1, 2) if x.ndim == 2 else (0, 0)
+    return batched(run(kernel.replace("t", "transpose", 1), x.whole, a, b), level)
+
+
+@rule("select select_copy slice slice_copy unsqueeze unsqueeze_copy unbind unbind_copy narrow_copy glu")
+def first_dim(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    """(x, dim, ...)."""
+    return batched(run(kernel, args[0].whole, up(args[1]), *args[2:]), level)
+
+
+@rule("unfold unfold_copy")
+def unfold(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x = args[0].whole
+    return batched(run(kernel, x if x.ndim > 1 else x.reshape((level.size, 1)), up(args[1]), *args[2:])
+                   if x.ndim > 1 else x.reshape((level.size, 1))[:, :args[2]], level)
+
+
+@rule("diagonal diagonal_copy diag_embed")
+def diagonal(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x, offset, dim1, dim2 = args
+    return batched(run(kernel, x.whole, offset, up(dim1), up(dim2)), level)
+
+
+@rule("squeeze squeeze_copy")
+def squeeze(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x, dims = args
+    return batched(run(kernel, x.whole, tuple([up(d) for d in dims]) if x.ndim else ()), level)
+
+
+@rule("split split_copy split_with_sizes split_with_sizes_copy")
+def split(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    return batched(run(kernel, args[0].whole, args[1], up(args[2])), level)
+
+
+@rule("select_backward slice_backward unfold_backward")
+def placed(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    """(grad, shape, dim, ...)."""
+    if not args[1]:
+        return one_by_one(kernel, level, args)
+    return batched(run(kernel, args[0].whole, (level.size, *args[1]), up(args[2]), *args[3:]), level)
+
+
+@rule("diagonal_backward")
+def diagonal_backward(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    grad, shape, offset, dim1, dim2 = args
+    return batched(run(kernel, grad.whole, (level.size, *shape), offset, up(dim1), up(dim2)), level)
+
+
+@rule("restore")
+def restore(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    """Every example is a stretch of memory of its own."""
+    grad, *geometries = args
+    reach = max([g[2] + 1 + sum([(n - 1) * s for n, s in zip(g[0], g[1])]) for g in geometries])
+    return batched(run(kernel, grad.whole, *[((level.size, *size), (reach, *stride), offset)
+                                             for size, stride, offset in geometries]), level)
+
+
+@rule("select_scatter slice_scatter")
+def scattered(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x, source, dim, *rest = args
+    return batched(run(kernel, whole(x, level), whole(source, level), up(dim), *rest), level)
+
+
+@rule("diagonal_scatter")
+def diagonal_scatter(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x, source, offset, dim1, dim2 = args
+    return batched(run(kernel, whole(x, level), whole(source, level), offset, up(dim1), up(dim2)), level)
+
+
+# --------------------------------------------------------------------------------------------------- joining, rearranging
+@rule("cat")
+def cat(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    arrays, dim, dtype, form = args
+    parts = [a for a in arrays if a.shape != (0,)] or list(arrays)
+    if not any([has(a, level) for a in parts]):
+        return run(kernel, parts, dim, dtype, form)
+    return batched(run(kernel, [whole(a, level) for a in parts], up(dim), dtype, "contiguous"), level)
+
+
+@rule("stack")
+def stack(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    arrays, dim, *rest = args
+    return batched(run(kernel, [whole(a, level) for a in arrays], up(dim), *rest), level)
+
+
+@rule("repeat")
+def repeat(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x, repeats = args
+    return batched(run(kernel, _aligned(x.whole, len(repeats)), (1, *repeats)), level)
+
+
+@rule("roll")
+def roll(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x, shifts, dims = args
+    if not x.ndim:
+        return batched(run("clone", x.whole, "preserve"), level)
+    if not dims:
+        return batched(run(kernel, x.whole.reshape((level.size, x.size)), shifts, (1,)).reshape(x.whole.shape), level)
+    return batched(run(kernel, x.whole, shifts, ups(dims, 0)), level)
+
+
+@rule("flip")
+def flip(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x, dims = args
+    return batched(run(kernel, x.whole, ups(dims, 0) if x.ndim else ()), level)
+
+
+@rule("rot90")
+def rot90(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    return batched(run(kernel, args[0].whole, args[1], ups(args[2], 0)), level)
+
+
+@rule("tril triu constant_pad_nd one_hot pixel_shuffle pixel_unshuffle")
+def trailing(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    """Kernels that work on the last dimensions, whatever comes before."""
+    return batched(run(kernel, args[0].whole, *args[1:]), level)
+
+
+@rule("pad_edges pad_edges_backward")
+def pad_edges(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    x, pads, mode = args
+    return batched(run(kernel, x.whole, ((0, 0), *pads), mode), level)
+
+
+# --------------------------------------------------------------------------------------------------- into and out of a level
+@rule("add_batch_dim")
+def add_batch_dim(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    return enter(*args)
+
+
+@rule("remove_batch_dim")
+def remove_batch_dim(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+    return leave(*args)
+
+
+def enter(x: Any, dim: int, level: Level) -> BatchedArray:
+    """One example of x per element of a dimension."""
+    order = (dim, *[d for d in range(x.ndim) if d != dim])
+    return batch(level, x if not dim else run("permute", x, order))
+
+
+def leave(x: Any, dim: int, level: Level) -> Any:
+    """The whole behind a batched array, with the batch as dimension `dim`."""
+    from .arrays import unbatch
+    made = unbatch(x, level)
+    order = (*range(1, dim + 1), 0, *range(dim + 1, made.ndim))
+    return run("permute", made, order) if dim else made
+
+
+add(add_batch_dim=enter, remove_batch_dim=leave)

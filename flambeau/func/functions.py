@@ -1,0 +1,66 @@
+"""Custom `autograd.Function`s inside `vmap`: a `vmap` method of their own, or (generate_vmap_rule) run as they are."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..autograd.state import BATCHED, state
+from ..backends.batched.arrays import Level, levels_of
+from ..tensor import Tensor
+from ..utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_map, tree_unflatten
+from .batching import enter, leave
+
+
+class VmapInfo(NamedTuple):
+    """What a `vmap` method is told."""
+
+    batch_size: int
+    randomness: str
+
+
+def apply(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of a Function's `vmap` method; NotImplemented where the Function runs as it is."""
+    from ..autograd.function import Function
+    found = [level for a in tree_flatten((args, kwargs))[0] if isinstance(a, Tensor) for level in levels_of(a._array)]
+    found = [level for level in found if level in state.levels]
+    if not found:
+        return NotImplemented
+    own = cls.vmap is not Function.vmap
+    if cls.generate_vmap_rule:
+        if own:
+            raise RuntimeError(f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and an "
+                               "overridden vmap staticmethod. Please set generate_vmap_rule=False or delete the overridden "
+                               "vmap staticmethod to avoid ambiguity.")
+        return NotImplemented
+    if not own:
+        raise RuntimeError(f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please override and "
+                           "implement the vmap staticmethod or set generate_vmap_rule=True.")
+    return _own_rule(cls, max(found, key=lambda level: level.number), args)
+
+
+def _own_rule(cls: Any, level: Level, args: tuple[Any, ...]) -> Any:
+    def dim(value: Any) -> int | None:
+        return 0 if isinstance(value, Tensor) and level in levels_of(value._array) else None
+
+    def out(value: Any) -> Any:
+        return leave(value, 0, level) if dim(value) == 0 else value
+
+    dims, given = tree_map(dim, args), tree_map(out, args)
+    before = state.levels, state.mode
+    state.levels = [known for known in state.levels if known is not level]
+    if not state.levels:
+        state.mode &= ~BATCHED
+    try:
+        made = cls.vmap(VmapInfo(level.size, level.randomness), dims, *given)
+    finally:
+        state.levels, state.mode = before
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise RuntimeError(f"Expected the vmap staticmethod of {cls.__name__} to return a tuple of two things: the output and "
+                           "out_dims.")
+    values, spec = tree_flatten(made[0])
+    places = _broadcast_to_and_flatten(made[1], spec)
+    if places is None:
+        raise RuntimeError(f"The vmap staticmethod of {cls.__name__} returned an incompatible (output, out_dims) pair: "
+                           f"out_dims is {made[1]}.")
+    return tree_unflatten([enter(v, p % v.ndim, level) if isinstance(v, Tensor) and p is not None else v
+                           for v, p in zip(values, places)], spec)
