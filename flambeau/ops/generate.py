@@ -4,7 +4,7 @@ A row says what an operation computes, what its derivative needs and of which ar
 the code that runs at each call need not ask again: it is written here, as text, the way `dataclasses` writes `__init__`. Texts
 that read the same are compiled once. A debugger steps through them, and `source(function)` shows one:
 
-    >>> print(source(flambeau.ops.pointwise.mul.call))
+    >>> print(source(flambeau.mul))
 
 All of them record a node with the same lines (`recording`), and nothing else in ops/ writes down a node's fields for a row with
 one result.
@@ -16,6 +16,7 @@ import functools
 import linecache
 import os
 from collections.abc import Callable, Iterable
+from types import FunctionType
 from typing import Any
 
 from ..autograd import state as _state
@@ -40,27 +41,35 @@ def knows(**names: Any) -> None:
 
 
 @functools.cache
-def _factory(text: str) -> Callable[..., Callable[..., Any]]:
-    file = f"{_HERE} {_factory.cache_info().misses}"  # tracebacks and the compiler see whose code it is
+def _template(text: str) -> FunctionType:
+    file = f"{_HERE} {_template.cache_info().misses}"  # tracebacks and the compiler see whose code it is
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     space: dict[str, Any] = {}
-    exec(compile(text, file, "exec"), _NAMES, space)
-    return space["make"]
+    exec(compile(text, file, "exec"), space)
+    return space["call"]
 
 
 def function(title: str, signature: str, body: Iterable[str], **given: Any) -> Callable[..., Any]:
-    """A function of this text. given: what it refers to beyond the names above, a value of its own for each function."""
-    lines = "\n".join([f"        {line}" for line in body])
-    text = f"def make({', '.join(given)}):\n    def call({signature}):\n{lines}\n    return call\n"
-    made = _factory(text)(**given)
-    made.__code__ = made.__code__.replace(co_name=title, co_qualname=title)
-    made.__name__ = made.__qualname__ = title
+    """A function of this text. given: what it refers to beyond the names above, values of its own."""
+    template = _template(f"def call({signature}):\n" + "".join([f"    {line}\n" for line in body]))
+    made = FunctionType(template.__code__.replace(co_name=title, co_qualname=title), {**_NAMES, **given}, title,
+                        template.__defaults__)
+    made.__kwdefaults__, made.__qualname__ = template.__kwdefaults__, title
+    return made
+
+
+def later(title: str, body: Iterable[str], **given: Any) -> Callable[..., Any]:
+    """`function` of (*args, **kwargs), whose text is compiled at its first call: most programs need few of them."""
+    def compiled() -> Callable[..., Any]:
+        made.__code__ = function(title, "*args, **kwargs", body).__code__
+        return made
+    made = function(title, "*args, **kwargs", ["return compiled()(*args, **kwargs)"], compiled=compiled, **given)
     return made
 
 
 def source(made: Callable[..., Any]) -> str:
     """The text of a function that was made here."""
-    return "".join(linecache.getlines(made.__code__.co_filename)[1:-1])
+    return "".join(linecache.getlines(made.__code__.co_filename))
 
 
 # ------------------------------------------------------------------------------------------------------- recording
@@ -90,7 +99,7 @@ def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterabl
 
 def _edge(name: str, sure: bool) -> str:
     edge = f"{name}._node if {name}._counter is None or {name}._base is None else edge_of({name})"
-    return edge if sure else f"None if not isinstance({name}, Tensor) else {edge}"
+    return edge if sure else f"None if {name} is None or not isinstance({name}, Tensor) else {edge}"
 
 
 def _tuple(parts: list[str]) -> str:
@@ -211,16 +220,13 @@ def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]
                     kernel_name=row.kernel, Node=row.node, chars=chars, fallback=fallback)
 
 
-def of_two(row: Any, *, chars: str | None, number_chars: str, operator: bool, fallback: Callable[..., Tensor]) -> Callable:
-    """A pointwise operation of two tensors, or of a tensor and a number. chars: as in `of_one`; None: all.
-
-    operator: for use as a Python operator, without `out`.
-    """
+def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A pointwise operation of two tensors, or of a tensor and a number. chars: as in `of_one`; None: all."""
     test = "native is y.dtype" + ("" if chars is None else " and native.char in chars")
     tensors = recording(row, ["input", "other"], [0, 1])
     number = recording(row, ["input", "other"], [0], [1], held=True)  # PyTorch saves a number as a tensor
     body = ["mode = state.mode",
-            "if mode < 2 or mode in FOLLOWED:" if operator else "if out is None and (mode < 2 or mode in FOLLOWED):",
+            "if out is None and (mode < 2 or mode in FOLLOWED):",
             "    cls, kind = input.__class__, other.__class__",
             "    if (kind is Tensor or kind is Parameter) and (cls is Tensor or cls is Parameter):",
             "        x, y = input._array, other._array",
@@ -259,9 +265,9 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, operator: bool, fa
              "            t._node = t._counter = None"]
     if number:
         body += ["            if mode == 0:", *["                " + line for line in number]]
-    body += ["            return t", f"return fallback(row, (input, other), {'None' if operator else 'out'})"]
-    return function(row.name, "input, other" if operator else "input, other, *, out=None", body, row=row, kernel=row.cpu,
-                    kernel_name=row.kernel, Node=row.node, chars=chars, number_chars=number_chars, fallback=fallback)
+    body += ["            return t", "return fallback(row, (input, other), out)"]
+    return function(row.name, "input, other, *, out=None", body, row=row, kernel=row.cpu, kernel_name=row.kernel, Node=row.node,
+                    chars=chars, number_chars=number_chars, fallback=fallback)
 
 
 # ---------------------------------------------------------------------------------------------- plain calls of a function
@@ -298,7 +304,7 @@ def front(of: Callable[..., Any], row: Any, takes: str, *, made: Any, when: str 
             f"    kind = {first}.__class__", "    if kind is Tensor or kind is Parameter:",
             f"        x = {first}._array", f"        if {_plain_array(row, first, chars)}:", "            n = x.ndim",
             *["            " + line for line in inner], "return of(*args, **kwargs)"]
-    return function(row.name, "*args, **kwargs", text, of=of, Node=row.node, kernel_name=row.kernel, chars=chars, **using)
+    return later(row.name, text, of=of, Node=row.node, kernel_name=row.kernel, chars=chars, **using)
 
 
 def _plain_array(row: Any, first: str, chars: str) -> str:

@@ -99,7 +99,7 @@ def _shown(self: Any) -> Any:
 for _row in _ROWS.values():
     _row.node.apply = _apply
     _row.node.next_functions = property(_shown)
-_compute = _kernels.linear
+_compute, _AFFINE = _kernels.linear, _ROWS[True, True]
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -123,7 +123,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Te
             else:
                 mode &= NO_GRAD
                 made = state.follower.call("linear", (b, x, w))
-            return _ROWS[x.ndim == 2, bias is not None].tensor(mode, made, bias, input, weight)
+            row = _AFFINE if b is not None and x.ndim == 2 else _ROWS[x.ndim == 2, b is not None]
+            return row.tensor(mode, made, bias, input, weight)
     return _general(input, weight, bias)
 
 
