@@ -84,7 +84,11 @@ def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterabl
     if row.node is None or not wanted:
         return []
     edges = [f"{names[i]}_edge" for i in range(len(names))]
-    lines = [f"{edges[i]} = {_edge(names[i], i in tensors)}" for i in wanted]
+    lines = []
+    for i in wanted:
+        if i in tensors:
+            lines.append(f"{names[i]}_counter = {names[i]}._counter")
+        lines.append(f"{edges[i]} = {_edge(names[i], i in tensors)}")
     lines += [f"if {' or '.join([f'{edges[i]} is not None' for i in wanted])}:",
               "    t._node = node = new(Node)",
               f"    node.next = {_tuple([edges[i] if i in wanted else 'None' for i in range(len(names))])}",
@@ -98,7 +102,8 @@ def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterabl
 
 
 def _edge(name: str, sure: bool) -> str:
-    edge = f"{name}._node if {name}._counter is None or {name}._base is None else edge_of({name})"
+    counter = f"{name}_counter" if sure else f"{name}._counter"
+    edge = f"{name}._node if {counter} is None or {name}._base is None else edge_of({name})"
     return edge if sure else f"None if {name} is None or not isinstance({name}, Tensor) else {edge}"
 
 
@@ -130,9 +135,10 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
     lines = [f"node.saved = {_tuple(values)}"]
     sure = [n for n in versions.values() if n not in unsure]
     if sure:
-        marks = [f"0 if {versions[s]}._counter is None else {versions[s]}._counter.value" if versions.get(s) in sure else "0"
+        counter = {n: f"{n}_counter" if names.index(n) in wanted else f"{n}._counter" for n in sure}
+        marks = [f"0 if {counter[versions[s]]} is None else {counter[versions[s]]}.value" if versions.get(s) in sure else "0"
                  for s in range(len(values))]
-        lines += [f"if {' or '.join([f'{n}._counter is not None' for n in sure])}:",
+        lines += [f"if {' or '.join([f'{counter[n]} is not None' for n in sure])}:",
                   f"    if {' or '.join([f'{n}._inference' for n in sure])}:",
                   "        raise RuntimeError(INFERENCE_SAVED)",
                   f"    node.versions = {_tuple(marks)}"]
