@@ -85,19 +85,13 @@ def _reshaped(x: Any, shape: tuple[Any, ...]) -> Any:
     shape = shape[0] if len(shape) == 1 and shape[0].__class__ is not int else shape
     if shape.__class__ not in _SHAPES or not x.flags.c_contiguous or 1 in x.shape:
         return None
-    count, unknown = x.size, 0
     for n in shape:
-        if n.__class__ is not int:
+        if n.__class__ is not int or n < -1:
             return None
-        if n == -1:
-            unknown += 1
-        elif n <= 0 or count % n:
-            return None
-        else:
-            count //= n
-    if unknown > 1 or (not unknown and count != 1):
+    try:
+        return x.reshape(shape)
+    except ValueError:
         return None
-    return x.reshape(shape)
 
 
 def _expanded(x: Any, size: tuple[Any, ...]) -> Any:
@@ -302,11 +296,19 @@ log_softmax = _along(scans.log_softmax, scans._log_softmax)
 # ------------------------------------------------------------------------------------------------------- choices
 _REAL = frozenset((int, float))
 _WITHIN = 3e38  # in either dtype
+
+
+def _bounds(low: Any, high: Any) -> bool:
+    """Whether these are numbers, none of them nan; one may be missing."""
+    return (low is None or (low.__class__ in _REAL and low == low)) and (
+        high is None or (high.__class__ in _REAL and high == high)) and (low is not None or high is not None)
+
+
 clamp = front(
-    comparison.clamp, comparison._clamp_numbers, "input low high", chars="fd", aliases=("clip",), REAL=_REAL, constant=constant,
-    when="mode < 2 and low.__class__ in REAL and high.__class__ in REAL and low == low and high == high", given="low; high",
-    made="clamped(x, constant(low, x.dtype), constant(high, x.dtype)) if x.size < LARGE else within(x, low, high)",
-    clamped=KERNELS["clamp"], within=KERNELS["clamp_within"])
+    comparison.clamp, comparison._clamp_numbers, "input min=None max=None", chars="fd", aliases=("clip",), constant=constant,
+    when="mode < 2 and x.size < LARGE and bounds(min, max)", given="min; max", bounds=_bounds,
+    made="clamped(x, None if min is None else constant(min, x.dtype), None if max is None else constant(max, x.dtype))",
+    clamped=KERNELS["clamp"])
 front(indexing.masked_fill, indexing._masked_fill, "input mask value", chars="fd", given="mask; value", tensors="mask",
       when="mask.__class__ is Tensor and value.__class__ in REAL and mask._array.dtype.char == '?' and abs(value) < WITHIN and "
            "mask._array.shape == x.shape and type(mask._array) in WINDOWS",
@@ -325,18 +327,17 @@ front(scatter.gather, scatter._gather, "input dim index", chars="fd", tensors="i
       fits=_fits)
 
 
-@in_front(comparison.where, method=False)
-def where(*args, **kwargs):
-    mode = state.mode
-    if mode < 2 and len(args) == 3 and not kwargs and args[0].__class__ is Tensor and plain(args[1]) and plain(args[2]):
-        condition, input, other = args
-        c, x, y = condition._array, input._array, other._array
-        if c.dtype.char == "?" and x.dtype is y.dtype and type(c) is ndarray and c.shape == x.shape == y.shape and c.ndim:
-            return where_row.tensor(mode, _where(c, x, y), condition, input, other)
-    return comparison.where(*args, **kwargs)
-
-
-_where, _concatenate = KERNELS["where"], KERNELS["concatenate"]
+_where_number = front(
+    comparison.where, where_row, "condition input other", chars="?", tensors="input", method=False, given="input; other",
+    when="mode < 2 and n and other.__class__ in REAL and plain(input) and input._array.shape == x.shape",
+    made="where(x, input._array, constant(other, input._array.dtype))", constant=constant, REAL=_REAL, plain=plain,
+    where=KERNELS["where"])
+where = front(
+    _where_number, where_row, "condition input other", chars="?", tensors="input other", method=False, given="input; other",
+    when="mode < 2 and n and plain(input) and plain(other) and input._array.dtype is other._array.dtype and "
+         "input._array.shape == x.shape == other._array.shape",
+    made="where(x, input._array, other._array)", plain=plain, where=KERNELS["where"])
+_concatenate = KERNELS["concatenate"]
 
 
 # ------------------------------------------------------------------------------------------------------- joining

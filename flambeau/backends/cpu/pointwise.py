@@ -369,7 +369,9 @@ def shift_right(x, y):
 @native
 def clamp(x, low, high):
     if not getattr(low, "ndim", 0) and not getattr(high, "ndim", 0):  # numbers, or arrays of no dimension
-        if x.size < _BLOCK and x.ndim and low is not None is not high:
+        if x.size < _BLOCK and x.ndim:
+            if low is None or high is None:
+                return np.minimum(x, high) if low is None else np.maximum(x, low)
             out = np.maximum(x, low)
             return np.minimum(out, high, out=out)
         return stepwise(_clamp, x, low, high)
