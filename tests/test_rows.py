@@ -247,18 +247,26 @@ def copied(row, args):
 def seen():
     """Row name -> argument lists, gathered while PyTorch's samples run."""
     calls = {}
-    original = Row.finish
+    call, finish = Row.__call__, Row.finish
 
-    def finish(self, args, made):
+    def noted(self, args):
         kept = calls.setdefault(self.name, [])
         if len(kept) < KEPT and self.backward and flambeau.is_grad_enabled():
             with flambeau.no_grad():  # copying calls rows too
                 fresh = copied(self, args)
             if fresh is not None:
                 kept.append(fresh)
-        return original(self, args, made)
 
-    Row.finish = finish
+    def noted_call(self, *args):
+        made = call(self, *args)
+        noted(self, args)
+        return made
+
+    def noted_finish(self, args, made):
+        noted(self, args)
+        return finish(self, args, made)
+
+    Row.__call__, Row.finish = noted_call, noted_finish
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -271,7 +279,7 @@ def seen():
                 if not calls.get(name):
                     calls[name] = [build()]
     finally:
-        Row.finish = original
+        Row.__call__, Row.finish = call, finish
     return calls
 
 

@@ -119,7 +119,8 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
         users = [u for u in users if u in wanted]
         name = None if kind == "result" else names[index]
         value = "made" if kind == "result" else {"argument": name, "shape": f"{name}._array.shape",
-                                                 "strides": f"{name}._array.strides", "dtype": f"{name}.dtype"}[kind]
+                                                 "strides": f"{name}._array.strides", "dtype": f"{name}.dtype",
+                                                 "needs": "tuple([e is not None for e in node.next])"}[kind]
         if not users:
             values.append("None")
             continue

@@ -63,7 +63,7 @@ from .exports import (  # noqa: F401  (families find them here, next to Row)
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _asarray = registry.cpu.asarray
-_WINDOWS = registry.WINDOWS
+_WINDOWS, _PLAIN = registry.WINDOWS, {registry.CPU_ARRAY}
 ROWS: dict[str, Row] = {}
 
 
@@ -93,6 +93,7 @@ class Row:
         self.wants = tuple(a in self.backward for a in self.args)
         self.saves_outputs = any(slot.startswith("result") for slot in self.slots)
         self.targets = tuple([i for i, wanted in enumerate(self.wants) if wanted])
+        self.sure = tuple([i for i in self.targets if i not in self.optional])  # tensors, wherever nothing else is said
         self.saving = [_source(self.args, slot, k, self.formulas) for k, slot in enumerate(self.slots)]
         self.frugal = all(kind in ("argument", "shape", "result") for kind, _, _ in self.saving)
         self.node = self._node_class(node or node_name(name)) if backward else None
@@ -111,25 +112,31 @@ class Row:
         return type(name, (RowNode,), members)
 
     def __call__(self, *args: Any) -> Any:
-        arrays = []
-        out_of_cpu = False
+        arrays, kinds, lists = [], set(), False
         for a in args:
             if isinstance(a, Tensor):
                 a = a._array
-                if type(a) is not ndarray:
-                    out_of_cpu = True
+                kinds.add(type(a))
             elif a.__class__ in _SEQUENCES and a and a[0].__class__ is not int and any(isinstance(t, Tensor) for t in a):
                 a = [t._array if isinstance(t, Tensor) else t for t in a]
-                if any(type(t) is not ndarray for t in a if t is not None):
-                    out_of_cpu = True
+                kinds.update([type(t) for t in a if t is not None])
+                lists = True
             arrays.append(a)
-        if out_of_cpu or (registry.following is not None and state.mode & _state.FOLLOW):
+        mode = state.mode
+        follows = registry.following is not None and mode & _state.FOLLOW
+        if follows and kinds <= _WINDOWS and kinds:
+            made = state.follower.call(self.kernel, tuple(arrays))
+        elif follows or kinds - _PLAIN:
             made = _elsewhere(self, arrays)
         else:
             if self.cpu is None:
                 self.cpu = KERNELS.get(self.kernel) or _no_kernel(self)
             made = self.cpu(*arrays)
-        return self.finish(args, made)
+        mode &= ~_state.FOLLOW
+        if lists or mode > 1 or type(made) not in _WINDOWS or len(args) != len(self.args) or self.view or (
+                made.dtype.num not in GRAD_NUMS or not all([isinstance(args[i], Tensor) for i in self.sure])):
+            return self.finish(args, made)
+        return self.tensor(mode, made, *args)
 
     def finish(self, args: tuple[Any, ...], made: Any) -> Any:
         """Wraps what a kernel made, ties views to their base and records the node."""
