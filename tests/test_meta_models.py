@@ -17,19 +17,24 @@ LAYERS = [
     ("Conv2d(4, 6, 3, padding=1, groups=2)", IMAGE), ("Conv3d(4, 6, 3, dilation=2)", VOLUME),
     ("Conv2d(4, 6, 3, padding='same', padding_mode='reflect')", IMAGE), ("ConvTranspose1d(4, 6, 3)", SIGNAL),
     ("ConvTranspose2d(4, 6, 3, stride=2, output_padding=1)", IMAGE), ("ConvTranspose3d(4, 6, 3)", VOLUME),
-    ("Unfold(3)", IMAGE), ("Fold((12, 10), 3)", (2, 9, 80)), ("MaxPool1d(3)", SIGNAL), ("MaxPool2d(3, 2, 1, ceil_mode=True)", IMAGE),
+    ("Unfold(3)", IMAGE), ("Fold((12, 10), 3)", (2, 9, 80)), ("MaxPool1d(3)", SIGNAL),
+    ("MaxPool2d(3, 2, 1, ceil_mode=True)", IMAGE),
     ("MaxPool2d(2, return_indices=True)", IMAGE), ("MaxPool3d(2)", VOLUME), ("AvgPool1d(3)", SIGNAL), ("AvgPool2d(3)", IMAGE),
-    ("AvgPool3d(2)", VOLUME), ("LPPool2d(2, 3)", IMAGE), ("AdaptiveAvgPool1d(7)", SIGNAL), ("AdaptiveAvgPool2d((None, 3))", IMAGE),
+    ("AvgPool3d(2)", VOLUME), ("LPPool2d(2, 3)", IMAGE), ("AdaptiveAvgPool1d(7)", SIGNAL),
+    ("AdaptiveAvgPool2d((None, 3))", IMAGE),
     ("AdaptiveMaxPool2d(5)", IMAGE), ("AdaptiveMaxPool3d(3)", VOLUME), ("FractionalMaxPool2d(2, output_size=5)", IMAGE),
     ("ReflectionPad1d(2)", SIGNAL), ("ReflectionPad2d((1, 2, 3, 4))", IMAGE), ("ReplicationPad3d(1)", VOLUME),
     ("ConstantPad2d(3, 1.)", IMAGE), ("ZeroPad2d((1, -1, 0, 2))", IMAGE), ("CircularPad2d(2)", IMAGE),
     ("Upsample(scale_factor=2)", IMAGE), ("Upsample(size=(7, 9), mode='bilinear')", IMAGE), ("PixelShuffle(2)", IMAGE),
     ("PixelUnshuffle(2)", IMAGE), ("ChannelShuffle(2)", IMAGE), ("BatchNorm1d(4)", SIGNAL), ("BatchNorm2d(4)", IMAGE),
-    ("BatchNorm2d(4).eval()", IMAGE), ("BatchNorm3d(4, affine=False)", VOLUME), ("GroupNorm(2, 4)", IMAGE), ("InstanceNorm2d(4)", IMAGE),
-    ("LayerNorm(8)", ROWS), ("RMSNorm(8)", ROWS), ("LocalResponseNorm(2)", IMAGE), ("Softmax(1)", ROWS), ("LogSoftmax(-1)", ROWS),
+    ("BatchNorm2d(4).eval()", IMAGE), ("BatchNorm3d(4, affine=False)", VOLUME), ("GroupNorm(2, 4)", IMAGE),
+    ("InstanceNorm2d(4)", IMAGE),
+    ("LayerNorm(8)", ROWS), ("RMSNorm(8)", ROWS), ("LocalResponseNorm(2)", IMAGE), ("Softmax(1)", ROWS),
+    ("LogSoftmax(-1)", ROWS),
     ("GLU(1)", IMAGE), ("PReLU(4)", IMAGE), ("RReLU()", IMAGE), ("Dropout(0.5)", ROWS), ("Dropout2d(0.5)", IMAGE),
     ("AlphaDropout(0.5)", ROWS), ("RNN(8, 5)", ROWS), ("LSTM(8, 5, 2, bidirectional=True, batch_first=True)", ROWS),
-    ("LSTM(8, 5, proj_size=3)", ROWS), ("GRU(8, 5, 2, bias=False)", ROWS), ("LSTMCell(8, 5)", (6, 8)), ("GRUCell(8, 5)", (6, 8)),
+    ("LSTM(8, 5, proj_size=3)", ROWS), ("GRU(8, 5, 2, bias=False)", ROWS), ("LSTMCell(8, 5)", (6, 8)),
+    ("GRUCell(8, 5)", (6, 8)),
     ("MultiheadAttention(8, 2)", (ROWS, ROWS, ROWS)), ("MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True)",
                                                       (ROWS, ROWS, ROWS)),
     ("TransformerEncoderLayer(8, 2, 16)", ROWS), ("TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()", ROWS),
@@ -100,7 +105,8 @@ class Bottleneck(nn.Module):
 
 
 def resnet50():
-    layers, channels = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)], 64
+    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    channels = 64
     for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
         for k in range(count):
             layers.append(Bottleneck(channels, width, 1 if k else stride))

@@ -78,7 +78,7 @@ _unbind = row("unbind", "self dim", view=True, backward={"self": lambda grads, d
 _sum_to = row("sum_to", "self dim shape", shape=rules.of_shape(2), kernel="sum_to_size", node="SumBackward1",
               backward={"self": lambda grad, self_shape, dim: _spread(grad, self_shape, dim)})
 clone_strided = row("clone_strided", "self stride", shape=moves.strided,
-    node="CloneBackward0", backward={"self": lambda grad: grad})
+                    node="CloneBackward0", backward={"self": lambda grad: grad})
 _view_dtype = row("view_dtype", "self dtype shape stride", shape=rules.runs)
 # fmt: on
 
