@@ -8,19 +8,19 @@ from . import FLOAT32, INT64, Made, like, pointwise, shape_rule
 
 
 # ------------------------------------------------------------------------------------------------------- normalization
-def _statistic(x: Any, weight: Any) -> Any:
-    """The dtype of a saved mean: of half precision that of the parameters, or of the input."""
-    return x.dtype if x.dtype.char in "fd" or weight is None else weight.dtype
+def _wide(x: Any) -> Any:
+    """The dtype of what is computed on the way."""
+    return x.dtype if x.dtype.char in "fdFD" else FLOAT32
 
 
 def batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,
                eps: float) -> list[Made]:
-    saved = Made((x.shape[1],), _statistic(x, weight))
+    saved = Made((x.shape[1],), _wide(x))
     return [like(x), saved, saved]
 
 
 def layer_norm(x: Any, dims: int, weight: Any, bias: Any, eps: float) -> list[Made]:
-    saved = Made((*x.shape[:x.ndim - dims], *(1,) * dims), _statistic(x, weight))
+    saved = Made((*x.shape[:x.ndim - dims], *(1,) * dims), _wide(x))
     return [Made(x.shape, x.dtype), saved, saved]
 
 
@@ -33,7 +33,7 @@ def rms_norm(x: Any, dims: int, weight: Any, eps: float) -> list[Made]:
 
 
 def group_norm(x: Any, groups: int, weight: Any, bias: Any, eps: float) -> list[Made]:
-    saved = Made((x.shape[0], groups), _statistic(x, weight))
+    saved = Made((x.shape[0], groups), x.dtype if weight is None else weight.dtype)
     return [Made(x.shape, x.dtype), saved, saved]
 
 
@@ -121,10 +121,6 @@ def attention_backward(grad: Any, q: Any, k: Any, v: Any, *rest: Any) -> list[Ma
 def _swapped(x: Any) -> Made:
     """Heads and rows exchanged in memory where x has them so."""
     return Made(x.shape, x.dtype, like(x).stride)
-
-
-def _wide(x: Any) -> Any:
-    return x.dtype if x.dtype.char in "fd" else FLOAT32
 
 
 # ---------------------------------------------------------------------------------------------------- recurrent layers
