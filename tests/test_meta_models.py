@@ -3,10 +3,13 @@
 import resource
 import time
 
+import numpy as np
 import pytest
 
 import flambeau
 from flambeau import nn
+from flambeau.backends import registry
+from flambeau.backends.cpu.table import KERNELS
 from flambeau.nn import functional as F
 
 IMAGE, ROWS, SIGNAL, VOLUME = (2, 4, 12, 10), (6, 5, 8), (2, 4, 30), (2, 4, 6, 8, 8)
@@ -86,6 +89,51 @@ def test_layers_as_on_the_cpu(source, shapes, flip):
 
 def flat(made):
     return [m for part in made for m in flat(part)] if isinstance(made, list) else [] if made is None else [made]
+
+
+@pytest.fixture(scope="module")
+def compared():
+    """Kernels whose rule was asked while all layers ran on meta tensors, each with what its CPU kernel made of zeros."""
+    meta, seen = registry.backend_for(flambeau.device("meta")), {}
+    rules = meta.call
+
+    def real(value):
+        if isinstance(value, meta.ARRAY):
+            return np.zeros(value.shape, value.dtype)
+        return [real(v) for v in value] if isinstance(value, list) else value
+
+    def call(name, args):
+        made = rules(name, args)
+        if name in registry.SHAPES and name not in registry.VIEWS:
+            seen.setdefault(name, []).append((plain(KERNELS[name](*[real(a) for a in args])), plain(made)))
+        return made
+
+    meta.call = call
+    try:
+        for source, shapes in LAYERS:
+            run(source, shapes, "meta", False)
+    finally:
+        meta.call = rules
+    return seen
+
+
+def plain(made):
+    if isinstance(made, (list, tuple)):
+        return [plain(m) for m in made]
+    return (made.shape, made.dtype) if isinstance(made, (np.ndarray, np.generic)) else made
+
+
+# What only the backward pass gets to see: in meta tensors it has the geometry of PyTorch's meta device, or of native code.
+INTERNAL = {"batch_norm": (1, 2), "lstm_layer": (3, 4, 5), "gru_layer": (2, 3), "attention": (1, 2)}
+
+
+def test_rules_say_what_kernels_make(compared):
+    assert len(compared) > 60
+    for name, calls in compared.items():
+        for expected, made in calls:
+            if name in INTERNAL:
+                expected, made = [[m for i, m in enumerate(part) if i not in INTERNAL[name]] for part in (expected, made)]
+            assert made == expected, name
 
 
 # --------------------------------------------------------------------------------------------------------- two models

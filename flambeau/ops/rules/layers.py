@@ -124,11 +124,11 @@ def _swapped(x: Any) -> Made:
 
 
 # ---------------------------------------------------------------------------------------------------- recurrent layers
-def lstm(x: Any, h0: Any, c0: Any, *rest: Any) -> list[Made]:
-    """The output, the last states, and for the backward pass gates, cells and their tanh."""
-    rows, hidden, inner = x.shape[0], c0.shape[1], _wide(x)
-    return [Made((rows, h0.shape[1]), x.dtype), Made(h0.shape, x.dtype), Made(c0.shape, x.dtype),
-            Made((rows, 4 * hidden), inner), Made((rows, hidden), inner), Made((rows, hidden), inner)]
+def lstm(x: Any, h0: Any, c0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, w_hr: Any, *rest: Any) -> list[Made]:
+    """The output, the last states, and for the backward pass gates, cells and their tanh (flat with a projection)."""
+    rows, hidden = x.shape[0], c0.shape[1]
+    kept = [Made((rows, n) if w_hr is None else (rows * n,), _wide(x)) for n in (4 * hidden, hidden, hidden)]
+    return [Made((rows, h0.shape[1]), x.dtype), Made(h0.shape, x.dtype), Made(c0.shape, x.dtype), *kept]
 
 
 def gru(x: Any, h0: Any, *rest: Any) -> list[Made]:
