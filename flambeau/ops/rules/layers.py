@@ -82,15 +82,6 @@ def nll(x: Any, target: Any, weight: Any, reduction: int, *rest: Any) -> list[Ma
     return [Made((), x.dtype) if reduction else like(target, x.dtype), Made((), x.dtype)]
 
 
-def cross_entropy(x: Any, target: Any, weight: Any, reduction: int, ignore: int, keep: bool) -> list[Made]:
-    return [Made(() if reduction else target.shape, x.dtype), Made(x.shape if keep else (0, 0), x.dtype),
-            Made(x.shape[:1], x.dtype), Made((), x.dtype)]
-
-
-shape_rule("cross_entropy")(cross_entropy)
-shape_rule("cross_entropy_backward")(lambda grad, powers, *rest: Made(powers.shape, powers.dtype))
-
-
 def margins(x: Any, target: Any, p: int, margin: float, weight: Any, reduction: int) -> Made:
     return Made(() if reduction else target.shape, x.dtype)
 

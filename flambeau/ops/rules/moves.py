@@ -9,7 +9,7 @@ from ...backends import registry
 from ...backends.geometry import indexed_shape, padded_shape, placed
 from ...backends.strides import dense_strides, format_strides, stretched, view_strides
 from ...shapes import broadcast_shapes
-from . import BOOL, INT64, Made, like, shape_rule, strides, with_dim
+from . import BOOL, INT64, Made, like, strides, with_dim
 
 
 # ------------------------------------------------------------------------------------------------------------- copies
@@ -149,8 +149,3 @@ def one_hot(indices: Any, classes: int) -> Made:
 
 def is_in(elements: Any, test: Any, *rest: Any) -> Made:
     return like(elements, BOOL)
-
-
-for _name in ("put_into masked_fill_into masked_scatter_into index_put_into index_add_into index_copy_into index_fill_into "
-              "index_reduce_into scatter_into scatter_add_into scatter_with_into scatter_reduce_into").split():
-    shape_rule(_name)(lambda *args: None)  # they write into their first array
