@@ -337,6 +337,8 @@ def test_what_needs_no_values_is_known_where_pytorch_gives_up():
     assert flambeau.nn.functional.ctc_loss(log_probs, targets, lengths, lengths, reduction="none").shape == (64,)
     with pytest.raises(IndexError, match="could not be broadcast together with shapes \\[5\\], \\[4\\]"):
         flambeau.empty(100, 100, device="meta")[lengths[:5], lengths[:4]]
+    with pytest.raises(RuntimeError, match="cannot be broadcast to indexing result of shape \\[5, 100\\]"):
+        flambeau.empty(100, 100, device="meta")[lengths[:5]] = flambeau.empty(7, 100, device="meta")
 
 
 KEPT = ["conv2d(x, w)", "conv_transpose2d(x, w.transpose(0, 1))", "max_pool2d(x, 2)", "avg_pool2d(x, 3)", "batch_norm(x, m, m)",

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ...backends import registry
-from ...backends.geometry import indexed_shape, padded_shape, placed
+from ...backends.geometry import broadcasts_to, indexed_shape, padded_shape, placed, value_shape_error
 from ...backends.strides import dense_strides, format_strides, stretched, view_strides
 from ...shapes import broadcast_shapes
 from . import BOOL, INT64, Made, like, strides, with_dim
@@ -132,6 +132,14 @@ def indexed(x: Any, indices: Any) -> Made:
     lead, trail = (0,) * at, (0,) * (len(rest) - at)
     operands = [(*lead, *stretched(common, a.shape, strides(a)), *trail) for a in arrays if a is not None]
     return Made(shape, x.dtype, dense_strides(shape, (*rest[:at], *blank, *rest[at:]), *operands))
+
+
+def index_put(x: Any, indices: Any, values: Any, accumulate: bool) -> Made:
+    if not any(a is not None and a.dtype.char in "?B" for a in indices):
+        shape = indexed(x, indices).shape
+        if not broadcasts_to(values.shape, shape):
+            raise value_shape_error(values.shape, shape)
+    return like(x)
 
 
 def selected(x: Any, dim: int, positions: Any) -> Made:
