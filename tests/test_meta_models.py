@@ -207,6 +207,6 @@ def test_large_models_take_no_time_and_no_memory(name):
     F.cross_entropy(out.flatten(0, -2), flambeau.zeros(out[..., 0].numel(), dtype=flambeau.int64, device="meta")).backward()
     optimizer = flambeau.optim.AdamW(model.parameters())
     optimizer.step()
-    assert time.process_time() - began < 3 and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+    assert time.process_time() - began < 1 and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
     assert out.shape == shape and sum(p.numel() for p in model.parameters()) == count
     assert all(p.grad.is_meta and p.grad.shape == p.shape for p in model.parameters())

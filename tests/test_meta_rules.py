@@ -299,9 +299,9 @@ def names(package):
 
 @pytest.mark.parametrize("source", ALL)
 def test_as_pytorch_at_any_size(source):
-    began = time.perf_counter()
+    began = time.process_time()
     agree(source, warned=False, names=names)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_every_kernel_has_a_rule():
