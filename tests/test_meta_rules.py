@@ -299,9 +299,9 @@ def names(package):
 
 @pytest.mark.parametrize("source", ALL)
 def test_as_pytorch_at_any_size(source):
-    began = time.perf_counter()
+    began = time.process_time()
     agree(source, warned=False, names=names)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_every_kernel_has_a_rule():
@@ -337,6 +337,8 @@ def test_what_needs_no_values_is_known_where_pytorch_gives_up():
     assert flambeau.nn.functional.ctc_loss(log_probs, targets, lengths, lengths, reduction="none").shape == (64,)
     with pytest.raises(IndexError, match="could not be broadcast together with shapes \\[5\\], \\[4\\]"):
         flambeau.empty(100, 100, device="meta")[lengths[:5], lengths[:4]]
+    with pytest.raises(RuntimeError, match="cannot be broadcast to indexing result of shape \\[5, 100\\]"):
+        flambeau.empty(100, 100, device="meta")[lengths[:5]] = flambeau.empty(7, 100, device="meta")
 
 
 KEPT = ["conv2d(x, w)", "conv_transpose2d(x, w.transpose(0, 1))", "max_pool2d(x, 2)", "avg_pool2d(x, 3)", "batch_norm(x, m, m)",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 Ints = "tuple[int, ...]"
+RUNS = "runs"  # in place of a shape rule: the kernel itself, as it touches no element
 
 
 def out_size(size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Ints:
@@ -48,3 +49,12 @@ def indexed_shape(shape: Ints, arrays: Sequence[Any], common: Ints) -> Ints:
     given, at = placed(arrays)
     rest = [n for d, n in enumerate(shape) if d not in given]
     return (*rest[:at], *common, *rest[at:])
+
+
+def broadcasts_to(value: Ints, shape: Ints) -> bool:
+    return len(value) <= len(shape) and all(a in (b, 1) for a, b in zip(reversed(value), reversed(shape)))
+
+
+def value_shape_error(got: Ints, wanted: Ints) -> RuntimeError:
+    return RuntimeError(f"shape mismatch: value tensor of shape {list(got)} cannot be broadcast to indexing result of "
+                        f"shape {list(wanted)}")

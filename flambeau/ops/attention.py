@@ -22,7 +22,7 @@ ndarray = registry.CPU_ARRAY
 _safe_softmax = row("_safe_softmax", "self dim dtype", shape=rules.normalised, kernel="safe_softmax", backward=dict(
     self=lambda grad, result, dim: _softmax_grad(grad, result, dim)), node="SafeSoftmaxBackward0")
 _backward = Row("attention_backward", "grad query key value attn_mask is_causal scale output statistic kept",
-    shape=layers.attention_backward)
+                shape=layers.attention_backward)
 
 
 def _in_steps(query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, is_causal: bool, scale: float,

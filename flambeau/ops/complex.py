@@ -42,7 +42,7 @@ def _conj(x: Any) -> Any:
 sgn = unary("sgn", backward=_sgn_self, kind="same", c="(a > 0) - (a < 0)")
 _angle = Pointwise("angle", "self", kind="float", backward=dict(self=_angle_self))
 _conj_row = Row("conj", "self", shape=rules.alike,
-    node="ConjBackward0", backward=dict(self=lambda grad: _conj(grad)), forward="linear")
+                node="ConjBackward0", backward=dict(self=lambda grad: _conj(grad)), forward="linear")
 _conj_physical = Row("conj_physical", "self", kernel="conj", backward=dict(self=lambda grad: _conj(grad)))
 _complex = Row("complex", "real imag", shape=rules.complex_pair, backward=dict(
     real=lambda grad: _parts(grad)[0], imag=lambda grad: _parts(grad)[1]))

@@ -53,19 +53,18 @@ convolution = row(
         input=_input_grad, weight=_weight_grad,
         bias=lambda grad: grad.sum((0, *range(2, grad.ndim)))))
 conv_input = row("conv_input", "grad_output weight bias size stride padding dilation groups", shape=images.conv_input,
-    node=_AGAIN,
-                 backward=dict(
+                 node=_AGAIN, backward=dict(
     grad_output=lambda grad, grad_output_shape, weight, stride, padding, dilation, groups: _apply(
         grad, conj(weight), grad_output_shape[2:], stride, padding, dilation, groups),
     weight=lambda grad, grad_output, weight_shape, stride, padding, dilation, groups: conv_weight(
         conj(grad_output), grad, tuple(weight_shape[2:]), stride, padding, dilation, groups)))
 conv_weight = row("conv_weight", "grad_output input size stride padding dilation groups", shape=images.conv_weight,
-    node=_AGAIN, backward=dict(
+                  node=_AGAIN, backward=dict(
     grad_output=_again_output_grad,
     input=lambda grad, grad_output, input_shape, stride, padding, dilation, groups: conv_input(
         conj(grad_output), grad, None, tuple(input_shape[2:]), stride, padding, dilation, groups)))
 _weight_bias = row("conv_weight_bias", "grad_output input size stride padding dilation groups", shape=images.conv_weight_bias,
-    node=None)
+                   node=None)
 _SAVED = ("input_shape", "weight", "stride", "padding", "dilation", "transposed", "output_padding", "groups", "input",
           "weight_shape")
 assert convolution.slots == _SAVED  # the order that _backward takes them in
@@ -321,7 +320,7 @@ _im2col = row("im2col", "self kernel_size dilation padding stride", shape=images
     self=lambda grad, self_shape, kernel_size, dilation, padding, stride: _col2im(
         grad, tuple(self_shape[-2:]), kernel_size, dilation, padding, stride)))
 _col2im = row("col2im", "self output_size kernel_size dilation padding stride", shape=images.from_windows,
-    node="Col2ImBackward0", backward=dict(
+              node="Col2ImBackward0", backward=dict(
     self=lambda grad, kernel_size, dilation, padding, stride: _im2col(grad, kernel_size, dilation, padding, stride)))
 
 

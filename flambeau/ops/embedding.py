@@ -49,9 +49,9 @@ def _again(grad, indices, padding_idx, scale_grad_by_freq, count):
 
 coalesced_rows = Row("coalesced_rows", "places values limit", shape=rules.by_value("coalesce"))
 _rows = Row("embedding_rows", "grad indices count padding_idx scale_grad_by_freq",
-    shape=rules.by_value("the sparse gradient of embedding"))
+            shape=rules.by_value("the sparse gradient of embedding"))
 _dense = Row("embedding_dense_backward", "grad indices count padding_idx scale_grad_by_freq", shape=layers.embedding_dense,
-    backward=dict(
+             backward=dict(
     grad=lambda grad, indices, padding_idx, scale_grad_by_freq, count: _again(
         grad, indices, padding_idx, scale_grad_by_freq, count)))
 _embedding = Row("embedding", "weight indices padding_idx scale_grad_by_freq sparse", shape=layers.embedding,

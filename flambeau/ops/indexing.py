@@ -53,7 +53,7 @@ added_rows = Row("added_rows", "source index shape", shape=rules.of_shape(2), ba
     "source": lambda grad, index: index_row(grad, [index])}, forward="linear")
 index_row = Row("index", "self indices", shape=moves.indexed, backward={
     "self": lambda grad, self_shape, indices: index_backward(grad, self_shape, indices)}, forward="linear")
-index_put_row = Row("index_put", "self indices values accumulate", shape=rules.alike, backward={
+index_put_row = Row("index_put", "self indices values accumulate", shape=moves.index_put, backward={
     "self": lambda grad, indices, accumulate: _without(grad, indices, accumulate),
     "values": lambda grad, indices: index_row(grad, list(indices))}, forward="linear")
 _masked_fill = Row("masked_fill", "self mask value", shape=rules.same, backward={

@@ -322,7 +322,7 @@ _eigh = Row("linalg_eigh", "A UPLO", shape=products.symmetric, backward=dict(
     A=lambda grads, result0, result1: _eigh_grad(grads, result0, result1)))
 _eigvalsh = Row("_linalg_eigvalsh", "A UPLO", shape=products.real_eigenvalues, kernel="linalg_eigvalsh")
 _eig = Row("linalg_eig", "self", shape=products.eigen,
-    backward=dict(self=lambda grads, result0, result1: _eig_grad(grads, result0, result1)))
+           backward=dict(self=lambda grads, result0, result1: _eig_grad(grads, result0, result1)))
 _eigvals = Row("_linalg_eigvals", "self", shape=products.eigenvalues, kernel="linalg_eigvals")
 
 

@@ -409,7 +409,7 @@ def _padded(t: Tensor, dim: int, size: int) -> Tensor:
 _lu_factor = Row("linalg_lu_factor_ex", "A pivot", shape=products.pivoted, constant=(1, 2), backward=dict(
     A=lambda grad, result0, result1: _lu_factor_grad(grad, result0, result1)))
 _lu_unpack = Row("lu_unpack", "LU_data LU_pivots unpack_data unpack_pivots", shape=products.unpacked,
-    constant=(0,), backward=dict(
+                 constant=(0,), backward=dict(
     LU_data=lambda grads, LU_data_shape: _unpack_grad(grads, LU_data_shape)))
 _lu = Row("linalg_lu", "A pivot", shape=products.lu, constant=(0,), backward=dict(
     A=lambda grads, result0, result1, result2: _plu_grad(grads[1], grads[2], result0, result1, result2)))

@@ -149,7 +149,7 @@ def kl_terms(input: Tensor, target: Tensor, log_target: bool) -> Tensor:
 
 # --------------------------------------------------------------------------------------------------------- nll_loss
 _nll_grad = Row("nll_loss_backward", "grad self_shape target weight reduction ignore_index total", shape=rules.of_shape(1),
-    backward=dict(
+                backward=dict(
     grad=lambda grad, self_shape, target, weight, reduction, ignore_index, total: _picked(
         grad, target, weight, reduction, ignore_index, total)))
 
@@ -165,13 +165,13 @@ def _nll_self(grad, self_shape, target, weight, reduction, ignore_index, result1
 
 
 nll_row = Row("nll_loss", "self target weight reduction ignore_index", shape=layers.nll,
-    constant=(1,), backward=dict(self=_nll_self))
+              constant=(1,), backward=dict(self=_nll_self))
 nll2d_row = Row("nll_loss2d", "self target weight reduction ignore_index", kernel="nll_loss", constant=(1,),
                 node="NllLoss2DBackward0", backward=dict(self=_nll_self))
 
 
 _smoothed_grad = Row("smoothed_nll_backward", "grad self_shape target weight reduction ignore_index total smoothing",
-    shape=rules.of_shape(1),
+                     shape=rules.of_shape(1),
                      backward=dict(grad=lambda grad, self_shape, target, weight, reduction, ignore_index, total, smoothing:
                                    _picked_smoothly(grad, target, weight, reduction, ignore_index, total, smoothing)))
 
@@ -301,7 +301,7 @@ multi_margin_row = Row("multi_margin_loss", "self target p margin weight reducti
     self=lambda grad, self, target, p, margin, weight, reduction: _multi_grad(
         grad, self, target, p, margin, weight, reduction)))
 multilabel_margin_row = Row("multilabel_margin_loss", "self target reduction", shape=layers.label_margins,
-    constant=(1,), backward=dict(
+                            constant=(1,), backward=dict(
     self=lambda grad, self, target, reduction: _labels_grad(grad, self, target, reduction)))
 
 # -------------------------------------------------------------------------------------------------------------- ctc

@@ -18,7 +18,7 @@ def _edges_self(grad, pad, mode):
 
 
 _edges = {("circular", 0): Row("pad_circular", "self pad mode", shape=images.edges,
-    kernel="pad_edges", node="PadCircularBackward0",
+                               kernel="pad_edges", node="PadCircularBackward0",
                                forward="linear", backward=dict(self=_edges_self))}
 for _mode, _word in (("reflect", "Reflection"), ("replicate", "Replication")):
     for _n in (1, 2, 3):

@@ -28,9 +28,9 @@ _scatter = row(
             grad, which, kernel_size, stride, padding, dilation)))
 _gather = row(
     "max_pool_gather", "self which kernel_size stride padding dilation", shape=rules.first_as(1),
-        node="GatherBackward0", forward="linear",
-    backward=dict(self=lambda grad, self_shape, which, kernel_size, stride, padding, dilation: _scatter(
-        grad, which, _last(self_shape, kernel_size), kernel_size, stride, padding, dilation)))
+    node="GatherBackward0", forward="linear", backward=dict(
+        self=lambda grad, self_shape, which, kernel_size, stride, padding, dilation: _scatter(
+            grad, which, _last(self_shape, kernel_size), kernel_size, stride, padding, dilation)))
 _indices = row("max_pool_indices", "which size kernel_size stride padding dilation", shape=images.max_pool_indices)
 _values = row("max_pool_values", "self kernel_size stride padding dilation out_size", shape=images.max_pool_values)
 
@@ -51,8 +51,7 @@ def _max_row(dims: int) -> Any:
 _AVERAGE = "kernel_size stride padding out_size count_include_pad divisor_override"
 _avg_grad = row(
     "avg_pool_grad", "grad_output size kernel_size stride padding count_include_pad divisor_override", shape=rules.last_dims(1),
-        forward="linear",
-    node="AvgPool2DBackwardBackward0", backward=dict(
+    forward="linear", node="AvgPool2DBackwardBackward0", backward=dict(
         grad_output=lambda grad, grad_output_shape, kernel_size, stride, padding, count_include_pad, divisor_override:
         _average[len(kernel_size)](grad, kernel_size, stride, padding, _last(grad_output_shape, kernel_size),
                                    count_include_pad, divisor_override)))
@@ -68,8 +67,7 @@ def _avg_row(dims: int) -> Any:
 
 _adaptive_grad = row(
     "adaptive_avg_pool_grad", "grad_output size", shape=rules.last_dims(1),
-        node="AdaptiveAvgPool2DBackwardBackward0", forward="linear",
-                     backward=dict(
+    node="AdaptiveAvgPool2DBackwardBackward0", forward="linear", backward=dict(
         grad_output=lambda grad, grad_output_shape, size: _adaptive_average[len(size)](
             grad, _last(grad_output_shape, size))))
 

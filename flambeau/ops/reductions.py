@@ -411,9 +411,9 @@ _amin = row("amin", "self dim keepdim", shape=rules.picked, backward=dict(self=_
 _max_all = row("max_all", "self", kernel="amax", node="MaxBackward1", backward=dict(self=whole_tied_grad))
 _min_all = row("min_all", "self", kernel="amin", node="MinBackward1", backward=dict(self=whole_tied_grad))
 _max_dim = row("max_dim", "self dim keepdim", shape=rules.with_position,
-    node="MaxBackward0", constant=(1,), backward=dict(self=_picked_rule))
+               node="MaxBackward0", constant=(1,), backward=dict(self=_picked_rule))
 _min_dim = row("min_dim", "self dim keepdim", shape=rules.with_position,
-    node="MinBackward0", constant=(1,), backward=dict(self=_picked_rule))
+               node="MinBackward0", constant=(1,), backward=dict(self=_picked_rule))
 _argmax = row("argmax", "self dim keepdim", shape=rules.position)
 _argmin = row("argmin", "self dim keepdim", shape=rules.position)
 

@@ -20,8 +20,7 @@ from .table import FUNCTIONS, public, row
 # -------------------------------------------------------------------------------------------------------- resizing
 # Two rows per node name: the gradient of one is the other.
 _upsample_grad = row("upsample_grad", "grad_output mode size align_corners scales", shape=rules.last_dims(2),
-    node="UpsampleBackwardBackward0",
-                     forward="linear", backward=dict(
+                     node="UpsampleBackwardBackward0", forward="linear", backward=dict(
                          grad_output=lambda grad, grad_output_shape, mode, align_corners, scales: _upsample_again(
                              grad, mode, tuple(grad_output_shape[2:]), align_corners, scales)))
 

@@ -151,7 +151,7 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 
 # ----------------------------------------------------------------------------------------------------- softmax
 _softmax_grad = row("softmax_backward", "grad_output output dim", shape=rules.same,
-    node="SoftmaxBackwardDataBackward0", backward=dict(
+                    node="SoftmaxBackwardDataBackward0", backward=dict(
     grad_output=lambda grad, output, dim: _softmax_grad(grad, output, dim),
     output=lambda grad, grad_output, output, dim: grad_output * grad - (
         (output * grad_output).sum(dim, True) * grad + grad_output * (output * grad).sum(dim, True))))

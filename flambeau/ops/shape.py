@@ -39,7 +39,7 @@ ndarray = registry.CPU_ARRAY
 _cat = row("cat", "tensors dim dtype format", shape=moves.joined, backward={
     "tensors": lambda grad, tensors_shape, dim, needs: _cut(grad, tensors_shape, dim, needs)})
 _stack = row("stack", "tensors dim dtype", shape=moves.stacked,
-    backward={"tensors": lambda grad, dim: list(_unbind(grad, dim))})
+             backward={"tensors": lambda grad, dim: list(_unbind(grad, dim))})
 _repeat = row("repeat", "self repeats", shape=moves.repeated,
               backward={"self": lambda grad, self_shape, repeats: _unrepeat(grad, self_shape, repeats)})
 _roll = row("roll", "self shifts dims", shape=rules.same,

@@ -43,14 +43,13 @@ _topk = Row("topk", "self k dim largest", shape=rules.topk, constant=(1,), backw
 _kthvalue = Row("kthvalue", "self k dim keepdim", shape=rules.kth, constant=(1,), backward={
     "self": lambda grad, self_shape, dim, result1, keepdim: _kth_backward(grad, self_shape, dim, result1, keepdim)})
 _unique = Row("unique", "self", shape=rules.by_value("unique"),
-    node="Unique2Backward0", constant=(1, 2), backward=_no_derivative("_unique2"))
+              node="Unique2Backward0", constant=(1, 2), backward=_no_derivative("_unique2"))
 _unique_dim = Row("unique_dim", "self dim", shape=rules.by_value("unique"),
-    constant=(1, 2), backward=_no_derivative("unique_dim"))
+                  constant=(1, 2), backward=_no_derivative("unique_dim"))
 _unique_consecutive = Row("unique_consecutive", "self", shape=rules.by_value("unique_consecutive"),
-    constant=(1, 2), backward=_no_derivative("unique_consecutive"))
+                          constant=(1, 2), backward=_no_derivative("unique_consecutive"))
 _unique_consecutive_dim = Row("unique_consecutive_dim", "self dim", shape=rules.by_value("unique_consecutive"),
-    node="UniqueConsecutiveBackward0", constant=(1, 2),
-                              backward=_no_derivative("unique_consecutive"))
+                              node="UniqueConsecutiveBackward0", constant=(1, 2), backward=_no_derivative("unique_consecutive"))
 _searchsorted = Row("searchsorted", "sorted_sequence values right sorter out_int32", shape=rules.searched)
 _isin = Row("isin", "elements test_elements assume_unique invert", shape=moves.is_in)
 _bincount = Row("bincount", "self weights minlength", shape=rules.by_value("bincount"))

@@ -73,7 +73,7 @@ class Row:
 
     def __init__(self, name: str, args: str, *, kernel: str | None = None, backward: dict[str, Callable] | None = None,
                  forward: Callable | str | None = None, node: str | None = None, view: bool = False, c: str | None = None,
-                 constant: tuple[int, ...] = (), shape: Callable | None = None,
+                 constant: tuple[int, ...] = (), shape: Any = None,
                  direct: dict[str, str | None] | None = None):
         self.name = name
         self.args = tuple([a.rstrip("?") for a in args.split()])

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..autograd.state import state
 from ..backends import registry
+from ..backends.geometry import RUNS
 from ..backends.strides import view_strides
 from ..dtypes import dtype as _dtype
 from ..parameter import Parameter
@@ -78,8 +79,8 @@ _unbind = row("unbind", "self dim", view=True, backward={"self": lambda grads, d
 _sum_to = row("sum_to", "self dim shape", shape=rules.of_shape(2), kernel="sum_to_size", node="SumBackward1",
               backward={"self": lambda grad, self_shape, dim: _spread(grad, self_shape, dim)})
 clone_strided = row("clone_strided", "self stride", shape=moves.strided,
-    node="CloneBackward0", backward={"self": lambda grad: grad})
-_view_dtype = row("view_dtype", "self dtype shape stride", shape=rules.runs)
+                    node="CloneBackward0", backward={"self": lambda grad: grad})
+_view_dtype = row("view_dtype", "self dtype shape stride", shape=RUNS)
 # fmt: on
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy import ndarray
 
 from ...native import library
-from ..geometry import indexed_shape, placed
+from ..geometry import broadcasts_to, indexed_shape, placed, value_shape_error
 from . import memory, scatter
 from .rows import index_add_rows, picked_rows, quick_add, quick_put, quick_take, wrapped
 from .table import KERNELS, add, kernel
@@ -137,7 +137,7 @@ def index_put_into(x: ndarray, indices: Any, values: ndarray, accumulate: bool) 
     if mask is not None and values.ndim <= 1:
         count = int(np.count_nonzero(mask))
         if values.size not in (1, count):
-            raise _value_shape(values.shape, (count,))
+            raise value_shape_error(values.shape, (count,))
         if accumulate:
             x[mask] += values
         elif count:
@@ -152,21 +152,12 @@ def index_put_into(x: ndarray, indices: Any, values: ndarray, accumulate: bool) 
             and quick_put(x, given[0], arrays[given[0]], values, True):
         return
     shape = _result_shape(x.shape, arrays)
-    if not _fits(values.shape, shape):
-        raise _value_shape(values.shape, shape)
+    if not broadcasts_to(values.shape, shape):
+        raise value_shape_error(values.shape, shape)
     try:
         x[_key(arrays)] = values
     except IndexError as error:
         raise _translated(error, arrays) from None
-
-
-def _value_shape(got: tuple[int, ...], wanted: tuple[int, ...]) -> RuntimeError:
-    return RuntimeError(f"shape mismatch: value tensor of shape {list(got)} cannot be broadcast to indexing result of "
-                        f"shape {list(wanted)}")
-
-
-def _fits(value: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    return len(value) <= len(shape) and all(a in (b, 1) for a, b in zip(reversed(value), reversed(shape)))
 
 
 def _common_shape(arrays: list[Any]) -> tuple[int, ...]:
@@ -185,8 +176,8 @@ def _accumulate(x: ndarray, arrays: list[Any], values: ndarray) -> None:
     given, at = placed(arrays)
     common = _common_shape(arrays)
     shape = _result_shape(x.shape, arrays)
-    if not _fits(values.shape, shape):
-        raise _value_shape(values.shape, shape)
+    if not broadcasts_to(values.shape, shape):
+        raise value_shape_error(values.shape, shape)
     if not given:
         x += values
         return

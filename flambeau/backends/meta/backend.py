@@ -10,6 +10,7 @@ from numpy import ndarray
 
 from ..cpu import arrays as _cpu_arrays
 from ..cpu.table import KERNELS
+from ..geometry import RUNS
 from ..strides import elementwise_strides, ordered_strides
 from .arrays import MetaArray, Reserved, meta, over, owner, plain, reserve, reserve_like, reserve_strided, storage
 
@@ -154,12 +155,12 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
     if name in POINTWISE:
         return _pointwise(KERNELS[name], args)
     rule = SHAPES.get(name)
-    if rule is not None and rule.__name__ != "runs":
+    if rule is not None and rule is not RUNS:
         return _reserved(rule(*args))
     found = KERNELS.get(name)
     if found is None:
         raise NotImplementedError(f"no kernel named {name!r}")
-    if name in VIEWS or rule is not None:
+    if name in VIEWS or rule is RUNS:
         return _meta_all(found(*[_swap(a) for a in args]))
     return standing_in(found, args, {}, name)
 

@@ -64,10 +64,9 @@ def like(x: Any, dtype: Any = None) -> Made:
     return Made(x.shape, dtype or x.dtype, like_strides(x.shape, strides(x)))
 
 
-def first_as(position: int, layout: bool = False) -> Callable:
+def first_as(position: int) -> Callable:
     """The shape of another argument, the dtype of the first."""
-    return lambda *args: Made(args[position].shape, args[0].dtype,
-                              like_strides(args[position].shape, strides(args[position])) if layout else None)
+    return lambda *args: Made(args[position].shape, args[0].dtype)
 
 
 def of_shape(position: int) -> Callable:
@@ -178,11 +177,6 @@ def columns(shape: Any) -> tuple[int, ...]:
 
 
 # --------------------------------------------------------------------------------------------- more rules by few kernels
-def runs(*args: Any) -> Any:
-    """In place of a rule: the kernel itself, which touches no element."""
-    raise NotImplementedError("this kernel is run, not asked")
-
-
 def drawn(*args: Any) -> Any:
     """A draw that was made already."""
     return args[-1]

@@ -8,19 +8,19 @@ from . import FLOAT32, INT64, Made, like, pointwise, shape_rule
 
 
 # ------------------------------------------------------------------------------------------------------- normalization
-def _statistic(x: Any, weight: Any) -> Any:
-    """The dtype of a saved mean: of half precision that of the parameters, or of the input."""
-    return x.dtype if x.dtype.char in "fd" or weight is None else weight.dtype
+def _wide(x: Any) -> Any:
+    """The dtype of what is computed on the way."""
+    return x.dtype if x.dtype.char in "fdFD" else FLOAT32
 
 
 def batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,
                eps: float) -> list[Made]:
-    saved = Made((x.shape[1],), _statistic(x, weight))
+    saved = Made((x.shape[1],), _wide(x))
     return [like(x), saved, saved]
 
 
 def layer_norm(x: Any, dims: int, weight: Any, bias: Any, eps: float) -> list[Made]:
-    saved = Made((*x.shape[:x.ndim - dims], *(1,) * dims), _statistic(x, weight))
+    saved = Made((*x.shape[:x.ndim - dims], *(1,) * dims), _wide(x))
     return [Made(x.shape, x.dtype), saved, saved]
 
 
@@ -33,7 +33,7 @@ def rms_norm(x: Any, dims: int, weight: Any, eps: float) -> list[Made]:
 
 
 def group_norm(x: Any, groups: int, weight: Any, bias: Any, eps: float) -> list[Made]:
-    saved = Made((x.shape[0], groups), _statistic(x, weight))
+    saved = Made((x.shape[0], groups), x.dtype if weight is None else weight.dtype)
     return [Made(x.shape, x.dtype), saved, saved]
 
 
@@ -82,15 +82,6 @@ def nll(x: Any, target: Any, weight: Any, reduction: int, *rest: Any) -> list[Ma
     return [Made((), x.dtype) if reduction else like(target, x.dtype), Made((), x.dtype)]
 
 
-def cross_entropy(x: Any, target: Any, weight: Any, reduction: int, ignore: int, keep: bool) -> list[Made]:
-    return [Made(() if reduction else target.shape, x.dtype), Made(x.shape if keep else (0, 0), x.dtype),
-            Made(x.shape[:1], x.dtype), Made((), x.dtype)]
-
-
-shape_rule("cross_entropy")(cross_entropy)
-shape_rule("cross_entropy_backward")(lambda grad, powers, *rest: Made(powers.shape, powers.dtype))
-
-
 def margins(x: Any, target: Any, p: int, margin: float, weight: Any, reduction: int) -> Made:
     return Made(() if reduction else target.shape, x.dtype)
 
@@ -123,16 +114,12 @@ def _swapped(x: Any) -> Made:
     return Made(x.shape, x.dtype, like(x).stride)
 
 
-def _wide(x: Any) -> Any:
-    return x.dtype if x.dtype.char in "fd" else FLOAT32
-
-
 # ---------------------------------------------------------------------------------------------------- recurrent layers
-def lstm(x: Any, h0: Any, c0: Any, *rest: Any) -> list[Made]:
-    """The output, the last states, and for the backward pass gates, cells and their tanh."""
-    rows, hidden, inner = x.shape[0], c0.shape[1], _wide(x)
-    return [Made((rows, h0.shape[1]), x.dtype), Made(h0.shape, x.dtype), Made(c0.shape, x.dtype),
-            Made((rows, 4 * hidden), inner), Made((rows, hidden), inner), Made((rows, hidden), inner)]
+def lstm(x: Any, h0: Any, c0: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, w_hr: Any, *rest: Any) -> list[Made]:
+    """The output, the last states, and for the backward pass gates, cells and their tanh (flat with a projection)."""
+    rows, hidden = x.shape[0], c0.shape[1]
+    kept = [Made((rows, n) if w_hr is None else (rows * n,), _wide(x)) for n in (4 * hidden, hidden, hidden)]
+    return [Made((rows, h0.shape[1]), x.dtype), Made(h0.shape, x.dtype), Made(c0.shape, x.dtype), *kept]
 
 
 def gru(x: Any, h0: Any, *rest: Any) -> list[Made]:

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 from ...backends import registry
-from ...backends.geometry import indexed_shape, padded_shape, placed
+from ...backends.geometry import broadcasts_to, indexed_shape, padded_shape, placed, value_shape_error
 from ...backends.strides import dense_strides, format_strides, stretched, view_strides
 from ...shapes import broadcast_shapes
-from . import BOOL, INT64, Made, like, shape_rule, strides, with_dim
+from . import BOOL, INT64, Made, like, strides, with_dim
 
 
 # ------------------------------------------------------------------------------------------------------------- copies
@@ -134,6 +134,14 @@ def indexed(x: Any, indices: Any) -> Made:
     return Made(shape, x.dtype, dense_strides(shape, (*rest[:at], *blank, *rest[at:]), *operands))
 
 
+def index_put(x: Any, indices: Any, values: Any, accumulate: bool) -> Made:
+    if not any(a is not None and a.dtype.char in "?B" for a in indices):
+        shape = indexed(x, indices).shape
+        if not broadcasts_to(values.shape, shape):
+            raise value_shape_error(values.shape, shape)
+    return like(x)
+
+
 def selected(x: Any, dim: int, positions: Any) -> Made:
     return Made(with_dim(x.shape, dim, positions.size), x.dtype)
 
@@ -149,8 +157,3 @@ def one_hot(indices: Any, classes: int) -> Made:
 
 def is_in(elements: Any, test: Any, *rest: Any) -> Made:
     return like(elements, BOOL)
-
-
-for _name in ("put_into masked_fill_into masked_scatter_into index_put_into index_add_into index_copy_into index_fill_into "
-              "index_reduce_into scatter_into scatter_add_into scatter_with_into scatter_reduce_into").split():
-    shape_rule(_name)(lambda *args: None)  # they write into their first array
