@@ -272,6 +272,24 @@ def jacobian_over_vmap(t):
 
 
 @programs
+def jacobians_of_positions(t):
+    return t.func.vmap(t.func.jacrev(lambda x: x.sort()[0] * x.argmin()))(numbers(t, 3, 4))
+
+
+@programs
+def batched_grad_outputs(t):
+    x, w, unused = numbers(t, 3).requires_grad_(), numbers(t, 3).requires_grad_(), numbers(t, 2).requires_grad_()
+    return t.autograd.grad(x * w.sum(), (x, unused, w), t.eye(3), is_grads_batched=True, allow_unused=True)
+
+
+@programs
+def vectorized_matrices(t):
+    f = lambda x, y: (x.exp()[:, None] * y, x.sum())
+    made = t.autograd.functional.jacobian(f, (numbers(t, 3), numbers(t, 2)), vectorize=True)
+    return made, t.autograd.functional.hessian(lambda x: (x ** 3).sum() * x[0], numbers(t, 3), vectorize=True)
+
+
+@programs
 def second_derivative_through(t):
     f = t.vmap(lambda x: (x ** 3).sum())
     return t.func.grad(lambda x: t.func.grad(lambda z: f(z).sum())(x).sum())(numbers(t, 2, 3))
@@ -464,6 +482,9 @@ def test_no_loop(name):
         assert flambeau.allclose(got, flambeau.stack(rows), atol=1e-4), name
     wanted = flambeau.stack([flambeau.func.grad(lambda x: sums(f(x)))(row) for row in x])
     assert flambeau.allclose(inside, wanted, rtol=1e-3, atol=1e-3)
+    plain = lambda x: sum([m.float().sum() for m in flambeau.utils._pytree.tree_leaves(f(x))])
+    same = flambeau.stack([flambeau.func.grad(plain)(row) for row in x])  # the gradients that come in are the same for all
+    assert flambeau.allclose(flambeau.vmap(flambeau.func.grad(plain))(x), same, rtol=1e-3, atol=1e-3)
     assert flambeau.allclose(through, wanted, rtol=1e-3, atol=1e-3)
 
 
