@@ -51,7 +51,7 @@ Functions that can be overridden: {overridable}; there: {present}; refused: {ref
 - **Lazy conjugation and negation**: `conj()` computes at once, so `is_conj()` and `is_neg()` are False.
 
 ## What differs
-- Inside a function that `compile` captures or follows, `torch.vmap` calls the function once per example.
+- Inside a function that `compile` captures or follows, a call of `torch.vmap` runs as outside; no program is made of it.
 - `torch.func.jvp`, `jacfwd` of a function with many more results than inputs, and `linearize` go through two backward passes;
   they nest like the rest. `hessian` takes the rows of the gradient.
 - Results of `linalg` functions are laid out row by row where PyTorch's LAPACK calls leave them column by column

@@ -63,11 +63,11 @@ def call(library: object, function: object, leaves: list, spec: object, which: l
         results = one(*examples)
         made = [r for r in pytree.tree_leaves(list(results) if isinstance(results, tuple) else results)
                 if isinstance(r, library.Tensor) and r.dtype.is_floating_point]
-        return sum([(r * r).sum() for r in made])
+        return sum([(r if "plain" in way else r * r).sum() for r in made])
 
     examples = [leaves[k] for k in which]
     real = tuple(i for i, e in enumerate(examples) if e.dtype.is_floating_point)
-    if way == "inside":
+    if way.startswith("inside"):
         return library.vmap(library.func.grad(total, real))(*examples)
     if way == "through":
         return library.func.grad(lambda *given: library.vmap(total)(*given).sum(), real)(*examples)
@@ -76,7 +76,7 @@ def call(library: object, function: object, leaves: list, spec: object, which: l
         return library.vmap(lambda *outer: library.vmap(lambda s: one(outer[0] * s, *outer[1:]))(scales))(*examples)
     if way == "loop":
         return stacked([one(*[e[i] for e in examples]) for i in range(2)])
-    if way == "loop of gradients":
+    if way.startswith("loop of"):
         return stacked([library.func.grad(total, real)(*[e[i] for e in examples]) for i in range(2)])
     return library.vmap(one)(*examples)
 
@@ -140,7 +140,7 @@ def check(op: object, samples: int, way: str) -> tuple[collections.Counter, set[
                 made = call(flambeau, function, mine, spec, which, way)
                 problem = same(wanted, made)
                 if problem and not same(call(flambeau, function, mine, spec, which,
-                                             "loop" if way in ("forward", "nested") else "loop of gradients"), made):
+                                             "loop" if way in ("forward", "nested") else f"loop of {way}"), made):
                     wrong["differs"] += 1
                     problem = None
             except Exception as error:
@@ -158,8 +158,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--samples", type=int, default=8)
-    parser.add_argument("--way", choices=("forward", "nested", "inside", "through"), default="forward",
-                        help="results; with two calls of vmap; gradients inside of vmap; gradients of what vmap made")
+    parser.add_argument("--way", choices=("forward", "nested", "inside", "inside, plain", "through"), default="forward",
+                        help="results; with two calls of vmap; gradients inside of vmap (of a sum of squares, or of a plain "
+                             "sum, which sends the same gradient to all examples); gradients of what vmap made")
     options = parser.parse_args()
     signal.signal(signal.SIGALRM, late)
     failed = checked = ops = others = 0
@@ -187,8 +188,8 @@ def main() -> None:
             for message, times in wrong.most_common(2):
                 print(f"    {times} x {message}")
             sys.stdout.flush()
-    print(f"{ops} operations, {checked} calls, {failed} failures; {others} times PyTorch gives something else than flambeau does, "
-          "with and without vmap")
+    print(f"{ops} operations, {checked} calls, {failed} failures; {others} times PyTorch gives something else than flambeau "
+          "does with and without vmap")
     print("example by example:", "; ".join(f"{k} ({', '.join(sorted(set(v))[:4])})" for k, v in sorted(loops.items())))
 
 

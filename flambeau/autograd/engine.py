@@ -188,6 +188,8 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
     buffers: dict[Node, Any] = {}
     heap: list[tuple[int, Node]] = []
     for node, nr, grad in roots:
+        if state.mode & BATCHED:
+            grad = _with_batches(grad, getattr(node.meta(nr)[0], "levels", ()))
         _add(buffers, node, nr, grad)
         if not waiting.get(node) and all(entry[1] is not node for entry in heap):
             heapq.heappush(heap, (-node.sequence, node))
@@ -450,6 +452,16 @@ def _without_batches(grad: Any, levels: tuple[Any, ...]) -> Any:
         if level not in known:
             from ..func.batching import leave
             grad = leave(grad, 0, level).sum(0)
+    return grad
+
+
+def _with_batches(grad: Any, levels: tuple[Any, ...]) -> Any:
+    """A gradient that is batched as the result is: formulas write into tensors that are made like it."""
+    known = levels_of(grad._array)
+    for level in levels:
+        if level not in known:
+            from ..func.batching import enter
+            grad = enter(grad.unsqueeze(0).expand((level.size, *grad.shape)), 0, level)
     return grad
 
 

@@ -235,8 +235,7 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
              vectorize: bool = False, strategy: str = "reverse-mode") -> Any:
     """All partial derivatives: result[i][j] has the shape of output i followed by that of input j.
 
-    vectorize is accepted; rows are computed one after the other either way. strategy "forward-mode" goes column by
-    column.
+    vectorize: all rows in one pass, under vmap; otherwise one after the other. strategy "forward-mode" goes column by column.
     """
     if strategy not in ("reverse-mode", "forward-mode"):
         raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function '
@@ -262,7 +261,8 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
         inputs = _prepare(inputs, create_graph, True)
         outs_several, outputs = _tuple(func(*inputs), "outputs of the user-provided function", "jacobian")
         _check_strict(outputs, strict)
-        rows = tuple([_rows(out, i, inputs, create_graph, strict) for i, out in enumerate(outputs)])
+        rows = tuple([_all_rows(out, inputs, create_graph) if vectorize and out.requires_grad and out.numel() > 1 else
+                      _rows(out, i, inputs, create_graph, strict) for i, out in enumerate(outputs)])
         rows = _finish(rows, create_graph)
     return _untuple(tuple([_untuple(r, several) for r in rows]), outs_several)
 
@@ -287,6 +287,17 @@ def _rows(out: Tensor, i: int, inputs: tuple[Tensor, ...], create_graph: bool, s
     if not out.numel():
         return tuple([x.new_zeros((*out.shape, *x.shape)) for x in inputs])
     return tuple([stack(c).reshape((*out.shape, *x.shape)) for c, x in zip(columns, inputs)])
+
+
+def _all_rows(out: Tensor, inputs: tuple[Tensor, ...], create_graph: bool) -> tuple[Tensor, ...]:
+    """d(out)/d(each input), one backward pass for all elements of the output."""
+    from ..creation import eye
+    from .passes import grad
+    n = out.numel()
+    units = eye(n, dtype=out.dtype).reshape((n, *out.shape))
+    grads = grad([out], inputs, [units], retain_graph=True, create_graph=create_graph, allow_unused=True, is_grads_batched=True)
+    return tuple([x.new_zeros((*out.shape, *x.shape)) if g is None else g.reshape((*out.shape, *x.shape))
+                  for g, x in zip(grads, inputs)])
 
 
 def _jacobian_forward(func: Callable[..., Any], inputs: Any) -> Any:
@@ -344,7 +355,7 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, s
     if outer_jacobian_strategy == "forward-mode":
         result = jacobian(first, inputs, vectorize=True, strategy="forward-mode")
     else:
-        result = jacobian(first, inputs, create_graph=create_graph, strict=strict)
+        result = jacobian(first, inputs, create_graph=create_graph, strict=strict, vectorize=vectorize)
     return _untuple(tuple([_untuple(r, several) for r in result]), several)
 
 

@@ -129,8 +129,8 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
 
 
 def _batched_grad(outputs, inputs, given, keep, create_graph, allow_unused, materialize_grads):
-    """One pass per row of the batch: every row must see the whole graph, so all but the last keep it."""
-    from ..ops.shape import stack
+    """One pass for all rows of the batch, under vmap."""
+    from ..func.batching import vmap
     for i, g in enumerate(given or [None]):
         out = outputs[i]
         if g is None or not g.dim():
@@ -143,10 +143,15 @@ def _batched_grad(outputs, inputs, given, keep, create_graph, allow_unused, mate
                                "shape of "
                                f"corresponding output, but a mismatch was detected: grad_output[{i}] has a shape of "
                                f"{g.shape} and output[{i}] has a shape of {out.shape}.")
-    count = len(given[0])
-    rows = [grad(outputs, inputs, [g[i] for g in given], keep or i + 1 < count, create_graph, True, allow_unused, False,
-                 materialize_grads) for i in range(count)]
-    return tuple(None if column[0] is None else stack(list(column)) for column in zip(*rows))
+    there: list[bool] = []
+
+    def row(*gradients: Any) -> tuple[Any, ...]:
+        found = grad(outputs, inputs, list(gradients), keep, create_graph, True, allow_unused, False, materialize_grads)
+        there[:] = [g is not None for g in found]
+        return tuple([g for g in found if g is not None])
+
+    made = iter(vmap(row, randomness="different")(*given))
+    return tuple([next(made) if known else None for known in there])
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

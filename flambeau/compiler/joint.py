@@ -17,11 +17,13 @@ from ..amp.autocast_mode import autocast, get_autocast_dtype
 from ..autograd.engine import Task, run
 from ..autograd.modes import enable_grad
 from ..autograd.node import AccumulateGrad, Edge, Node, freed_error, next_sequence, start_counter
-from ..autograd.state import AUTOCAST, NO_GRAD, state
+from ..autograd.state import AUTOCAST, BATCHED, NO_GRAD, state
 from ..autograd.views import edge_of
+from ..backends.batched.arrays import BatchedArray, batch
+from ..backends.batched.table import run as together
 from ..backends.cpu import memory
 from ..native import pointer
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 from .capture import Recorder, traced
 from .ir import CONSTANT, TEMPORARY, Storage, Value
 from .passes import reads_of
@@ -176,10 +178,23 @@ class CompiledFunctionBackward(Node):
         repeatable = not (plan.call is None or plan.sources.writes)
         if again:
             return self._repeated(grads, leaves, True, repeatable)
+        if state.mode & BATCHED and any([g is not None and type(g._array) is BatchedArray for g in grads]):
+            return self._of_each(grads, leaves, raws)
         if None in grads and repeatable and self.plan.all_marks(leaves) == self.all_marks:
             with enable_grad():
                 return self._repeated(grads, leaves, False, True)
         return plan.run_backward(grads, leaves, raws)
+
+    def _of_each(self, grads: Any, leaves: list[Any], raws: dict[int, Any]) -> list[Any]:
+        """Gradients of a batch, inside vmap: the program takes one example at a time."""
+        levels = [g._array.level for g in grads if g is not None and type(g._array) is BatchedArray]
+        if not levels:
+            return self.plan.run_backward(grads, leaves, raws)
+        level = max(levels, key=lambda known: known.number)
+        each = [self._of_each([wrap(g._array.whole[i, ...]) if g is not None and type(g._array) is BatchedArray and (
+            g._array.level is level) else g for g in grads], leaves, raws) for i in range(level.size)]
+        return [None if column[0] is None else wrap(batch(level, together("stack", [t._array for t in column], 0,
+                                                                          column[0]._array.dtype))) for column in zip(*each)]
 
     def _repeated(self, grads: Any, leaves: list[Any], create_graph: bool, repeatable: bool) -> list[Any]:
         """The gradients as part of a graph, or those of some of the results: the function runs once more, eagerly."""

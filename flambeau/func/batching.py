@@ -1,9 +1,8 @@
 """`vmap`: a function of one example, applied to a batch.
 
 The function is called once, on tensors that show one example and hold the batch (`backends/batched`); each kernel's batching
-rule says how it runs on the whole. Entering and leaving are operations with derivatives, so gradients go through. While
-`compile` watches or follows the call, and for tensor-like objects of foreign classes, the function is called once per
-example instead (`looping.py`).
+rule says how it runs on the whole. Entering and leaving are operations with derivatives, so gradients go through. With
+tensor-like objects of foreign classes among its arguments, the function is called once per example instead (`looping.py`).
 """
 
 from __future__ import annotations
@@ -101,14 +100,26 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
         if size is None:
             raise ValueError("vmap: Expected at least one Tensor to vmap over")
         call = _Call(func, out_dims, randomness, spec, kwargs)
-        if state.mode & (_state.CAPTURE | _state.FOLLOW) or any(
-                d is not None and not isinstance(v, Tensor) for v, d in zip(leaves, dims)):
+        if any(tensor_like(v) and not isinstance(v, Tensor) for v in leaves):
             from .looping import each
             return each(call, size, leaves, dims)
+        if state.mode & (_state.CAPTURE | _state.FOLLOW):
+            return _uncompiled(call, size, leaves, dims, chunk_size)
         return call(size, leaves, dims) if chunk_size is None or chunk_size >= size else call.in_chunks(
             chunk_size, size, leaves, dims)
 
     return batched
+
+
+def _uncompiled(call: _Call, size: int, leaves: list[Any], dims: list[Any], chunk_size: int | None) -> Any:
+    """A call of vmap inside a compiled function: its kernels run at once, for they are given arrays that no program has."""
+    if state.mode & _state.CAPTURE:
+        from ..compiler.capture import give_up
+        give_up("vmap was called")
+    if state.mode & _state.FOLLOW:
+        state.follower.look(None, "vmap was called")
+    with mode_bits(clear=_state.CAPTURE | _state.FOLLOW):
+        return call(size, leaves, dims) if chunk_size is None else call.in_chunks(chunk_size, size, leaves, dims)
 
 
 class _Call:

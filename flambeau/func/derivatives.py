@@ -138,7 +138,7 @@ def grad_and_value(func: Callable[..., Any], argnums: argnums_t = 0, has_aux: bo
                 raise RuntimeError("grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got tensor with "
                                    f"{out.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?")
             leaves, spec = tree_flatten(values[0] if single else tuple(values))
-            grads = tree_unflatten(_pull([out], leaves, [ones((), dtype=out.dtype)], level.recorded([out])), spec)
+            grads = tree_unflatten(_pull([out], leaves, [out.new_ones(())], level.recorded([out])), spec)
         grads, out, aux = (tree_map(level.leave, v) for v in (grads, out, aux))
         return (grads, (out, aux)) if has_aux else (grads, out)
 

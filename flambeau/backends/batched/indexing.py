@@ -83,10 +83,9 @@ def index_put(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 def index_select(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, dim, positions = args
     if has(positions, level):
-        dim %= max(x.ndim, 1)
-        if not x.ndim or positions.ndim != 1:
-            return one_by_one(kernel, level, args)
-        return index("index", level, (x, [None] * dim + [positions]))
+        if not x.ndim:
+            return index_select(kernel, level, (x.reshape((1,)), 0, positions.reshape((positions.size,)))).reshape(())
+        return index("index", level, (x, [None] * (dim % x.ndim) + [positions.reshape((positions.size,))]))
     if not x.ndim:
         made = run(kernel, x.whole.reshape((level.size, 1)), 1, positions.reshape((-1,)))
         return batched(made.reshape((level.size,)), level)
@@ -98,13 +97,14 @@ def index_change(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """(x, dim, positions, values, ...)."""
     x, dim, positions, values, *rest = args
     if not x.ndim:
-        return one_by_one(kernel, level, args)
+        values, positions = values if kernel == "index_fill" else values.reshape((positions.size,)), positions.reshape((-1,))
+        return index_change(kernel, level, (x.reshape((1,)), 0, positions, values, *rest)).reshape(())
+    if kernel == "index_fill" and has(values, level):  # another value for each example: where it goes is a question of its own
+        places = run(kernel, np.zeros(x.shape, bool), dim, positions, True)
+        return pointwise("where", level, (places, values.astype(x.dtype), x))
     if has(positions, level):
         return _index_change_each(kernel, level, args)
-    if kernel == "index_fill":
-        if has(values, level):
-            return one_by_one(kernel, level, args)
-    else:
+    if kernel != "index_fill":
         values = whole(values, level)
         if values.ndim == x.ndim and x.ndim == 1:
             values = values.reshape((level.size, 1))
@@ -114,7 +114,7 @@ def index_change(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 def _index_change_each(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Each example has positions of its own: batch and dimension become one."""
     x, dim, positions, values, *rest = args
-    if (hasattr(values, "ndim") and values.ndim != x.ndim) or (has(values, level) and not values.ndim):
+    if kernel != "index_fill" and values.ndim != x.ndim:
         return one_by_one(kernel, level, args)
     dim, size = up(dim % x.ndim), level.size
     order = (0, dim, *[d for d in range(1, x.ndim + 1) if d != dim])
@@ -124,7 +124,7 @@ def _index_change_each(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
         return a.reshape((a.shape[0] * a.shape[1], *a.shape[2:]))
 
     at = _shifted(_wrapped(positions.reshape((positions.size,)), x.shape[dim - 1]), level, x.shape[dim - 1]).reshape((-1,))
-    made = run(kernel, flat(x), 0, at, flat(values) if hasattr(values, "ndim") else values, *rest)
+    made = run(kernel, flat(x), 0, at, values if kernel == "index_fill" else flat(values), *rest)
     made = made.reshape((size, x.shape[dim - 1], *made.shape[1:]))
     return batched(made.transpose(sorted(range(made.ndim), key=order.__getitem__)), level)
 
@@ -156,7 +156,11 @@ def gather(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 def scatter(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """(x, dim, positions, values, ...)."""
     x, dim, positions, values, *rest = args
-    if not x.ndim or not positions.ndim:
+    if not x.ndim:
+        if hasattr(values, "ndim"):
+            values = values.reshape((values.size,))
+        return scatter(kernel, level, (x.reshape((1,)), 0, positions.reshape((positions.size,)), values, *rest)).reshape(())
+    if not positions.ndim:
         return one_by_one(kernel, level, args)
     if hasattr(values, "strides") and (values.ndim or has(values, level)):
         values = whole(values, level)
@@ -169,7 +173,9 @@ def scatter(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 def scatter_added(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     source, dim, positions, shape = args
     if not shape or not positions.ndim:
-        return one_by_one(kernel, level, args)
+        flat = [a.reshape((a.size,)) for a in (source, positions)]
+        made = scatter_added(kernel, level, (flat[0], 0, flat[1], shape or (1,)))
+        return made.reshape(shape)
     return batched(run(kernel, whole(source, level), up(dim), whole(positions, level), (level.size, *shape)), level)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arrays import BatchedArray, Level
+from .arrays import Level
+from .elementwise import pointwise
 from .table import batched, has, one_by_one, rule, run, up, ups, whole
 
 
@@ -63,7 +64,6 @@ def sum_to_size(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 
 @rule("dist")
 def dist(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    from .elementwise import pointwise
     x, y, p = args
     difference = pointwise("sub", level, (x, y)).whole
     return batched(run("vector_norm", difference, p, tuple(range(1, difference.ndim)), False), level)
@@ -85,8 +85,11 @@ def searchsorted(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 
 @rule("isin")
 def isin(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    if args[1].__class__ is BatchedArray and args[1].level is level:
-        return one_by_one(kernel, level, args)
+    if has(args[1], level):
+        values, known, _, invert = args
+        equal = pointwise("eq", level, (values[..., None], known.reshape((known.size,))))
+        found = run("any", equal.whole, (values.ndim + 1,), False)
+        return batched(run("logical_not", found) if invert else found, level)
     return batched(run(kernel, args[0].whole, *args[1:]), level)
 
 
