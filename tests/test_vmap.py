@@ -3,7 +3,7 @@
 import warnings
 
 import pytest
-from both import Programs, agree, run
+from both import Programs, agree, close, run
 
 import flambeau
 from flambeau.backends.batched import table
@@ -498,6 +498,22 @@ def test_duals_inside():
 
     x = numbers(flambeau, 4, 3)
     assert flambeau.allclose(flambeau.vmap(f)(x, x + 1), x * (1 - x.tanh() ** 2) * (x + 1))
+
+
+def test_shapes_of_an_empty_batch():
+    """(PyTorch loses the samples of each example.)"""
+    made = flambeau.vmap(lambda x: F.conv2d(x, flambeau.ones(1, 1, 2, 2)))(flambeau.zeros(0, 5, 1, 4, 4))
+    assert made.shape == (0, 5, 1, 3, 3)
+    assert flambeau.vmap(flambeau.func.grad(lambda x: (x * x).sum()))(flambeau.zeros(0, 3)).shape == (0, 3)
+
+
+def test_anomaly_detection_looks_at_all_examples():
+    with flambeau.autograd.set_detect_anomaly(True), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        f = flambeau.func.vmap(flambeau.func.grad(lambda x: x.sqrt().sum() * 0))
+        assert close(f(flambeau.ones(2, 3)).tolist(), [[0.0] * 3] * 2)
+        with pytest.raises(RuntimeError, match="returned nan values"):
+            f(flambeau.tensor([[1.], [0.]]))
 
 
 def test_shown_with_its_level():

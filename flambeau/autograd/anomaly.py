@@ -10,6 +10,7 @@ import traceback
 import warnings
 from typing import Any
 
+from ..backends.batched.arrays import BatchedArray, innermost
 from .node import Node, location, user_frame
 from .state import ANOMALY, state
 
@@ -108,6 +109,9 @@ def _has_nan(g: Any) -> bool:
     mode = state.mode
     state.mode = 1  # plain no_grad: the check itself is nobody's business
     try:
+        if type(g._array) is BatchedArray:  # all examples at once
+            from ..tensor import wrap
+            g = wrap(innermost(g._array))
         return bool((g != g).any())
     finally:
         state.mode = mode

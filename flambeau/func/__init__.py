@@ -13,8 +13,13 @@ def functionalize(func, *, remove: str = "mutations"):
 
 
 def debug_unwrap(tensor, *, recurse: bool = True):
-    """The tensor itself: the transformations wrap nothing."""
-    return tensor
+    """The tensor of all examples behind one inside vmap (of one level, unless `recurse`); any other tensor as it is."""
+    from ..backends.batched.arrays import BatchedArray, innermost
+    from ..tensor import wrap
+    array = tensor._array
+    if type(array) is not BatchedArray:
+        return tensor
+    return wrap(innermost(array) if recurse else array.whole)
 
 
 __all__ = ["debug_unwrap", "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",

@@ -15,9 +15,9 @@ def _samples(x: Any, level: Level) -> Any:
     return x.reshape((x.shape[0] * x.shape[1], *x.shape[2:]))
 
 
-def _apart(x: Any, level: Level) -> Any:
-    """(batch * n, ...) as (batch, n, ...)."""
-    return x.reshape((level.size, x.shape[0] // level.size if level.size else 0, *x.shape[1:]))
+def _apart(x: Any, level: Level, n: int = 0) -> Any:
+    """(batch * n, ...) as (batch, n, ...); n has to be given only for an empty batch."""
+    return x.reshape((level.size, x.shape[0] // level.size if level.size else n, *x.shape[1:]))
 
 
 def _channels(x: Any, level: Level) -> Any:
@@ -42,7 +42,7 @@ def convolution(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
             made = batched(whole(run(kernel, x, weight, None, *rest), level), level)
         else:
             made = run(kernel, _samples(x, level), weight, None if extra is not None else bias, *rest)
-            made = batched(_apart(made, level), level)
+            made = batched(_apart(made, level, x.shape[0]), level)
         return made if extra is None else pointwise("add", level, (made, extra[(slice(None), *(None,) * (x.ndim - 2))]))
     joined = None if bias is None else _samples(bias, level)
     made = run(kernel, _channels(x, level), _samples(weight, level), joined, *rest[:-1], rest[-1] * level.size)
@@ -53,7 +53,7 @@ def convolution(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 def conv_input(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     grad, weight, bias, *rest = args
     if not has(weight, level) and not has(bias, level):
-        return batched(_apart(run(kernel, _samples(grad, level), weight, bias, *rest), level), level)
+        return batched(_apart(run(kernel, _samples(grad, level), weight, bias, *rest), level, grad.shape[0]), level)
     joined = None if bias is None else _samples(bias, level)
     made = run(kernel, _channels(grad, level), _samples(weight, level), joined, *rest[:-1], rest[-1] * level.size)
     return batched(_from_channels(made, level), level)
@@ -199,7 +199,7 @@ def group_norm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, groups, weight, bias, eps = args
     own = has(weight, level) or has(bias, level)
     made = run(kernel, _samples(x, level), groups, None if own else weight, None if own else bias, eps)
-    out, mean, rstd = batched(tuple([_apart(m, level) for m in made]), level)
+    out, mean, rstd = batched(tuple([_apart(m, level, x.shape[0]) for m in made]), level)
     return (_affine(out, weight, bias, level, x.ndim - 2) if own else out), mean, rstd
 
 

@@ -8,8 +8,6 @@ from ..cpu.table import add
 from .arrays import BatchedArray, Level, batch
 from .table import batched, has, one_by_one, rule, run, up, ups, whole
 
-_COPIES = "_copy"
-
 
 def _aligned(x: Any, ndim: int) -> Any:
     """A whole array with dimensions of length one behind the batch, up to `ndim` dimensions per example."""
@@ -20,17 +18,10 @@ def _aligned(x: Any, ndim: int) -> Any:
 def as_strided(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, size, stride, offset = args[:4]
     step = x.whole.strides[0] // x.itemsize
-    if offset is None:
-        offset = run_offset(x)
     return batched(run(kernel, x.whole, (level.size, *size), (step, *stride), offset), level)
 
 
-def run_offset(x: Any) -> int:
-    from .backend import storage_offset
-    return storage_offset(x)
-
-
-@rule("alias view_as_real view_as_complex real imag rot180")
+@rule("alias view_as_real view_as_complex real imag")
 def same(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, args[0].whole, *args[1:]), level)
 
