@@ -162,11 +162,12 @@ class Row:
         return results
 
     def __getattr__(self, name: str) -> Any:
-        """`tensor`, which does what `finish` does for one array in mode 0 or 1, is made when it is first needed."""
-        if name != "tensor":
+        """What is made when it is first needed: `tensor`, which does what `finish` does for one array in mode 0 or 1, and
+        `formulas_applied`, the backward pass."""
+        if name not in ("tensor", "formulas_applied"):
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        self.tensor = generate.tensor(self)
-        return self.tensor
+        made = self.__dict__[name] = (generate.tensor if name == "tensor" else generate.backward)(self)
+        return made
 
     def record(self, args: tuple[Any, ...], results: Any) -> None:
         """Creates the node if an input wants a gradient."""
@@ -616,9 +617,11 @@ class RowNode(Node):
     spans: dict[int, int] | None = None
 
     def apply(self, grads: Any) -> Any:
-        """Made of the row's formulas when a node of its class is first asked."""
+        """The row's formulas. A class that has no better way takes them over when its first node is asked."""
+        made = self.row.formulas_applied
         cls = next(c for c in type(self).__mro__ if "row" in c.__dict__)
-        cls.apply = made = generate.backward(self.row)
+        if "apply" not in cls.__dict__:
+            cls.apply = made
         return made(self, grads)
 
     def apply_lists(self, grads: Any) -> Any:
