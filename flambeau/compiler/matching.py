@@ -15,7 +15,7 @@ from numpy import ndarray
 
 from ..backends.cpu import memory, shared
 from ..native import pointer, toolchain
-from ..native.calls import _FASTCALL, _Definition, _make
+from ..native.calls import builtin
 from ..tensor import Size
 from .promises import Promise, usable
 
@@ -55,16 +55,7 @@ def native() -> Any:
     words = (_P * len(found))(*found)
     if library.fl_follow_attach(words, ctypes.sizeof(words)) != ctypes.sizeof(_P):
         return None
-    return tuple([_builtin(library, name) for name in ("fl_fits", "fl_change", "fl_keep")])
-
-
-_kept: list[Any] = []
-
-
-def _builtin(library: Any, name: str) -> Any:
-    definition = _Definition(name.encode(), ctypes.cast(getattr(library, name), _P).value, _FASTCALL, None)
-    _kept.extend((library, definition))
-    return _make(ctypes.addressof(definition), None, None, None)
+    return tuple([builtin(library, name) for name in ("fl_fits", "fl_change", "fl_keep")])
 
 
 class Table:

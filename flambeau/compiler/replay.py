@@ -26,6 +26,7 @@ from .. import dtypes, settings
 from ..autograd.node import VersionCounter
 from ..backends.cpu import memory
 from ..native import pointer, toolchain
+from ..native.calls import builtin
 from ..tensor import Tensor
 from .plan import Output
 from .reads import MISSING, Content, Entry, Function, Inherited, Kind, Metadata, Read, Reads, Slot, Variable
@@ -83,9 +84,7 @@ def _native() -> Any:
     made.fl_replay_sizes(sizes)
     if list(sizes) != [ctypes.sizeof(t) for t in (_Rule, _Window, _Number, _Gradient, _Undo, _Table, _P)]:
         raise RuntimeError("native/replay.c and compiler/replay.py do not agree on their tables")
-    made.fl_replay.argtypes = [_P, ctypes.py_object, ctypes.py_object]
-    made.fl_replay.restype = _L
-    return made.fl_replay
+    return builtin(made, "fl_replay_call")
 
 
 @functools.cache

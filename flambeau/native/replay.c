@@ -290,3 +290,9 @@ long fl_replay(const struct replay *r, void *arguments, void *fresh) {
     if (status == 0 && !finish(r)) return -2;  // with Python's error set
     return status;
 }
+
+// fl_replay as a builtin function of Python's: (address of the replay, arguments, list of arrays for the results).
+void *fl_replay_call(void *self, void *const *args, long given) {
+    long status = fl_replay((const struct replay *)py.as_long(args[0]), args[1], args[2]);
+    return py.error() ? 0 : py.from_long(status);
+}
