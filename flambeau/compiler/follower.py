@@ -377,7 +377,8 @@ class Done:
         reserved = region.arrays.get(step)
         if reserved is None:
             reserved = region.arrays[step] = [None] * len(step.results)
-        elif not any([made.survives for made in step.made]) and all([spec[0] == MADE for spec in step.results]):
+        elif not any([made.survives for made in step.made]) and all([spec[0] == MADE for spec in step.results]) and (
+                all([array is not None for array in reserved])):  # (a finalizer may come while they are made)
             return self._the_same(follower, step, reserved)
         self.roots = roots = []
         results = []

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import sys
 import sysconfig
 import time
 from collections import OrderedDict
@@ -72,8 +73,8 @@ class Unsuitable(Exception):
 @functools.cache
 def _native() -> Any:
     """The C function, or None: then every call goes the long way."""
-    if sysconfig.get_config_var("Py_GIL_DISABLED") or ctypes.sizeof(_L) != ctypes.sizeof(_P):
-        return None
+    if sysconfig.get_config_var("Py_GIL_DISABLED") or ctypes.sizeof(_L) != ctypes.sizeof(_P) or sys.version_info >= (3, 13):
+        return None  # (from 3.13 on dicts have no versions)
     try:
         made = ctypes.PyDLL(str(toolchain.build((toolchain.HERE / "replay.c").read_text(), "replay")))
         functions = (_P * len(_PYTHON))(*toolchain.interpreter(*_PYTHON))
