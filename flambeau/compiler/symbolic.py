@@ -135,11 +135,13 @@ def with_plain_numbers(value: Any, seen: tuple[int, ...] = ()) -> Any:
     if id(value) in seen:
         return value
     seen = (*seen, id(value))
-    if issubclass(kind, tuple):
+    if issubclass(kind, tuple) or kind is list:
         new = [with_plain_numbers(v, seen) for v in value]
-        return value if all(map(operator.is_, new, value)) else tuple.__new__(kind, new)
-    if kind is list:
-        value[:] = [with_plain_numbers(v, seen) for v in value]
+        if all(map(operator.is_, new, value)):
+            return value
+        if kind is not list:
+            return tuple.__new__(kind, new)
+        value[:] = new
     elif issubclass(kind, dict) or is_record(value):
         table = value if issubclass(kind, dict) else value.__dict__
         for key, v in list(dict.items(table)):

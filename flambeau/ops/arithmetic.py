@@ -162,10 +162,10 @@ def _scaled_inplace(name: str, plain: Any, whole: Any) -> Any:
                 if x.size < LARGE:
                     kernel(x, _multiply(y, constant(alpha, x.dtype)), out=x)
                 elif run(scaled, x, y, alpha, out=x) is None:
-                    return plain.inplace(self, mul.call(other, alpha))
+                    return plain.inplace(self, mul(other, alpha))
                 bump(self)
                 return self
-            return plain.inplace(self, mul.call(other, alpha))
+            return plain.inplace(self, mul(other, alpha))
         return recorded(self, other, *more, alpha=alpha)
 
     inplace.__name__, inplace.__qualname__ = name + "_", f"Tensor.{name}_"

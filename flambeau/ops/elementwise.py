@@ -294,7 +294,6 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
         options["direct"] = dict(zip((first, second), direct))
     r = Pointwise(name, args, kind=kind, c=c, backward=table or None, **options)
     r.op = op = generate.of_two(r, chars=fast, number_chars=fast_scalar, fallback=general)
-    op.call = op
     op.operator = generate.of_two(r, chars=fast, number_chars=fast_scalar, fallback=or_not_implemented)
     _dress(op, name, r)
     export(name, op, method=method, toplevel=toplevel, aliases=aliases)

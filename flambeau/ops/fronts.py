@@ -197,12 +197,10 @@ _cutting(pieces.chunk, lambda whole, chunks: -(-whole // chunks))
 # --------------------------------------------------------------------------------------------------- arithmetic
 def _of_two(general: Any, row: Any, aliases: tuple[str, ...] = ()) -> None:
     """add, sub and div of two tensors, or of a tensor and a number, without their options."""
-    core = row.call
-
     @in_front(general, aliases=aliases)
     def operation(*args, **kwargs):
         if len(args) == 2 and not kwargs and state.mode < 2 and args[0].__class__ in _OURS and args[1].__class__ in _TAKEN:
-            return core(*args)
+            return row(*args)
         return general(*args, **kwargs)
 
     _overrides.FRONTS[row] = operation  # what `x + y` is called where classes have their own say
@@ -217,8 +215,6 @@ _of_two(arithmetic.div, arithmetic._div, ("divide",))
 
 # --------------------------------------------------------------------------------------------------- reductions
 _DIM = "dim.__class__ is int and -n <= dim < n"
-
-
 _mean_dim = front(slow.mean, slow._mean_dim, "input dim keepdim=False", chars="fd", mean_one=kernels.mean_one,
                   when=f"{_DIM} and keepdim.__class__ is bool", given="(dim,); keepdim; None",
                   made=["dim %= n", "mean_one(x, dim, keepdim)"])
