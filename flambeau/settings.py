@@ -161,7 +161,7 @@ def compiled_with_cxx11_abi() -> bool:
 def _assert(condition: Any, message: str) -> Any:
     """Python's assert as a function, so that a tracer can write it down."""
     if condition.__class__ is not bool and hasattr(type(condition), "__torch_function__"):
-        from . import overrides
+        from .ops.core import overrides
         done, value = overrides.dispatch(_assert, (condition, message), {}, (condition,))
         if done:
             return value
@@ -176,7 +176,7 @@ def get_device_module(device: Any = None) -> Any:
     """The module of a device's functions (flambeau.cuda)."""
     import importlib
 
-    from .device import to_device
+    from .tensors.device import to_device
     kind = "cpu" if device is None else to_device(device).type
     return importlib.import_module(f".{kind}", __package__)
 

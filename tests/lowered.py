@@ -10,10 +10,10 @@ import numpy as np
 
 from flambeau import native
 from flambeau.backends.cpu.table import KERNELS
-from flambeau.compiler import render
-from flambeau.compiler.ir import INPUT, Op, Storage, Value
-from flambeau.compiler.literals import plain
-from flambeau.compiler.lower import lowered
+from flambeau.compiler.ir.literals import plain
+from flambeau.compiler.ir.parts import INPUT, Op, Storage, Value
+from flambeau.compiler.render import programs as render
+from flambeau.compiler.render.lower import lowered
 from flambeau.native import toolchain
 
 

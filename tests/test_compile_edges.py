@@ -16,8 +16,8 @@ from compiled import programs, way, why
 
 import flambeau as torch
 from flambeau import nn, optim
-from flambeau.compiler import pages
-from flambeau.compiler.capture import Traced
+from flambeau.compiler.capture.tracing import Traced
+from flambeau.compiler.run import pages
 
 
 def both(build, calls):

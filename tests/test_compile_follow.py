@@ -22,10 +22,10 @@ from compiled import same, seen
 import flambeau as torch
 from flambeau import nn, optim
 from flambeau.autograd.state import FOLLOW, state
-from flambeau.compiler.capture import Uncapturable
-from flambeau.compiler.follow import Pace, Paths
-from flambeau.compiler.matching import native
-from flambeau.compiler.promises import Promise
+from flambeau.compiler.capture.tracing import Uncapturable
+from flambeau.compiler.follow.matching import native
+from flambeau.compiler.follow.paths import Pace, Paths
+from flambeau.compiler.follow.promises import Promise
 from flambeau.nn import functional as F
 from flambeau.utils.data import DataLoader, TensorDataset
 
@@ -966,7 +966,7 @@ def test_programs_go_away_with_their_function():
 
 
 def test_calls_that_never_repeat_are_left_to_eager_with_one_warning(monkeypatch):
-    monkeypatch.setattr("flambeau.compiler.follow._STEPS", 20)
+    monkeypatch.setattr("flambeau.compiler.follow.paths._STEPS", 20)
     f = follow(lambda x: x * 2 + 1)
     with pytest.warns(RuntimeWarning, match="runs eagerly") as caught:
         for n in range(20):

@@ -16,10 +16,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .. import dtypes as _dtypes
-from .. import overrides as _overrides
 from ..autograd.state import AUTOCAST, state
-from ..tensor import Tensor
+from ..ops.core import overrides as _overrides
+from ..tensors import dtypes as _dtypes
+from ..tensors.tensor import Tensor
 
 __all__ = ["autocast", "autocast_decorator", "custom_fwd", "custom_bwd", "is_autocast_available"]
 

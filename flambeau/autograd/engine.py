@@ -19,8 +19,8 @@ from ..backends.batched.arrays import Level, levels_of, marked
 from ..backends.cpu.parallel import LARGE
 from ..backends.cpu.table import KERNELS
 from ..backends.registry import CPU_ARRAY
-from ..tensor import Tensor
-from ..tensor import _captured_grad as captured_grad
+from ..tensors.tensor import Tensor
+from ..tensors.tensor import _captured_grad as captured_grad
 from .node import AccumulateGrad, Edge, Node
 from .state import ANOMALY, BATCHED, CAPTURE, FOLLOW, NO_GRAD, state
 
@@ -117,7 +117,7 @@ def run(roots: list[tuple[Node, int, Any]], task: Task) -> dict[tuple[Node, int]
         outer.admit(task)
     before = state.mode
     if before & CAPTURE:
-        from ..compiler.capture import backward_starts
+        from ..compiler.capture.tracing import backward_starts
         backward_starts(waiting, task.keep_graph)
     if len(stack) >= _DEEPEST:
         return _run_in_new_thread(roots, task)
@@ -437,7 +437,7 @@ def fit(grad: Any, shape: tuple[int, ...], dtype: Any, node: Node, index: int) -
     if grad._array.dtype != dtype:
         if grad.is_complex() and dtype.kind != "c":
             grad = grad.real
-        from ..dtypes import BY_NUM
+        from ..tensors.dtypes import BY_NUM
         grad = grad.to(BY_NUM[dtype.num])
     return grad
 
@@ -546,10 +546,10 @@ def _is_ours(grad: Any, tensor: Any) -> bool:
 
 def _recorded_copy(grad: Any, tensor: Any) -> Any:
     """A copy that is itself part of the graph: changing `.grad` must not change what the graph still needs."""
-    from ..creation import empty_like
+    from ..creation.factories import empty_like
     return empty_like(tensor.detach()).copy_(grad)
 
 
 def _copy_like(grad: Any, tensor: Any) -> Any:
-    from ..tensor import copy_with_layout
+    from ..tensors.tensor import copy_with_layout
     return copy_with_layout(grad, tensor)

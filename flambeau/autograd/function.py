@@ -13,8 +13,8 @@ import weakref
 from typing import Any
 
 from ..backends.batched.arrays import marked
-from ..dtypes import GRAD_NUMS
-from ..tensor import Tensor, wrap
+from ..tensors.dtypes import GRAD_NUMS
+from ..tensors.tensor import Tensor, wrap
 from . import state as _state
 from .node import (
     INFERENCE_SAVED,
@@ -99,8 +99,8 @@ class FunctionNode(Node):
 
 
 def _zeros(meta: tuple[tuple[int, ...], Any]) -> Tensor:
-    from ..creation import zeros
-    from ..dtypes import BY_NUM
+    from ..creation.factories import zeros
+    from ..tensors.dtypes import BY_NUM
     return zeros(meta[0], dtype=BY_NUM[meta[1].num])
 
 
@@ -311,7 +311,7 @@ def _make_node(ctx: BackwardCFunction) -> FunctionNode:
 
 def _reporting(function: Any) -> Any:
     """A captured call hears of what the user's function reads."""
-    from ..compiler.witness import entered
+    from ..compiler.capture.witness import entered
     return entered(function)
 
 

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ..tensor import Tensor, wrap
+from ..tensors.tensor import Tensor, wrap
 from . import node as _node
 from .function import BackwardCFunction, DelayedError, UndefinedGrad
 from .hooks import RemovableHandle

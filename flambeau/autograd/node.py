@@ -158,8 +158,8 @@ class Node:
 
     @property
     def _input_metadata(self) -> list[Any]:
-        from ..creation import empty
-        from ..dtypes import BY_NUM
+        from ..creation.factories import empty
+        from ..tensors.dtypes import BY_NUM
         metas = self.outputs if self.outputs is not None else [(self.shape, self.dtype)]
         return [empty(shape, dtype=BY_NUM[dtype.num], device="meta") for shape, dtype in metas]
 
@@ -257,7 +257,7 @@ class AccumulateGrad(Node):
 
 
 def _revive(node: AccumulateGrad):
-    from ..tensor import wrap
+    from ..tensors.tensor import wrap
     tensor = wrap(node._array)
     tensor._node = node
     node._variable = weakref.ref(tensor)
@@ -290,7 +290,7 @@ def freed_error(node: Any, what: str = "") -> RuntimeError:
 
 def modified_error(node: Node, tensor: Any, array: Any, saved: int, now: int, counter: VersionCounter) -> RuntimeError:
     """The saved value was written to since: says which one, and the line that wrote."""
-    from ..dtypes import BY_NUM
+    from ..tensors.dtypes import BY_NUM
     kind = type_name(BY_NUM[array.dtype.num])
     made_by = ""
     if tensor is not None and tensor._node is not None and tensor._node.__class__ is not AccumulateGrad:

@@ -35,7 +35,7 @@ class _State(threading.local):
         self.function_modes = []     # stack of TorchFunctionMode
         self.running = []            # nodes whose backward is being evaluated (innermost last)
         self.levels = []             # calls of vmap that are under way (backends/batched/arrays.py), innermost last
-        self.follower = None         # takes the kernel calls while a compiled call is followed (compiler/follower.py)
+        self.follower = None         # takes the kernel calls while a compiled call is followed (compiler/follow/follower.py)
         errors.silence()             # NumPy's floating-point warnings are per thread
 
 
@@ -52,7 +52,7 @@ def looked_at(array: Any, what: str, writing: bool = False) -> None:
     writing: others may be changed or shown along with them. An array may be what a followed call of another thread promised.
     """
     if state.mode & CAPTURE:
-        from ..compiler.capture import look
+        from ..compiler.capture.tracing import look
         look(array, what, writing)
     if state.mode & FOLLOW:
         state.follower.look(None if writing else array, what)

@@ -278,7 +278,7 @@ def _same(a: Any, b: Any) -> bool:
 
 def _laid_out(grad: Any, stride: tuple[int, ...]) -> Any:
     """A copy of a gradient with the given strides, so that views of the base can be taken of it alike."""
-    from ..ops.views import clone_strided
+    from ..ops.shape.views import clone_strided
     return clone_strided(grad, stride)
 
 

@@ -11,7 +11,7 @@ _BY_TYPE: dict[type, Any] = {cpu.ARRAY: cpu}
 ARRAY_TYPES = _BY_TYPE
 WINDOWS = {cpu.ARRAY}        # types of arrays whose NumPy views are views of tensors
 POINTWISE = cpu.POINTWISE    # kernels that work element by element
-VIEWS: set[str] = set()      # kernels whose result is a view of their first array (ops/table.py enters their names)
+VIEWS: set[str] = set()      # kernels whose result is a view of their first array (ops/core/row.py enters their names)
 SHAPES: dict[str, Any] = {}  # kernel -> its shape rule (ops/rules), for arrays without memory
 
 following: Any = None        # () -> the backend of plain arrays in this thread; None while no thread follows a compiled call

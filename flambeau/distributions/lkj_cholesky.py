@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import Size, Tensor, arange, cat, diag_embed, finfo, get_default_dtype, mvlgamma, randn, tensor
+from .. import Size, Tensor, arange, cat, diag_embed, finfo, get_default_dtype, mvlgamma, randn
 from ..autograd.modes import no_grad
+from ..tensors import tensor
 from ..types import _Number
 from . import constraints
 from .beta import Beta

@@ -15,8 +15,8 @@ from ..autograd import state as _state
 from ..autograd.state import mode_bits, state
 from ..backends import registry
 from ..backends.batched.arrays import Level, levels_of
-from ..ops.table import row
-from ..tensor import Tensor, wrap
+from ..ops.core.row import row
+from ..tensors.tensor import Tensor, wrap
 from ..utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
 _RANDOMNESS = ("error", "different", "same")
@@ -114,7 +114,7 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
 def _uncompiled(call: _Call, size: int, leaves: list[Any], dims: list[Any], chunk_size: int | None) -> Any:
     """A call of vmap inside a compiled function: its kernels run at once, for they are given arrays that no program has."""
     if state.mode & _state.CAPTURE:
-        from ..compiler.capture import give_up
+        from ..compiler.capture.tracing import give_up
         give_up("vmap was called")
     if state.mode & _state.FOLLOW:
         state.follower.look(None, "vmap was called")
@@ -162,8 +162,8 @@ class _Call:
 
     def in_chunks(self, chunk: int, size: int, leaves: list[Any], dims: list[Any]) -> Any:
         """Some examples at a time; the results are joined."""
-        from ..ops.shape import cat
-        from ..random import default_generator
+        from ..creation.random import default_generator
+        from ..ops.shape.joining import cat
         pieces = []
         before = default_generator.get_state() if self.randomness == "same" else None
         for start in range(0, size, chunk):

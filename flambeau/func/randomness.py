@@ -28,7 +28,7 @@ def draw(array: Any, generator: Any, kernel: str, args: tuple[Any, ...], keep: b
 
 
 def _draw(levels: list[Level], array: Any, generator: Any, kernel: str, args: tuple[Any, ...], keep: bool) -> Any:
-    from ..random import _draw as plain
+    from ..creation.random import _draw as plain
     if not levels:
         with mode_bits(clear=BATCHED):
             return plain(array, generator, kernel, *args, keep=keep)

@@ -1,7 +1,7 @@
 """Pointwise work in C: every kernel's expression, and loops made from it on demand.
 
-Rows of operations (ops/elementwise.py) enter an expression per kernel. The compiler fuses them (`expression`, `to_c`); eager
-mode builds a small library per expression and dtype when a large array first asks for it (`run`). In an expression the
+Rows of operations (ops/pointwise/families.py) enter an expression per kernel. The compiler fuses them (`expression`, `to_c`);
+eager mode builds a small library per expression and dtype when a large array first asks for it (`run`). In an expression the
 letters a, b, c... are the kernel's arguments in order, numbers included; `T` is the element type, and functions are those of
 vmath.h without their suffix. Constants have no suffix either: `to_c` makes them fit the dtype.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..parameter import (
+from ..tensors.parameter import (
     Buffer,
     Parameter,
     UninitializedTensorMixin,
@@ -13,7 +13,7 @@ from ..parameter import (
     _rebuild_parameter_with_state,
     is_lazy,
 )
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 
 __all__ = ["Parameter", "UninitializedParameter", "is_lazy", "Buffer", "UninitializedBuffer",
            "UninitializedTensorMixin"]
@@ -27,7 +27,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     cls_to_become = Parameter
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None):
-        from ..creation import empty
+        from ..creation.factories import empty
         return _bare(cls, empty(0, device=device, dtype=dtype), requires_grad)
 
     def _options(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
     cls_to_become = Tensor
 
     def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True):
-        from ..creation import empty
+        from ..creation.factories import empty
         made = _bare(cls, empty(0, device=device, dtype=dtype), requires_grad)
         if not persistent:
             made.persistent = False
@@ -55,8 +55,8 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
 
 
 def _bare(cls: type, data: Tensor, requires_grad: bool) -> Any:
-    from ..overrides import activate
-    from ..tensor import wrap_as
+    from ..ops.core.overrides import activate
+    from ..tensors.tensor import wrap_as
     activate()  # from now on operations ask their arguments, so that this one can refuse
     made = wrap_as(cls, data._array)
     if requires_grad:

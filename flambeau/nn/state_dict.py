@@ -7,11 +7,11 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .. import overrides as _overrides
 from ..autograd.hooks import RemovableHandle
 from ..autograd.modes import no_grad
-from ..parameter import Parameter, is_lazy
-from ..tensor import Tensor
+from ..ops.core import overrides as _overrides
+from ..tensors.parameter import Parameter, is_lazy
+from ..tensors.tensor import Tensor
 from .hooks import add_hook
 
 _EXTRA_STATE_KEY_SUFFIX = "_extra_state"

@@ -4,35 +4,13 @@ Families that only layers use (conv, losses, rnn...) are imported by those.
 """
 
 from ..backends.cpu import kernels  # noqa: F401  (the table of kernels comes first)
-from . import (  # noqa: F401  # noqa: E402, F401  (stand in front of others: after them)
-    activations,
-    arithmetic,
-    comparison,
-    complex,
-    convert,
-    dropout,
-    embedding,
-    fronts,
-    indexing,
-    inplace,
-    linalg,
-    linear,
-    matmul,
-    memory,
-    padding,
-    pieces,
-    pointwise,
-    reductions,
-    scans,
-    shape,
-    sorting,
-    sparse,
-    special,
-    statistics,
-    vector_norms,
-    view_forms,
-    views,
-)
+from . import fronts, linalg, sparse  # noqa: F401
+from .index import embedding, indexing  # noqa: F401
+from .layers import dropout, linear, padding  # noqa: F401
+from .linalg import matmul  # noqa: F401
+from .pointwise import activations, arithmetic, comparison, complex, convert, functions, inplace, special  # noqa: F401
+from .reduce import reductions, scans, sorting, statistics, vector_norms  # noqa: F401
+from .shape import joining, memory, splitting, view_forms, views  # noqa: F401
 
 loaded_libraries: set[str] = set()
 

@@ -9,22 +9,27 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from .. import overrides as _overrides
-from .. import return_types
 from ..autograd.node import Edge, next_sequence, start_counter
 from ..autograd.state import FOLLOWED, NO_GRAD, state
 from ..autograd.views import MULTI_OUTPUT, NO_GRAD_VIEW, edge_of
 from ..backends import registry
-from ..backends.cpu import reductions as kernels
+from ..backends.cpu.reduce import reductions as kernels
 from ..backends.cpu.table import KERNELS
-from ..parameter import Parameter
-from ..tensor import Size, Tensor
-from . import arithmetic, comparison, convert, generate, indexing, pieces, scans, scatter, shape, vector_norms
-from . import reductions as slow
-from . import views as v
-from .pointwise import where_row
-from .table import LARGE, _nothing_to_free, constant, export
-from .views import viewable
+from ..tensors import return_types
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Size, Tensor
+from .core import generate
+from .core import overrides as _overrides
+from .core.row import LARGE, _nothing_to_free, constant, export
+from .index import indexing, scatter
+from .pointwise import arithmetic, comparison, convert
+from .pointwise.functions import where_row
+from .reduce import reductions as slow
+from .reduce import scans, vector_norms
+from .shape import joining as shape
+from .shape import splitting as pieces
+from .shape import views as v
+from .shape.views import viewable
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY

@@ -1,14 +1,14 @@
 """The names by which ordinary tensors meet sparse ones.
 
-The sparse tensors themselves are in flambeau/sparse.py, which is imported when the first one is made.
+The sparse tensors themselves are in flambeau/torch_names/sparse.py, which is imported when the first one is made.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..tensor import Tensor
-from .table import FUNCTIONS, public
+from ..tensors.tensor import Tensor
+from .core.row import FUNCTIONS, public
 
 
 @public(method=False, out=False)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.state import CAPTURE, state
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 
 
 def step_number(value: Tensor) -> Any:
     """The number in a zero-dim tensor of state. All rules ask here, so that a captured program can read it at each run."""
     if state.mode & CAPTURE:
-        from ..compiler.capture import loaded
+        from ..compiler.capture.tracing import loaded
         return loaded(value)
     return value.item()
 
@@ -27,14 +27,14 @@ def smaller(a: Any, b: Any) -> Any:
 
 
 def _extreme(which: str, a: Any, b: Any) -> Any:
-    from ..compiler.symbolic import extreme
+    from ..compiler.capture.symbolic import extreme
     return extreme(which, a, b)
 
 
 def counted(states: dict[str, Any], key: str) -> Any:
     """The next value of a count that is a Python number; a captured program counts on at each run."""
     if state.mode & CAPTURE:
-        from ..compiler.optimizers import counted as captured
+        from ..compiler.capture.optimizers import counted as captured
         return captured(states, key)
     states[key] += 1
     return states[key]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .. import dtypes as _dtypes
-from .. import formats
-from ..device import device
-from ..parameter import Parameter
-from ..storage import TypedStorage, UntypedStorage
-from ..tensor import Size, Tensor
+from ..tensors import dtypes as _dtypes
+from ..tensors import formats
+from ..tensors.device import device
+from ..tensors.parameter import Parameter
+from ..tensors.storage import TypedStorage, UntypedStorage
+from ..tensors.tensor import Size, Tensor
 from . import rebuild
 
 # ------------------------------------------------------------------------------------------------------ storage types

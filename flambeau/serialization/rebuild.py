@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pickle import UnpicklingError
 from typing import Any
 
-from .. import parameter as _parameter
 from ..backends import registry
-from ..backends.cpu import checkpoint as _memory
 from ..backends.cpu import creation as _cpu
-from ..device import META, to_device
-from ..dtypes import dtype as _dtype
-from ..dtypes import int64
-from ..storage import TypedStorage
-from ..tensor import Tensor, wrap, wrap_as
+from ..backends.cpu.data import checkpoint as _memory
+from ..tensors import parameter as _parameter
+from ..tensors.device import META, to_device
+from ..tensors.dtypes import dtype as _dtype
+from ..tensors.dtypes import int64
+from ..tensors.storage import TypedStorage
+from ..tensors.tensor import Tensor, wrap, wrap_as
 
 
 def rebuild_tensor(cls: type, flat: Any, shape: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool,
@@ -36,7 +36,7 @@ def rebuild_meta(cls: type, shape: tuple[int, ...], stride: tuple[int, ...], dty
 
 
 def rebuild_parameter(data: Tensor, requires_grad: bool) -> Tensor:
-    from ..parameter import Parameter
+    from ..tensors.parameter import Parameter
     return Parameter(data, requires_grad)
 
 
@@ -192,7 +192,8 @@ def sparse_checked_at_the_end() -> Iterator[None]:
 
 
 def _rebuild_sparse_tensor(layout: Any, data: Any) -> Tensor:
-    from .. import formats, sparse_coo_tensor
+    from .. import sparse_coo_tensor
+    from ..tensors import formats
     if layout is not formats.sparse_coo:
         raise NotImplementedError(f"tensors of layout {layout} cannot be loaded: flambeau has only strided and "
                                   "sparse_coo tensors")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cpu.gemm import WORTH
+from ..cpu.linalg.gemm import WORTH
 from .arrays import Level
 from .elementwise import pointwise
 from .table import batched, has, rule, run, whole

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from . import arrays, creation, memory, parallel, shared
+from . import arrays, creation, memory, parallel
+from .data import shared
 from .table import KERNELS
 
 ARRAY = np.ndarray
 NAME = "cpu"
-POINTWISE: set[str] = set()  # kernels that work element by element (ops/elementwise.py enters their names)
+POINTWISE: set[str] = set()  # kernels that work element by element (ops/pointwise/families.py enters their names)
 _device = None
 
 strides = arrays.strides
@@ -37,7 +38,7 @@ asarray = np.asarray
 def device_of(array: Any) -> Any:
     global _device
     if _device is None:
-        from ...device import CPU
+        from ...tensors.device import CPU
         _device = CPU
     return _device
 

@@ -140,7 +140,7 @@ def dense_order(x: ndarray) -> list[int] | None:
     return order
 
 
-promised: type = ndarray  # the type of arrays whose elements are still to come (compiler/promises.py)
+promised: type = ndarray  # the type of arrays whose elements are still to come (compiler/follow/promises.py)
 settle: Any = None        # brings them: (array, what they are needed for)
 
 
@@ -219,4 +219,4 @@ def is_exposed(x: ndarray) -> bool:
 
 
 class Region(ndarray):
-    """Reserved memory in which arrays lie whose elements are still to come (compiler/promises.py)."""
+    """Reserved memory in which arrays lie whose elements are still to come (compiler/follow/promises.py)."""

@@ -26,7 +26,7 @@ _device = None
 def device_of(array: Any) -> Any:
     global _device
     if _device is None:
-        from ...device import META
+        from ...tensors.device import META
         _device = META
     return _device
 

@@ -1,4 +1,4 @@
-"""Losses. Arguments are checked here; the arithmetic is in ops/losses.py, or composed of other operations."""
+"""Losses. Arguments are checked here; the arithmetic is in ops/layers/losses.py, or composed of other operations."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ... import dtypes as _dtypes
-from ... import overrides as _overrides
-from ...ops import losses as _ops
-from ...ops.scans import log_softmax as _log_softmax
-from ...ops.table import FUNCTIONS, _type_word
-from ...shapes import broadcast_shapes
-from ...tensor import Tensor
+from ...ops.core import overrides as _overrides
+from ...ops.core.row import FUNCTIONS, _type_word
+from ...ops.layers import losses as _ops
+from ...ops.reduce.scans import log_softmax as _log_softmax
+from ...tensors import dtypes as _dtypes
+from ...tensors.shapes import broadcast_shapes
+from ...tensors.tensor import Tensor
 from .. import _reduction
 from .activations import functional, logsigmoid
 from .distance import pairwise_distance
@@ -211,7 +211,7 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
 
 
 def _ops_word(d: Any) -> str:
-    from ...ops.table import _type_word
+    from ...ops.core.row import _type_word
     return _type_word(d)
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ... import dtypes
 from ...backends import registry
 from ...backends.geometry import reduced_shape
 from ...backends.strides import dense_strides, elementwise_strides, like_strides, ordered_strides
-from ...shapes import broadcast_shapes
+from ...tensors import dtypes
+from ...tensors.shapes import broadcast_shapes
 
 BOOL, UINT8, INT32, INT64 = (d.native for d in (dtypes.bool_, dtypes.uint8, dtypes.int32, dtypes.int64))
 FLOAT32, FLOAT64 = dtypes.float32.native, dtypes.float64.native

@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from ... import random as _random
-from ...tensor import Tensor
+from ...creation import random as _random
+from ...tensors.tensor import Tensor
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ... import random as _random
+from ...creation import random as _random
 from .sampler import Sampler
 
 __all__ = ["DistributedSampler"]

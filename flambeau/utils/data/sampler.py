@@ -9,9 +9,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
-from ... import dtypes as _dtypes
-from ... import random as _random
-from ...creation import as_tensor, empty
+from ...creation import random as _random
+from ...creation.factories import as_tensor, empty
+from ...tensors import dtypes as _dtypes
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -1,0 +1,423 @@
+"""`Follower`: takes the kernel calls of one compiled call, in whose place the Python really runs.
+
+Each kernel call is compared with those that were seen to come next (steps.py). As long as they agree, nothing is computed: the
+results are promises (promises.py). When the Python looks at a value, or the call ends, a native program does all the work since
+the last look (segments.py). A call that was not seen before makes what is pending real, kernel by kernel; from there on kernels
+run as they are called, and are written down, until the next look (recording.py).
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from ...autograd.node import user_frame
+from ...backends.cpu import backend as cpu
+from ...backends.cpu import memory
+from ...backends.cpu.arrays import restride
+from ...backends.cpu.table import KERNELS
+from ...native import pointer
+from ..capture.tracing import Uncapturable, _copy_in_place
+from .deferred import CHECKED, LATER, VIEW, kind_of, needs, numeric, passes, promised, refused, same
+from .matching import ARRAY, ASK, EMPTY, LITERAL, MISMATCH, NUMBER, PLAIN, Places, native
+from .promises import PAIRED, Promise, stripped
+from .recording import Recording, plain_call
+from .segments import interpreted
+from .steps import MADE, NONE, Made, Step, flattened, span
+
+_BYTES = np.dtype(np.uint8)
+
+
+class Follower:
+    """Follows one call. `settle`, `look` and `call` are what the rest of flambeau asks of it.
+
+    A kernel call counts from the moment in which it is appended to `done`, and not at all before. So an interrupt from the
+    keyboard, wherever it comes, leaves behind what it would in eager mode; and a finalizer may do with tensors what it wants.
+    """
+
+    def __init__(self, paths: Any):
+        self.paths = paths
+        self.lock = threading.RLock()  # another thread may need what is pending
+        self.busy = False              # a program or a list of kernels is running
+        self.off = False               # the rest of the call is eager
+        self.runs = self.version = 0
+        self.region: Any = None
+        self.places = Places()                     # where each storage is
+        self.written = Places()                    # start and end of each piece of memory from before that will be changed
+        self.given = Places()                      # start and end of each piece of memory that was handed out
+        self.fits, self.change, self.keep = native()
+        self._begin()
+
+    def _begin(self) -> None:
+        """A new segment."""
+        if self.region is None or self.paths.most > self.region.nbytes:
+            self.region = self.paths.region()
+        self.done: list[Done] = []                 # the kernel calls so far
+        self.version += 1                          # goes up with each of them
+        self.n_written = self.n_given = 0
+        self.end: Any = None                       # what runs them
+        self.progress = [0]                        # how many of them were run one by one
+        self.made: dict[int, Made] = {}            # address of a result -> the storage that it is a window onto
+        self.views: list[Any] = []                 # weak references to promises
+        self.changed: list[Any] = []               # arrays from before that will be written, promises until then
+        self.recording: Recording | None = None    # kernels run as they are called
+
+    @property
+    def at(self) -> Step:
+        """The last step."""
+        return self.done[-1].step if self.done else self.paths.root
+
+    @property
+    def steps(self) -> list[Step]:
+        return [d.step for d in self.done]
+
+    @property
+    def roots(self) -> list[tuple[Made, Any]]:
+        """The results that were handed out."""
+        return [pair for d in self.done for pair in d.roots]
+
+    # ------------------------------------------------------------------------------------------------------- looks
+    def look(self, array: Any, what: str) -> None:
+        """Somebody reads the elements of an array (None: or writes to who knows what)."""
+        if self.busy or not self._pending(array):
+            return
+        if self.paths.fullgraph:
+            frame = user_frame()
+            where = "" if frame is None else f" ({frame.f_code.co_filename}, line {frame.f_lineno})"
+            raise Uncapturable(f"compile(fullgraph=True): {what}{where}")
+        self.paths.looked(what)
+        self.settle()
+
+    def _pending(self, array: Any) -> bool:
+        if not self.done:
+            return False
+        if array is None or type(array) is Promise:
+            return True
+        if not self.n_written or not isinstance(array, ndarray) or not array.size:
+            return False
+        start = pointer(array) or 0
+        pieces = self.written.all[:2 * self.n_written]
+        return bool(((pieces[::2] < start + span(array)) & (pieces[1::2] > start)).any())
+
+    def alone(self, array: Any, others: int) -> bool:
+        """Whether an array is all of a result to which only so many others refer."""
+        made = self.made.get(id(array)) or self.region.made.get(id(array))
+        if made is None or made.whole is None:
+            return False
+        cached = self.recording is None and not made.survives
+        return getrefcount(array) <= PAIRED + cached + others
+
+    def settle(self) -> None:
+        """Everything that was promised is made true; a segment ends."""
+        with self.lock:  # another thread waits for what is running
+            if self.busy or not (self.done or self.views or self.changed):
+                return
+            try:
+                self.busy = True
+                self._finish()
+            except KeyboardInterrupt:  # what was promised must become true all the same
+                self._finish()
+                raise
+            finally:
+                self.let_go()
+                self._begin()
+                self.busy = False
+
+    def let_go(self) -> None:
+        """Promises are plain arrays again."""
+        self.keep([array for reference in self.views if (array := reference()) is not None], 0)
+        self.keep(self.changed, 1)
+
+    def _finish(self) -> None:
+        if self.recording is not None:
+            self.recording.end()
+        elif self.done and (self.end is None or not self.end.started):
+            self._run()
+
+    def _run(self) -> None:
+        """The pending steps: as a program, if exactly those results are alive that it keeps."""
+        escaped, cached = False, PAIRED + 1  # the region keeps one more
+        for one in self.done:
+            for made, array in one.roots:
+                if not made.survives and getrefcount(array) > cached:
+                    made.survives = escaped = True
+        if escaped:
+            self.paths.epoch += 1
+            self.region.ready.clear()
+        end = None if escaped else self.paths.end_of(self)
+        if end is not None and end.apart(self.places.all):
+            end.started = False
+            self.end = end
+            end.run(self.places.all, [n for one in self.done for n in one.numbers])
+            self.runs += 1
+            return
+        self.interpret()
+        if escaped:
+            self.abandon()
+        else:
+            self.region.forget(self.at.reserved)
+
+    def interpret(self) -> None:
+        """What is pending, kernel by kernel."""
+        self.region.guard(False)
+        cached = PAIRED + 1
+        alive = {made.id for one in self.done for made, array in one.roots if made.survives or getrefcount(array) > cached}
+        numbers = [one.numbers for one in self.done]
+        interpreted(self.steps, self.places.put.tolist(), numbers, alive, self.progress)
+        self.paths.interpreted += 1
+
+    def abandon(self) -> None:
+        """Arrays in the reserved memory are real now: it belongs to them."""
+        if self.region is not None:
+            self.views += [weakref.ref(a) for some in list(self.region.arrays.values()) for a in some if a is not None]
+            self.region.guard(False)
+            self.paths.reserved = self.region = None
+
+    # ------------------------------------------------------------------------------------------------------- calls
+    def call(self, name: str, args: tuple[Any, ...], kernel: str | None = None, run: Any = None) -> Any:
+        """A kernel call. kernel: what it is to a program, if not a kernel of this name; run: does it."""
+        if self.busy or self.off:
+            return self._meanwhile(name, args, run)
+        with self.lock:
+            kind = kind_of(name)
+            if kind is VIEW:
+                return self._view(name, args)
+            if kind is not LATER and (kind is not CHECKED or self._must_be_now(name, args)):
+                return self.now(name, args, run)
+            if self.recording is None:
+                version, at = self.version, self.at
+                for step in at.next:
+                    if step.kernel == name:
+                        if step.flat:
+                            given = list(args)
+                        else:
+                            given, layout = flattened(args)
+                            if step.layout != layout:
+                                continue
+                        taken = self._taken(step, given, at.count)
+                        if taken is not None:
+                            if self.version != version:  # a finalizer has called kernels meanwhile
+                                return self.call(name, args, kernel, run)
+                            answer, taken.answer = taken.answer, None  # who refers to it shows that it is alive
+                            self.done.append(taken)
+                            self.version += 1
+                            return answer
+                if name in at.breaks:
+                    return self.now(name, args, run)
+                self.recording = Recording(self)
+            flat, layout = flattened(args)
+            made = self.recording.call(name, args, flat, layout, kernel, run)
+            if self.paths.stopped is not None:
+                self.settle()
+                self.off = True
+            return made
+
+    def _meanwhile(self, name: str, args: tuple[Any, ...], run: Any) -> Any:
+        """A kernel call while promises are made true: of a finalizer, which must not wait for them."""
+        if self.busy and promised(flattened(args)[0]):
+            raise RuntimeError("a finalizer uses a tensor that is being computed")
+        return plain_call(name, args, run)
+
+    def write(self, target: ndarray, value: Any) -> None:
+        """target[...] = value"""
+        if not isinstance(value, ndarray):
+            value = self.literal(value, target.dtype)
+        self.call("~write", (target, value), "copy_into", lambda: cpu.write(stripped(target), stripped(value)))
+
+    def literal(self, value: Any, dtype: np.dtype) -> ndarray:
+        """A Python number as a zero-dim array: the same array for the same number, so that it is part of the program."""
+        return self.paths.literal(value, dtype)
+
+    def _view(self, name: str, args: tuple[Any, ...]) -> Any:
+        made = KERNELS[name](*[stripped(a) for a in args])
+        if type(args[0]) is not Promise:
+            return made
+        if made.__class__ in (tuple, list):
+            return made.__class__([m.view(Promise) for m in made])
+        return made.view(Promise)
+
+    def _must_be_now(self, name: str, args: tuple[Any, ...]) -> bool:
+        if refused(name, args):
+            return True
+        values = needs(name, args)
+        if values is None:
+            return False
+        if promised(values) or any([self._pending(array) for array in values]):
+            self.settle()
+        return not passes(name, args)
+
+    def now(self, name: str, args: tuple[Any, ...], run: Any) -> Any:
+        """A kernel that cannot wait."""
+        self.settle()
+        return plain_call(name, args, run)
+
+    # --------------------------------------------------------------------------------------------------- following
+    def _taken(self, step: Step, flat: list[Any], count: int) -> Done | None:
+        """A call as the one that was seen, if it is: where its inputs are is noted behind the `count` storages so far."""
+        places, region = self.places, self.region
+        if step.count > places.size:
+            places.grow(step.count)
+        new = self.fits(step.address, flat, places.address, count, region.start, region.end, self.given.address, self.n_given)
+        if new == ASK:
+            new = self._fits_slowly(step, flat, count)
+        if new < 0 or (step.ties and not self._tied(step)):
+            return None
+        return Done(self, step, flat, region.ready.get(step))
+
+    def _tied(self, step: Step) -> bool:
+        base = self.places.put
+        return all([base[i] - base[j] == distance for i, j, distance in step.ties])
+
+    def _fits_slowly(self, step: Step, flat: list[Any], before: int) -> int:
+        """What `fits` does, where an argument is not plain; memory that others may change is exchanged for a copy."""
+        base, count = self.places.put, before
+        for at, (leaf, a) in enumerate(zip(step.leaves, flat)):
+            kind = leaf[0]
+            if kind == ARRAY or kind == EMPTY:
+                if not isinstance(a, ndarray) or (a.shape, a.strides, a.dtype) != leaf[-3:]:
+                    return MISMATCH
+                if kind == EMPTY:
+                    base[count] = 0
+                    count += 1
+                elif leaf[1] < count:
+                    if pointer(a) != base[leaf[1]] + leaf[2]:
+                        return MISMATCH
+                else:
+                    flat[at] = brought = self._brought(a)
+                    if brought is None or (brought is not a and at in step.written):
+                        return MISMATCH  # what others see must be written at once
+                    base[count] = (pointer(brought) or 0) - leaf[2]
+                    count += 1
+            elif kind == PLAIN:
+                if not same(a, leaf[1]) and not self._varies(step, at, a):
+                    return MISMATCH
+            elif kind == LITERAL:
+                if a is not leaf[1] and not self._varies(step, at, a):
+                    return MISMATCH
+                base[count] = pointer(a) or 0
+                count += 1
+            elif kind == NUMBER and a.__class__ is not float and a.__class__ is not int:
+                return MISMATCH
+        return count - before
+
+    def _brought(self, a: ndarray) -> ndarray | None:
+        """An input that is used for the first time: a copy if others may change it. None if its elements are to come."""
+        at = pointer(a) or 0
+        region, pieces = self.region, self.given.all[:2 * self.n_given]
+        if type(a) is not ndarray or region.start <= at < region.end or ((pieces[::2] <= at) & (at < pieces[1::2])).any():
+            return None
+        return _copy_in_place(a) if memory.is_exposed(a) else a
+
+    def _varies(self, step: Step, at: int, a: Any) -> bool:
+        """Whether another number than before, in the same place, can be read at each run."""
+        old = step.leaves[at][1]
+        if step.leaves[at][0] == LITERAL:
+            able = type(a) is ndarray and not a.shape and a.dtype == old.dtype
+        else:
+            able = a.__class__ is float is old.__class__ and numeric(step.kernel)
+        if able:
+            step.vary(at)
+            self.paths.epoch += 1
+        return able
+
+    def will_change(self, step: Step, flat: list[Any]) -> None:
+        """Arrays from before are promises until they have been changed."""
+        n, at = len(step.written), self.n_written
+        if 2 * (at + n) > self.written.size:
+            self.written.grow(2 * (at + n))
+        self.changed += [flat[i] for i in step.written]
+        self.n_written += n
+        self.change(flat, pointer(step.which), n, self.written.address + 16 * at)
+
+    def memory(self, made: Made) -> Any:
+        """Memory for what a step makes: its own where it has survived before, else a place that nobody will ever see."""
+        if not made.survives:
+            self.places.put[made.id] = self.region.start + made.place
+            return None
+        raw = memory.empty(*made.whole) if made.whole else memory.empty((made.nbytes,), _BYTES)
+        start, at = pointer(raw) or 0, 2 * self.n_given
+        if at + 2 > self.given.size:
+            self.given.grow(0)
+        self.given.put[at] = start
+        self.given.put[at + 1] = start + made.nbytes
+        self.n_given += 1
+        self.places.put[made.id] = start
+        return raw
+
+
+class Done:
+    """A kernel call that agrees with a step: the inputs that it holds, the run-time numbers, what it hands out."""
+
+    __slots__ = ("answer", "holds", "numbers", "roots", "step")
+
+    def __init__(self, follower: Follower, step: Step, flat: list[Any], ready: Any):
+        self.step = step
+        self.holds = [flat[i] for i in step.new] if step.new else ()   # inputs: their memory must not go away
+        self.numbers = [float(flat[i]) for i in step.counted] if step.counted else ()
+        if ready is not None:
+            places, self.roots, results = ready
+            put = follower.places.put
+            for number, address in places:
+                put[number] = address
+            self.answer = results[0] if step.form is None else step.form(results)
+        else:
+            self.roots: Any = ()                   # results, each with the storage that it is a window onto
+            self.answer = self._results(follower, step, flat) if step.results else step.answer
+        if step.written:
+            follower.will_change(step, flat)
+
+    def _results(self, follower: Follower, step: Step, flat: list[Any]) -> Any:
+        memories = [follower.memory(made) for made in step.made]
+        region = follower.region
+        reserved = region.arrays.get(step)
+        if reserved is None:
+            reserved = region.arrays[step] = [None] * len(step.results)
+        elif not any([made.survives for made in step.made]) and all([spec[0] == MADE for spec in step.results]) and (
+                all([array is not None for array in reserved])):  # (a finalizer may come while they are made)
+            return self._the_same(follower, step, reserved)
+        self.roots = roots = []
+        results = []
+        for number, spec in enumerate(step.results):
+            if spec[0] == MADE:
+                made, raw = step.made[spec[1]], memories[spec[1]]
+                if raw is None:
+                    array = reserved[number]
+                    if array is None:
+                        array = reserved[number] = region.window(made.place + spec[2], *spec[3:])
+                        follower.views.pop()  # it stays a promise, to be given again
+                elif made.whole:
+                    array = raw.view(Promise)
+                else:
+                    array = ndarray(spec[3], spec[5], raw, spec[2], spec[4]).view(Promise)
+                roots.append((made, array))
+                follower.made[id(array)] = made
+                results.append(array)
+            elif spec[0] == NONE:
+                results.append(None)
+            else:
+                results.append(_window(flat[spec[1]], *spec[2:]))
+        return results[0] if step.form is None else step.form(results)
+
+    def _the_same(self, follower: Follower, step: Step, reserved: list[Any]) -> Any:
+        """Results that nobody has ever kept: the same arrays each time."""
+        region, put = follower.region, follower.places.put
+        self.roots = [(step.made[spec[1]], array) for spec, array in zip(step.results, reserved)]
+        for made, array in self.roots:
+            region.made[id(array)] = made
+        region.ready[step] = [(made.id, put[made.id]) for made in step.made], self.roots, reserved
+        return reserved[0] if step.form is None else step.form(reserved)
+
+
+def _window(array: Any, delta: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> Any:
+    """Another window onto an argument's memory."""
+    plain = stripped(array)
+    if plain.dtype != dtype:
+        plain = plain.view(dtype)
+    size = dtype.itemsize
+    made = restride(plain, shape, tuple([s // size for s in strides]), delta // size)
+    return made.view(Promise) if type(array) is Promise else made

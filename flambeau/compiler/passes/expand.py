@@ -1,0 +1,154 @@
+"""Operations that fuse better in parts: those that only move elements become copies onto windows, losses of two arrays become
+an expression and a reduction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...native.pointwise import Expression
+from ..ir.parts import CONSTANT, TEMPORARY, Op, Storage, Value, new_numbers
+
+
+def expanded(ops: list[Op]) -> list[Op]:
+    made: list[Op] = []
+    for op in ops:
+        taken = _PARTS[op.kernel](op) if op.kernel in _PARTS and len(op.outs) == 1 and op.outs[0].size else None
+        made += [op] if taken is None else taken
+    return made
+
+
+def _into(op: Op, out: Value, source: Value) -> Op:
+    return Op("copy_into", [out, source], [], [out], op.where)
+
+
+def _window(out: Value, dim: int, start: int, count: int, step: int = 1, drop: bool = False) -> Value:
+    """out[..., start:start + count * step:step, ...] along a dimension; drop: without that dimension."""
+    shape, strides = list(out.shape), list(out.strides)
+    offset = out.offset + start * strides[dim] * out.dtype.itemsize
+    if drop:
+        del shape[dim], strides[dim]
+    else:
+        shape[dim], strides[dim] = count, strides[dim] * step
+    return Value(out.storage, offset, tuple(shape), tuple(strides), out.dtype)
+
+
+def _cat(op: Op) -> list[Op] | None:
+    pieces, dim, out = op.args[0], op.args[1], op.outs[0]
+    parts = [p for p in pieces if p.shape != (0,)]
+    if any(p.dtype != out.dtype for p in parts):
+        return None
+    made, at = [], 0
+    for p in parts:
+        if p.size:
+            made.append(_into(op, _window(out, dim, at, p.shape[dim]), p))
+        at += p.shape[dim]
+    return made
+
+
+def _stack(op: Op) -> list[Op] | None:
+    pieces, dim, out = op.args[0], op.args[1], op.outs[0]
+    if any(p.dtype != out.dtype for p in pieces):
+        return None
+    return [_into(op, _window(out, dim, i, 1, drop=True), p) for i, p in enumerate(pieces)]
+
+
+def _zero(dtype: np.dtype) -> Value:
+    """A constant zero of its own."""
+    array = np.zeros((), dtype)
+    _zero.count += 1
+    storage = Storage(-_zero.count, CONSTANT, array.ctypes.data, array.nbytes, array)
+    storage.slot = f"zero{_zero.count}"
+    return Value(storage, 0, (), (), dtype)
+
+
+_zero.count = 0
+
+
+def _slice_backward(op: Op) -> list[Op] | None:
+    grad, _, dim, start, end, step = op.args
+    out = op.outs[0]
+    start, end, step = slice(start, end, step).indices(out.shape[dim])
+    if grad.dtype != out.dtype:
+        return None
+    first = [] if grad.size == out.size else [_into(op, out, _zero(out.dtype))]
+    return [*first, _into(op, _window(out, dim, start, grad.shape[dim], step), grad)] if grad.size else first
+
+
+def _select_backward(op: Op) -> list[Op] | None:
+    grad, _, dim, index = op.args
+    out = op.outs[0]
+    if grad.dtype != out.dtype:
+        return None
+    return [_into(op, out, _zero(out.dtype)), _into(op, _window(out, dim, index % out.shape[dim], 1, drop=True), grad)]
+
+
+# ------------------------------------------------------------------------------------------------- losses of two arrays
+# Of elements a and b, with a number c. Losses with logarithms are no faster in a loop than in their own kernel.
+_FAR, _NEAR, _CLIPPED = "fabs(a - b)", "atmost(fabs(a - b), c)", "atmost(atleast(a - b, -c), c)"
+_LOSSES = {"mse_loss": "(a - b) * (a - b)", "huber_loss": f"{_NEAR} * ({_FAR} - {_NEAR} / 2.0)",
+           "smooth_l1_loss": f"{_NEAR} * ({_FAR} - {_NEAR} / 2.0) / c"}
+_SLOPES = {"mse_loss": "2.0 * (a - b)", "huber_loss": _CLIPPED, "smooth_l1_loss": f"{_CLIPPED} / c",
+           "soft_margin_loss": "-b * sigmoid(-a * b)", "bce_with_logits": "sigmoid(a) - b",
+           "binary_cross_entropy": "(a - b) / atleast((1.0 - a) * a, 1e-12)"}
+
+
+def _pair(name: str, args: list[Any]) -> tuple[Value, Value, int, Any] | None:
+    """Both arrays, how they are reduced and the number, of a loss that is plain enough."""
+    if name in ("bce_with_logits", "binary_cross_entropy"):
+        x, y, *weights, reduction = args
+        numbers = []
+    else:
+        x, y, reduction, *numbers = args
+        weights = []
+    alike = x.shape == y.shape and x.dtype == y.dtype and x.dtype.char in "fd"
+    if not alike or x.size < 2 or any(w is not None for w in weights):
+        return None
+    return x, y, reduction, numbers[0] if numbers else 0.0
+
+
+def _pair_loss(op: Op) -> list[Op] | None:
+    found = _pair(op.kernel, op.args)
+    if found is None or op.outs[0].dtype != found[0].dtype:
+        return None
+    x, y, reduction, number = found
+    each = op.outs[0] if reduction == 0 else _temporary(x.shape, x.dtype)
+    made = [_formula(op, _LOSSES[op.kernel], [x, y, number], each)]
+    if reduction:
+        made.append(Op("mean" if reduction == 1 else "sum", [each, None, False, None], [op.outs[0]], [], op.where))
+    return made
+
+
+def _pair_slope(op: Op) -> list[Op] | None:
+    grad, name, out = op.args[0], op.kernel.removesuffix("_backward"), op.outs[0]
+    found = _pair(name, op.args[1:])
+    if found is None or out.dtype != found[0].dtype or grad.dtype != out.dtype:
+        return None
+    x, y, reduction, number = found
+    if grad.shape != (() if reduction else x.shape):
+        return None
+    slope, args = f"({_SLOPES[name]})", [x, y, number, grad]
+    if reduction != 1:
+        return [_formula(op, f"{slope} * d", args, out)]
+    return [_formula(op, f"{slope} * (d / e)", [*args, float(x.size)], out)]
+
+
+def _formula(op: Op, c: str, args: list[Any], out: Value) -> Op:
+    """An operation that is an expression of its own."""
+    made = Op(op.kernel, args, [out], [], op.where)
+    made.expression = Expression(tuple("abcde"[:len(args)]), c, "f")
+    return made
+
+
+def _temporary(shape: tuple[int, ...], dtype: np.dtype) -> Value:
+    steps, step = [], 1
+    for n in reversed(shape):
+        steps.append(step)
+        step *= n
+    storage = Storage(new_numbers.next(), TEMPORARY, 0, step * dtype.itemsize, None)
+    return Value(storage, 0, shape, tuple(reversed(steps)), dtype)
+
+
+_PARTS = {"cat": _cat, "stack": _stack, "slice_backward": _slice_backward, "select_backward": _select_backward,
+          **dict.fromkeys(_LOSSES, _pair_loss), **{f"{name}_backward": _pair_slope for name in _SLOPES}}

@@ -1,0 +1,151 @@
+"""Operations that replace part of a tensor: one row gives both `name` and `name_`.
+
+In place they write straight into the tensor's memory. The general way (compute a result, then copy it over) would touch
+the whole tensor for every few elements changed.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from ...autograd import state as _state
+from ...autograd.state import state
+from ...autograd.views import check_creation, check_inplace, edge_of, set_history, written
+from ...backends import registry
+from ...backends.cpu.table import KERNELS
+from ...tensors.tensor import Tensor, wrap
+from ..core import overrides as _overrides
+from ..core.row import NO_RECORD, Row, alias_of, check_overlap, check_writable, public, store
+
+ndarray = registry.CPU_ARRAY
+
+
+# What these read must not lie in the memory that they write.
+_SEPARATE = frozenset("index_add index_copy index_fill index_put scatter scatter_add scatter_reduce index_reduce".split())
+_LENIENT = frozenset("index_fill index_put masked_fill".split())  # these only warn where one place is written twice
+
+
+def _check_target(self: Tensor, kernel: str) -> None:
+    """Whether the tensor can be written to: not where elements share a place, except by the lenient ones."""
+    try:
+        check_writable(self)
+    except RuntimeError:
+        if kernel not in _LENIENT:
+            raise
+        warnings.warn(f"Use of {kernel}_ on expanded tensors is deprecated. Please clone() the tensor before performing "
+                      "this operation. This also applies to advanced indexing e.g. tensor[indices] = tensor",
+                      stacklevel=4)
+
+
+def write_row(self: Tensor, r: Row, args: tuple[Any, ...]) -> Tensor:
+    """Runs a row in place on its first argument."""
+    check_inplace(self)
+    array, mode = self._array, state.mode
+    if r.kernel in _SEPARATE:
+        check_overlap(array, args, full=True)
+    into = KERNELS.get(r.kernel + "_into")
+    given = [arrays_of(a) for a in args]
+    if mode & _state.FOLLOW and into is not None and _shares_places(array):
+        state.follower.settle()  # from here on the arrays are plain, and written at once
+        mode &= ~_state.FOLLOW
+    elsewhere = type(array) is not ndarray or mode & _state.FOLLOW or _elsewhere(given)
+    if into is None or elsewhere or mode & _state.FORWARD_AD or r.saves_outputs:
+        return store(self, r(_before(self) if "self" in r.slots else alias_of(self), *args))
+    _check_target(self, r.kernel)
+    recording = not mode & NO_RECORD and r.node is not None and (
+        edge_of(self) is not None or any([isinstance(a, Tensor) and edge_of(a) is not None for a in args]))
+    if recording:
+        before = alias_of(self)
+        check_creation(self)
+    into(array, *given)
+    written(self)
+    if recording:
+        result = wrap(array)
+        r.record((before, *args), result)
+        if result._node is not None:
+            set_history(self, result._node)
+    return self
+
+
+def _shares_places(array: Any) -> bool:
+    """Whether elements of an array share their place in memory: there it matters which is written last."""
+    from ...backends.cpu.arrays import has_overlap
+    return not array.flags.c_contiguous and registry.backend_of(array).NAME == "cpu" and has_overlap(array)
+
+
+def _before(self: Tensor) -> Tensor:
+    """The tensor as it is now, for a derivative that needs the old values after they are overwritten."""
+    array = self._array
+    copy = wrap(registry.backend_of(array).copy_with_layout(array, array))
+    copy._node = edge_of(self)
+    if self._tangent is not None:
+        copy._tangent = self._tangent
+    return copy
+
+
+def arrays_of(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value._array
+    if value.__class__ in (list, tuple):
+        return [t._array if isinstance(t, Tensor) else t for t in value]
+    return value
+
+
+def _elsewhere(given: list[Any]) -> bool:
+    for a in given:
+        for array in a if a.__class__ is list else (a,):
+            if hasattr(array, "strides") and type(array) is not ndarray:
+                return True
+    return False
+
+
+_NUMPY_NAMES = (("axis", "dim"), ("keepdims", "keepdim"))
+
+
+def axis_too(function: Callable) -> Callable:
+    """Accepts NumPy's names of arguments (axis, keepdims) as PyTorch does."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            for theirs, ours in _NUMPY_NAMES:
+                if theirs in kwargs:
+                    kwargs[ours] = kwargs.pop(theirs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def writing(prepare: Callable | None = None, *, aliases: tuple[str, ...] = (), toplevel_inplace: bool = False) -> Any:
+    """Exports `name` and `name_` from a function that returns (row, *arguments after the tensor)."""
+    if prepare is None:
+        return functools.partial(writing, aliases=aliases, toplevel_inplace=toplevel_inplace)
+    name = prepare.__name__
+    prepare = axis_too(prepare)
+
+    @functools.wraps(prepare)
+    def plain(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        r, *rest = prepare(input, *args, **kwargs)
+        return r(input, *rest)
+
+    @functools.wraps(prepare)
+    def inplace(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if _overrides.active:
+            done, value = _overrides.dispatch(inplace, (self, *args), kwargs)
+            if done:
+                return value
+        r, *rest = prepare(self, *args, **kwargs)
+        return write_row(self, r, tuple(rest))
+
+    inplace.__name__, inplace.__qualname__ = name + "_", f"Tensor.{name}_"
+    for n in (name, *aliases):
+        setattr(Tensor, n + "_", inplace)
+        if toplevel_inplace:
+            from ..core.row import FUNCTIONS
+            FUNCTIONS[n + "_"] = inplace
+    made = public(plain, name=name, aliases=aliases)
+    made.inplace = inplace
+    return made

@@ -1,0 +1,7 @@
+"""`torch.storage` is tensors/storage.py."""
+
+import sys
+
+from .tensors import storage
+
+sys.modules[__name__] = storage
