@@ -27,7 +27,7 @@ from .tensors import interop as _interop
 from . import missing as _missing
 from . import settings as _settings
 from .tensors import methods as _tensor_methods  # noqa: F401
-from .tensors import rare_methods as _tensor_leftovers  # noqa: F401
+from .ops import rare as _rare  # noqa: F401
 from .autograd import hooks as _hooks  # noqa: F401  (gives Tensor register_hook and retain_grad)
 from .autograd import passes as _passes  # noqa: F401  (gives Tensor backward)
 from .ops.core import overrides as _overrides
@@ -88,15 +88,15 @@ _HOMES = {
     "_C": "AnyType AwaitType BoolType ClassType ComplexType DeviceObjType DictType EnumType FloatType FutureType IntType "
           "InterfaceType ListType NoneType NumberType OptionalType PyObjectType RRefType StreamObjType StringType SymBoolType "
           "SymIntType TensorType TupleType Type UnionType",
-    "checks": "_check _check_index _check_is_size _check_not_implemented _check_tensor_all _check_type _check_value "
+    "checks": "_assert _check _check_index _check_is_size _check_not_implemented _check_tensor_all _check_type _check_value "
               "_check_with _check_tensor_all_with _assert_async _assert_scalar _assert_tensor_metadata "
               "_functional_assert_async",
     "futures": "Future",
     "streams": "Stream Event",
     "ops.core.overrides": "DisableTorchFunction DisableTorchFunctionSubclass",
-    "ops.layers.loss_functions":
+    "losses_by_number":
         "binary_cross_entropy_with_logits cosine_embedding_loss cosine_similarity hinge_embedding_loss "
-        "kl_div margin_ranking_loss norm_except_dim pairwise_distance pdist poisson_nll_loss "
+        "kl_div margin_ranking_loss pairwise_distance pdist poisson_nll_loss "
         "segment_reduce _segment_reduce triplet_margin_loss",
     "ops.layers.losses": "ctc_loss",
     "ops.linalg.grouped": "_grouped_mm",

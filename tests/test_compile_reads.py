@@ -1,4 +1,4 @@
-"""What a program takes for granted (compiler/capture/reads.py): when a value counts as the same, what each kind of read notices."""
+"""What a program takes for granted (capture/reads.py): when a value counts as the same, what each kind of read notices."""
 
 from __future__ import annotations
 

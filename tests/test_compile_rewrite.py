@@ -1,4 +1,4 @@
-"""Functions that report themselves (compiler/capture/rewrite.py) do what the plain ones do: results, exceptions and their lines,
+"""Functions that report themselves (capture/rewrite.py) do what the plain ones do: results, exceptions and their lines,
 and the order in which everything happens; with a witness listening and without."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a captured call may do to be skipped later (compiler/capture/witness.py): one row for each thing that keeps it from that,
+"""What a captured call may do to be skipped later (capture/witness.py): one row for each thing that keeps it from that,
 with the words in which it is said, and one for each that does not."""
 
 from __future__ import annotations

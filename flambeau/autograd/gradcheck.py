@@ -500,7 +500,7 @@ def _grad_outputs(func: Callable[..., Any], inputs: tuple[Any, ...], given: Any,
     made = []
     for o in outs:
         if isinstance(o, Tensor) and o.requires_grad:
-            from ..creation.random import randn
+            from ..ops.random.factories import randn
             g = randn(o.shape, dtype=o.dtype)
             made.append((g.repeat(*([1] * g.dim()), 2)[..., ::2] if spread and g.dim() else g).requires_grad_(True))
     return tuple(made) or None

@@ -15,7 +15,9 @@ import sys
 import weakref
 from typing import Any, NamedTuple
 
+from ..backends import registry
 from ..backends.dtypes import native as _native
+from ..tensors.device import META
 
 next_sequence = itertools.count().__next__
 FLOAT32 = _native("float32")
@@ -158,10 +160,9 @@ class Node:
 
     @property
     def _input_metadata(self) -> list[Any]:
-        from ..creation.factories import empty
-        from ..tensors.dtypes import BY_NUM
+        from ..tensors.tensor import wrap
         metas = self.outputs if self.outputs is not None else [(self.shape, self.dtype)]
-        return [empty(shape, dtype=BY_NUM[dtype.num], device="meta") for shape, dtype in metas]
+        return [wrap(registry.backend_for(META).empty(shape, dtype)) for shape, dtype in metas]
 
     def register_hook(self, hook) -> Any:
         """Calls hook(grad_inputs, grad_outputs) after this node ran; a returned tuple replaces grad_inputs."""

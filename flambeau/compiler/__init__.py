@@ -173,8 +173,8 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
     @functools.wraps(fn)
     def eager(*args: Any, **kwargs: Any) -> Any:
-        from .capture.tracing import give_up
-        give_up(reason or f"'{getattr(fn, '__name__', fn)}' is marked by compiler.disable")
+        from ..autograd.state import not_repeatable
+        not_repeatable(reason or f"'{getattr(fn, '__name__', fn)}' is marked by compiler.disable")
         return fn(*args, **kwargs)
 
     eager._flambeau_disabled = True

@@ -7,16 +7,15 @@ come from that device's backend, which checks sizes before it allocates.
 from __future__ import annotations
 
 import math
-import threading
 import warnings
 from typing import Any
 
 from ..backends import registry
 from ..backends.cpu import creation as _cpu
-from ..ops.core.row import _type_word, public
+from ..ops.core.row import FUNCTIONS, _type_word, public
 from ..settings import fills_memory
 from ..tensors import dtypes as _dtypes
-from ..tensors.device import CPU, device, to_device
+from ..tensors.device import CPU, defaults, device, to_device
 from ..tensors.dtypes import dtype as _dtype
 from ..tensors.formats import channels_last, channels_last_3d, contiguous_format, preserve_format, sparse_coo, strided
 from ..tensors.tensor import Tensor, wrap
@@ -28,44 +27,27 @@ factory = {"method": False, "out": False}
 
 
 # ------------------------------------------------------------------------------------------------- where and what
-class _Defaults(threading.local):
-    def __init__(self):
-        self.stack: list[device] = []
-        self.device: device | None = None
-
-
-_defaults = _Defaults()
-
-
-def push_default_device(d: device) -> None:
-    _defaults.stack.append(d)
-
-
-def pop_default_device() -> None:
-    _defaults.stack.pop()
-
-
 def set_default_device(device: Any) -> None:
     """New tensors are made on this device unless told otherwise; None goes back to the CPU."""
     if device is None:
-        _defaults.device = None
+        defaults.device = None
         return
     d = to_device(device)
     registry.backend_for(d)
-    _defaults.device = d
+    defaults.device = d
 
 
 def get_default_device() -> device:
     """The device on which factories make tensors in this thread."""
-    if _defaults.stack:
-        return _defaults.stack[-1]
-    return _defaults.device or CPU
+    if defaults.stack:
+        return defaults.stack[-1]
+    return defaults.device or CPU
 
 
 def place(device: Any) -> Any:
     """The backend of a `device` argument."""
     if device is None:
-        if not _defaults.stack and _defaults.device is None:
+        if not defaults.stack and defaults.device is None:
             return registry.cpu
         return registry.backend_for(get_default_device())
     return registry.backend_for(to_device(device))
@@ -173,8 +155,7 @@ def _deliver(name: str, array: Any, out: Tensor | None, requires_grad: Any) -> T
 
 def _sparse_zeros(name: str, shape: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
     """A sparse tensor without any elements."""
-    from ..sparse import sparse_coo_tensor
-    made = sparse_coo_tensor(shape, dtype=element_type(dtype, name) or _dtypes.get_default_dtype(), device=device)
+    made = FUNCTIONS["sparse_coo_tensor"](shape, device=device, dtype=element_type(dtype, name) or _dtypes.get_default_dtype())
     return made.requires_grad_(True) if requires_grad else made
 
 
@@ -280,8 +261,7 @@ def empty(*size, out=None, dtype=None, layout=None, device=None, requires_grad=F
     if out is not None:
         dtype = _into("empty", out, dtype, device)
         if out.shape != shape:
-            from ..ops.shape.memory import resize
-            resize(out, tuple(shape))
+            out.resize_(tuple(shape))
         return _unset(out)
     native = (dtype or _dtypes.get_default_dtype()).native
     backend = place(device)
@@ -494,7 +474,7 @@ def _copied(source: Tensor, d: _dtype | None, device: Any, requires_grad: Any) -
     array = source._array
     backend = registry.backend_of(array)
     made = backend.copy(array, d.native if d is not None else array.dtype)
-    if device is not None or _defaults.stack or _defaults.device is not None:
+    if device is not None or defaults.stack or defaults.device is not None:
         made = registry.move(made, place(device))
     return finish(made, requires_grad)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import Size, Tensor, arange, cat, diag_embed, finfo, get_default_dtype, mvlgamma, randn
+from .. import Size, Tensor, arange, cat, diag_embed, finfo, get_default_dtype, mvlgamma, randn, tensor
 from ..autograd.modes import no_grad
-from ..tensors import tensor
 from ..types import _Number
 from . import constraints
 from .beta import Beta

@@ -6,10 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .. import Tensor, broadcast_tensors, finfo, get_default_dtype, is_tensor, normal, ones, tril_indices, zeros
+from .. import Tensor, broadcast_tensors, finfo, get_default_dtype, is_tensor, normal, ones, tensor, tril_indices, zeros
 from ..autograd.modes import enable_grad
 from ..nn import functional as F
-from ..tensors import tensor
 from ..types import _Number
 
 __all__ = ["broadcast_all", "logits_to_probs", "clamp_probs", "probs_to_logits", "lazy_property", "tril_matrix_to_vec",

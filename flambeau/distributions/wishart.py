@@ -17,10 +17,10 @@ from .. import (
     mvlgamma,
     nan,
     randn,
+    tensor,
     tril_indices,
 )
 from ..linalg import cholesky, slogdet
-from ..tensors import tensor
 from ..types import _Number
 from . import constraints
 from .chi2 import Chi2

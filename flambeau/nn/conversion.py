@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..autograd.modes import no_grad
+from ..ops.rare import swap_tensors
 from ..tensors import dtypes as _dtypes
-from ..tensors.parameter import Parameter, is_lazy
 from ..tensors.tensor import Tensor
+from .parameter import Parameter, is_lazy
 
 S = TypeVar("S", bound="Conversion")
 
@@ -54,7 +55,6 @@ class Conversion:
 
     def _swap_parameter(self, name: str, parameter: Any, moved: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
         """Exchanges the parameter with a converted one, gradient and all (see __future__.py)."""
-        from ..utils import swap_tensors
         grad = None if is_lazy(parameter) else parameter.grad
         parameter._grad = None
         try:

@@ -216,7 +216,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     """Normal values, of which this fraction is zero in each column."""
     if tensor.ndimension() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
-    from ..creation.random import randperm
+    from ..ops.random.factories import randperm
     rows, columns = tensor.shape
     zeros = math.ceil(sparsity * rows)
     with no_grad():

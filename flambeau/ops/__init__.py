@@ -9,6 +9,7 @@ from .index import embedding, indexing  # noqa: F401
 from .layers import dropout, linear, padding  # noqa: F401
 from .linalg import matmul  # noqa: F401
 from .pointwise import activations, arithmetic, comparison, complex, convert, functions, inplace, special  # noqa: F401
+from .random import distributions, factories  # noqa: F401
 from .reduce import reductions, scans, sorting, statistics, vector_norms  # noqa: F401
 from .shape import joining, memory, splitting, view_forms, views  # noqa: F401
 
@@ -26,5 +27,5 @@ def __getattr__(name: str):
         return importlib.import_module(".aten", __name__)
     if name.startswith("__") or importlib.util.find_spec(f"{__name__}.{name}"):  # a family that is not imported yet
         raise AttributeError(f"module 'flambeau.ops' has no attribute '{name}'")
-    from ..library import NAMESPACES, OpNamespace  # operations that users defined
+    from .core.namespaces import NAMESPACES, OpNamespace
     return NAMESPACES[name] if name in NAMESPACES else OpNamespace(name)

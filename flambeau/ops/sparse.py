@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..creation.factories import arange
+from ..tensors.dtypes import int32, int64
 from ..tensors.tensor import Tensor
 from .core.row import FUNCTIONS, public
 
@@ -46,19 +48,17 @@ def spmm(input: Tensor, mat2: Tensor) -> Tensor:
 @public(name="_convert_indices_from_coo_to_csr", method=False)
 def convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: bool = False) -> Tensor:
     """Where each of `size` rows begins in a sorted list of row numbers, and where the last one ends."""
-    import flambeau
-    return flambeau.searchsorted(input, flambeau.arange(size + 1, dtype=input.dtype), out_int32=out_int32)
+    return FUNCTIONS["searchsorted"](input, arange(size + 1, dtype=input.dtype), out_int32=out_int32)
 
 
 @public(name="_convert_indices_from_csr_to_coo", method=False)
 def convert_indices_from_csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False,
                                     transpose: bool = False) -> Tensor:
     """Rows and columns of the elements, from where the rows begin and the columns; transpose: columns and rows."""
-    import flambeau
-    dtype = flambeau.int32 if out_int32 else flambeau.int64
-    rows = flambeau.arange(crow_indices.shape[0] - 1, dtype=dtype).repeat_interleave(crow_indices.diff())
+    dtype = int32 if out_int32 else int64
+    rows = arange(crow_indices.shape[0] - 1, dtype=dtype).repeat_interleave(crow_indices.diff())
     columns = col_indices.to(dtype)
-    return flambeau.stack([columns, rows] if transpose else [rows, columns])
+    return FUNCTIONS["stack"]([columns, rows] if transpose else [rows, columns])
 
 
 def add_rows_(target: Tensor, rows: Tensor, values: Tensor, alpha: float = 1.0) -> Tensor:

@@ -314,9 +314,8 @@ def _with_hooks(step: Callable) -> Callable:
                         raise RuntimeError(f"{type(self).__name__}.step must return None or a tuple of (new_args, "
                                            f"new_kwargs), but got {replaced}.")
                     args, kwargs = replaced
-        if mode_state.mode & CAPTURE:
-            from ..compiler.capture.optimizers import captured_step
-            result = captured_step(self, step, args, kwargs)
+        if mode_state.recorder is not None:
+            result = mode_state.recorder.optimizer_step(self, step, args, kwargs)
         else:
             result = step(self, *args, **kwargs)
         if _global_post_hooks or self._optimizer_step_post_hooks:

@@ -123,7 +123,7 @@ class Reducers:
         if kind.is_sparse is True:
             return _maker
         own = kind.__reduce_ex__
-        if issubclass(kind, _parameter.UninitializedTensorMixin):
+        if hasattr(kind, "cls_to_become"):  # of a lazy module: without a shape
             return _reduce_uninitialized
         if own is _parameter.Parameter.__reduce_ex__:
             return _reduce_parameter if kind is _parameter.Parameter else _reduce_tensor

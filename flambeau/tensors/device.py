@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 # All that PyTorch knows: where flambeau has no backend the name is accepted, making a tensor there is not.
 _KINDS = tuple("""cpu cuda ipu xpu mkldnn opengl opencl ideep hip ve fpga maia xla lazy vulkan mps meta hpu mtia
     privateuseone""".split())
@@ -56,15 +58,22 @@ class device:
         return _DEVICE, (str(self),)
 
     def __enter__(self):
-        from ..creation import factories as creation
-        creation.push_default_device(self)
+        defaults.stack.append(self)
         return self
 
     def __exit__(self, *exc):
-        from ..creation import factories as creation
-        creation.pop_default_device()
+        defaults.stack.pop()
 
 
+class _Defaults(threading.local):
+    """Where factories make tensors in this thread: innermost `with device(...)` last, and what `set_default_device` said."""
+
+    def __init__(self) -> None:
+        self.stack: list[device] = []
+        self.device: device | None = None
+
+
+defaults = _Defaults()
 _DEVICE = device
 CPU = device("cpu")
 META = device("meta")

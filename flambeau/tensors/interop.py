@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from ..autograd.state import CAPTURE, grad_enabled, looked_at, state
+from ..autograd.state import grad_enabled, looked_at, not_repeatable
 from ..backends import registry
 from ..backends.batched.arrays import BatchedArray
 from ..backends.cpu import arrays as _arrays
@@ -61,9 +61,7 @@ def numpy(self, *, force=False) -> Any:
         array.item()
     if not _cpu.has_numpy_type(array):
         raise TypeError(f"Got unsupported ScalarType {_type_word(self.dtype)}")
-    if state.mode & CAPTURE:
-        from ..compiler.capture.tracing import give_up
-        give_up("a tensor was given to NumPy")
+    not_repeatable("a tensor was given to NumPy")
     looked_at(array, "a tensor was given to NumPy", writing=True)
     return _memory.exposed(self._array)
 

@@ -150,22 +150,9 @@ def _question(name: str) -> None:
         return method(_tensor(name, input))
 
     function.__name__ = function.__qualname__ = name
-    function.__module__, function.__doc__ = __package__, f"{name}(input): the same as input.{name}()."
+    function.__module__, function.__doc__ = __package__.partition(".")[0], f"{name}(input): the same as input.{name}()."
     FUNCTIONS[name] = function
 
-
-def result_type(tensor1=None, tensor2=None, *, tensor=None, other=None, scalar=None, scalar1=None, scalar2=None) -> Any:
-    """The dtype that an operation on two tensors or numbers computes in."""
-    given = [v for v in (tensor1, tensor2, scalar, scalar1, scalar2, tensor, other) if v is not None]
-    if len(given) != 2:
-        raise TypeError(f"result_type(): expected two tensors or numbers, got {len(given)}")
-    tensor1, tensor2 = given
-    from ..ops.pointwise.families import promoted
-    for position, value in enumerate((tensor1, tensor2)):
-        if not isinstance(value, (Tensor, bool, int, float, complex)):
-            raise TypeError(f"result_type(): argument 'tensor{position + 1}' must be Tensor or Number, not "
-                            f"{type(value).__name__}")
-    return promoted((tensor1, tensor2))
 
 
 def is_storage(obj) -> bool:
@@ -174,7 +161,6 @@ def is_storage(obj) -> bool:
     return isinstance(obj, (TypedStorage, UntypedStorage))
 
 
-FUNCTIONS["result_type"] = result_type
 FUNCTIONS["is_storage"] = is_storage
 
 

@@ -10,7 +10,8 @@ import contextlib
 import dataclasses
 import math
 
-from ..backends.batched.arrays import BatchedArray
+from ..backends.batched.arrays import BatchedArray, levels_of
+from .tensor import wrap
 
 __all__ = [
     "PRINT_OPTS",
@@ -310,8 +311,8 @@ def tensor_repr(t, *, tensor_contents=None):
     line; see ``parameter_repr``.
     """
     if type(t._array) is BatchedArray:
-        from ..func.batching import shown
-        return shown(t)
+        inside = repr(wrap(t._array.whole)).replace("\n", "\n    ")
+        return f"BatchedTensor(lvl={len(levels_of(t._array))}, bdim=0, value=\n    {inside}\n)"
     opts = PRINT_OPTS
     plain, parameter = _kind(t)
     opening = "tensor(" if plain else type(t).__name__ + "("

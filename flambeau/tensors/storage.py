@@ -20,6 +20,8 @@ from .tensor import Tensor, wrap
 class UntypedStorage:
     """Plain bytes. Two storages over the same memory are equal in `data_ptr()`; writes through one are seen in all."""
 
+    __module__ = "flambeau.storage"  # where users find it
+
     __slots__ = ("__weakref__", "_file", "_raw", "_tensor")  # _file: only where a file is mapped
 
     def __init__(self, *args: Any, device: Any = None):
@@ -244,6 +246,8 @@ def _check_wrapped(start: str, args: tuple[Any, ...], storage: Any, dtype: Any, 
 class TypedStorage:
     """A storage read as elements of one dtype."""
 
+    __module__ = "flambeau.storage"  # where users find it
+
     def __init__(self, *args: Any, wrap_storage: UntypedStorage | None = None, dtype: Any = None, device: Any = None,
                  _internal: bool = False):
         name = type(self).__name__
@@ -425,13 +429,6 @@ TypedStorage._setitem, TypedStorage._deepcopy = TypedStorage.__setitem__, TypedS
 TypedStorage._pickle_storage_type = lambda self: _legacy(self.dtype)
 
 
-def _load_from_bytes(b: bytes) -> Any:
-    """What a pickled storage of PyTorch's calls."""
-    import io
-
-    from ..serialization import load
-    return load(io.BytesIO(b), weights_only=False)
-
 
 def _get_always_warn_typed_storage_removal() -> bool:
     """Whether each use of a typed storage warns: Python's own filters decide how often one is shown."""
@@ -478,7 +475,7 @@ def _legacy_class(name: str, dtype: Any) -> type:
                 raise RuntimeError(f"{name}(): '{option}' cannot be specified for a storage of one dtype and device")
         TypedStorage.__init__(self, *args, wrap_storage=wrap_storage, dtype=own)
 
-    return type(name, (TypedStorage,), {"__init__": __init__, "dtype": dtype, "_dtype": dtype, "__module__": __name__})
+    return type(name, (TypedStorage,), {"__init__": __init__, "dtype": dtype, "_dtype": dtype, "__module__": TypedStorage.__module__})
 
 
 for _type in set(_dtypes.BY_NUM.values()):

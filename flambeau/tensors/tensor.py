@@ -380,19 +380,14 @@ def _wrap_unusual(tensor: Tensor, array: Any) -> None:
     if state.mode & _state.INFERENCE:
         tensor._inference = True
         tensor._counter = VersionCounter()  # keeps it off the fast path, which does not ask whether it may be saved
-    if state.mode & _state.CAPTURE and type(array) is ndarray:
-        from ..compiler.capture.tracing import active
-        recorder = active()
-        if recorder is not None:
-            tensor._array = recorder.adopt(array)
+    if state.recorder is not None and type(array) is ndarray:
+        tensor._array = state.recorder.adopt(array)
 
 
 def _captured_grad(tensor: Tensor, what: str) -> None:
     """Tells a capture that a gradient is looked at or dropped."""
-    from ..compiler.capture.tracing import active
-    recorder = active()
-    if recorder is not None:
-        getattr(recorder, what)(tensor)
+    if state.recorder is not None:
+        getattr(state.recorder, what)(tensor)
 
 
 def wrap_as(cls: type, array: Any) -> Tensor:

@@ -67,5 +67,5 @@ def mark_static_address(t: Any, guard: bool = False) -> None:
 
 def graph_break(msg: str = "") -> None:
     """Ends a capture: the call goes on eagerly."""
-    from .compiler.capture.tracing import give_up
-    give_up(msg or "graph_break() was called")
+    from .autograd.state import not_repeatable
+    not_repeatable(msg or "graph_break() was called")

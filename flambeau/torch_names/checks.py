@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from .ops.core import overrides as _overrides
 from .tensors.tensor import Tensor
 
-__all__ = ["_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_type",
+__all__ = ["_assert", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_type",
            "_check_value", "_check_with", "_check_tensor_all_with", "_assert_async", "_assert_scalar",
            "_assert_tensor_metadata", "_functional_assert_async"]
 
@@ -96,3 +97,12 @@ def _assert_tensor_metadata(a: Tensor, size: Any = None, stride: Any = None, dty
     for what, have, want in (("size", list(a.shape), size), ("stride", list(a.stride()), stride), ("dtype", a.dtype, dtype)):
         if want is not None and have != (list(want) if what != "dtype" else want):
             raise RuntimeError(f"Tensor {what} mismatch! Expected: {want}, Got: {have}")
+
+
+def _assert(condition: Any, message: str) -> Any:
+    """Python's assert as a function, so that a tracer can write it down."""
+    if condition.__class__ is not bool and hasattr(type(condition), "__torch_function__"):
+        done, value = _overrides.dispatch(_assert, (condition, message), {}, (condition,))
+        if done:
+            return value
+    assert condition, message

@@ -51,7 +51,7 @@ def script(obj: T, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, 
 
 def _check_initialized(module: Any) -> None:
     from . import typename
-    from .tensors.parameter import is_lazy
+    from .nn.parameter import is_lazy
     for kind in ("parameters", "buffers"):
         for name, value in getattr(module, f"named_{kind}")():
             if is_lazy(value):

@@ -16,25 +16,15 @@ from typing import Any
 
 from .autograd.function import Function
 from .missing import refusal
+from .ops.core.namespaces import NAMESPACES, OpNamespace
 from .tensors.tensor import Tensor
 
 __all__ = ["CustomOpDef", "Library", "custom_op", "define", "fallthrough_kernel", "get_ctx", "impl", "impl_abstract",
            "infer_schema", "opcheck", "register_autocast", "register_autograd", "register_fake", "register_kernel",
            "register_torch_dispatch", "register_vmap", "triton_op", "wrap_triton"]
 
-NAMESPACES: dict[str, OpNamespace] = {}
 _announced: dict[str, Callable] = {}  # what register_fake said of operations that were not defined yet
 
-
-class OpNamespace(types.SimpleNamespace):
-    """`torch.ops.<name>`."""
-
-    def __init__(self, name: str):
-        super().__init__()
-        self._name = name
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"'_OpNamespace' '{self.__dict__.get('_name')}' object has no attribute '{name}'")
 
 
 def _split(qualname: str) -> tuple[str, str]:

@@ -133,8 +133,7 @@ class MissingDtype(dtype):
 
 
 def _missing_dtype(name: str) -> Any:
-    import flambeau
-    return getattr(flambeau, name)
+    return getattr(sys.modules[__package__], name)
 
 
 class qscheme:

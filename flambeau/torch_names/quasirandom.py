@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .backends.cpu.random import sobol as _kernels
-from .creation.random import Generator, randint
+from .creation.random import Generator
+from .ops.random.factories import randint
 from .tensors import dtypes as _dtypes
 from .tensors.tensor import Tensor, wrap
 

@@ -256,7 +256,7 @@ def make_tensor(*shape: Any, dtype: _dtypes.dtype, device: Any, low: float | Non
                 memory_format: Any = None) -> Tensor:
     """A tensor of random numbers between low and high, for tests; draws as PyTorch's."""
     from .creation.factories import empty
-    from .creation.random import randint
+    from .ops.random.factories import randint
     if len(shape) == 1 and isinstance(shape[0], collections.abc.Sequence):
         shape = tuple(shape[0])
     if noncontiguous and memory_format is not None:

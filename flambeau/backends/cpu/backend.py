@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...tensors.device import CPU
 from . import arrays, creation, memory, parallel
 from .data import shared
 from .table import KERNELS
@@ -13,7 +14,6 @@ from .table import KERNELS
 ARRAY = np.ndarray
 NAME = "cpu"
 POINTWISE: set[str] = set()  # kernels that work element by element (ops/pointwise/families.py enters their names)
-_device = None
 
 strides = arrays.strides
 storage_offset = arrays.storage_offset
@@ -36,11 +36,7 @@ asarray = np.asarray
 
 
 def device_of(array: Any) -> Any:
-    global _device
-    if _device is None:
-        from ...tensors.device import CPU
-        _device = CPU
-    return _device
+    return CPU
 
 
 def copy_with_layout(source: Any, like: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ...tensors.device import META
 from ..cpu import arrays as _cpu_arrays
 from ..cpu.table import KERNELS
 from ..geometry import RUNS
@@ -20,15 +21,10 @@ POINTWISE: set[str] = set()  # the registry's sets of kernels that work element 
 VIEWS: set[str] = set()
 SHAPES: dict[str, Any] = {}  # the registry's shape rules
 _SMALL = 1 << 16             # elements in all up to which a kernel without a rule may run on zeros
-_device = None
 
 
 def device_of(array: Any) -> Any:
-    global _device
-    if _device is None:
-        from ...tensors.device import META
-        _device = META
-    return _device
+    return META
 
 
 # ----------------------------------------------------------------------------------------------------- new arrays

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ...autograd.state import not_repeatable
 from ...backends import registry
 from ...backends.cpu import backend as cpu
-from .tracing import Traced, active, give_up, stripped, traced
+from .tracing import Traced, active, stripped, traced
 
 ARRAY = Traced
 NAME = "cpu"
@@ -87,12 +88,12 @@ def to_cpu(array: Any) -> Any:
 
 
 def resized(x: Any, *args: Any) -> Any:
-    give_up("a tensor's storage was resized")
+    not_repeatable("a tensor's storage was resized")
     return cpu.resized(stripped(x), *args)
 
 
 def to_shared(x: Any) -> Any:
-    give_up("a tensor was moved to shared memory")
+    not_repeatable("a tensor was moved to shared memory")
     return cpu.to_shared(stripped(x))
 
 

@@ -131,14 +131,3 @@ def unchanged(optimizer: Any, kept: Kept) -> bool:
             if group.get(key) != value:
                 return False
     return True
-
-
-def counted(states: dict[str, Any], key: str) -> Any:
-    """A count kept as a Python number: read by each call, and one more after it."""
-    recorder = active()
-    before = states[key]
-    states[key] = before + 1
-    if recorder is None:
-        return states[key]
-    recorder.counts.append((states, key))
-    return recorder.number(states, key, None, float(before)) + 1

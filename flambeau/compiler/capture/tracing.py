@@ -13,7 +13,6 @@ from __future__ import annotations
 import bisect
 import ctypes
 import os
-import threading
 import weakref
 from collections.abc import Callable
 from sys import getrefcount
@@ -24,7 +23,7 @@ from numpy import ndarray
 
 from ...amp.autocast_mode import _settings as autocast
 from ...autograd.node import next_sequence, user_frame, version_of
-from ...autograd.state import CAPTURE, state
+from ...autograd.state import CAPTURE, not_repeatable, state
 from ...backends import registry
 from ...backends.cpu import backend as cpu
 from ...backends.cpu.arrays import Storage as Memory
@@ -34,7 +33,7 @@ from ...native import pointer
 from ...tensors.tensor import Tensor
 from ..ir.parts import CONSTANT, INPUT, SCALAR, TEMPORARY, Number, Op, Storage, Value, values_in
 from ..run import pages
-from .symbolic import SymFloat, expression_of, loads, plain
+from .symbolic import SymFloat, expression_of, extreme, loads, plain
 from .trees import comparable, flatten
 
 
@@ -44,7 +43,6 @@ def _references_of_a_name() -> int:
 
 
 _NAMED = _references_of_a_name()  # what getrefcount says of an object that only a local name refers to
-_local = threading.local()
 _slot = Tensor.__dict__["_array"]  # where a tensor keeps its array; `Recorder.begin` puts a property in front of it
 _get, _set = _slot.__get__, _slot.__set__
 
@@ -53,26 +51,19 @@ class Uncapturable(RuntimeError):
     """With fullgraph=True: the function does something that a program of kernel calls cannot repeat."""
 
 
-def give_up(reason: str) -> None:
-    """Ends the capture: the function does something that cannot be repeated. It goes on, without being noted."""
-    recorder = active()
-    if recorder is not None:
-        recorder.fail(reason)
-
-
 class Traced(ndarray):
     """An array whose kernel calls are noted. See the module's text."""
 
     plain: Any = None   # the array that this one stands for, where it is known
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        give_up(f"NumPy's {ufunc.__name__} was called on a tensor's memory")
+        not_repeatable(f"NumPy's {ufunc.__name__} was called on a tensor's memory")
         if "out" in kwargs:
             kwargs["out"] = tuple([stripped(o) for o in kwargs["out"]])
         return getattr(ufunc, method)(*[stripped(i) for i in inputs], **kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        give_up(f"NumPy's {function.__name__} was called on a tensor's memory")
+        not_repeatable(f"NumPy's {function.__name__} was called on a tensor's memory")
         return function(*[stripped(a) for a in args], **{k: stripped(v) for k, v in kwargs.items()})
 
     def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> ndarray:
@@ -110,16 +101,16 @@ class Traced(ndarray):
 
     def __getitem__(self, key: Any) -> Any:
         if _advanced(key):
-            give_up("a tensor was indexed outside of a kernel")
+            not_repeatable("a tensor was indexed outside of a kernel")
             return stripped(self)[stripped(key)]
         found = super().__getitem__(key)
         if not isinstance(found, ndarray):
-            look(self, "an element of a tensor was read")
+            _look(self, "an element of a tensor was read")
         return found
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if _advanced(key):
-            give_up("a tensor was written to outside of a kernel")
+            not_repeatable("a tensor was written to outside of a kernel")
         recorder = active()
         if recorder is None:
             stripped(self)[stripped(key)] = stripped(value)
@@ -130,28 +121,20 @@ class Traced(ndarray):
             recorder.write(window, value)
 
 
-def look(array: Any, reason: str, writing: bool = False) -> None:
-    """Somebody reads an array's elements, or may write to them: only those of a constant are the same at each call."""
-    recorder = active()
-    if recorder is None:
-        return
-    if writing or array.__class__ is not Traced:
-        recorder.fail(reason)
-    elif array.size:
-        storage = recorder.value(array).storage
-        if storage.kind is not CONSTANT or not _unseen(storage):
-            recorder.fail(reason)
-
-
 def _unseen(storage: Storage) -> bool:
     """Whether nobody outside can write to a constant's memory, as with a NumPy array that was made a tensor."""
     array, owner = storage.hold
     return owner is array or getrefcount(owner) == 2 + _NAMED or type(owner) is not ndarray
 
 
+def _look(array: Any, reason: str) -> None:
+    if state.recorder is not None:
+        state.recorder.look(array, reason)
+
+
 def _refuse(what: str) -> Callable[..., Any]:
     def method(self: Traced, *args: Any, **kwargs: Any) -> Any:
-        look(self, "a tensor's value was read")
+        _look(self, "a tensor's value was read")
         return getattr(stripped(self), what)(*args, **kwargs)
     return method
 
@@ -180,7 +163,7 @@ def stripped(value: Any) -> Any:
 
 def active() -> Recorder | None:
     """The capture that is going on in this thread."""
-    return getattr(_local, "recorder", None)
+    return state.recorder
 
 
 class Recorder:
@@ -225,9 +208,50 @@ class Recorder:
         frame = user_frame()
         where = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
         self.failed = reason, where
-        _local.recorder = None
+        state.recorder = None
         if self.strict:
             raise Uncapturable(f"compile(fullgraph=True): {reason}" + (f" ({where[0]}, line {where[1]})" if where else ""))
+
+    # --------------------------------------------------------------------------------- what the rest of flambeau says
+    def look(self, array: Any, reason: str, writing: bool = False) -> None:
+        """Somebody reads an array's elements, or may write to them: only those of a constant are the same at each call."""
+        if writing or array.__class__ is not Traced:
+            self.fail(reason)
+        elif array.size:
+            storage = self.value(array).storage
+            if storage.kind is not CONSTANT or not _unseen(storage):
+                self.fail(reason)
+
+    def backward_starts(self, nodes: Any, keep_graph: bool) -> None:
+        """A backward pass is about to run through these nodes."""
+        if not self.joint and any(not n.is_leaf_node and n.sequence < self.first_sequence for n in nodes):
+            self.fail("a backward pass goes through operations that were recorded outside of the compiled function")
+        elif not keep_graph:
+            self.reached.update(nodes)
+
+    def loaded(self, tensor: Any) -> Any:
+        """The number in a zero-dim tensor; a captured program reads it at each run, where it is used."""
+        if tensor._array.dtype.char not in "fdlqi":
+            return tensor.item()
+        value = self.value(tensor._array)
+        number = stripped(tensor._array).item()
+        return number if value.storage.kind is CONSTANT else SymFloat(number, ("load", value))
+
+    def counted(self, states: dict[str, Any], key: str) -> Any:
+        """A count kept as a Python number: read by each call, and one more after it."""
+        before = states[key]
+        states[key] = before + 1
+        self.counts.append((states, key))
+        return self.number(states, key, None, float(before)) + 1
+
+    def extreme(self, which: str, a: Any, b: Any) -> Any:
+        """max or min of two numbers, without a branch on them."""
+        return extreme(which, a, b)
+
+    def optimizer_step(self, optimizer: Any, step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A step of an optimizer: its hyper-parameters are numbers that each call reads."""
+        from .optimizers import captured_step
+        return captured_step(optimizer, step, args, kwargs)
 
     # ------------------------------------------------------------------------------------------------- memory
     def _enter(self, storage: Storage) -> Storage:
@@ -411,7 +435,7 @@ class Recorder:
         """From here on the arrays of tensors are Traced when this thread reads them."""
         self.given = self._arguments()
         self.casts, autocast.casts = autocast.casts, {}  # those it casts now are of no use outside, nor the others here
-        _local.recorder = self
+        state.recorder = self
         self.first_sequence = next_sequence()
         state.mode |= CAPTURE
         Tensor._array = property(self._read, self._assign)
@@ -492,7 +516,7 @@ class Recorder:
             self.failed = "the call leaves another grad mode behind", None
         if self.given != self._arguments() and self.failed is None:
             self.failed = "the call changes a list or dict that it was given", None
-        _local.recorder = None
+        state.recorder = None
         for tensor, array, new in self.swapped:
             if tensor._array is new:
                 tensor._array = array
@@ -664,24 +688,3 @@ def scalar(number: SymFloat, dtype: np.dtype) -> ndarray:
 
 
 registry.run_time = lambda value, dtype: scalar(value, dtype) if value.__class__ is SymFloat else None
-
-
-def backward_starts(nodes: Any, keep_graph: bool) -> None:
-    """A backward pass is about to run through these nodes."""
-    recorder = active()
-    if recorder is None:
-        return
-    if not recorder.joint and any(not n.is_leaf_node and n.sequence < recorder.first_sequence for n in nodes):
-        recorder.fail("a backward pass goes through operations that were recorded outside of the compiled function")
-    elif not keep_graph:
-        recorder.reached.update(nodes)
-
-
-def loaded(tensor: Any) -> Any:
-    """The number in a zero-dim tensor; a captured program reads it at each run, where it is used."""
-    recorder = active()
-    if recorder is None or tensor._array.dtype.char not in "fdlqi":
-        return tensor.item()
-    value = recorder.value(tensor._array)
-    number = stripped(tensor._array).item()
-    return number if value.storage.kind is CONSTANT else SymFloat(number, ("load", value))

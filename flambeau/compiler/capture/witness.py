@@ -39,6 +39,7 @@ import numpy as np
 
 from ...autograd.function import FunctionCtx
 from ...autograd.node import user_frame
+from ...autograd.state import state
 from ...creation.random import Generator
 from ...native import toolchain
 from ...nn import hooks as module_hooks
@@ -81,7 +82,7 @@ _local = threading.local()
 
 def present() -> Witness | None:
     """The witness of the capture that is going on in this thread, as long as it has not failed."""
-    return getattr(_local, "witness", None)
+    return state.witness
 
 
 def entered(f: Any) -> Any:
@@ -134,18 +135,18 @@ class Witness:
         if self.reason is None:
             frame = user_frame()
             self.reason = reason + (f" ({frame.f_code.co_filename}, line {frame.f_lineno})" if frame is not None else "")
-        _local.witness, recorder = None, active()
+        state.witness, recorder = None, active()
         _local.numbers = recorder is not None and bool(recorder.numbers)
         for undo in self.when_failed:
             undo()
 
     def __enter__(self) -> Witness:
         self.before = present()
-        _local.witness = self
+        state.witness = self
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        _local.witness, _local.numbers = self.before, False
+        state.witness, _local.numbers = self.before, False
 
     # ------------------------------------------------------------------------------------------------------ noting
     def made(self, value: Any) -> Any:
@@ -551,7 +552,7 @@ class Witness:
         return False
 
     def _around(self, code: CodeType) -> None:
-        _local.witness = self if present() is self else present()
+        state.witness = self if present() is self else present()
         self.fail(f"'{code.co_qualname}' runs, called from outside of what can be followed")
 
     def unwatched(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -593,7 +594,7 @@ def _helper(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     method = getattr(Witness, name)
 
     def helper(*args: Any) -> Any:
-        witness = getattr(_local, "witness", None)
+        witness = state.witness
         return plain(*args) if witness is None else method(witness, *args)
 
     helper.__name__ = name

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...native.pointwise import Expression
+from ...backends.cpu.pointwise.loops import Expression
 from ..ir.parts import CONSTANT, TEMPORARY, Op, Storage, Value, new_numbers
 
 

@@ -12,7 +12,7 @@ import math
 import re
 from typing import Any
 
-from ...native import pointwise
+from ...backends.cpu.pointwise import loops as pointwise
 from ..ir.literals import size
 from ..ir.parts import C_TYPES, CONSTANT, SCALAR, Number, Op, Value
 from .cleanup import numbers_in, reads_of

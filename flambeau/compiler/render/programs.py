@@ -14,7 +14,8 @@ from collections import Counter
 from typing import Any
 
 from ... import native
-from ...native import pointwise, toolchain
+from ...backends.cpu.pointwise import loops as pointwise
+from ...native import toolchain
 from ..capture.symbolic import to_c
 from ..ir.literals import along, array, blank, literal, size, unmarked
 from ..ir.parts import C_TYPES, CONSTANT, SCALAR, TEMPORARY, Number, Value

@@ -15,7 +15,8 @@ import numpy as np
 from ... import native
 from ...backends.cpu import backend as cpu
 from ...backends.cpu.arrays import cast_into
-from ...native import pointer, pointwise, toolchain
+from ...backends.cpu.pointwise import loops as pointwise
+from ...native import pointer, toolchain
 from ..capture.symbolic import evaluate
 from ..ir.parts import SCALAR, Number, Op, Storage, Value
 from ..render.draft import Draft, prepared

@@ -187,7 +187,7 @@ class RandomUnstructured(BasePruningMethod):
         count = _checked_count(self.amount, t.nelement())
         mask = default_mask.clone()
         if count != 0:
-            from ...creation.random import rand_like
+            from ...ops.random.factories import rand_like
             drawn = rand_like(t).view(-1).topk(k=count)
             mask.view(-1)[drawn.indices] = 0
         return mask
@@ -246,7 +246,7 @@ class RandomStructured(BasePruningMethod):
         count = _checked_count(self.amount, size)
         if count == 0:
             return default_mask
-        from ...creation.random import rand
+        from ...ops.random.factories import rand
         drawn = rand(size)
         threshold = drawn.kthvalue(k=count).values
         return default_mask * _slices_mask(t, self.dim, drawn > threshold).to(dtype=default_mask.dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import types as _types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -386,11 +387,9 @@ def get_ignored_functions() -> set[Callable]:
 @functools.cache
 def get_overridable_functions() -> dict[Any, list[Callable]]:
     """Every function that asks `__torch_function__`, by the namespace it is found in."""
-    import flambeau
-
-    from .row import FUNCTIONS
+    from .export import FUNCTIONS
     methods = [v for v in vars(Tensor).values() if isinstance(v, _types.FunctionType)]
-    return {flambeau: list(FUNCTIONS.values()), Tensor: methods}
+    return {sys.modules[__name__.partition(".")[0]]: list(FUNCTIONS.values()), Tensor: methods}
 
 
 def get_testing_overrides() -> dict[Callable, Callable]:
@@ -415,3 +414,7 @@ def is_tensor_method_or_property(func: Any) -> bool:
 __all__ = ["get_ignored_functions", "get_overridable_functions", "get_testing_overrides", "handle_torch_function",
            "has_torch_function", "resolve_name", "is_tensor_like", "is_tensor_method_or_property",
            "wrap_torch_function", "enable_reentrant_dispatch", "TorchFunctionMode", "BaseTorchFunctionMode"]
+
+
+for _public in (TorchFunctionMode, BaseTorchFunctionMode):
+    _public.__module__ = "flambeau.overrides"  # where users find it

@@ -463,7 +463,7 @@ def _fractional_pool(dims: int, x: Tensor, kernel_size: Any, output_size: Any, o
                            f"{size}")
     batch = x.shape[0] if x.ndim == dims + 2 else 1
     if samples is None:
-        from ...creation.random import rand
+        from ..random.factories import rand
         samples = rand(batch, x.shape[-dims - 1], dims, dtype=x.dtype, device=x.device)
     elif samples.ndim == 3 and samples.shape[0] > batch:
         samples = samples[:batch]

@@ -158,7 +158,7 @@ def _foreach_lerp_(self: Any, tensors1: Any, weight: Any = None, *, weights: Any
 
 def _foreach_norm(self: Any, ord: Any = 2, dtype: Any = None) -> tuple[Tensor, ...]:
     """The norm of each tensor, taken as a vector."""
-    from ...linalg import vector_norm
+    from ..reduce.vector_norms import vector_norm
     return tuple([vector_norm(t, ord, dtype=dtype) for t in _checked("_foreach_norm", self)])
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from ...autograd.node import bump
 from ...autograd.state import state
+from ...backends.cpu.pointwise.loops import run
 from ...backends.cpu.table import KERNELS
-from ...native.pointwise import run
 from ...settings import warn_once
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor

@@ -15,14 +15,14 @@ from ...autograd.state import FOLLOWED, state
 from ...autograd.views import check_inplace
 from ...backends import registry
 from ...backends.cpu.parallel import large
-from ...native.pointwise import enter
+from ...backends.cpu.pointwise.loops import enter
 from ...tensors import dtypes as _dtypes
 from ...tensors.dtypes import BY_NUM, HALF_NUMS
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor, wrap
 from ..core import generate
 from ..core import overrides as _overrides
-from ..core.row import LARGE, Row, alias_of, check_overlap, constant, export, make_inplace, store, write_out
+from ..core.row import FUNCTIONS, LARGE, Row, alias_of, check_overlap, constant, export, make_inplace, store, write_out
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -42,7 +42,7 @@ class Pointwise(Row):
     check: called with the arguments, raises for those PyTorch refuses.
     numbers: which of two arguments may be Python numbers ("second", "both" or "none").
     plain: arguments that take no part in promotion and reach the kernel as they are (conditions, switches, counts).
-    c: what it computes in C (native/pointwise.py): the letters a, b, c... are the kernel's arguments in order, numbers too;
+    c: what it computes in C (cpu/pointwise/loops.py): the letters a, b, c... are the kernel's arguments in order, numbers too;
     a function of the kernel's arguments where the text depends on them. c_kinds: dtypes for which that is right, as `takes`.
     """
 
@@ -389,3 +389,19 @@ generate.knows(broadcast_error=broadcast_error)
 
 __all__ = ["Pointwise", "unary", "binary", "compare", "promoted", "number", "broadcast_error", "general", "wrap",
            "_state"]
+
+
+def result_type(tensor1=None, tensor2=None, *, tensor=None, other=None, scalar=None, scalar1=None, scalar2=None) -> Any:
+    """The dtype that an operation on two tensors or numbers computes in."""
+    given = [v for v in (tensor1, tensor2, scalar, scalar1, scalar2, tensor, other) if v is not None]
+    if len(given) != 2:
+        raise TypeError(f"result_type(): expected two tensors or numbers, got {len(given)}")
+    tensor1, tensor2 = given
+    for position, value in enumerate((tensor1, tensor2)):
+        if not isinstance(value, (Tensor, bool, int, float, complex)):
+            raise TypeError(f"result_type(): argument 'tensor{position + 1}' must be Tensor or Number, not "
+                            f"{type(value).__name__}")
+    return promoted((tensor1, tensor2))
+
+
+FUNCTIONS["result_type"] = result_type

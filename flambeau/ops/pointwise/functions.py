@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from ...autograd.state import INFERENCE, NO_GRAD, state
-from ...native.pointwise import enter
+from ...backends.cpu.pointwise.loops import enter
 from ...tensors.tensor import wrap
 from ..core.row import public
 from .families import Pointwise, binary, ndarray, unary

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ...autograd.state import BATCHED, state
+from ...creation.factories import full
 from ...tensors import dtypes as _dtypes
 from ...tensors import return_types
 from ...tensors.shapes import wrap_dim
@@ -188,7 +189,7 @@ def _check_quantile(name: str, input: Tensor, q: Any, dim: Any, interpolation: s
             raise TypeError(f"{name}(): argument 'q' must be Tensor or float, not {type(q).__name__}")
         if not 0 <= q <= 1:
             raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q:g}")
-        return _later("full")((), float(q), dtype=input.dtype, device=input.device)
+        return full((), float(q), dtype=input.dtype, device=input.device)
     if q.ndim > 1:
         raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
     if q.dtype is not input.dtype:
@@ -196,12 +197,6 @@ def _check_quantile(name: str, input: Tensor, q: Any, dim: Any, interpolation: s
     if not state.mode & BATCHED and not q.is_meta and not ((q >= 0).logical_and(q <= 1)).all().item():
         raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
     return q
-
-
-def _later(name: str) -> Any:
-    """A function of the flambeau namespace that is made after this module."""
-    import flambeau
-    return getattr(flambeau, name)
 
 
 def _quantile(name: str, input: Tensor, q: Any, dim: Any, keepdim: bool, interpolation: str,

@@ -96,7 +96,7 @@ def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, 
         if p == "fro" and (dim is None or isinstance(dim, int) or len(dim) <= 2):
             return vector_norm(input, 2, dim, keepdim, dtype=dtype)
         if p == "nuc" or p == "fro":
-            from ...linalg import matrix_norm
+            from ..linalg.norms import matrix_norm
             return matrix_norm(input, p, tuple(range(input.ndim)) if dim is None else dim, keepdim, dtype=dtype)
         raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
     return vector_norm(input, 2.0 if p is None else p, dim, keepdim, dtype=dtype)
@@ -137,3 +137,15 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions")
     _check_floating(input, "renorm")
     return _renorm(input, float(p), one_dim(dim, input.ndim, "renorm"), maxnorm)
+
+
+@public(method=False, out=False)
+def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
+    """The norm over all dimensions but one (over all, for dim -1), kept as dimensions of size 1."""
+    if dim == -1:
+        return v.norm(pow)
+    if dim == 0:
+        return v.contiguous().view(v.size(0), -1).norm(pow, 1).view(v.size(0), *[1] * (v.dim() - 1))
+    if dim == v.dim() - 1:
+        return v.contiguous().view(-1, v.size(-1)).norm(pow, 0).view(*[1] * (v.dim() - 1), v.size(-1))
+    return norm_except_dim(v.transpose(0, dim), pow, 0).transpose(0, dim)

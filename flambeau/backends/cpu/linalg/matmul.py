@@ -221,5 +221,5 @@ class _Later:
 lazily("kernels", "linalg_", "solve_triangular cholesky_ex lu_factor_ex lu_solve solve_ex inv_ex det slogdet qr svd "
        "svdvals eigh eigvalsh eig eigvals lstsq matrix_exp ldl_factor_ex ldl_solve householder_product check_info lu det_lu "
        "cofactor cofactor_lu steps_aside pinv solve_lapack slogdet_lapack det_lapack")
-lazily("linalg", "", "cholesky_solve cholesky_inverse lu_unpack geqrf ormqr cdist")
+lazily("kernels", "", "cholesky_solve cholesky_inverse lu_unpack geqrf ormqr cdist")
 lazily("fft", "fft_", "c2c r2c c2r")

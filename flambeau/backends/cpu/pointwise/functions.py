@@ -14,10 +14,10 @@ import ml_dtypes
 import numpy as np
 from numpy import ndarray
 
-from ....native.pointwise import enter, run
 from .. import memory
 from ..parallel import NATIVE, SPLIT, early, native, split
 from ..table import KERNELS, add, kernel
+from .loops import enter, run
 
 add(add=np.add, mul=np.multiply, div=np.true_divide, neg=np.negative, atan2=np.arctan2, hypot=np.hypot,
     maximum=np.maximum, minimum=np.minimum, fmax=np.fmax, fmin=np.fmin, logaddexp2=np.logaddexp2,

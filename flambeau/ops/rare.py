@@ -5,9 +5,16 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from ..ops.core.row import FUNCTIONS, check_writable, public
-from .dtypes import dtype
-from .tensor import Tensor
+from ..autograd.node import AccumulateGrad
+from ..backends.cpu.arrays import is_dense
+from ..creation.factories import tensor
+from ..tensors.dtypes import dtype, int32, int64
+from ..tensors.tensor import Tensor
+from .core.export import _c_word, _type_word
+from .core.row import FUNCTIONS, check_writable, public
+from .pointwise.activations import gelu_
+from .reduce.vector_norms import norm_except_dim
+from .shape.joining import stack
 
 _REMOVED = {"eig": "torch.linalg.eig", "symeig": "torch.linalg.eigh", "lstsq": "torch.linalg.lstsq",
             "solve": "torch.linalg.solve", "matrix_rank": "torch.linalg.matrix_rank"}
@@ -121,8 +128,6 @@ def _is_zerotensor(input: Tensor) -> bool:
 @public(method=False, out=False)
 def _shape_as_tensor(input: Tensor) -> Tensor:
     """The shape as an int64 tensor."""
-    from ..creation.factories import tensor
-    from .dtypes import int64
     return tensor(list(input.shape), dtype=int64)
 
 
@@ -134,21 +139,18 @@ def _debug_has_internal_overlap(input: Tensor) -> int:
     stride = [s for s, n in zip(input.stride(), input.shape) if n > 1]
     if 0 in stride:
         return 1
-    from ..backends.cpu.arrays import is_dense
     return 0 if is_dense(input._array) else 2
 
 
 @public(method=False)
 def view_as_real_copy(input: Tensor) -> Tensor:
     """view_as_real into new memory."""
-    from ..ops.core.row import FUNCTIONS
     return FUNCTIONS["view_as_real"](input).clone()
 
 
 @public(method=False)
 def view_as_complex_copy(input: Tensor) -> Tensor:
     """view_as_complex into new memory."""
-    from ..ops.core.row import FUNCTIONS
     return FUNCTIONS["view_as_complex"](input).clone()
 
 
@@ -176,14 +178,12 @@ def _unique2(input: Tensor, sorted: bool = True, return_inverse: bool = False,
 @public(method=False)
 def _stack(tensors: Any, dim: int = 0) -> Tensor:
     """stack."""
-    from ..ops.shape.joining import stack
     return stack(tensors, dim)
 
 
 @public(method=False)
 def _euclidean_dist(x1: Tensor, x2: Tensor) -> Tensor:
     """The distances between rows."""
-    from ..ops.core.row import FUNCTIONS
     return FUNCTIONS["cdist"](x1, x2)
 
 
@@ -193,15 +193,13 @@ def _addmm_activation(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 
     """addmm followed by relu or gelu."""
     made = input.addmm(mat1, mat2, beta=beta, alpha=alpha)
     if use_gelu:
-        from ..nn.functional import gelu
-        return gelu(made, approximate="tanh")
+        return gelu_(made, "tanh")
     return made.relu()
 
 
 @public(method=False)
 def _int_mm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of two int8 matrices in int32."""
-    from .dtypes import int32
     return input.to(int32).mm(mat2.to(int32))
 
 
@@ -257,7 +255,6 @@ def _grad_dtype(self: Tensor) -> Any:
 
 
 def _set_grad_dtype(self: Tensor, value: Any) -> None:
-    from ..ops.core.export import _c_word, _type_word
     if not self.is_leaf:
         raise RuntimeError("grad_dtype can only be set on leaf tensors.")
     if value is not None and not isinstance(value, dtype):
@@ -289,9 +286,32 @@ def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
     """g * v / |v|, the norm taken over all dimensions but one."""
-    import flambeau
-    return v * (g / flambeau.norm_except_dim(v, 2, dim))
+    return v * (g / norm_except_dim(v, 2, dim))
 
 
 Tensor.module_load = module_load
 FUNCTIONS["_weight_norm"] = _weight_norm
+
+
+def _poisoned(grads: Any) -> None:
+    raise RuntimeError("Trying to execute AccumulateGrad node that was poisoned by swap_tensors: its tensor was swapped after "
+                       "the graph was recorded. With torch.__future__.set_swap_module_params_on_conversion(True), change a "
+                       "module's device or dtype before running forward, or after both forward and backward.")
+
+
+def swap_tensors(t1: Any, t2: Any) -> None:
+    """Exchanges everything of two tensors: data, place in the graph, attributes and class."""
+    for t in (t1, t2):
+        if t._node is not None and t._node.__class__ is not AccumulateGrad:
+            raise RuntimeError("swap_tensors: a tensor that an operation made cannot be swapped; detach() it first")
+    wants = t1.requires_grad, t2.requires_grad
+    for name in ("_array", "_counter", "__dict__", "__class__"):
+        first, second = getattr(t1, name), getattr(t2, name)
+        setattr(t1, name, second)
+        setattr(t2, name, first)
+    for t, wanted in zip((t1, t2), reversed(wants)):
+        if t._node is not None:
+            t._node.register_prehook(_poisoned)  # of use only to graphs that were recorded before
+        t._node = None  # the accumulator belongs to the object, not to its contents
+        if wanted:
+            t.requires_grad_(True)

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
-from ..backends.cpu import memory
-from . import Library, Postponed, library, pointer, postponed
+from ....native import Library, Postponed, library, pointer, postponed
+from .. import memory
 
 C_TYPES = {"f32": "float", "f64": "double", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",
            "u8": "uint8_t", "b8": "uint8_t"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...tensors.tensor import Tensor
+from .nn import functional as F
+from .tensors.tensor import Tensor
 
 _REDUCTIONS = ("none", "mean", "sum")
 
@@ -16,80 +17,60 @@ def _word(reduction: Any) -> str:
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Any = None, pos_weight: Any = None,
                                      reduction: int = 1) -> Tensor:
     """nn.functional's, with its arguments in this order."""
-    from ...nn import functional as F
     return F.binary_cross_entropy_with_logits(input, target, weight, reduction=_word(reduction), pos_weight=pos_weight)
 
 
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1) -> Tensor:
     """nn.functional's."""
-    from ...nn import functional as F
     return F.cosine_embedding_loss(input1, input2, target, margin, reduction=_word(reduction))
 
 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 1) -> Tensor:
     """nn.functional's."""
-    from ...nn import functional as F
     return F.hinge_embedding_loss(input, target, margin, reduction=_word(reduction))
 
 
 def kl_div(input: Tensor, target: Tensor, reduction: int = 1, *, log_target: bool = False) -> Tensor:
     """nn.functional's."""
-    from ...nn import functional as F
     return F.kl_div(input, target, reduction=_word(reduction), log_target=log_target)
 
 
 def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1) -> Tensor:
     """nn.functional's."""
-    from ...nn import functional as F
     return F.margin_ranking_loss(input1, input2, target, margin, reduction=_word(reduction))
 
 
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
     """nn.functional's."""
-    from ...nn import functional as F
     return F.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=_word(reduction))
 
 
 def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
                         eps: float = 1e-6, swap: bool = False, reduction: int = 1) -> Tensor:
     """nn.functional's."""
-    from ...nn import functional as F
     return F.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=_word(reduction))
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """nn.functional's."""
-    from ...nn import functional as F
     return F.cosine_similarity(x1, x2, dim, eps)
 
 
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """nn.functional's."""
-    from ...nn import functional as F
     return F.pairwise_distance(x1, x2, p, eps, keepdim)
 
 
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """nn.functional's."""
-    from ...nn import functional as F
     return F.pdist(input, p)
 
-
-def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
-    """The norm over all dimensions but one (over all, for dim -1), kept as dimensions of size 1."""
-    if dim == -1:
-        return v.norm(pow)
-    if dim == 0:
-        return v.contiguous().view(v.size(0), -1).norm(pow, 1).view(v.size(0), *[1] * (v.dim() - 1))
-    if dim == v.dim() - 1:
-        return v.contiguous().view(-1, v.size(-1)).norm(pow, 0).view(*[1] * (v.dim() - 1), v.size(-1))
-    return norm_except_dim(v.transpose(0, dim), pow, 0).transpose(0, dim)
 
 
 def segment_reduce(data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None,
                    offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: Any = None) -> Tensor:
     """Reduces pieces of data along its first dimension, whose lengths (or offsets) are given."""
-    from ..shape.joining import stack
+    from .ops.shape.joining import stack
     if axis != 0:
         raise NotImplementedError("segment_reduce: only axis=0 is implemented in flambeau")
     if indices is not None:

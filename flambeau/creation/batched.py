@@ -22,13 +22,13 @@ def _check() -> None:
 
 
 def draw(array: Any, generator: Any, kernel: str, args: tuple[Any, ...], keep: bool) -> Any:
-    """Draws for an array inside vmap, as `random._draw` does outside: keep says that the array itself is to be filled."""
+    """Draws for an array inside vmap, as `random.draw` does outside: keep says that the array itself is to be filled."""
     _check()
     return _draw(list(state.levels), array, generator, kernel, args, keep)
 
 
 def _draw(levels: list[Level], array: Any, generator: Any, kernel: str, args: tuple[Any, ...], keep: bool) -> Any:
-    from ..creation.random import _draw as plain
+    from .random import draw as plain
     if not levels:
         with mode_bits(clear=BATCHED):
             return plain(array, generator, kernel, *args, keep=keep)
@@ -51,7 +51,7 @@ def _draw(levels: list[Level], array: Any, generator: Any, kernel: str, args: tu
 
 
 def call(generator: Any, kernel: str, args: tuple[Any, ...]) -> Any:
-    """A draw that is a kernel of its own (`random._call`) inside vmap."""
+    """A draw that is a kernel of its own (`random.call`) inside vmap."""
     _check()
     if args[0].__class__ is tuple:  # shape, dtype, ...
         return _draw(list(state.levels), registry.cpu.empty(args[0], args[1]), generator, kernel, args[2:], False)
