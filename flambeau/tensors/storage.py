@@ -475,7 +475,8 @@ def _legacy_class(name: str, dtype: Any) -> type:
                 raise RuntimeError(f"{name}(): '{option}' cannot be specified for a storage of one dtype and device")
         TypedStorage.__init__(self, *args, wrap_storage=wrap_storage, dtype=own)
 
-    return type(name, (TypedStorage,), {"__init__": __init__, "dtype": dtype, "_dtype": dtype, "__module__": TypedStorage.__module__})
+    members = {"__init__": __init__, "dtype": dtype, "_dtype": dtype, "__module__": TypedStorage.__module__}
+    return type(name, (TypedStorage,), members)
 
 
 for _type in set(_dtypes.BY_NUM.values()):

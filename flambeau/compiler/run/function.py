@@ -24,12 +24,12 @@ from ...autograd.node import AccumulateGrad, Edge
 from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, state
 from ...autograd.views import edge_of
 from ...backends.cpu import memory
-from ...creation.factories import _defaults as devices
 from ...native import toolchain, waiting
 from ...nn.module import Module
 from ...optim.optimizer import Optimizer
 from ...settings import _state as settings
 from ...tensors import dtypes
+from ...tensors.device import defaults as devices
 from ...tensors.device import device
 from ...tensors.dtypes import get_default_dtype
 from ...tensors.tensor import Tensor
