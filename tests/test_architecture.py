@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -37,6 +39,12 @@ def _name(path: Path) -> str:
 FILES = {_name(path): path for path in sorted(ROOT.rglob("*.py"))}
 
 
+def _made(module: str) -> bool:
+    """Whether it is a module without a file (missing.py)."""
+    parent, _, name = module.rpartition(".")
+    return bool(parent) and isinstance(getattr(importlib.import_module(f"flambeau.{parent}"), name, None), ModuleType)
+
+
 def layer(module: str) -> int:
     """The number of the layer that a module is in."""
     found, number = 0, len(LAYERS) - 1
@@ -66,6 +74,9 @@ def imports(module: str, path: Path) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("module", FILES)
 def test_arrows_point_down(module):
+    unknown = [f"line {line}: {name}" for name, line in imports(module, FILES[module])
+               if name not in FILES and not _made(name)]
+    assert not unknown, f"imports of what is not there: {unknown}"
     own, room = layer(module), module.split(".")[0]
     if module == "flambeau":
         return  # the front door knows all rooms
