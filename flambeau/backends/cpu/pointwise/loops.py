@@ -187,7 +187,7 @@ class Loops:
         source = self._source(kernel, e)
         if postponed(source, "pointwise", FLAGS):
             raise Postponed
-        from . import toolchain
+        from ....native import toolchain
         made = ctypes.CDLL(str(toolchain.build(source, "pointwise", FLAGS)))
         kinds = "p" * len(self.positions) + ("l" if dtype.kind in "iub" else "d") * len(self.numbers)
         functions = Library(made, {"fl_flat": f":p{kinds}ll", "fl_walk": f":p{kinds}pl"})
