@@ -757,7 +757,7 @@ def binomial(count, prob, generator=None) -> Tensor:
     return _not_differentiable(count, prob, _sampled(count, _source("binomial", generator), "draw_binomial", prob._array))
 
 
-@public
+@public(out="exact apart")
 def multinomial(input, num_samples, replacement=False, *, generator=None) -> Tensor:
     """Indices drawn with the weights in `input` (each row by itself)."""
     x = input._array

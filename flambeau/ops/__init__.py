@@ -14,7 +14,6 @@ from . import (  # noqa: F401  # noqa: E402, F401  (stand in front of others: af
     embedding,
     fronts,
     indexing,
-    inplace,
     linalg,
     linear,
     matmul,

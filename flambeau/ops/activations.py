@@ -228,7 +228,7 @@ def selu(input: Any) -> Any:
     return elu_row(input, SELU_ALPHA, SELU_SCALE, 1.0)
 
 
-@public
+@public(out="exact")
 def hardshrink(input: Any, lambd: float = 0.5) -> Any:
     """input, with zero where |input| <= lambd."""
     return hardshrink_row(input, lambd)
@@ -253,7 +253,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     return glu_(input, d)
 
 
-@public(out=False)
+@public(out=False, autocast="lower")
 def prelu(input: Any, weight: Any) -> Any:
     """max(0, x) + weight * min(0, x), with one weight or one for each channel."""
     if input.dtype is not weight.dtype:

@@ -46,7 +46,7 @@ def refuse(name: str):
 
 # fmt: off
 mul = binary("mul", "a * b", (lambda grad, other: grad * conj(other), lambda grad, self: grad * conj(self)),
-             aliases=("multiply",), numbers="both", direct=("mul", "mul"), c_kinds="fib")
+             aliases=("multiply",), numbers="both", foreach=2, direct=("mul", "mul"), c_kinds="fib")
 _add = binary("add", "a + b", (lambda grad: grad, lambda grad: grad), numbers="both", direct=("", ""), c_kinds="fib")
 _sub = binary("sub", "a - b", (lambda grad: grad, lambda grad: -grad), takes="ifc", fast=_NOT_BOOL,
               check=_no_bools, numbers="both", direct=("", "neg"), c_kinds="fi")
@@ -107,7 +107,7 @@ def old_order(name: str, before: str, now: str) -> None:
               f"Consider using one of the following signatures instead:\n\t{name}({now}, Tensor out = None)")
 
 
-@public(out=False, aliases=())
+@public(out=False, aliases=(), foreach=2)
 def add(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> Any:
     """input + alpha * other."""
     if more:
@@ -120,7 +120,7 @@ def add(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> 
     return _finish("add", _add_scaled(input, other, alpha), out)
 
 
-@public(out=False, aliases=("subtract",))
+@public(out=False, aliases=("subtract",), foreach=2)
 def sub(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> Any:
     """input - alpha * other."""
     if more:
@@ -200,7 +200,7 @@ def _div_mode(input: Any, other: Any, rounding_mode: str) -> Any:
     return (_floor_mode if rounding_mode == "floor" else _trunc_mode)(input, other, rounding_mode)
 
 
-@public(out=False, aliases=("divide",))
+@public(out=False, aliases=("divide",), foreach=2)
 def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Any:
     """input / other; rounding_mode "trunc" rounds towards zero, "floor" down."""
     if rounding_mode is None:
@@ -294,7 +294,7 @@ _pow_base = Pointwise("pow_base", "self exponent", kind="same", kernel="pow", c=
                       backward=dict(exponent=_pow_of_number))
 
 
-@public(out=False)
+@public(out=False, foreach=2)
 def pow(input: Any, exponent: Any, *, out: Any = None) -> Any:
     """input ** exponent; either may be a number."""
     if not (isinstance(input, Tensor) and isinstance(exponent, Tensor)):
@@ -355,7 +355,7 @@ copysign = binary("copysign", "copysign(a, b)", (
     complex_ok=False)
 ldexp = binary("ldexp", "a * exp2(b)", (lambda grad, other: grad * conj(_two_to(other)),
                                         lambda grad, result: grad * conj(result) * math.log(2.0)), kind="float",
-               fast="", fast_scalar="", numbers="none")
+               fast="", fast_scalar="", numbers="none", inplace="function")
 _frexp = Pointwise("frexp", "self", kind="same", takes="f", constant=(1,), backward=dict(
     self=lambda grad, result1: grad / _two_to(result1)))
 _nan_to_num = Pointwise("nan_to_num", "self nan posinf neginf", kind="same", plain="nan posinf neginf", halves=True,
@@ -368,14 +368,14 @@ def _two_to(exponent: Any) -> Any:
     return _pow_base(2.0, exponent)
 
 
-@public(out=True)
+@public(out="exact")
 def frexp(input: Any) -> Any:
     """Mantissa in [0.5, 1) and exponent of each element: input = mantissa * 2 ** exponent."""
     from ..return_types import frexp as structure
     return structure(*_frexp(input))
 
 
-@public(inplace=True)
+@public(inplace="function", out="exact")
 def nan_to_num(input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
     """nan, inf and -inf replaced by numbers: 0 and the limits of the dtype unless given."""
     return _nan_to_num(input, nan, posinf, neginf)
@@ -418,7 +418,7 @@ _OLD_PRODUCT = "Tensor input, Number value, Tensor tensor1, Tensor tensor2"
 _NEW_PRODUCT = "Tensor input, Tensor tensor1, Tensor tensor2, *, Number value = 1"
 
 
-@public(inplace=True)
+@public(inplace=True, foreach=3)
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *more: Any, value: Any = 1) -> Any:
     """input + value * tensor1 * tensor2."""
     if more:
@@ -428,7 +428,7 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *more: Any, value: Any = 1) 
     return _addcmul(input, tensor1, tensor2, value)
 
 
-@public(inplace=True)
+@public(inplace=True, foreach=3)
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *more: Any, value: Any = 1) -> Any:
     """input + value * tensor1 / tensor2."""
     if more:

@@ -124,7 +124,7 @@ def _fits(query: Tensor, key: Tensor, value: Tensor, attn_mask: Any) -> bool:
     return True
 
 
-@public(toplevel=False, method=False, out=False)
+@public(toplevel=False, method=False, out=False, autocast="lower")
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
                                  dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
                                  enable_gqa: bool = False) -> Tensor:

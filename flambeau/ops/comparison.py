@@ -42,18 +42,18 @@ shift_right = binary("bitwise_right_shift",
     "a >> (b < 0 || b >= 8 * (T)sizeof(T) ? 8 * (T)sizeof(T) - 1 : b)", kernel="shift_right", takes="i",
     c_kinds="i", fast="", fast_scalar="",
     numbers="both")
-gcd = binary("gcd", takes="i", fast="bBhHiIlLqQ", fast_scalar="", numbers="none")
-lcm = binary("lcm", takes="i", fast="bBhHiIlLqQ", fast_scalar="", numbers="none")
+gcd = binary("gcd", takes="i", fast="bBhHiIlLqQ", fast_scalar="", numbers="none", inplace="function")
+lcm = binary("lcm", takes="i", fast="bBhHiIlLqQ", fast_scalar="", numbers="none", inplace="function")
 
 # Ties share the gradient.
 maximum = binary("maximum", "max(a, b)", (
     lambda grad, other, self: masked(where_row(self == other, grad / 2, grad), (self < other).logical_not()),
     lambda grad, other, self: masked(where_row(self == other, grad / 2, grad), (self > other).logical_not())),
-    fast=_ORDERED, fast_scalar="", takes="bif", c_kinds="fib", numbers="none", inplace=False)
+    fast=_ORDERED, fast_scalar="", takes="bif", c_kinds="fib", numbers="none", inplace=False, foreach=2)
 minimum = binary("minimum", "min(a, b)", (
     lambda grad, other, self: masked(where_row(self == other, grad / 2, grad), (self > other).logical_not()),
     lambda grad, other, self: masked(where_row(self == other, grad / 2, grad), (self < other).logical_not())),
-    fast=_ORDERED, fast_scalar="", takes="bif", c_kinds="fib", numbers="none", inplace=False)
+    fast=_ORDERED, fast_scalar="", takes="bif", c_kinds="fib", numbers="none", inplace=False, foreach=2)
 fmax = binary("fmax", "fmax(a, b)", (lambda grad, other, self: masked(grad, (self >= other) | other.isnan()),
                                      lambda grad, other, self: masked(grad, ~((self >= other) | other.isnan()))),
               fast=_ORDERED, fast_scalar="", takes="bif", c_kinds="fib", numbers="none", inplace=False)
@@ -89,7 +89,7 @@ Tensor.__invert__ = _invert
 
 
 # -------------------------------------------------------------------------------------------------------- where
-@public(out=True)
+@public(out="exact")
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     """input where the condition holds and other elsewhere; with the condition alone, the indices where it holds."""
     if input is None and other is None:
@@ -174,7 +174,7 @@ _clamp_min_tensor = _one_sided("clamp_min", "maximum", "max(a, b)", _above_min, 
 _clamp_max_tensor = _one_sided("clamp_max", "minimum", "min(a, b)", _below_max, True)
 
 
-@public(inplace=True, aliases=("clip",))
+@public(inplace="function", aliases=("clip",))
 def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     """Values below min become min, those above max become max."""
     if min is None and max is None:
@@ -191,7 +191,7 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     return _clamp_numbers(input, min, max)
 
 
-@public(inplace=True)
+@public(inplace="function", foreach=2)
 def clamp_min(input: Any, min: Any) -> Any:
     """Values below min become min."""
     if not isinstance(input, Tensor):
@@ -199,7 +199,7 @@ def clamp_min(input: Any, min: Any) -> Any:
     return (_clamp_min_tensor if isinstance(min, Tensor) else _clamp_min_row)(input, min)
 
 
-@public(inplace=True)
+@public(inplace="function", foreach=2)
 def clamp_max(input: Any, max: Any) -> Any:
     """Values above max become max."""
     if not isinstance(input, Tensor):

@@ -39,7 +39,7 @@ def _conj(x: Any) -> Any:
 
 
 # fmt: off
-sgn = unary("sgn", backward=_sgn_self, kind="same", c="(a > 0) - (a < 0)")
+sgn = unary("sgn", backward=_sgn_self, kind="same", inplace=True, c="(a > 0) - (a < 0)")
 _angle = Pointwise("angle", "self", kind="float", backward=dict(self=_angle_self))
 _conj_row = Row("conj", "self", shape=rules.alike,
                 node="ConjBackward0", backward=dict(self=lambda grad: _conj(grad)), forward="linear")
@@ -100,7 +100,7 @@ def view_as_real(input: Any) -> Any:
     return _viewed(input, _view_as_real)
 
 
-@public(method=False, out=False)
+@public(method=False, out=False, autocast="float32")
 def view_as_complex(input: Any) -> Any:
     """A real tensor with a last dimension of size 2 as a complex one, over the same memory."""
     if input.dtype not in (_dtypes.float32, _dtypes.float64, _dtypes.float16):
@@ -129,7 +129,7 @@ def conj(input: Any) -> Any:
     return _conj_row(input) if input.is_complex() else input
 
 
-@public(inplace=True)
+@public(inplace="function", out="exact")
 def conj_physical(input: Any) -> Any:
     """The complex conjugate."""
     return _conj_physical(input) if input.is_complex() else input
@@ -179,14 +179,14 @@ def _two_floats(name: str, first: Any, second: Any) -> None:
                            f"{_type_word(second.dtype)} for second argument")
 
 
-@public(name="complex", method=False)
+@public(name="complex", method=False, out="strict")
 def complex_(real: Any, imag: Any) -> Any:
     """real + 1j * imag."""
     _two_floats("complex", real, imag)
     return _complex(real, imag)
 
 
-@public(method=False)
+@public(method=False, autocast="float32", out="strict")
 def polar(abs: Any, angle: Any) -> Any:
     """abs * exp(1j * angle)."""
     _two_floats("polar", abs, angle)

@@ -217,7 +217,7 @@ def _convolved(x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
     return laid_out(convolution(contiguous_copy(x, name), contiguous_copy(weight, name), *rest), name)
 
 
-@public(method=False)
+@public(method=False, autocast="lower")
 def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
            dilation: Any = 1,
            groups: int = 1) -> Tensor:
@@ -225,7 +225,7 @@ def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: An
     return _conv("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
-@public(method=False)
+@public(method=False, autocast="lower")
 def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
            dilation: Any = 1,
            groups: int = 1) -> Tensor:
@@ -233,7 +233,7 @@ def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: An
     return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
-@public(method=False)
+@public(method=False, autocast="lower")
 def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
            dilation: Any = 1,
            groups: int = 1) -> Tensor:
@@ -274,21 +274,21 @@ def _transposed(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: An
     return made if batched else made.squeeze(0)
 
 
-@public(method=False)
+@public(method=False, autocast="lower")
 def conv_transpose1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:
     """The transpose of conv1d; weights are (channels, out channels / groups, kernel)."""
     return _transposed("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@public(method=False)
+@public(method=False, autocast="lower")
 def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:
     """The transpose of conv2d; weights are (channels, out channels / groups, *kernel)."""
     return _transposed("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@public(method=False)
+@public(method=False, autocast="lower")
 def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Tensor:
     """The transpose of conv3d; weights are (channels, out channels / groups, *kernel)."""
@@ -305,7 +305,7 @@ def convolution_(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any
     return _conv("convolution", dims, input, weight, bias, stride, padding, dilation, groups)
 
 
-@public(method=False)
+@public(method=False, autocast="lower")
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """conv1d over (time, batch, channels) with weights (kernel, channels, out channels)."""
     if input.ndim != 3 or weight.ndim != 3:

@@ -22,7 +22,7 @@ from ..native.pointwise import enter
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
 from . import generate
-from .table import LARGE, Row, alias_of, check_overlap, constant, export, make_inplace, store, write_out
+from .table import LARGE, Row, alias_of, check_overlap, constant, enter_inplace, export, make_inplace, store, write_out
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -168,10 +168,11 @@ def _word(d: Any) -> str:
 
 # ------------------------------------------------------------------------------------------------------- unary
 def unary(name: str, c: str | None = None, backward: Callable | None = None, *, kind: str = "float",
-          inplace: bool = True, method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (),
-          fast: str | None = None, direct: str | None = None, **options: Any) -> Callable:
-    """A pointwise operation of one tensor, with its method, in-place and out= forms.
+          inplace: bool | str = "function", method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (),
+          fast: str | None = None, direct: str | None = None, out: bool | str | None = None, **options: Any) -> Callable:
+    """A pointwise operation of one tensor, with its method, in-place and out= forms, and over lists of tensors.
 
+    inplace, out: as for `public`; out= of one that keeps the dtype must have it.
     direct: a kernel of (gradient, saved value) that does what `backward` does, for real arrays (see table._quick).
     """
     if direct is not None:
@@ -180,9 +181,11 @@ def unary(name: str, c: str | None = None, backward: Callable | None = None, *, 
     chars = fast if fast is not None else ("fd" if kind != "bool" else "fdlibB")
     r.op = op = generate.of_one(r, chars=chars, ufunc=True, fallback=general)
     _dress(op, name, r)
-    export(name, op, method=method, toplevel=toplevel, aliases=aliases)
+    if out is None:
+        out = "exact" if kind == "same" else True
+    export(name, op, method=method, toplevel=toplevel, aliases=aliases, out=out, foreach=1 if inplace else 0)
     if inplace:
-        _export_inplace(name, op, r, r.cpu if kind != "bool" else None, aliases)
+        _export_inplace(name, op, r, r.cpu if kind != "bool" else None, aliases, inplace)
     return op
 
 
@@ -254,7 +257,8 @@ def _dress(op: Callable, name: str, r: Row) -> None:
         f", {r.c} in C." if isinstance(r.c, str) else ".")
 
 
-def _export_inplace(name: str, op: Callable, r: Row, kernel: Callable | None, aliases: tuple[str, ...]) -> None:
+def _export_inplace(name: str, op: Callable, r: Row, kernel: Callable | None, aliases: tuple[str, ...],
+                    inplace_forms: bool | str) -> None:
     slow = make_inplace(name, op)
 
     def inplace(self):
@@ -273,15 +277,14 @@ def _export_inplace(name: str, op: Callable, r: Row, kernel: Callable | None, al
 
     inplace.__name__, inplace.__qualname__, inplace.__doc__ = name + "_", f"Tensor.{name}_", f"In-place form of {name}."
     _overrides.FRONTS[slow] = inplace
-    for n in (name, *aliases):
-        setattr(Tensor, n + "_", inplace)
+    enter_inplace(inplace, name, aliases, inplace_forms)
 
 
 # ------------------------------------------------------------------------------------------------------ binary
 def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Callable | None] | None = None, *,
-           kind: str = "same", inplace: bool = True, method: bool = True, toplevel: bool = True,
+           kind: str = "same", inplace: bool | str = True, method: bool = True, toplevel: bool = True,
            aliases: tuple[str, ...] = (), fast: str | None = None, fast_scalar: str = "fd", args: str = "self other",
-           direct: tuple[str, str] | None = None, **options: Any) -> Callable:
+           direct: tuple[str, str] | None = None, foreach: int = 0, **options: Any) -> Callable:
     """A pointwise operation of two broadcast arguments. fast: dtype characters whose kernel needs no promotion.
 
     direct: as for `unary`, one kernel per argument; "" passes the gradient on.
@@ -296,10 +299,11 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
     r.op = op = generate.of_two(r, chars=fast, number_chars=fast_scalar, fallback=general)
     op.operator = generate.of_two(r, chars=fast, number_chars=fast_scalar, fallback=or_not_implemented)
     _dress(op, name, r)
-    export(name, op, method=method, toplevel=toplevel, aliases=aliases)
+    export(name, op, method=method, toplevel=toplevel, aliases=aliases, foreach=foreach)
     op.row = r
     if inplace:
-        op.inplace = _binary_inplace(name, op, r, r.cpu, fast, aliases)
+        op.inplace = _binary_inplace(name, op, r, r.cpu, fast)
+        enter_inplace(op.inplace, name, aliases, inplace)
     return op
 
 
@@ -308,7 +312,7 @@ def untracked(tensor: Any) -> bool:
     return tensor._node is None and (tensor._counter is None or tensor._base is None)
 
 
-def _binary_inplace(name: str, op: Callable, r: Row, kernel: Callable, chars: str | None, aliases) -> Callable:
+def _binary_inplace(name: str, op: Callable, r: Row, kernel: Callable, chars: str | None) -> Callable:
     def inplace(self, other):
         mode = state.mode
         if mode < 2 and (mode or untracked(self)):
@@ -345,8 +349,6 @@ def _binary_inplace(name: str, op: Callable, r: Row, kernel: Callable, chars: st
         return store(self, op(before, other), before)
 
     inplace.__name__, inplace.__qualname__, inplace.__doc__ = name + "_", f"Tensor.{name}_", f"In-place form of {name}."
-    for n in (name, *aliases):
-        setattr(Tensor, n + "_", inplace)
     return inplace
 
 

@@ -29,15 +29,44 @@ _HELD_BY_CALLERS = 3  # references to an alias that nobody saved: the in-place m
 _SEQUENCES = (list, tuple)
 
 
-def public(function: Callable | None = None, *, method: bool = True, toplevel: bool = True, inplace: bool = False,
-           out: bool = True, name: str | None = None, aliases: tuple[str, ...] = (),
-           also: dict[str, str] | None = None) -> Any:
-    """Exports a function over tensors; handles overrides and `out=` around it. also: further names of its arguments."""
+# What is said of functions where they are defined, by name; `fact` enters it.
+OUT: dict[str, frozenset[str]] = {}  # rules of out= beyond type promotion: _OUT_RULES, and "apart" (shares no memory with arguments)
+AUTOCAST: dict[str, str] = {}        # the precision inside autocast: "lower", "float32" or "widest"
+FOREACH: dict[str, int] = {}         # with a form over lists of tensors (ops/foreach.py): how many operands that takes
+
+
+def fact(name: str, *, out: bool | str = True, autocast: str | None = None, foreach: int = 0) -> None:
+    """Enters what is true of a function beyond what it computes."""
+    if out.__class__ is str:
+        OUT[name] = frozenset(out.split())
+    if autocast is not None:
+        AUTOCAST[name] = autocast
+    if foreach:
+        FOREACH[name] = foreach
+
+
+def autocast_as(precision: str) -> Callable:
+    """Decorates a function that asks for overrides itself: its precision inside autocast."""
+    def decorate(function: Callable) -> Callable:
+        AUTOCAST[function.__name__] = precision
+        return function
+
+    return decorate
+
+
+def public(function: Callable | None = None, *, method: bool = True, toplevel: bool = True, inplace: bool | str = False,
+           out: bool | str = True, name: str | None = None, aliases: tuple[str, ...] = (),
+           also: dict[str, str] | None = None, autocast: str | None = None, foreach: int = 0) -> Any:
+    """Exports a function over tensors; handles overrides and `out=` around it.
+
+    inplace: whether there is `Tensor.name_`; "function": and `flambeau.name_`; "buffered": one that reads all before it writes.
+    out, autocast, foreach: as in `fact`. also: further names of its arguments.
+    """
     if function is None:
         return functools.partial(public, method=method, toplevel=toplevel, inplace=inplace, out=out, name=name,
-                                 aliases=aliases, also=also)
+                                 aliases=aliases, also=also, autocast=autocast, foreach=foreach)
     name = name or function.__name__.rstrip("_")
-    renames = {**_other_names(function), **(also or {})}
+    renames = {**other_names(function), **(also or {})}
 
     def wrapper(*args, **kwargs):
         if _overrides.active:
@@ -60,25 +89,28 @@ def public(function: Callable | None = None, *, method: bool = True, toplevel: b
 
     functools.update_wrapper(wrapper, function)
     wrapper.__name__ = name
-    export(name, wrapper, method=method, toplevel=toplevel, aliases=aliases)
+    export(name, wrapper, method=method, toplevel=toplevel, aliases=aliases, out=out, autocast=autocast, foreach=foreach)
     if inplace:
-        export_inplace(name, wrapper, aliases)
+        export_inplace(name, wrapper, aliases, inplace)
     return wrapper
 
 
-_NUMPY_NAMES = (("axis", "dim"), ("keepdims", "keepdim"), ("input", "self"), ("self", "input"), ("x", "input"),
-                ("a", "input"), ("x1", "input"), ("x2", "other"))
+# "axis means dim": other names of arguments, NumPy's most of all, which PyTorch takes in place of its own.
+_OTHER_NAMES = (("axis", "dim"), ("keepdims", "keepdim"), ("input", "self"), ("self", "input"),
+                ("x", "input"), ("a", "input"), ("x1", "input"), ("x2", "other"))
 
 
-def _other_names(function: Callable) -> dict[str, str]:
-    """NumPy's names of arguments, which PyTorch takes everywhere in place of its own (`axis` for `dim`...)."""
-    code = function.__code__
+def other_names(function: Callable) -> dict[str, str]:
+    """Further names of a function's arguments, and the argument that each stands for."""
+    code = getattr(function, "__wrapped__", function).__code__
     own = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
-    return {other: real for other, real in _NUMPY_NAMES if real in own and other not in own}
+    return {other: real for other, real in _OTHER_NAMES if real in own and other not in own}
 
 
-def export(name: str, function: Callable, *, method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = ()):
-    """Makes a function public. It says that it lives where users find it, so that it can be pickled."""
+def export(name: str, function: Callable, *, method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (),
+           **facts: Any) -> None:
+    """Makes a function public. It says that it lives where users find it, so that it can be pickled. facts: as in `fact`."""
+    fact(name, **facts)
     if toplevel or method:
         function.__module__, function.__qualname__ = _PACKAGE, name if toplevel else f"Tensor.{name}"
     for n in (name, *aliases):
@@ -88,14 +120,19 @@ def export(name: str, function: Callable, *, method: bool = True, toplevel: bool
             setattr(Tensor, n, function)
 
 
-def export_inplace(name: str, function: Callable, aliases: tuple[str, ...] = (), toplevel: bool = False) -> Callable:
-    changed = make_inplace(name, function)
+def export_inplace(name: str, function: Callable, aliases: tuple[str, ...] = (), inplace: bool | str = True) -> Callable:
+    changed = make_inplace(name, function, inplace == "buffered")
     changed.__module__ = _PACKAGE
+    enter_inplace(changed, name, aliases, inplace)
+    return changed
+
+
+def enter_inplace(changed: Callable, name: str, aliases: tuple[str, ...], inplace: bool | str) -> None:
+    """Enters an in-place form under its names: as a method, and where `inplace` says so as a function too."""
     for n in (name, *aliases):
         setattr(Tensor, n + "_", changed)
-        if toplevel:
+        if inplace == "function":
             FUNCTIONS[n + "_"] = changed
-    return changed
 
 
 def alias_of(tensor: Tensor) -> Tensor:
@@ -111,17 +148,18 @@ def alias_of(tensor: Tensor) -> Tensor:
     return other
 
 
-def make_inplace(name: str, function: Callable) -> Callable:
-    """`x.name_()` from `name(x)`: computes, then writes the result and its history into x."""
-    elementwise = name not in ("addmm", "addmv", "addr", "addbmm", "baddbmm")  # products read all before they write
+def make_inplace(name: str, function: Callable, buffered: bool = False) -> Callable:
+    """`x.name_()` from `name(x)`: computes, then writes the result and its history into x.
 
+    buffered: it reads all before it writes, so that its arguments may share part of x's memory (products do).
+    """
     def inplace(self, *args, **kwargs):
         if _overrides.active:
             done, value = _overrides.dispatch(inplace, (self, *args), kwargs)
             if done:
                 return value
         check_inplace(self)
-        if elementwise:
+        if not buffered:
             check_overlap(self._array, args)
         before = alias_of(self)
         return store(self, function(before, *args, **kwargs), before)
@@ -226,29 +264,29 @@ def _c_word(d: Any) -> str:
     return _C_WORDS.get(d.name, d.name)
 
 
-_READS_WHILE_WRITING = frozenset("gather take masked_select index_select kthvalue cat stack multinomial".split())
+def _exact(name: str, out: Tensor, result: Tensor) -> None:
+    raise RuntimeError(f"{name}(): Expected out tensor to have dtype {_c_word(result.dtype)}, but got "
+                       f"{_c_word(out.dtype)} instead")
 
 
-# Functions whose out= must have the very dtype of the result; the others convert where type promotion allows it.
-_EXACT_OUT = frozenset("""
-    abs addbmm addmm addmv alias_copy as_strided_copy avg_pool2d avg_pool3d baddbmm bitwise_not bmm bucketize ceil
-    conj_physical cross diag diagonal_copy diff dot expand_copy floor frac frexp gather hardshrink hash_tensor histc
-    histogram index_add index_copy index_reduce index_select inner isin isneginf isposinf kthvalue linalg_cholesky
-    linalg_cholesky_ex linalg_cross linalg_det linalg_eigh linalg_eigvalsh linalg_inv linalg_inv_ex linalg_ldl_factor
-    linalg_ldl_factor_ex linalg_ldl_solve linalg_lu linalg_lu_factor linalg_lu_factor_ex linalg_lu_solve
-    linalg_matrix_norm linalg_matrix_power linalg_multi_dot linalg_norm linalg_qr linalg_slogdet linalg_solve
-    linalg_solve_ex linalg_solve_triangular linalg_svd linalg_svdvals linalg_vecdot linalg_vector_norm log_softmax
-    logcumsumexp lu_solve lu_unpack masked_select matmul mm msort multinomial mv nan_to_num narrow_copy
-    native_batch_norm neg norm ormqr permute_copy qr renorm round scatter scatter_add scatter_reduce searchsorted sgn
-    sign signbit slice_scatter softmax sort split_with_sizes_copy squeeze_copy svd t_copy take take_along_dim tensordot
-    topk transpose_copy triangular_solve tril triu trunc unbind_copy unfold_copy unsqueeze_copy vdot view_copy where
-    """.split())
-_JOINS = frozenset("cat concat concatenate stack hstack vstack dstack column_stack row_stack".split())
+def _of_one_type(name: str, out: Tensor, result: Tensor) -> None:
+    raise RuntimeError(f"Expected object of scalar type {_type_word(result.dtype)} but got scalar type "
+                       f"{_type_word(out.dtype)} for argument 'out'")
+
+
+def _joined(name: str, out: Tensor, result: Tensor) -> None:
+    if not can_cast(result.dtype, out.dtype):
+        raise TypeError(f"torch.cat(): input types can't be cast to the desired output type {_type_word(out.dtype)}")
+
+
+# What is asked of an out= that has another dtype than the result; without such a rule type promotion decides.
+_OUT_RULES = {"exact": _exact, "strict": _of_one_type, "joined": _joined}
 
 
 def write_out(name: str, out: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Puts results into the tensors given as out=."""
-    if name in _READS_WHILE_WRITING:
+    rules = OUT.get(name, ())
+    if "apart" in rules:
         for o in out if out.__class__ in _SEQUENCES else (out,):
             if isinstance(o, Tensor) and o._array.size:
                 check_writable(o)
@@ -259,11 +297,11 @@ def write_out(name: str, out: Any, result: Any, args: tuple[Any, ...], kwargs: d
         if len(out) != len(result):
             raise TypeError(f"{name}(): expected {len(result)} tensors in 'out', got {len(out)}")
         for o, r in zip(out, result):
-            _write_one(name, o, r)
+            _write_one(name, o, r, rules)
         return type(result)(*out) if hasattr(result, "_fields") else tuple(out)
     if isinstance(out, (tuple, list)) and len(out) == 1:
         out = out[0]
-    _write_one(name, out, result)
+    _write_one(name, out, result, rules)
     return out
 
 
@@ -274,7 +312,7 @@ def _refuse_dual(name: str, out: Tensor, result: Tensor) -> None:
                                   "function")
 
 
-def _write_one(name: str, out: Tensor, result: Tensor) -> None:
+def _write_one(name: str, out: Tensor, result: Tensor, rules: Any) -> None:
     if not isinstance(out, Tensor):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if not state.mode & NO_RECORD and (result._node is not None or out._node is not None):
@@ -290,17 +328,13 @@ def _write_one(name: str, out: Tensor, result: Tensor) -> None:
         check_inplace(out)
     if out.device != result.device:
         raise RuntimeError(f"{name}(): expected out on device {result.device}, got {out.device}")
-    if out.dtype is not result.dtype and name in ("complex", "polar"):
-        raise RuntimeError(f"Expected object of scalar type {_type_word(result.dtype)} but got scalar type "
-                           f"{_type_word(out.dtype)} for argument 'out'")
-    if out.dtype is not result.dtype and name in _EXACT_OUT:
-        raise RuntimeError(f"{name}(): Expected out tensor to have dtype {_c_word(result.dtype)}, but got "
-                           f"{_c_word(out.dtype)} instead")
-    if not can_cast(result.dtype, out.dtype):
-        if name in _JOINS:
-            raise TypeError(f"torch.cat(): input types can't be cast to the desired output type {_type_word(out.dtype)}")
-        raise RuntimeError(f"result type {_type_word(result.dtype)} can't be cast to the desired output type "
-                           f"{_type_word(out.dtype)}")
+    if out.dtype is not result.dtype:
+        for rule in rules:
+            if rule in _OUT_RULES:
+                _OUT_RULES[rule](name, out, result)
+        if not can_cast(result.dtype, out.dtype):
+            raise RuntimeError(f"result type {_type_word(result.dtype)} can't be cast to the desired output type "
+                               f"{_type_word(out.dtype)}")
     if out._array.shape != result._array.shape:
         from ..backends.cpu.arrays import is_dense
         from .shape import resize_out

@@ -6,14 +6,15 @@ the same normalization.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from .. import dtypes as _dtypes
 from ..shapes import wrap_dim
 from ..tensor import Tensor
-from .linalg_common import other_names
+from .linalg_common import linalg
 from .rules import products
-from .table import FUNCTIONS, Row, public
+from .table import FUNCTIONS, Row
 
 _MODES = {None: "backward", "backward": "backward", "ortho": "ortho", "forward": "forward"}
 _NONE, _ROOT, _COUNT = range(3)
@@ -138,8 +139,10 @@ def _real_only(x: Tensor, function: str) -> None:
         raise RuntimeError(f"{function} expects a real input tensor, but got {x.dtype}")
 
 
-def _export(function: Any) -> Any:
-    return public(other_names(function), toplevel=False, method=False, name="fft_" + function.__name__)
+def _export(function: Any = None, autocast: str | None = "float32") -> Any:
+    if function is None:
+        return functools.partial(_export, autocast=autocast)
+    return linalg(function, name="fft_" + function.__name__, autocast=autocast)
 
 
 # --------------------------------------------------------------------------------------------------- one dimension
@@ -254,7 +257,7 @@ def irfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = Non
     return _c2r(x, dims, _normalization(norm, False), sizes[-1])
 
 
-@_export
+@_export(autocast=None)
 def hfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
     """The transform of a signal that is Hermitian in its last dimension: a real spectrum."""
     x = _floating(input, "hfftn", True)
@@ -267,7 +270,7 @@ def hfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None
     return _c2r(x.conj(), dims[-1:], scale, sizes[-1])
 
 
-@_export
+@_export(autocast=None)
 def ihfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
     """The inverse of hfftn."""
     x = _floating(input, "ihfftn")
@@ -280,7 +283,7 @@ def ihfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = Non
     return _c2c(half, dims[:-1], scale, False) if len(dims) > 1 else half
 
 
-def _two(name: str, many: Any, doc: str) -> Any:
+def _two(name: str, many: Any, doc: str, autocast: str | None = "float32") -> Any:
     def function(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
         if isinstance(input, Tensor) and input._array.ndim < 2 and tuple(dim) == (-2, -1):
             raise IndexError("Dimension out of range (expected to be in range of [-1, 0], but got -2)")
@@ -288,15 +291,15 @@ def _two(name: str, many: Any, doc: str) -> Any:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
-    return _export(function)
+    return _export(function, autocast)
 
 
 fft2 = _two("fft2", fftn, "fftn over the last two dimensions.")
 ifft2 = _two("ifft2", ifftn, "ifftn over the last two dimensions.")
 rfft2 = _two("rfft2", rfftn, "rfftn over the last two dimensions.")
 irfft2 = _two("irfft2", irfftn, "irfftn over the last two dimensions.")
-hfft2 = _two("hfft2", hfftn, "hfftn over the last two dimensions.")
-ihfft2 = _two("ihfft2", ihfftn, "ihfftn over the last two dimensions.")
+hfft2 = _two("hfft2", hfftn, "hfftn over the last two dimensions.", None)
+ihfft2 = _two("ihfft2", ihfftn, "ihfftn over the last two dimensions.", None)
 
 
 # ------------------------------------------------------------------------------------------- frequencies and shifts
@@ -330,14 +333,14 @@ def _shift_dims(x: Tensor, dim: Any) -> list[int]:
     return list(range(x._array.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
 
 
-@_export
+@_export(autocast=None)
 def fftshift(input: Tensor, dim: Any = None) -> Tensor:
     """Moves the zero frequency to the middle."""
     dims = _shift_dims(input, dim)
     return input.roll([input._array.shape[d] // 2 for d in dims], dims)
 
 
-@_export
+@_export(autocast=None)
 def ifftshift(input: Tensor, dim: Any = None) -> Tensor:
     """The inverse of fftshift."""
     dims = _shift_dims(input, dim)

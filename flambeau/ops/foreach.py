@@ -6,11 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..tensor import Tensor
+from .exports import FOREACH
 
-_UNARY = """abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal
-    round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"""
-_BINARY = "add sub mul div clamp_max clamp_min maximum minimum pow"
-_TERNARY = "addcmul addcdiv"
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
@@ -27,10 +24,10 @@ def _checked(name: str, tensors: Any) -> tuple[Tensor, ...]:
     return tuple(tensors)
 
 
-def _spread(name: str, value: Any, count: int) -> list[Any]:
-    """One operand per tensor: from a list of as many, from a number or a tensor of one element."""
+def _spread(name: str, value: Any, count: int, many: bool = False) -> list[Any]:
+    """One operand per tensor: from a list of as many, from a number or a tensor of one element (many: or of as many)."""
     if isinstance(value, Tensor):
-        if value.ndim and name in ("_foreach_addcmul", "_foreach_addcdiv", "_foreach_addcmul_", "_foreach_addcdiv_"):
+        if value.ndim and many:
             if value.ndim != 1 or value.shape[0] != count:
                 raise RuntimeError(f"Expected length of scalars to match input of length {count} but got "
                                    f"{value.shape[0]} instead.")
@@ -118,7 +115,7 @@ def _ternary(op: str) -> None:
     def triples(self: Any, tensor1: Any, tensor2: Any, scalars: Any) -> Any:
         tensors = _checked(name, self)
         count = len(tensors)
-        return zip(tensors, _spread(name, tensor1, count), _spread(name, tensor2, count), _spread(name, scalars, count))
+        return zip(tensors, *[_spread(name, v, count, True) for v in (tensor1, tensor2, scalars)])
 
     def function(self: Any, tensor1: Any, tensor2: Any, value: Any = 1, *, scalars: Any = None) -> tuple[Tensor, ...]:
         return tuple([getattr(t, op)(a, b, value=v)
@@ -132,12 +129,9 @@ def _ternary(op: str) -> None:
     _add(name, function, inplace)
 
 
-for _op in _UNARY.split():
-    _unary(_op)
-for _op in _BINARY.split():
-    _binary(_op)
-for _op in _TERNARY.split():
-    _ternary(_op)
+_FORMS = {1: _unary, 2: _binary, 3: _ternary}
+for _op, _operands in FOREACH.items():
+    _FORMS[_operands](_op)
 
 
 def _foreach_lerp(self: Any, tensors1: Any, weight: Any = None, *, weights: Any = None) -> tuple[Tensor, ...]:
@@ -206,6 +200,9 @@ NAMES = tuple(FUNCTIONS)
 
 
 def __getattr__(name: str) -> Any:
+    op = name.removeprefix("_foreach_").removesuffix("_")
+    if name not in FUNCTIONS and op in FOREACH:  # an operation that was defined after this file was imported
+        _FORMS[FOREACH[op]](op)
     if name in FUNCTIONS:
         return FUNCTIONS[name]
     raise AttributeError(f"no function named {name!r}")

@@ -477,7 +477,7 @@ def index(input: Tensor, indices: Any) -> Tensor:
     return index_row(input, _index_list(indices, "index"))
 
 
-@writing(toplevel_inplace=True)
+@writing(inplace="function")
 def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Any:
     """input with input[indices] replaced by values, or with values added to it."""
     found = _index_list(indices, "index_put")
@@ -537,7 +537,7 @@ def masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:
     return write_row(self, r, tuple(rest))
 
 
-@public
+@public(out="exact apart")
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where mask is True, in one dimension."""
     if mask.dtype is not _dtypes.bool_:
@@ -574,7 +574,7 @@ def _check_long(name: str, index: Any) -> None:
         raise RuntimeError(f"{name}(): Expected a long tensor for index, but got {_type_word(index.dtype)}")
 
 
-@public
+@public(out="exact apart")
 def take(input: Tensor, index: Tensor) -> Tensor:
     """Elements by their position in the flattened tensor."""
     _check_long("take", index)

@@ -15,30 +15,12 @@ from .table import _type_word, public
 
 
 def linalg(function: Callable | None = None, **options: Any) -> Any:
-    """Exports a function for flambeau.linalg alone."""
-    options = {"method": False, "toplevel": False, **options}
+    """Exports a function for flambeau.linalg alone; its first argument is also called `input`, `A` or `x`."""
     if function is None:
-        return lambda f: public(other_names(f), **options)
-    return public(other_names(function), **options)
-
-
-_OTHER_NAMES = {"axis": "dim", "keepdims": "keepdim", "axes": "dim"}
-
-
-def other_names(function: Callable) -> Callable:
-    """Accepts PyTorch's second names: `input`, `A` or `x` for the first argument, and NumPy's `axis`, `keepdims`."""
-    code = function.__code__
-    taken = set(code.co_varnames[:code.co_argcount + code.co_kwonlyargcount])
-    names = {old: new for old, new in _OTHER_NAMES.items() if new in taken and old not in taken}
-    names.update({old: code.co_varnames[0] for old in ("input", "A", "x", "a", "self") if old not in taken})
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            kwargs = {names.get(k, k): v for k, v in kwargs.items()}
-        return function(*args, **kwargs)
-
-    return call
+        return functools.partial(linalg, **options)
+    own = function.__code__.co_varnames[:function.__code__.co_argcount]
+    first = {other: own[0] for other in ("input", "A", "x", "a", "self") if other not in own}
+    return public(function, **{"method": False, "toplevel": False, "also": first, **options})
 
 
 def check_matrix(t: Any, function: str, name: str = "A") -> None:

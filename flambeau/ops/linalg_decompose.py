@@ -70,7 +70,7 @@ _qr = Row("linalg_qr", "A mode", shape=products.orthogonal, backward=dict(
     A=lambda grads, result0, result1, mode: _qr_grad(grads, result0, result1, mode)))
 
 
-@linalg(name="linalg_qr")
+@linalg(name="linalg_qr", autocast="float32", out="exact")
 def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
     """(Q, R): an orthonormal and an upper triangular factor."""
     check_matrix(A, "linalg.qr")
@@ -78,7 +78,7 @@ def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
     return return_types.linalg_qr(*_qr(A, mode))
 
 
-@public
+@public(autocast="float32", out="exact")
 def qr(input: Tensor, some: bool = True) -> Any:
     """(Q, R); some=False gives a square Q."""
     warn_once("qr", "torch.qr is deprecated in favor of torch.linalg.qr and will be removed in a future PyTorch release.\n"
@@ -96,7 +96,7 @@ def _no_derivative(name: str) -> Any:
 _geqrf = Row("geqrf", "self", shape=products.reflectors, backward=dict(self=lambda grads: _no_derivative("geqrf")))
 
 
-@public
+@public(autocast="float32")
 def geqrf(input: Tensor) -> Any:
     """(a, tau): R and the Householder vectors of a QR in one matrix, and their factors."""
     check_matrix(input, "torch.geqrf", "input")
@@ -141,7 +141,7 @@ _ormqr = Row("ormqr", "self input2 input3 left transpose", shape=products.reflec
     input3=lambda grad, self, input2, left, transpose: _ormqr(self, input2, grad, left, not transpose)))
 
 
-@linalg(name="linalg_householder_product")
+@linalg(name="linalg_householder_product", autocast="float32")
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     """The first columns of the product of the Householder reflections stored in A and tau."""
     check_matrix(A, "torch.linalg.householder_product")
@@ -160,13 +160,13 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     return _householder(A, tau)
 
 
-@public(also={"input2": "tau"})
+@public(also={"input2": "tau"}, autocast="float32")
 def orgqr(input: Tensor, tau: Tensor) -> Tensor:
     """The older name of linalg.householder_product."""
     return householder_product(input, tau)
 
 
-@public(also={"input2": "tau", "input3": "other"})
+@public(also={"input2": "tau", "input3": "other"}, autocast="float32", out="exact")
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """The product of the implicit Q of geqrf's result with another matrix."""
     for name, t, n in (("input", input, 2), ("other", other, 2), ("tau", tau, 1)):
@@ -247,7 +247,7 @@ _svd = Row("linalg_svd", "A full_matrices", shape=products.singular, backward=di
 _svdvals = Row("_linalg_svdvals", "A", shape=products.singular_values, kernel="linalg_svdvals")
 
 
-@linalg(name="linalg_svd")
+@linalg(name="linalg_svd", autocast="float32", out="exact")
 def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
     """(U, S, Vh): A = U diag(S) Vh."""
     check_matrix(A, "linalg.svd")
@@ -262,7 +262,7 @@ def _no_driver(driver: Any, function: str) -> None:
                            "cuSOLVER backend.")
 
 
-@linalg(name="linalg_svdvals")
+@linalg(name="linalg_svdvals", autocast="float32", out="exact")
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """The singular values, largest first."""
     check_matrix(A, "linalg.svdvals")
@@ -271,7 +271,7 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     return _svd(A, False)[1] if recording(A) else _svdvals(A)
 
 
-@public
+@public(autocast="float32", out="exact")
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     """(U, S, V): the older form of linalg.svd; V is not transposed."""
     check_matrix(input, "linalg.svd")
@@ -332,14 +332,14 @@ def _uplo(value: str, function: str) -> str:
     return value.upper()
 
 
-@linalg(name="linalg_eigh")
+@linalg(name="linalg_eigh", autocast="float32", out="exact")
 def eigh(A: Tensor, UPLO: str = "L") -> Any:
     """(eigenvalues, eigenvectors) of a Hermitian matrix, of which one triangle is read."""
     check_square(A, "linalg.eigh")
     return return_types.linalg_eigh(*_eigh(A, _uplo(UPLO, "linalg.eigh")))
 
 
-@linalg(name="linalg_eigvalsh")
+@linalg(name="linalg_eigvalsh", autocast="float32", out="exact")
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """The eigenvalues of a Hermitian matrix, smallest first."""
     check_square(A, "linalg.eigvalsh")
@@ -347,14 +347,14 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     return _eigh(A, uplo)[0] if recording(A) else _eigvalsh(A, uplo)
 
 
-@linalg(name="linalg_eig")
+@linalg(name="linalg_eig", autocast="float32")
 def eig(A: Tensor) -> Any:
     """(eigenvalues, eigenvectors) of a square matrix; always complex."""
     check_square(A, "linalg.eig")
     return return_types.linalg_eig(*_eig(A))
 
 
-@linalg(name="linalg_eigvals")
+@linalg(name="linalg_eigvals", autocast="float32")
 def eigvals(A: Tensor) -> Tensor:
     """The eigenvalues of a square matrix; always complex."""
     check_square(A, "linalg.eigvals")
@@ -413,7 +413,7 @@ def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = N
     return _pinv(A, *_tolerances(A, atol, rtol, "linalg.pinv"), hermitian)
 
 
-@public(out=False)
+@public(out=False, autocast="float32")
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """The pseudo-inverse with a relative cutoff for small singular values."""
     return pinv(input, rcond)
@@ -448,7 +448,7 @@ _lstsq = Row("linalg_lstsq", "self b rcond driver", shape=products.least_squares
     b=lambda grads, self, b, driver: _lstsq_grads(grads, self, b, 1, driver)))
 
 
-@linalg(name="linalg_lstsq")
+@linalg(name="linalg_lstsq", autocast="float32")
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """(solution, residuals, rank, singular_values) of min ||A X - B||; what a driver does not give is empty."""
     check_floating(A, "torch.linalg.lstsq")
@@ -473,7 +473,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 
 
 # ------------------------------------------------------------------------------------------------- rank, condition
-@linalg(name="linalg_matrix_rank")
+@linalg(name="linalg_matrix_rank", autocast="float32")
 def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """The number of singular values above max(atol, rtol * largest)."""
     check_matrix(A, "linalg.matrix_rank")
@@ -492,7 +492,7 @@ def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: An
         return (size > cut).sum(-1)
 
 
-@linalg(name="linalg_cond")
+@linalg(name="linalg_cond", autocast="float32")
 def cond(A: Tensor, p: Any = None) -> Tensor:
     """The condition number in the norm p: how much the inverse enlarges errors."""
     from .linalg_norms import matrix_norm

@@ -44,7 +44,7 @@ def matrix_exp(input: Tensor) -> Tensor:
     return linalg_matrix_exp(input)
 
 
-@linalg(name="linalg_vecdot")
+@linalg(name="linalg_vecdot", autocast="lower", out="exact")
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Dot products along a dimension, the first factor conjugated."""
     x, y = promote(x, y)
@@ -59,7 +59,7 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     return A.diagonal(offset, dim1, dim2)
 
 
-@linalg(name="linalg_matrix_power")
+@linalg(name="linalg_matrix_power", out="exact")
 def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
     """A square matrix multiplied with itself n times."""
     return linalg_products.matrix_power(A, n)
@@ -72,7 +72,7 @@ def linalg_matmul(input: Tensor, other: Tensor) -> Tensor:
     return matmul(input, other)
 
 
-@linalg(name="linalg_tensorinv")
+@linalg(name="linalg_tensorinv", autocast="float32")
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of tensordot(A, ., ind)."""
     if ind <= 0:
@@ -85,7 +85,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     return inv(A.reshape(numel(first), numel(last))).reshape(last + first)
 
 
-@linalg(name="linalg_tensorsolve")
+@linalg(name="linalg_tensorsolve", autocast="float32")
 def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     """X with tensordot(A, X, X.ndim) = B; `dims` of A are moved to its end first."""
     n = A._array.ndim

@@ -19,7 +19,7 @@ def _largest(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
     return x.amax(dim, keepdim=keepdim) if x._array.shape[dim] else x.sum(dim, keepdim=keepdim)
 
 
-@linalg(name="linalg_matrix_norm")
+@linalg(name="linalg_matrix_norm", out="exact")
 def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *,
                 dtype: Any = None) -> Tensor:
     """The norm of matrices: 'fro', 'nuc', inf, -inf, 1, -1, 2 or -2."""
@@ -59,7 +59,7 @@ def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool 
     return made
 
 
-@linalg(name="linalg_norm")
+@linalg(name="linalg_norm", out="exact")
 def norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """A vector's or a matrix's norm, by the number of dims."""
     if dim is not None and not isinstance(dim, int):

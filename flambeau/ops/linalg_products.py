@@ -214,7 +214,7 @@ def _arrange(t: Tensor, labels: list[Any], wanted: list[Any]) -> Tensor:
 
 
 # ---------------------------------------------------------------------------------------------------- tensordot, kron
-@public(method=False)
+@public(method=False, out="exact")
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Sums products over several dimensions: the last n of a with the first n of b, or two lists of them."""
     check_tensor("tensordot", a=a, b=b)
@@ -281,7 +281,7 @@ def _eye(rows: int, cols: int, like: Tensor) -> Tensor:
     return eye(rows, cols, dtype=like.dtype, device=like.device)
 
 
-@public
+@public(autocast="float32")
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal."""
     check_tensor("trace", input=input)
@@ -292,7 +292,7 @@ def trace(input: Tensor) -> Tensor:
     return _trace(input)
 
 
-@public(method=False, toplevel=False, name="linalg_cross")
+@public(method=False, toplevel=False, name="linalg_cross", out="exact")
 def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The vector product of vectors of length 3 along `dim`."""
     check_tensor("linalg.cross", input=input, other=other)
@@ -312,7 +312,7 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
 _warned: list[str] = []  # as in PyTorch, once per process
 
 
-@public
+@public(out="exact")
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product; without `dim`, along the first dimension of length 3."""
     check_tensor("cross", input=input, other=other)
@@ -331,7 +331,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 
 
 # -------------------------------------------------------------------------------------------------- chains of matrices
-@public(method=False, toplevel=False, name="linalg_multi_dot")
+@public(method=False, toplevel=False, name="linalg_multi_dot", out="exact")
 def multi_dot(tensors: Any) -> Tensor:
     """The product of two or more matrices in the cheapest order; the first and last may be vectors."""
     tensors = list(tensors)
@@ -474,7 +474,7 @@ _cdist = Row("cdist", "x1 x2 p compute_mode", shape=products.distances, backward
 _euclidean = Row("_euclidean_dist", "x1 x2 p compute_mode", kernel="cdist", backward=_CDIST_FORMULAS)
 
 
-@public(method=False, out=False)
+@public(method=False, out=False, autocast="float32")
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0,
           compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """The p-norm distances between each row of x1 and each row of x2, batch by batch."""

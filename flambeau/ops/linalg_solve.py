@@ -33,7 +33,7 @@ _inv_ex = Row("linalg_inv_ex", "A", shape=products.factor, constant=(1,), backwa
     A=lambda grad, result0: -matmul(adjoint(result0), matmul(grad, adjoint(result0)))))
 
 
-@linalg(name="linalg_inv_ex")
+@linalg(name="linalg_inv_ex", autocast="float32", out="exact")
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     """(inverse, info); info counts the first zero pivot of a singular matrix."""
     check_square(A, "linalg.inv")
@@ -43,7 +43,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     return return_types.linalg_inv_ex(inverse, info)
 
 
-@linalg(name="linalg_inv")
+@linalg(name="linalg_inv", autocast="float32", out="exact")
 def inv(A: Tensor) -> Tensor:
     """The inverse of a square matrix."""
     check_square(A, "linalg.inv")
@@ -52,7 +52,7 @@ def inv(A: Tensor) -> Tensor:
     return inverse
 
 
-@public
+@public(autocast="float32")
 def inverse(input: Tensor) -> Tensor:
     """The inverse of a square matrix."""
     return inv(input)
@@ -100,7 +100,7 @@ def _slogdet_grad(grads: list[Any], A: Tensor, sign: Tensor) -> Tensor | None:
     return values.unsqueeze(-1).unsqueeze(-1) * adjoint(_inv_ex(A)[0])
 
 
-@linalg(name="linalg_det")
+@linalg(name="linalg_det", out="exact")
 def linalg_det(A: Tensor) -> Tensor:
     """The determinant."""
     check_square(A, "linalg.det")
@@ -109,7 +109,7 @@ def linalg_det(A: Tensor) -> Tensor:
     return _det(A)[0]
 
 
-@linalg(name="linalg_slogdet")
+@linalg(name="linalg_slogdet", out="exact")
 def linalg_slogdet(A: Tensor) -> Any:
     """(sign, log of the absolute value) of the determinant."""
     check_square(A, "linalg.slogdet")
@@ -184,7 +184,7 @@ def _solve(A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, ...]:
     return _solve_ex(A, B, left, vector)
 
 
-@linalg(name="linalg_solve")
+@linalg(name="linalg_solve", autocast="float32", out="exact")
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """X with A X = B (or X A = B)."""
     x, info = _solve(A, B, left)
@@ -192,7 +192,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     return x
 
 
-@linalg(name="linalg_solve_ex")
+@linalg(name="linalg_solve_ex", out="exact")
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """solve, reporting singular matrices in `info`."""
     x, info = _solve(A, B, left)
@@ -218,7 +218,7 @@ _solve_triangular = Row("linalg_solve_triangular", "self B upper left unitriangu
                                                                        unitriangular)))
 
 
-@linalg(name="linalg_solve_triangular")
+@linalg(name="linalg_solve_triangular", out="exact")
 def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     """X with A X = B (or X A = B) for a triangular A; only that triangle is read."""
     check_square(A, "linalg.solve_triangular")
@@ -237,7 +237,7 @@ def _by_columns(A: Tensor) -> Tensor:
     return swapped(_clone(swapped(A), "contiguous"))
 
 
-@public
+@public(autocast="float32", out="exact")
 def triangular_solve(input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False,
                      unitriangular: bool = False) -> Any:
     """(X, copy of A) with A X = input for a triangular A (the older form of linalg.solve_triangular)."""
@@ -273,7 +273,7 @@ _cholesky_ex = Row("linalg_cholesky_ex", "self upper", shape=products.factor, co
     self=lambda grad, result0, upper: _cholesky_grad(grad, result0, upper)))
 
 
-@linalg(name="linalg_cholesky_ex")
+@linalg(name="linalg_cholesky_ex", autocast="float32", out="exact")
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """(L, info) of a Hermitian positive-definite matrix."""
     check_square(input, "linalg.cholesky")
@@ -283,7 +283,7 @@ def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = Fals
     return return_types.linalg_cholesky_ex(factor, info)
 
 
-@linalg(name="linalg_cholesky")
+@linalg(name="linalg_cholesky", autocast="float32", out="exact")
 def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """L with A = L L^H (or the upper factor)."""
     check_square(A, "linalg.cholesky")
@@ -292,7 +292,7 @@ def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     return factor
 
 
-@public
+@public(autocast="float32")
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """L with input = L L^H (or the upper factor)."""
     warn_once("cholesky", "torch.cholesky is deprecated in favor of torch.linalg.cholesky and will be removed in a future "
@@ -314,7 +314,7 @@ _cholesky_inverse = Row("cholesky_inverse", "self upper", shape=products.matrix,
     self=lambda grad, self, result, upper: _cholesky_inverse_grad(grad, self, result, upper)))
 
 
-@public
+@public(autocast="float32")
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix whose Cholesky factor is given."""
     check_square(L, "cholesky_inverse")
@@ -332,7 +332,7 @@ _cholesky_solve = Row("cholesky_solve", "self input2 upper", shape=products.from
     input2=lambda grad, input2, result, upper: _cholesky_solve_factor_grad(grad, input2, result, upper)))
 
 
-@public(also={"input": "B", "self": "B", "input2": "L"})
+@public(also={"input": "B", "self": "B", "input2": "L"}, autocast="float32")
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with A X = B, from the Cholesky factor of A."""
     check_matrix(B, "cholesky_solve", "B")
@@ -415,7 +415,7 @@ _lu = Row("linalg_lu", "A pivot", shape=products.lu, constant=(0,), backward=dic
     A=lambda grads, result0, result1, result2: _plu_grad(grads[1], grads[2], result0, result1, result2)))
 
 
-@linalg(name="linalg_lu_factor_ex")
+@linalg(name="linalg_lu_factor_ex", out="exact")
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
     """(LU, pivots, info): both factors in one matrix."""
     check_matrix(A, "linalg.lu_factor")
@@ -426,7 +426,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
     return return_types.linalg_lu_factor_ex(*made)
 
 
-@linalg(name="linalg_lu_factor")
+@linalg(name="linalg_lu_factor", out="exact")
 def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
     """(LU, pivots)."""
     made = lu_factor_ex(A, pivot=pivot)
@@ -434,7 +434,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
     return return_types.linalg_lu_factor(*made[:2])
 
 
-@linalg(name="linalg_lu")
+@linalg(name="linalg_lu", out="exact")
 def linalg_lu(A: Tensor, *, pivot: bool = True) -> Any:
     """(P, L, U) with A = P L U."""
     check_matrix(A, "linalg.lu")
@@ -458,7 +458,7 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) 
     return write_out("lu", out, made, (), {})
 
 
-@public(method=False)
+@public(method=False, out="exact")
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
     """(P, L, U) of lu_factor's result."""
     check_matrix(LU_data, "torch.lu_unpack", "LU_data")
@@ -487,7 +487,7 @@ _lu_solve = Row("linalg_lu_solve", "LU pivots B left adjoint", shape=products.fr
     B=lambda grad, LU, pivots, left, adjoint: _lu_solve(LU, pivots, grad, left, not adjoint)))
 
 
-@linalg(name="linalg_lu_solve")
+@linalg(name="linalg_lu_solve", out="exact")
 def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """X with A X = B (X A = B, or with A^H), from lu_factor's result for A."""
     check_square(LU, "torch.linalg.lu_solve", "LU")
@@ -505,7 +505,7 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
     return _lu_solve(LU, pivots, B, bool(left), bool(adjoint))
 
 
-@public
+@public(autocast="float32", out="exact")
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """X with A X = b, from lu_factor's result for A."""
     warn_once("lu_solve", "torch.lu_solve is deprecated in favor of torch.linalg.lu_solveand will be removed in a future "
@@ -519,7 +519,7 @@ _ldl_factor = Row("linalg_ldl_factor_ex", "self hermitian", shape=products.pivot
 _ldl_solve = Row("linalg_ldl_solve", "LD pivots B hermitian", shape=products.from_ldl)
 
 
-@linalg(name="linalg_ldl_factor_ex")
+@linalg(name="linalg_ldl_factor_ex", out="exact")
 def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
     """(LD, pivots, info) of a symmetric or Hermitian matrix."""
     check_square(A, "torch.linalg.ldl_factor_ex")
@@ -529,7 +529,7 @@ def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = Fa
     return return_types.linalg_ldl_factor_ex(*made)
 
 
-@linalg(name="linalg_ldl_factor")
+@linalg(name="linalg_ldl_factor", out="exact")
 def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Any:
     """(LD, pivots) of a symmetric or Hermitian matrix."""
     made = ldl_factor_ex(A, hermitian=hermitian)
@@ -537,7 +537,7 @@ def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Any:
     return return_types.linalg_ldl_factor(*made[:2])
 
 
-@linalg(name="linalg_ldl_solve")
+@linalg(name="linalg_ldl_solve", out="exact")
 def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
     """X with A X = B, from ldl_factor's result for A."""
     check_square(LD, "torch.linalg.ldl_solve", "LD")

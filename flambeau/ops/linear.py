@@ -13,7 +13,7 @@ from ..tensor import Tensor, wrap
 from .activations import quiet
 from .matmul import addmm, matmul
 from .rules import products
-from .table import ROWS, Row, freed_error, public, unpack, write_out
+from .table import ROWS, Row, autocast_as, freed_error, public, unpack, write_out
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -102,6 +102,7 @@ for _row in _ROWS.values():
 _compute, _AFFINE = _kernels.linear, _ROWS[True, True]
 
 
+@autocast_as("lower")
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
     """input @ weight.T + bias. Plain float tensors go straight to BLAS."""
     if out is not None:

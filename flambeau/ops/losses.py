@@ -324,7 +324,7 @@ def lengths_of(value: Any, like: Tensor, name: str) -> Tensor:
     return made.reshape(-1)
 
 
-@public(method=False, out=False)
+@public(method=False, out=False, autocast="float32")
 def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
              reduction: int = 1, zero_infinity: bool = False) -> Tensor:
     """The CTC loss; reduction by number (nn.functional.ctc_loss takes its name)."""

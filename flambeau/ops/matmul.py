@@ -235,7 +235,7 @@ def _matmul_general(input: Tensor, other: Tensor, out: Tensor | None) -> Tensor:
 
 
 for _name, _function in (("mm", mm), ("matmul", matmul)):
-    export(_name, _function)
+    export(_name, _function, out="exact", autocast="lower")
 
 
 def _should_fold(a: Tensor, b: Tensor, has_out: bool) -> bool:
@@ -335,7 +335,7 @@ Tensor.__imatmul__ = _imatmul
 
 
 # ---------------------------------------------------------------------------------------- the other products
-@public
+@public(autocast="lower", out="exact")
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """The products of two batches of matrices."""
     check_tensor("bmm", input=input, mat2=mat2)
@@ -350,7 +350,7 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     return _bmm(input, mat2)
 
 
-@public
+@public(out="exact")
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """A matrix times a vector."""
     check_tensor("mv", input=input, vec=vec)
@@ -378,7 +378,7 @@ def _check_vectors(function: str, a: Tensor, b: Tensor) -> None:
                            "elements respectively")
 
 
-@public
+@public(out="exact")
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The sum of the products of two vectors' elements (without conjugation)."""
     check_tensor("dot", input=input, tensor=tensor)
@@ -386,7 +386,7 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
     return _dot(input, tensor)
 
 
-@public
+@public(out="exact")
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """dot with the first vector conjugated."""
     check_tensor("vdot", input=input, other=other)
@@ -402,7 +402,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return input.reshape(input._array.shape[0], 1) * vec2
 
 
-@public
+@public(out="exact")
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """Sums of products over the last dimension of both."""
     check_tensor("inner", input=input, other=other)
@@ -441,7 +441,7 @@ def _check_self(function: str, self: Tensor, like: Tensor, shape: tuple[int, ...
                            f"{function}'s input")
 
 
-def _fused(name: str, row: Row, first: str, second: str, check: Any) -> Any:
+def _fused(name: str, row: Row, first: str, second: str, check: Any, **facts: Any) -> Any:
     """The public form of addmm and its kin: input, two factors, then beta and alpha by name."""
 
     def function(input, *args, beta=1, alpha=1, **factors):
@@ -465,7 +465,7 @@ def _fused(name: str, row: Row, first: str, second: str, check: Any) -> Any:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (f"{name}(input, {first}, {second}, *, beta=1, alpha=1): "
                         f"beta * input + alpha * ({first} @ {second}).")
-    return public(function, inplace=True)
+    return public(function, inplace="buffered", **facts)
 
 
 def _check_addmm(self: Tensor, mat1: Tensor, mat2: Tensor) -> None:
@@ -508,12 +508,12 @@ def _check_batches(function: str):
     return check
 
 
-addmm = _fused("addmm", _addmm, "mat1", "mat2", _check_addmm)
-addmv = _fused("addmv", _addmv, "mat", "vec", _check_addmv)
+addmm = _fused("addmm", _addmm, "mat1", "mat2", _check_addmm, out="exact", autocast="lower")
+addmv = _fused("addmv", _addmv, "mat", "vec", _check_addmv, out="exact")
 addr = _fused("addr", _addr, "vec1", "vec2", _check_addr)
 FUNCTIONS["addmv_"] = Tensor.addmv_
-baddbmm = _fused("baddbmm", _baddbmm, "batch1", "batch2", _check_batches("baddbmm"))
-addbmm = _fused("addbmm", _addbmm, "batch1", "batch2", _check_batches("addbmm"))
+baddbmm = _fused("baddbmm", _baddbmm, "batch1", "batch2", _check_batches("baddbmm"), out="exact", autocast="lower")
+addbmm = _fused("addbmm", _addbmm, "batch1", "batch2", _check_batches("addbmm"), out="exact", autocast="lower")
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -184,7 +184,7 @@ def _batch_norm_top(input: Tensor, weight: Tensor | None, bias: Tensor | None, r
     return _run_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
 
 
-@public(method=False)
+@public(method=False, out="exact")
 def native_batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
                       running_var: Tensor | None, training: bool, momentum: float, eps: float) -> Any:
     """(result, mean, 1 / deviation)."""

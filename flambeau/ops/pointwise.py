@@ -37,13 +37,13 @@ LN2, LN10 = math.log(2.0), math.log(10.0)
 neg = unary("neg", "-a", lambda grad: -grad, kind="same", takes="ifc", aliases=("negative",), c_kinds="fi")
 abs_ = unary("abs", "fabs(a)", lambda grad, self: grad * self.sgn(), kind="same", takes="ifc",
              aliases=("absolute",), c_kinds="fi")
-sign = unary("sign", "(a > 0) - (a < 0)", nothing, kind="same", complex_ok=False, c_kinds="fi")
+sign = unary("sign", "(a > 0) - (a < 0)", nothing, kind="same", complex_ok=False, c_kinds="fi", inplace=True)
 floor = unary("floor", "floor(a)", nothing, kind="same", takes="if")
 ceil = unary("ceil", "ceil(a)", nothing, kind="same", takes="if")
 trunc = unary("trunc", "trunc(a)", nothing, kind="same", takes="if", aliases=("fix",))
 frac = unary("frac", "a - trunc(a)", lambda grad: grad, kind="same", takes="f")
 _round = unary("round", "rint(a)", nothing, kind="same", kernel="rint", takes="if")
-signbit = unary("signbit", "signbit(a)", kind="bool", complex_ok=False, inplace=False, c_kinds="fi")
+signbit = unary("signbit", "signbit(a)", kind="bool", complex_ok=False, inplace=False, c_kinds="fi", out="exact")
 
 deg2rad = unary("deg2rad", "a * 0.017453292519943295", lambda grad: grad.deg2rad(), takes="bif",
                 node="Deg2RadBackward0")
@@ -51,7 +51,7 @@ rad2deg = unary("rad2deg", "a * 57.29577951308232", lambda grad: grad.rad2deg(),
 
 # ------------------------------------------------------------------------------------------ powers and logarithms
 square = unary("square", "a * a", lambda grad, self: grad * (2 * conj(self)), kind="same", node="PowBackward0",
-               c_kinds="fi")
+               c_kinds="fi", out=True)
 sqrt = unary("sqrt", "sqrt(a)", lambda grad, result: grad / (2 * conj(result)))
 rsqrt = unary("rsqrt", "1 / sqrt(a)", lambda grad, result: -0.5 * grad * conj(result ** 3))
 reciprocal = unary("reciprocal", "1 / a", lambda grad, result: -grad * conj(result * result))
@@ -84,8 +84,8 @@ atanh = unary("atanh", "atanh(a)", lambda grad, self: grad / conj(1 - self * sel
 isnan = unary("isnan", "isnan(a)", kind="bool", inplace=False, c_kinds="fib")
 isinf = unary("isinf", "isinf(a)", kind="bool", inplace=False, c_kinds="fib")
 isfinite = unary("isfinite", "isfinite(a)", kind="bool", inplace=False, c_kinds="fib")
-logical_not = unary("logical_not", "!a", kind="bool", c_kinds="fib")
-bitwise_not = unary("bitwise_not", "~a", kind="same", takes="bi", fast="?bBhHiIlLqQ", c_kinds="ib")
+logical_not = unary("logical_not", "!a", kind="bool", inplace=True, c_kinds="fib")
+bitwise_not = unary("bitwise_not", "~a", kind="same", inplace=True, takes="bi", fast="?bBhHiIlLqQ", c_kinds="ib")
 
 # --------------------------------------------------------------------------------------------------- activations
 relu = unary("relu", "a <= 0 ? 0 : a", lambda grad, result: _relu_grad(grad, result), kind="same", takes="if",
@@ -141,7 +141,7 @@ round_decimals = Pointwise("round_decimals", "self decimals", kind="same", plain
                            node="RoundBackward1", backward=dict(self=nothing))
 
 
-@public(name="round", inplace=True)
+@public(name="round", inplace="function", out="exact", foreach=1)
 def round_(input: Any, *, decimals: int = 0) -> Any:
     """The nearest whole number, halves to even; with `decimals`, that many digits after the point."""
     return _round(input) if decimals == 0 else round_decimals(input, decimals)
@@ -173,6 +173,6 @@ def _infinity(input: Any, which: float) -> Any:
     return input == which
 
 
-public(isposinf)
-public(isneginf)
+public(isposinf, out="exact")
+public(isneginf, out="exact")
 

@@ -265,7 +265,7 @@ def max_pool2d(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any
     return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-@public(method=False)
+@public(method=False, autocast="float32")
 def max_pool3d(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:
     """The largest element of each window of (batch, channels, *volume); with return_indices also where it is."""
@@ -309,14 +309,14 @@ def avg_pool1d(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
-@public(method=False, toplevel=False)
+@public(method=False, toplevel=False, out="exact")
 def avg_pool2d(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:
     """The mean of each window of (batch, channels, height, width), or its sum over divisor_override."""
     return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@public(method=False, toplevel=False)
+@public(method=False, toplevel=False, autocast="float32", out="exact")
 def avg_pool3d(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True, divisor_override: int | None = None) -> Tensor:
     """The mean of each window of (batch, channels, *volume), or its sum over divisor_override."""
@@ -398,7 +398,7 @@ def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
     return _adaptive_avg(2, input, output_size)
 
 
-@public(method=False, toplevel=False)
+@public(method=False, toplevel=False, autocast="float32")
 def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
     """The mean over windows that cover the input evenly; None in output_size keeps a dimension."""
     return _adaptive_avg(3, input, output_size)
@@ -427,7 +427,8 @@ def _adaptive_max_forms(dims: int) -> Any:
     plain.__name__, noted.__name__ = f"adaptive_max_pool{dims}d", f"adaptive_max_pool{dims}d_with_indices"
     plain.__doc__ = "The maxima of windows that cover the input evenly; with return_indices also where they are."
     noted.__doc__ = "The maxima of windows that cover the input evenly, and where they are."
-    return public(plain, method=False, toplevel=False), public(noted, method=False, toplevel=False)
+    return (public(plain, method=False, toplevel=False, autocast="float32" if dims == 3 else None),
+            public(noted, method=False, toplevel=False))
 
 
 adaptive_max_pool1d, adaptive_max_pool1d_with_indices = _adaptive_max_forms(1)
@@ -489,7 +490,8 @@ def _fractional_forms(dims: int) -> Any:
 
     plain.__name__, noted.__name__ = f"fractional_max_pool{dims}d", f"fractional_max_pool{dims}d_with_indices"
     plain.__doc__ = noted.__doc__ = "The maxima of windows at random distances (Graham, Fractional Max-Pooling)."
-    return public(plain, method=False, toplevel=False), public(noted, method=False, toplevel=False)
+    return (public(plain, method=False, toplevel=False, autocast="float32"),
+            public(noted, method=False, toplevel=False))
 
 
 fractional_max_pool2d, fractional_max_pool2d_with_indices = _fractional_forms(2)
@@ -546,7 +548,7 @@ def _unpool_form(dims: int) -> Any:
 
     function.__name__ = f"max_unpool{dims}d"
     function.__doc__ = "Zeros with the maxima of a pooling back at their places."
-    return public(function, method=False, toplevel=False)
+    return public(function, method=False, toplevel=False, autocast="float32" if dims > 1 else None)
 
 
 max_unpool1d, max_unpool2d, max_unpool3d = [_unpool_form(d) for d in (1, 2, 3)]

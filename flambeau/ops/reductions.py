@@ -18,11 +18,10 @@ from ..shapes import wrap_dim
 from ..tensor import Tensor
 from . import rules
 from .pointwise import conj
-from .table import FUNCTIONS, _type_word, export, public, row, write_out
+from .table import FUNCTIONS, _type_word, export, fact, other_names, public, row, write_out
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
-_RENAMED = (("axis", "dim"), ("keepdims", "keepdim"), ("self", "input"))
 
 
 # ---------------------------------------------------------------------------------------- arguments and shapes
@@ -30,7 +29,7 @@ def reduction(function: Callable | None = None, *, out: str | None = "cast", **o
     """`public`, with NumPy's argument names (axis, keepdims), as PyTorch has, and checks of the common arguments.
 
     out: what `out=` may be. "cast": any dtype that the result converts to; "typed": its dtype is the dtype of the work;
-    "same": exactly the result's dtype; "bool": bool or uint8; None: there is no out=.
+    "same" and "exact": exactly the result's dtype (in other words); "bool": bool or uint8; None: there is no out=.
     """
     if function is None:
         return functools.partial(reduction, out=out, **options)
@@ -40,10 +39,6 @@ def reduction(function: Callable | None = None, *, out: str | None = "cast", **o
     flag = positional.index("keepdim") if "keepdim" in positional else 99
 
     def checked(*args, **kwargs):
-        if kwargs:
-            for theirs, ours in _RENAMED:
-                if theirs in kwargs and ours not in kwargs:
-                    kwargs[ours] = kwargs.pop(theirs)
         first = args[0] if args else kwargs.get("input")
         if not isinstance(first, Tensor):
             if not args and "input" not in kwargs:
@@ -57,6 +52,7 @@ def reduction(function: Callable | None = None, *, out: str | None = "cast", **o
                 return _into(name, out, target, function, args, kwargs)
         return function(*args, **kwargs)
 
+    fact(name, out="exact" if out == "exact" else True)
     return public(functools.update_wrapper(checked, function), out=False, **options)
 
 
@@ -190,9 +186,10 @@ def _sum_slowly(input, dim, keepdim, dtype, out, names):
         done, value = _overrides.dispatch(sum_, (input,), {k: v for k, v in given.items() if v is not None and v is not False})
         if done:
             return value
-    dim, keepdim = names.pop("axis", dim), names.pop("keepdims", keepdim)
-    if names:
-        raise TypeError(f"sum() got an unexpected keyword argument '{next(iter(names))}'")
+    given = {"dim": dim, "keepdim": keepdim, **{_SUM_NAMES.get(k, k): v for k, v in names.items()}}
+    dim, keepdim = given.pop("dim"), given.pop("keepdim")
+    if given:
+        raise TypeError(f"sum() got an unexpected keyword argument '{next(iter(given))}'")
     if not isinstance(input, Tensor):
         raise TypeError(f"sum(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
     if dim.__class__ is _dtypes.dtype:
@@ -209,6 +206,7 @@ def _sum_slowly(input, dim, keepdim, dtype, out, names):
 
 
 sum_.__name__ = "sum"
+_SUM_NAMES = other_names(sum_)
 export("sum", sum_)
 
 
@@ -297,7 +295,7 @@ _prod_dim = row("prod_dim", "self dim keepdim dtype", kernel="prod", node="ProdB
                 backward=dict(self=_prod_grad))
 
 
-@reduction(out="typed")
+@reduction(out="typed", autocast="float32")
 def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The product of all elements, or over one dimension. Integers multiply as int64."""
     if dim is None:
@@ -349,7 +347,7 @@ def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
 _hash = row("hash_tensor", "self dim keepdim", shape=rules.hashed)
 
 
-@reduction
+@reduction(out="exact")
 def hash_tensor(input: Tensor, dim: Any = (), keepdim: bool = False, *, mode: int = 0) -> Tensor:
     """The exclusive or of the elements' bits (floating ones as float64), as uint64."""
     if mode != 0:

@@ -307,7 +307,7 @@ def _grid_sampler(input: Tensor, grid: Tensor, mode: int, padding: int, align: b
     return _SAMPLERS[dims].finish(args, made._array)
 
 
-@public(method=False, toplevel=False, out=False)
+@public(method=False, toplevel=False, out=False, autocast="float32")
 def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
                 align_corners: bool | None = None) -> Tensor:
     """The input at the points of a grid (batch, *out, dims), whose coordinates run from -1 to 1 as (x, y, z)."""

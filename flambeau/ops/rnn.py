@@ -219,7 +219,7 @@ def _forward(kind: _Kind, args: tuple[Any, ...]) -> tuple[Tensor, list[Tensor]]:
     return out.transpose(0, 1) if batch_first else out, hidden
 
 
-@public(method=False, out=False)
+@public(method=False, out=False, autocast="lower")
 def lstm(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     """lstm(input, (h, c), params, has_biases, num_layers, dropout, train, bidirectional, batch_first), or packed
     lstm(data, batch_sizes, (h, c), params, has_biases, num_layers, dropout, train, bidirectional)."""

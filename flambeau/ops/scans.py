@@ -141,7 +141,7 @@ def _logcumsumexp_grad(grad: Tensor, self: Tensor, result: Tensor, dim: int) -> 
 _logcumsumexp = row("logcumsumexp", "self dim", shape=rules.same, backward=dict(self=_logcumsumexp_grad))
 
 
-@reduction
+@reduction(out="exact")
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """The logarithm of running sums of exp(x)."""
     if not (input.is_floating_point() or input.is_complex()):
@@ -174,13 +174,13 @@ def _normalise(r: Any, name: str, input: Tensor, dim: int, dtype: Any) -> Tensor
     return r(input, dim, native(dtype))
 
 
-@reduction
+@reduction(out="exact")
 def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """exp(x) / sum(exp(x)) along dim; dtype: convert first."""
     return _normalise(_softmax, "softmax", input, dim, dtype)
 
 
-@reduction
+@reduction(out="exact")
 def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """log(softmax(x)) along dim, accurately; dtype: convert first."""
     return _normalise(_log_softmax, "log_softmax", input, dim, dtype)

@@ -13,7 +13,7 @@ from . import rules
 from .indexing import added_rows, number_for
 from .rules import moves
 from .table import Row, _type_word, public
-from .writing import axis_too, writing
+from .writing import writing
 
 
 def _filled_sum(grad: Tensor, dim: int, index: Tensor) -> Tensor:
@@ -169,8 +169,7 @@ def _vector(name: str, index: Any, types: str = "int32 or int64") -> None:
                                                                  f"got: {_type_word(index.dtype)}")
 
 
-@public
-@axis_too
+@public(out="exact apart")
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of one dimension that index names, in its order."""
     dim = wrap_dim(dim, input.dim())
@@ -202,7 +201,7 @@ def _others(t: Tensor, dim: int) -> list[int]:
     return [n for d, n in enumerate(t.shape) if d != dim]
 
 
-@writing
+@writing(out="exact")
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Any:
     """input with alpha * source's slices added at the positions of index along dim."""
     dim = wrap_dim(dim, input.dim())
@@ -215,7 +214,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     return _index_add, dim, index, source, alpha
 
 
-@writing
+@writing(autocast="widest", out="exact")
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     """input with the slices at the positions of index along dim replaced by source's."""
     dim = wrap_dim(dim, input.dim())
@@ -249,7 +248,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Any:
     return _index_fill, dim, index, number_for(input.dtype, value)
 
 
-@writing
+@writing(out="exact")
 def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
                  include_self: bool = True) -> Any:
     """input with source's slices combined into those at the positions of index: prod, mean, amax or amin."""
@@ -272,8 +271,7 @@ def _positions(name: str, self: Tensor, dim: int, index: Any) -> int:
     return dim
 
 
-@public
-@axis_too
+@public(out="exact apart")
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """Element [i, j] of the result is input[index[i, j], j] (for dim 0)."""
     dim = _positions("gather", input, dim, index)
@@ -354,7 +352,7 @@ def _inside(self: Tensor, dim: int, index: Tensor, src: Tensor | None = None) ->
                                f"dimension {dim}{tail}")
 
 
-@writing
+@writing(out="exact")
 def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None,
             reduce: str | None = None) -> Any:
     """input with src (or one value) written at the positions of index along dim."""
@@ -374,14 +372,14 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
     return (_scatter_src if isinstance(given, Tensor) else _scatter_value), dim, index, given
 
 
-@writing
+@writing(out="exact")
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
     """input with src added at the positions of index along dim."""
     dim = _positions("scatter_add", input, dim, index)
     return _scatter_add, dim, index, _fit_source("scatter_add", input, dim, index, src)
 
 
-@writing
+@writing(out="exact")
 def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *,
                    include_self: bool = True) -> Any:
     """input with src combined into it at the positions of index: sum, prod, mean, amax or amin."""
@@ -393,8 +391,7 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     return _scatter_reduce, dim, index, src, reduce, bool(include_self)
 
 
-@public
-@axis_too
+@public(out="exact")
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """gather with broadcasting; without dim, from the flattened tensor."""
     if indices.dtype is not _dtypes.int64:

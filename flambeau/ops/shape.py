@@ -81,7 +81,7 @@ def _cut(grad: Tensor, shapes: Any, dim: int, needs: Any) -> list[Any]:
     return out
 
 
-@public(method=False, aliases=("concat",))
+@public(method=False, aliases=("concat",), autocast="widest", out="joined apart")
 def cat(tensors: Any, dim: Any = 0, *, axis: Any = None) -> Tensor:
     """The tensors one after the other along an existing dimension."""
     tensors = _sequence("cat", tensors)
@@ -108,13 +108,13 @@ def cat(tensors: Any, dim: Any = 0, *, axis: Any = None) -> Tensor:
     return _cat(tensors, dim, promoted(tensors).native, fmt)
 
 
-@public(method=False)
+@public(method=False, autocast="widest", out="joined")
 def concatenate(tensors: Any, axis: Any = 0, *, dim: Any = None) -> Tensor:
     """cat under NumPy's name."""
     return cat(tensors, axis if dim is None else dim)
 
 
-@public(method=False)
+@public(method=False, autocast="widest", out="joined apart")
 def stack(tensors: Any, dim: int = 0) -> Tensor:
     """The tensors, all of one shape, side by side along a new dimension."""
     tensors = _sequence("stack", tensors)
@@ -128,26 +128,26 @@ def stack(tensors: Any, dim: int = 0) -> Tensor:
     return _stack(tensors, wrap_dim(dim, len(shape) + 1), promoted(tensors).native)
 
 
-@public(method=False)
+@public(method=False, out="joined")
 def hstack(tensors: Any) -> Tensor:
     """cat along the second dimension (the first for vectors)."""
     tensors = atleast_1d(_filled("hstack", tensors))
     return cat(tensors, 0 if tensors[0].dim() == 1 else 1)
 
 
-@public(method=False, aliases=("row_stack",))
+@public(method=False, aliases=("row_stack",), out="joined")
 def vstack(tensors: Any) -> Tensor:
     """cat along the first dimension; vectors become rows."""
     return cat(atleast_2d(_filled("vstack", tensors)), 0)
 
 
-@public(method=False)
+@public(method=False, out="joined")
 def dstack(tensors: Any) -> Tensor:
     """cat along the third dimension."""
     return cat(atleast_3d(_filled("dstack", tensors)), 2)
 
 
-@public(method=False)
+@public(method=False, out="joined")
 def column_stack(tensors: Any) -> Tensor:
     """cat along the second dimension; vectors become columns."""
     tensors = _filled("column_stack", tensors)
@@ -326,7 +326,7 @@ def _triangle(name: str, r: Any) -> Any:
         return r(input, as_int(diagonal))
 
     function.__doc__ = f"The {'lower' if name == 'tril' else 'upper'} triangle of matrices; the rest becomes zero."
-    return public(function, name=name, inplace=True)
+    return public(function, name=name, inplace=True, out="exact")
 
 
 tril, triu = _triangle("tril", _tril), _triangle("triu", _triu)
@@ -344,7 +344,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     return _diag_embed(input, as_int(offset), first, second)
 
 
-@public
+@public(out="exact")
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """The diagonal of a matrix, or the matrix that has a vector on its diagonal."""
     ndim = input._array.ndim

@@ -12,7 +12,6 @@ from ..tensor import Tensor, wrap
 from . import rules
 from .rules import moves
 from .table import FUNCTIONS, Row, _type_word, public
-from .writing import axis_too
 
 
 def _unsorted(grad: Tensor, shape: Any, dim: int, indices: Tensor) -> Tensor:
@@ -77,8 +76,7 @@ def _dim(name: str, dim: Any, ndim: int) -> int:
     return wrap_dim(dim.__index__(), ndim)
 
 
-@public
-@axis_too
+@public(out="exact")
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
     """(values in order along dim, where each came from)."""
     _ordered("sort", input)
@@ -87,22 +85,20 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool | 
 
 
 @public
-@axis_too
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The order that sorts along dim."""
     _ordered("argsort", input)
     return _sort(input.detach(), _dim("argsort", dim, input.dim()), _flag("argsort", "descending", descending))[1]
 
 
-@public
+@public(out="exact")
 def msort(input: Tensor) -> Tensor:
     """Sorted along the first dimension."""
     _ordered("msort", input)
     return _sort(input, 0, False)[0]
 
 
-@public
-@axis_too
+@public(out="exact")
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The k largest (or smallest) elements along dim and where they are."""
     _ordered("topk", input)
@@ -115,8 +111,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return return_types.topk(*_topk(input, k, dim, bool(largest)))
 
 
-@public
-@axis_too
+@public(out="exact apart")
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th smallest element along dim and where it is."""
     if input.is_complex() or input.dtype is _dtypes.bool_:
@@ -144,7 +139,6 @@ def _check_slices(input: Tensor, dim: int) -> None:
 
 
 @public(out=False)
-@axis_too
 def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
            dim: int | None = None) -> Any:
     """The distinct elements (or slices along dim), sorted; on request where they went and how often each came."""
@@ -158,7 +152,6 @@ def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, ret
 
 
 @public(out=False)
-@axis_too
 def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False,
                        dim: int | None = None) -> Any:
     """Like unique, but only neighbours that are equal are merged."""
@@ -178,7 +171,7 @@ def _scalar_like(value: Any, other: Tensor) -> Tensor:
     return wrap(registry.cpu.asarray(value, dtype.native))
 
 
-@public(method=False)
+@public(method=False, out="exact")
 def searchsorted(sorted_sequence: Tensor, input: Any = None, *, self: Any = None, out_int32: bool = False,
                  right: bool = False, side: str | None = None, sorter: Tensor | None = None) -> Tensor:
     """Where each value would be inserted into its (last-dimension) row of a sorted sequence."""
@@ -215,7 +208,7 @@ def _check_search(edges: Tensor, values: Tensor, is_tensor: bool, sorter: Tensor
         raise RuntimeError("torch.searchsorted(): sorter index out of range")
 
 
-@public(method=False)
+@public(method=False, out="exact")
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """The number of the interval, between sorted boundaries, that each value falls into."""
     if boundaries.dim() != 1:
@@ -223,7 +216,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     return _searchsorted(boundaries, _scalar_like(input, boundaries), bool(right), None, bool(out_int32))
 
 
-@public(method=False)
+@public(method=False, out="exact")
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False,
          element: Any = None, test_element: Any = None) -> Tensor:
     """Whether each element is among test_elements."""
@@ -255,7 +248,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     return _bincount(input, None if weights is None else weights.detach(), as_int(minlength))
 
 
-@public
+@public(out="exact")
 def histc(input: Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
     """Counts in equal bins between min and max (of the data if both are equal)."""
     if not input.dtype.is_floating_point:
@@ -301,7 +294,7 @@ def _flat(weight: Tensor | None) -> Tensor | None:
     return None if weight is None else weight.detach().reshape(-1)
 
 
-@public
+@public(out="exact")
 def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None,
               density: bool = False) -> Any:
     """(counts or densities, bin edges) of all elements; bins is a number or the edges themselves."""
@@ -345,8 +338,7 @@ def histogramdd(input: Tensor, bins: Any, range: Any = None, weight: Tensor | No
 
 
 # ---------------------------------------------------------------------------------------------------------- differences
-@public
-@axis_too
+@public(out="exact")
 def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None,
          append: Tensor | None = None) -> Tensor:
     """The n-th difference of neighbours along dim."""

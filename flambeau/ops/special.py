@@ -83,15 +83,17 @@ erf = _known("erf", unary("erf", "erf(a)", lambda grad, self: grad * (2 / SQRT_P
 erfc = _known("erfc", unary("erfc", "erfc(a)", lambda grad, self: grad * (-2 / SQRT_PI) * (-self * self).exp(),
                             takes="bif"))
 erfinv = _known("erfinv", unary("erfinv", None, lambda grad, self: grad * (SQRT_PI / 2) * self.erfinv().square().exp(),
-                                takes="bif"))
+                                takes="bif", inplace=True))
 _hidden("erfcx", None, lambda grad, self, result: grad * (2 * self * result - 2 / SQRT_PI))
 _hidden("ndtr", "0.5 * erfc(-a * M_SQRT1_2)", lambda grad, self: grad * ((self * self) * -0.5).exp() / SQRT_2PI)
 _hidden("ndtri", None, lambda grad, result: grad * SQRT_2PI * (result * result * 0.5).exp())
 _hidden("log_ndtr", None, lambda grad, self, result: grad / (result + self * self * 0.5).exp() / SQRT_2PI)
 
 # ----------------------------------------------------------------------------------------- the gamma function
-lgamma = _known("gammaln", unary("lgamma", "lgamma(a)", lambda grad, self: grad * self.digamma(), complex_ok=False))
-digamma = _known("digamma psi", unary("digamma", None, lambda grad, self: grad * self.polygamma(1), complex_ok=False))
+lgamma = _known("gammaln", unary("lgamma", "lgamma(a)", lambda grad, self: grad * self.digamma(), complex_ok=False,
+                                 inplace=True))
+digamma = _known("digamma psi", unary("digamma", None, lambda grad, self: grad * self.polygamma(1), complex_ok=False,
+                                       inplace=True))
 _polygamma = Pointwise("polygamma", "n self", plain="n", complex_ok=False, backward=dict(
     self=lambda grad, n, self: grad * _polygamma(n + 1, self)))
 _mvlgamma = Pointwise("mvlgamma", "self p", plain="p", complex_ok=False, backward=dict(
@@ -142,7 +144,7 @@ def _logit_self(grad: Any, self: Any, eps: float | None) -> Any:
     return masked(slope, ~((self < eps) | (self > 1 - eps)))
 
 
-@public(inplace=True)
+@public(inplace="function")
 def logit(input: Any, eps: float | None = None) -> Any:
     """log(x / (1 - x)); with eps, x is first kept within [eps, 1 - eps]."""
     return _logit(input, eps)
@@ -192,7 +194,8 @@ def _pair(name: str, row: Pointwise, doc: str, scalars: bool = True, **options: 
 
 
 _alone = dict(toplevel=False, method=False)
-xlogy = _known("xlogy", _pair("xlogy", _xlogy, "input * log(other), 0 where input is 0.", inplace=True))
+xlogy = _known("xlogy", _pair("xlogy", _xlogy, "input * log(other), 0 where input is 0.",
+                               inplace="function"))
 SPECIAL["xlog1py"] = _pair("xlog1py", _xlog1py, "input * log(1 + other), 0 where input is 0.", **_alone)
 SPECIAL["zeta"] = _pair("zeta", _zeta, "The Hurwitz zeta function.", **_alone)
 igamma = _known("gammainc", _pair("igamma", _igamma, "The regularized lower incomplete gamma function.", False,

@@ -246,14 +246,14 @@ def _interpolated(ordered: Tensor, q: Tensor, interpolation: str, ignore_nan: bo
     return low.lerp(ordered.gather(-1, above), weight)
 
 
-@reduction(out="same")
+@reduction(out="same", autocast="float32")
 def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
              interpolation: str = "linear") -> Tensor:
     """The q-th quantiles of the elements (along dim); NaN where there is one."""
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
-@reduction(out="same")
+@reduction(out="same", autocast="float32")
 def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
                 interpolation: str = "linear") -> Tensor:
     """The q-th quantiles of the elements that are not NaN."""

@@ -44,7 +44,7 @@ _dist = row("dist", "self other p", shape=rules.distance, backward=dict(
     other=lambda grad, self, other, p, result: -norm_grad(grad, self - other, p, result, None, False)))
 
 
-@public(toplevel=False, method=False, name="vector_norm")
+@public(toplevel=False, method=False, name="vector_norm", out="exact")
 def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """(sum |x|^ord)^(1/ord) over dim; ord may be inf, -inf or 0."""
     ord = float(ord)
@@ -89,7 +89,7 @@ def _check_identity(x: Tensor, dims: tuple[int, ...] | None, ord: float) -> None
                                "dimension is empty and the operation does not have an identity")
 
 
-@reduction
+@reduction(out="exact")
 def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     """The p-norm of all elements or over dim; "fro" is the 2-norm, "nuc" the sum of singular values."""
     if isinstance(p, str):
@@ -126,7 +126,7 @@ def _renorm_grad(grad: Tensor, self: Tensor, p: float, dim: int, maxnorm: float)
 _renorm = row("renorm", "self p dim maxnorm", shape=rules.same, backward=dict(self=_renorm_grad))
 
 
-@reduction(inplace=True)
+@reduction(inplace=True, out="exact")
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Scales down the slices along dim whose p-norm exceeds maxnorm."""
     if not p > 0:

@@ -23,14 +23,14 @@ def _copies(r: Row) -> Row:
                node=f"{r.node.__name__}_copy")
 
 
-def _copy_form(name: str, original: Row, prepare: Callable, doc: str = "") -> None:
+def _copy_form(name: str, original: Row, prepare: Callable, out: str | bool = "exact") -> None:
     copies = _copies(original)
 
     def function(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         return copies(*prepare(input, *args, **kwargs))
 
     function.__doc__ = f"{name} as a copy: the same values in memory of their own."
-    public(function, name=f"{name}_copy", method=False)
+    public(function, name=f"{name}_copy", method=False, out=out)
 
 
 def _some_dim(self: Tensor, dim: int) -> int:
@@ -46,12 +46,12 @@ _copy_form("expand", v._expand, lambda self, size, implicit=False: v._expand_arg
 _copy_form("permute", v._permute, lambda self, dims: v._permute_args(self, (dims,)))
 _copy_form("transpose", v._transpose, v._transpose_args)
 _copy_form("t", v._t, v._t_args)
-_copy_form("select", v._select, v._select_args)
-_copy_form("slice", v._slice, v._slice_args)
+_copy_form("select", v._select, v._select_args, out=True)
+_copy_form("slice", v._slice, v._slice_args, out=True)
 _copy_form("unfold", v._unfold, v._unfold_args)
 _copy_form("diagonal", v._diagonal, v._diagonal_args)
 _copy_form("unsqueeze", v._unsqueeze, v._unsqueeze_args)
-_copy_form("split", v._split, lambda self, split_size, dim=0: _split_args(self, split_size, dim))
+_copy_form("split", v._split, lambda self, split_size, dim=0: _split_args(self, split_size, dim), out=True)
 _copy_form("split_with_sizes", v._split_with_sizes,
            lambda self, split_sizes, dim=0: _sizes_args(self, split_sizes, dim))
 _copy_form("unbind", v._unbind, lambda self, dim=0: (self, _some_dim(self, dim)))
@@ -63,14 +63,14 @@ _narrow_copies = row("narrow_copy", "self dim start length", shape=moves.narrowe
         v._slice_backward(grad, tuple(self_shape), dim, start, start + length, 1)})
 
 
-@public(method=False)
+@public(method=False, out="exact")
 def squeeze_copy(input: Tensor, dim: Any = None) -> Tensor:
     """squeeze as a copy."""
     r, dims = v._squeeze_row(input, dim)
     return _squeeze_copies[r.name](input, dims)
 
 
-@public(method=False)
+@public(method=False, out="exact")
 def view_copy(input: Tensor, size: Any = None, dtype: Any = None) -> Tensor:
     """view as a copy."""
     if dtype is not None or not hasattr(size, "__iter__"):
@@ -78,7 +78,7 @@ def view_copy(input: Tensor, size: Any = None, dtype: Any = None) -> Tensor:
     return _view_copies(input, infer_shape(shape_of((size,)), input._array.size))
 
 
-@public
+@public(out="exact")
 def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """narrow as a copy."""
     if input.ndim and length < 0:
@@ -136,7 +136,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     return _select_scatter(input, src, dim, index)
 
 
-@public
+@public(out="exact")
 def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
                   step: int = 1) -> Tensor:
     """A copy of input with src in place of a slice."""

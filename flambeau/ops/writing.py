@@ -18,7 +18,7 @@ from ..autograd.views import check_creation, check_inplace, edge_of, set_history
 from ..backends import registry
 from ..backends.cpu.table import KERNELS
 from ..tensor import Tensor, wrap
-from .table import NO_RECORD, Row, alias_of, check_overlap, check_writable, public, store
+from .table import NO_RECORD, Row, alias_of, check_overlap, check_writable, enter_inplace, other_names, public, store
 
 ndarray = registry.CPU_ARRAY
 
@@ -102,29 +102,12 @@ def _elsewhere(given: list[Any]) -> bool:
     return False
 
 
-_NUMPY_NAMES = (("axis", "dim"), ("keepdims", "keepdim"))
-
-
-def axis_too(function: Callable) -> Callable:
-    """Accepts NumPy's names of arguments (axis, keepdims) as PyTorch does."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            for theirs, ours in _NUMPY_NAMES:
-                if theirs in kwargs:
-                    kwargs[ours] = kwargs.pop(theirs)
-        return function(*args, **kwargs)
-
-    return call
-
-
-def writing(prepare: Callable | None = None, *, aliases: tuple[str, ...] = (), toplevel_inplace: bool = False) -> Any:
+def writing(prepare: Callable | None = None, *, aliases: tuple[str, ...] = (), inplace: bool | str = True, **facts: Any) -> Any:
     """Exports `name` and `name_` from a function that returns (row, *arguments after the tensor)."""
     if prepare is None:
-        return functools.partial(writing, aliases=aliases, toplevel_inplace=toplevel_inplace)
+        return functools.partial(writing, aliases=aliases, inplace=inplace, **facts)
     name = prepare.__name__
-    prepare = axis_too(prepare)
+    renames = other_names(prepare)
 
     @functools.wraps(prepare)
     def plain(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -132,20 +115,16 @@ def writing(prepare: Callable | None = None, *, aliases: tuple[str, ...] = (), t
         return r(input, *rest)
 
     @functools.wraps(prepare)
-    def inplace(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def changed(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if _overrides.active:
-            done, value = _overrides.dispatch(inplace, (self, *args), kwargs)
+            done, value = _overrides.dispatch(changed, (self, *args), kwargs)
             if done:
                 return value
-        r, *rest = prepare(self, *args, **kwargs)
+        r, *rest = prepare(self, *args, **{renames.get(k, k): v for k, v in kwargs.items()})
         return write_row(self, r, tuple(rest))
 
-    inplace.__name__, inplace.__qualname__ = name + "_", f"Tensor.{name}_"
-    for n in (name, *aliases):
-        setattr(Tensor, n + "_", inplace)
-        if toplevel_inplace:
-            from .table import FUNCTIONS
-            FUNCTIONS[n + "_"] = inplace
-    made = public(plain, name=name, aliases=aliases)
-    made.inplace = inplace
+    changed.__name__, changed.__qualname__ = name + "_", f"Tensor.{name}_"
+    enter_inplace(changed, name, aliases, inplace)
+    made = public(plain, name=name, aliases=aliases, **facts)
+    made.inplace = changed
     return made

@@ -21,9 +21,9 @@ __all__ = ["relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_",
            "threshold", "threshold_", "softmax", "log_softmax", "softmin", "gumbel_softmax"]
 
 
-def functional(function: Any) -> Any:
+def functional(function: Any = None, **options: Any) -> Any:
     """A function of this namespace alone; overrides of its arguments are asked first."""
-    return public(function, method=False, toplevel=False, out=False)
+    return public(function, method=False, toplevel=False, out=False, **options)
 
 
 def functional_with_out(function: Any) -> Any:
@@ -154,13 +154,13 @@ def logsigmoid(input: Tensor) -> Tensor:
     return _ops.log_sigmoid_(input)
 
 
-@functional
+@functional()
 def sigmoid(input: Tensor) -> Tensor:
     """1 / (1 + exp(-x))."""
     return input.sigmoid()
 
 
-@functional
+@functional()
 def tanh(input: Tensor) -> Tensor:
     """(exp(x) - exp(-x)) / (exp(x) + exp(-x))."""
     return input.tanh()

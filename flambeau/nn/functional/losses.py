@@ -11,7 +11,7 @@ from ... import dtypes as _dtypes
 from ... import overrides as _overrides
 from ...ops import losses as _ops
 from ...ops.scans import log_softmax as _log_softmax
-from ...ops.table import FUNCTIONS, _type_word
+from ...ops.table import FUNCTIONS, _type_word, autocast_as
 from ...shapes import broadcast_shapes
 from ...tensor import Tensor
 from .. import _reduction
@@ -58,7 +58,7 @@ def _check_weight(input: Tensor, weight: Tensor) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------- of two tensors
-@functional
+@functional(autocast="float32")
 def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
             reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """|x - y|."""
@@ -70,6 +70,7 @@ def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, red
     return _reduce((input - target).abs(), reduction)
 
 
+@autocast_as("float32")
 def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
              reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """(x - y) ** 2."""
@@ -90,7 +91,7 @@ def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, re
     return _ops.pair(_ops.mse_row, input, target, _reduction.get_enum(reduction))
 
 
-@functional
+@functional(autocast="float32")
 def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                    reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """(x - y) ** 2 / (2 * beta) where |x - y| < beta, |x - y| - beta / 2 elsewhere."""
@@ -103,7 +104,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = No
     return _ops.pair(_ops.smooth_l1_row, input, target, _reduction.get_enum(reduction), beta)
 
 
-@functional
+@functional(autocast="float32")
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
                weight: Tensor | None = None) -> Tensor:
     """(x - y) ** 2 / 2 where |x - y| <= delta, delta * (|x - y| - delta / 2) elsewhere."""
@@ -116,7 +117,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     return _ops.pair(_ops.huber_row, input, target, _reduction.get_enum(reduction), delta)
 
 
-@functional
+@functional(autocast="float32")
 def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                      reduction: str = "mean") -> Tensor:
     """log(1 + exp(-y * x)) for y of -1 or 1."""
@@ -124,7 +125,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
     return _ops.pair(_ops.soft_margin_row, input, target, _reduction.get_enum(reduction))
 
 
-@functional
+@functional(autocast="float32")
 def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
            reduction: str = "mean", log_target: bool = False) -> Tensor:
     """y * (log(y) - x) for log-probabilities x; log_target: y is given as its logarithm."""
@@ -140,7 +141,7 @@ def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, redu
     return _reduce(loss, reduction)
 
 
-@functional
+@functional(autocast="float32")
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
                      size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
                      reduction: str = "mean") -> Tensor:
@@ -195,7 +196,7 @@ def _no_grad() -> Any:
 
 
 # ---------------------------------------------------------------------------------------------- binary cross entropy
-@functional
+@functional(autocast="float32")
 def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
                          reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """-(y * log(x) + (1 - y) * log(1 - x)) for probabilities x; logarithms are not below -100."""
@@ -215,7 +216,7 @@ def _ops_word(d: Any) -> str:
     return _type_word(d)
 
 
-@functional
+@functional(autocast="float32")
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None,
                                      size_average: bool | None = None, reduce: bool | None = None,
                                      reduction: str = "mean", pos_weight: Tensor | None = None) -> Tensor:
@@ -234,7 +235,7 @@ def _promoted(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # -------------------------------------------------------------------------------------------------------- by classes
-@functional
+@functional(autocast="float32")
 def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
              ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """-x[class] for log-probabilities x of shape (C), (N, C) or (N, C, d1, ...)."""
@@ -288,6 +289,7 @@ def _nll(input: Tensor, target: Tensor, weight: Tensor | None, which: int, ignor
     return row(input, target.to(_dtypes.int64), weight, which, ignore_index)[0]
 
 
+@autocast_as("float32")
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
                   ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
                   label_smoothing: float = 0.0) -> Tensor:
@@ -397,7 +399,7 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
 
 
 # ------------------------------------------------------------------------------------------------------------ margins
-@functional
+@functional(autocast="float32")
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
                          reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """x where y is 1, max(0, margin - x) where y is -1."""
@@ -408,7 +410,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, siz
     return _reduce(apart + close, _chosen(reduction, size_average, reduce))
 
 
-@functional
+@functional(autocast="float32")
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
                           size_average: bool | None = None, reduce: bool | None = None,
                           reduction: str = "mean") -> Tensor:
@@ -428,7 +430,7 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     return _reduce(loss, _chosen(reduction, size_average, reduce))
 
 
-@functional
+@functional(autocast="float32")
 def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
                         size_average: bool | None = None, reduce: bool | None = None,
                         reduction: str = "mean") -> Tensor:
@@ -439,7 +441,7 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
     return _reduce((-target * (input1 - input2) + margin).clamp(min=0), _chosen(reduction, size_average, reduce))
 
 
-@functional
+@functional(autocast="float32")
 def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
                       size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """The sum over the other classes of max(0, margin - x[y] + x[i]) ** p, divided by their number."""
@@ -464,7 +466,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
     return _ops.multi_margin_row(input, target, p, margin, weight, which)
 
 
-@functional
+@functional(autocast="float32")
 def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                            reduction: str = "mean") -> Tensor:
     """Hinge loss between all labels of an example (a list that ends at the first -1) and all other classes."""
@@ -490,7 +492,7 @@ def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | 
     return _reduce(loss, _chosen(reduction, size_average, reduce))
 
 
-@functional
+@functional(autocast="float32")
 def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2,
                         eps: float = 1e-6, swap: bool = False, size_average: bool | None = None,
                         reduce: bool | None = None, reduction: str = "mean") -> Tensor:
@@ -529,7 +531,7 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
     return _triplet(distance_function or pairwise_distance, anchor, positive, negative, margin, swap, reduction)
 
 
-@functional
+@functional(autocast="float32")
 def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
              reduction: str = "mean", zero_infinity: bool = False) -> Tensor:
     """The loss of unaligned sequences (connectionist temporal classification)."""
