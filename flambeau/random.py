@@ -644,10 +644,11 @@ def bernoulli_(self, p=0.5, *, generator=None) -> Tensor:
 
 
 # ---------------------------------------------------------------------------------------- distributions as functions
-_bernoulli_row = Row("bernoulli", "self values", kernel="drawn", shape=rules.drawn,
+_bernoulli_row = Row("bernoulli", "self values", safe=True, kernel="drawn", shape=rules.drawn,
                      backward={"self": lambda grad: _zeros(grad)})
 _poisson_row = Row("poisson", "self values", kernel="drawn", backward={"self": lambda grad: _zeros(grad)})
-_not_differentiable = Row("binomial", "count prob values", kernel="drawn_third", shape=rules.drawn, node="NotImplemented",
+_not_differentiable = Row("binomial", "count prob values", safe=True, batch="drawn", kernel="drawn_third", shape=rules.drawn,
+                          node="NotImplemented",
                           backward={
     "count": lambda grad: _refuse("binomial"), "prob": lambda grad: _refuse("binomial")})
 _normal_rows = {

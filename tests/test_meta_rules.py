@@ -8,7 +8,7 @@ import pytest
 from expressions import agree, torch
 
 import flambeau
-from flambeau.backends import registry
+from flambeau.backends import facts
 from flambeau.backends.cpu.table import KERNELS
 
 # x: 2 M x 1024 numbers; images, volumes and rows of a usual size, in large batches. l(...): integers.
@@ -309,7 +309,7 @@ def test_every_kernel_has_a_rule():
     for module in pkgutil.iter_modules(flambeau.ops.__path__):
         importlib.import_module(f"flambeau.ops.{module.name}")
     from flambeau.ops.table import ROWS
-    known = {*registry.SHAPES, *registry.VIEWS, *registry.POINTWISE}
+    known = {*facts.SHAPES, *facts.VIEWS, *facts.POINTWISE}
     assert not {r.kernel for r in ROWS.values() if r.kernel in KERNELS} - known
 
 

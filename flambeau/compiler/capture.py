@@ -30,6 +30,7 @@ from ..backends.cpu import backend as cpu
 from ..backends.cpu.arrays import Storage as Memory
 from ..backends.cpu.arrays import strides as element_strides
 from ..backends.cpu.memory import Block
+from ..backends.facts import DYNAMIC, WRITES
 from ..native import pointer
 from ..tensor import Tensor
 from . import pages
@@ -313,7 +314,7 @@ class Recorder:
     def call(self, name: str, args: tuple[Any, ...]) -> Any:
         """Runs a kernel and notes it."""
         values = self.arguments(args)
-        if (name in _BY_VALUE and not self._folds(values, [])) or (name.startswith("index") and _has_mask(values[1:])):
+        if name in DYNAMIC and _by_value(name, values) and not self._folds(values, []):
             self.fail(f"the shape of the result of '{name}' depends on values")
         if self.failed is not None:
             return cpu.call(name, tuple([stripped(a) for a in args]))
@@ -568,28 +569,15 @@ def _copy_in_place(array: ndarray) -> ndarray:
     return copy
 
 
-_WRITES = {"batch_norm": (3, 4), "sparse_adam": (0, 1, 2)}  # running statistics; table and averages
-
-
 def changed_by(kernel: str, values: list[Any]) -> list[Value]:
-    """The arguments that a kernel writes. Only draws (the generator's words), updates of optimizers (all lists but the
-    gradients), clipping and the kernels in _WRITES do; all others make new arrays (FLAMBEAU_DEBUG=writes checks that)."""
-    if kernel in _WRITES:
-        return list(values_in([values[i] for i in _WRITES[kernel] if i < len(values)]))
-    if kernel.startswith("draw_") or kernel == "fused_clip":
-        return list(values_in(values[:1]))
-    if kernel.startswith("fused_") and kernel != "fused_norm":
-        return list(values_in([v for i, v in enumerate(values) if v.__class__ is list and i != 1]))
-    return []
+    """The arguments that a kernel writes (FLAMBEAU_DEBUG=writes checks that there are no others)."""
+    return list(values_in([values[i] for i in WRITES.get(kernel, ()) if i < len(values)]))
 
 
-# Kernels whose result's shape depends on values.
-_BY_VALUE = frozenset(("nonzero", "masked_select", "unique", "unique_consecutive", "bincount", "argwhere", "unique_dim",
-                       "interleave", "equal", "coalesced_rows", "masked_scatter"))
-
-
-def _has_mask(values: list[Any]) -> bool:
-    return any(v.dtype.char == "?" for v in values_in(values))
+def _by_value(kernel: str, values: list[Any]) -> bool:
+    """Whether the shape of a kernel's result depends on values."""
+    depends = DYNAMIC[kernel]
+    return depends(*values) if callable(depends) else depends
 
 
 _CHECKED = "writes" in os.environ.get("FLAMBEAU_DEBUG", "").split(",")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends import facts
 from ..native.pointwise import Expression
 from .ir import CONSTANT, TEMPORARY, Op, Storage, Value, new_numbers
 
@@ -14,7 +15,9 @@ from .ir import CONSTANT, TEMPORARY, Op, Storage, Value, new_numbers
 def expanded(ops: list[Op]) -> list[Op]:
     made: list[Op] = []
     for op in ops:
-        taken = _PARTS[op.kernel](op) if op.kernel in _PARTS and len(op.outs) == 1 and op.outs[0].size else None
+        part = _PARTS.get(op.kernel) or (
+            _pair_loss if op.kernel in facts.TERMS else _pair_slope if op.kernel in facts.SLOPES else None)
+        taken = part(op) if part is not None and len(op.outs) == 1 and op.outs[0].size else None
         made += [op] if taken is None else taken
     return made
 
@@ -85,50 +88,37 @@ def _select_backward(op: Op) -> list[Op] | None:
 
 
 # ------------------------------------------------------------------------------------------------- losses of two arrays
-# Of elements a and b, with a number c. Losses with logarithms are no faster in a loop than in their own kernel.
-_FAR, _NEAR, _CLIPPED = "fabs(a - b)", "atmost(fabs(a - b), c)", "atmost(atleast(a - b, -c), c)"
-_LOSSES = {"mse_loss": "(a - b) * (a - b)", "huber_loss": f"{_NEAR} * ({_FAR} - {_NEAR} / 2.0)",
-           "smooth_l1_loss": f"{_NEAR} * ({_FAR} - {_NEAR} / 2.0) / c"}
-_SLOPES = {"mse_loss": "2.0 * (a - b)", "huber_loss": _CLIPPED, "smooth_l1_loss": f"{_CLIPPED} / c",
-           "soft_margin_loss": "-b * sigmoid(-a * b)", "bce_with_logits": "sigmoid(a) - b",
-           "binary_cross_entropy": "(a - b) / atleast((1.0 - a) * a, 1e-12)"}
-
-
-def _pair(name: str, args: list[Any]) -> tuple[Value, Value, int, Any] | None:
+def _pair(weights: int, args: list[Any]) -> tuple[Value, Value, int, Any] | None:
     """Both arrays, how they are reduced and the number, of a loss that is plain enough."""
-    if name in ("bce_with_logits", "binary_cross_entropy"):
-        x, y, *weights, reduction = args
-        numbers = []
-    else:
-        x, y, reduction, *numbers = args
-        weights = []
+    x, y, reduction, *numbers = *args[:2], *args[2 + weights:]
     alike = x.shape == y.shape and x.dtype == y.dtype and x.dtype.char in "fd"
-    if not alike or x.size < 2 or any(w is not None for w in weights):
+    if not alike or x.size < 2 or any(w is not None for w in args[2:2 + weights]):
         return None
     return x, y, reduction, numbers[0] if numbers else 0.0
 
 
 def _pair_loss(op: Op) -> list[Op] | None:
-    found = _pair(op.kernel, op.args)
+    c, weights = facts.TERMS[op.kernel]
+    found = _pair(weights, op.args)
     if found is None or op.outs[0].dtype != found[0].dtype:
         return None
     x, y, reduction, number = found
     each = op.outs[0] if reduction == 0 else _temporary(x.shape, x.dtype)
-    made = [_formula(op, _LOSSES[op.kernel], [x, y, number], each)]
+    made = [_formula(op, c, [x, y, number], each)]
     if reduction:
         made.append(Op("mean" if reduction == 1 else "sum", [each, None, False, None], [op.outs[0]], [], op.where))
     return made
 
 
 def _pair_slope(op: Op) -> list[Op] | None:
-    grad, name, out = op.args[0], op.kernel.removesuffix("_backward"), op.outs[0]
-    found = _pair(name, op.args[1:])
+    (c, weights), grad, out = facts.SLOPES[op.kernel], op.args[0], op.outs[0]
+    found = _pair(weights, op.args[1:])
     if found is None or out.dtype != found[0].dtype or grad.dtype != out.dtype:
         return None
     x, y, reduction, number = found
     if grad.shape != (() if reduction else x.shape):
         return None
-    slope, args = f"({_SLOPES[name]})", [x, y, number, grad]
+    slope, args = f"({c})", [x, y, number, grad]
     if reduction != 1:
         return [_formula(op, f"{slope} * d", args, out)]
     return [_formula(op, f"{slope} * (d / e)", [*args, float(x.size)], out)]
@@ -150,5 +140,4 @@ def _temporary(shape: tuple[int, ...], dtype: np.dtype) -> Value:
     return Value(storage, 0, shape, tuple(reversed(steps)), dtype)
 
 
-_PARTS = {"cat": _cat, "stack": _stack, "slice_backward": _slice_backward, "select_backward": _select_backward,
-          **dict.fromkeys(_LOSSES, _pair_loss), **{f"{name}_backward": _pair_slope for name in _SLOPES}}
+_PARTS = {"cat": _cat, "stack": _stack, "slice_backward": _slice_backward, "select_backward": _select_backward}

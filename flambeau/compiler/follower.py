@@ -23,7 +23,7 @@ from ..backends.cpu.arrays import restride
 from ..backends.cpu.table import KERNELS
 from ..native import pointer
 from .capture import Uncapturable, _copy_in_place
-from .deferred import CHECKED, LATER, VIEW, kind_of, needs, numeric, passes, promised, refused, same
+from .deferred import CHECKED, LATER, VIEW, kind_of, needs, numeric, passes, promised, same
 from .matching import ARRAY, ASK, EMPTY, LITERAL, MISMATCH, NUMBER, PLAIN, Places, native
 from .promises import PAIRED, Promise, stripped
 from .recording import Recording, plain_call
@@ -242,8 +242,6 @@ class Follower:
         return made.view(Promise)
 
     def _must_be_now(self, name: str, args: tuple[Any, ...]) -> bool:
-        if refused(name, args):
-            return True
         values = needs(name, args)
         if values is None:
             return False

@@ -12,12 +12,13 @@ import math
 import re
 from typing import Any
 
+from ..backends.facts import COPIES, FOLDS
 from ..native import pointwise
 from .ir import C_TYPES, CONSTANT, SCALAR, Number, Op, Value
 from .literals import size
 from .passes import numbers_in, reads_of
 
-COPIES = frozenset(("_to_copy", "cast", "copy_into", "reshape_copy", "clone", "contiguous"))
+_MOVES = ("cast", "copy_into", "reshape_copy")  # what programs themselves call copies
 _FAR = 60  # how many groups back an operation may look for a loop to join
 _SMALL, _LANES = 64, 16  # reductions of more elements stay alone where the innermost loop would be shorter
 _FEWEST = 4  # elements of a row that is folded, if it may be longer for other sizes
@@ -180,7 +181,7 @@ def pointwise_step(op: Op, exact: bool = False) -> tuple[list[int], Step] | None
     """The operation as a step of a loop; None if it is not pointwise or cannot be said in C for these dtypes."""
     if any(v.dtype.char not in C_TYPES for v in (*op.reads, *op.writes)):
         return None
-    if op.kernel in COPIES and len(op.writes) == 1:
+    if (op.kernel in _MOVES or op.kernel in COPIES) and len(op.writes) == 1:
         return _copy(op)
     if len(op.outs) != 1 or len(op.writes) != 1:
         return None
@@ -238,21 +239,19 @@ def _operands(op: Op, names: tuple[str, ...], shape: tuple[int, ...]) -> tuple[d
 
 
 # --------------------------------------------------------------------------------------------------------- reductions
-_FOLDS = {"sum": ("sum", "a"), "sum_to_size": ("sum", "a"), "mean": ("sum", "a"), "amax": ("max", "a"), "amin": ("min", "a")}
-_NORMS = {1: ("sum", "fabs(a)"), 2: ("sum", "a * a")}
-
-
 def fold_step(op: Op) -> tuple[list[int], Step] | None:
     """A reduction as a step of a loop over what it reduces; None if it is none, or cannot be one."""
-    norm = op.kernel == "vector_norm" and op.args[1] in _NORMS
-    if (op.kernel not in _FOLDS and not norm) or len(op.writes) != 1:
+    fold = FOLDS.get(op.kernel)
+    if callable(fold):
+        fold = fold(*op.args)
+    if fold is None or len(op.writes) != 1:
         return None
-    how, expression = _NORMS[op.args[1]] if norm else _FOLDS[op.kernel]
+    how, expression, finish, at = fold
     x, out = op.args[0], op.outs[0]
     if x.__class__ is not Value or not x.size or x.storage.kind is SCALAR:
         return None
-    axes = all_axes(x, (*op.args, None, None)[2 if norm else 1])
-    whole = x.dtype.char in "?bBhil" and out.dtype.char == "l" and op.kernel in ("sum", "sum_to_size")
+    axes = all_axes(x, (*op.args, None, None)[at])
+    whole = x.dtype.char in "?bBhil" and out.dtype.char == "l" and how == "sum" and finish == "{t}"
     if not whole and (x.dtype != out.dtype or x.dtype.char not in "fd"):
         return None
     kept = [n for d, n in enumerate(x.shape) if d not in axes and n != 1]
@@ -262,10 +261,9 @@ def fold_step(op: Op) -> tuple[list[int], Step] | None:
         return None
     rest = iter(steps)
     onto = [0 if d in axes else next(rest) for d, n in enumerate(x.shape) if n != 1]
-    finish = "sqrt({t})" if norm and op.args[1] == 2 else f"{{t}} / {size(count)}" if op.kernel == "mean" else "{t}"
     dims = [n for n in x.shape if n != 1]
     return dims, Step(op, expression, "i64" if whole else pointwise.SUFFIXES[x.dtype], {"a": Access(x, _strides(x, x.shape))},
-                      Access(out, tuple(onto)), (how, finish))
+                      Access(out, tuple(onto)), (how, finish.replace("{n}", str(size(count)))))
 
 
 def all_axes(x: Value, axes: Any) -> tuple[int, ...]:

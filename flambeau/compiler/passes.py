@@ -8,8 +8,6 @@ from typing import Any
 from .ir import INPUT, SCALAR, TEMPORARY, Number, Op, Storage, Value, replaced, values_in
 from .symbolic import loads
 
-_IMPURE = ("draw_", "fused_")  # kernels whose result is not a function of their arguments alone
-
 
 def simplified(ops: list[Op], kept: set[int]) -> list[Op]:
     """All passes. kept: ids of the storages that are looked at after the program."""
@@ -67,7 +65,7 @@ def common(ops: list[Op], kept: set[int]) -> list[Op]:
             op.args = replaced(op.args, change)
             op.reads = list(values_in(op.args))
             op.writes = [change(v) for v in op.writes]
-        pure = len(op.writes) == len(op.outs) and not op.kernel.startswith(_IMPURE) and all(
+        pure = len(op.writes) == len(op.outs) and all(
             o.storage.id in once and o.storage.kind is TEMPORARY and o.storage.init is None and o.whole
             and o.storage.id not in kept for o in op.outs)
         if pure:

@@ -16,6 +16,7 @@ from numpy import ndarray
 from ..autograd.node import Node, VersionCounter, start_counter, version_of
 from ..autograd.views import mark_view
 from ..backends.cpu import memory
+from ..backends.facts import SAFE
 from ..native import pointer
 from ..tensor import Tensor, wrap
 from .capture import Recorder
@@ -34,8 +35,6 @@ _UNSEEN = 3  # references to a gradient that nobody else holds: the plan's, the 
 
 BYTES = np.dtype(np.uint8)
 _UNDONE = 1 << 20  # bytes that a call may save, so that it can be undone
-# Derivatives, and the update of rows: their positions were looked at when they were looked up.
-_SURE = ("sparse_adam", "embedding_dense_backward", "added_rows", "scatter_added")
 
 
 class Undone(Exception):
@@ -497,7 +496,7 @@ def _can_fail(group: Any) -> bool:
     """Whether a part of a program looks at values and may find them wrong."""
     if group.__class__ is not Single:
         return False
-    return group.code is None or ("goto failed" in group.code and group.op.kernel not in _SURE)
+    return group.code is None or ("goto failed" in group.code and not getattr(SAFE.get(group.op.kernel), "again", False))
 
 
 def _meta(tensor: Any) -> Any:

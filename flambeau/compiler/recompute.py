@@ -5,13 +5,13 @@ Only where that lengthens no other value's life: everything the operation reads 
 
 from __future__ import annotations
 
+from ..backends.facts import CHEAP
 from .fusion import expression_of, ieee_only
 from .ir import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value, new_numbers, replaced, values_in
 from .passes import reads_of
 
 _LARGE = 1 << 16      # bytes from which it is worth it
 _FAR = 24             # operations between two uses that count as "much later"
-_CHEAP = frozenset(("layer_norm_shaped", "rms_norm"))
 
 
 def recomputed(ops: list[Op], kept: set[int]) -> list[Op]:
@@ -61,7 +61,7 @@ def _candidate(op: Op, kept: set[int], writers: dict[int, list[int]]) -> Value |
 
 
 def _is_cheap(op: Op) -> bool:
-    if op.kernel in _CHEAP:
+    if op.kernel in CHEAP:
         return True
     found = expression_of(op)
     return found is not None and ieee_only(found.c)

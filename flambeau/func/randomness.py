@@ -8,12 +8,12 @@ from ..autograd.state import BATCHED, mode_bits, state
 from ..backends import registry
 from ..backends.batched.arrays import Level, batch, levels_of
 from ..backends.batched.table import inside, run, whole
+from ..backends.facts import BATCHING
 
 _ERROR = ("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' "
           "randomness flags on vmap or perform the randomness operation out of vmap")
 _IN_PLACE = ("vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will appear like same randomness. "
              "If this is necessary for your usage, please file an issue with functorch.")
-_PER_ELEMENT = frozenset(("draw_poisson", "draw_binomial", "draw_gamma"))  # of arrays, element by element
 
 
 def _check() -> None:
@@ -69,7 +69,7 @@ def _call(levels: list[Level], generator: Any, kernel: str, args: tuple[Any, ...
         if batched:
             raise RuntimeError("vmap: Cannot ask for the same randomness where the distribution differs between examples.")
         return _call(levels, generator, kernel, args)
-    if kernel in _PER_ELEMENT:
+    if BATCHING.get(kernel) == "pointwise":
         given = tuple([whole(a, level) if hasattr(a, "strides") else a for a in args])
         return batch(level, _call(levels, generator, kernel, given))
     if kernel == "draw_multinomial":

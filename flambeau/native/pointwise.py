@@ -35,7 +35,7 @@ _TOKEN = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[-+]?\d+)?|[A-Za-z_]\w*")
 _BOOL = np.dtype(np.bool_)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 FLAGS = ("-fno-tree-pre",)  # it would make choices between numbers branches again, and keep loops from vector code
-MASKS = {"where": 0}  # arguments that are bool whatever the others are
+MASKS: dict[str, int] = {}  # kernel -> the argument that is bool whatever the others are, where it has one
 
 
 class Expression(NamedTuple):
@@ -58,12 +58,14 @@ _entries: dict[str, _Entry] = {}
 
 
 def enter(kernel: str, count: int, c: str | Callable[..., str | None], kinds: str = "f", plain: Any = (),
-          is_bool: bool = False) -> None:
+          is_bool: bool = False, mask: int | None = None) -> None:
     """Makes an expression known. c: C text, or a function of the kernel's arguments that gives it (or None).
 
     plain: arguments that are always numbers. Rows that share a kernel share its expression.
     """
-    plain = frozenset(plain) - {MASKS.get(kernel)}
+    plain = frozenset(plain) - {mask}
+    if mask is not None:
+        MASKS[kernel] = mask
     known = _entries.get(kernel)
     if known is not None:
         plain &= known.plain

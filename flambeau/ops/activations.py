@@ -197,7 +197,7 @@ def _glu_self(grad: Any, self: Any, dim: int) -> Any:
     return FUNCTIONS["cat"]([left, left * (1 - s) * value], dim)
 
 
-glu_ = Row("glu", "self dim", shape=rules.halved, backward=dict(self=_glu_self))
+glu_ = Row("glu", "self dim", safe=True, batch="first_dim", shape=rules.halved, backward=dict(self=_glu_self))
 
 
 # ------------------------------------------------------------------------------------------------- public functions

@@ -10,6 +10,7 @@ from .. import dtypes as _dtypes
 from .. import overrides as _overrides
 from ..autograd.node import bump
 from ..autograd.state import state
+from ..backends import values
 from ..backends.cpu.table import KERNELS
 from ..native.pointwise import run
 from ..settings import warn_once
@@ -57,11 +58,12 @@ _div = binary("div", "a / b", (lambda grad, other: grad / conj(other),
               fast=_FLOATS, numbers="both")
 _remainder = binary("remainder", "remainder(a, b)", (
     lambda grad: grad, lambda grad, self, other: -grad * _div_mode(self, other, "floor")), fast="fd", takes="if",
-    node="RemainderBackward1", numbers="both")
+    safe=values.DIVISION, node="RemainderBackward1", numbers="both")
 _fmod = binary("fmod", "fmod(a, b)", (
     lambda grad: grad, lambda grad, self, other: -grad * _div_mode(self, other, "trunc")), fast="fd", takes="if",
-    node="FmodBackward1")
-floor_divide = binary("floor_divide", "floor_divide(a, b)", (refuse("floor_divide"), refuse("floor_divide")), fast="fd",
+    safe=values.DIVISION, node="FmodBackward1")
+floor_divide = binary("floor_divide", "floor_divide(a, b)", (refuse("floor_divide"), refuse("floor_divide")),
+                      safe=values.DIVISION, fast="fd",
                       takes="if", node="NotImplemented", numbers="both")
 _add_scaled = Pointwise("add_scaled", "self other alpha", kind="same", plain="alpha", c="a + b * c", c_kinds="fi",
                         node="AddBackward0",
@@ -73,10 +75,12 @@ _remainder_scalar = Pointwise("remainder_scalar", "self other", kind="same", ker
                               node="RemainderBackward0", backward=dict(self=lambda grad: grad))
 _fmod_scalar = Pointwise("fmod_scalar", "self other", kind="same", kernel="fmod", takes="if", node="FmodBackward0",
                          backward=dict(self=lambda grad: grad))
-_floor_mode = Pointwise("div_floor", "self other rounding_mode", kind="same", kernel="div_floor", takes="bif",
+_floor_mode = Pointwise("div_floor", "self other rounding_mode", safe=values.DIVISION, kind="same", kernel="div_floor",
+                        takes="bif",
                         plain="rounding_mode", c="floor_divide(a, b)", node="DivBackward2",
                         backward=dict(self=nothing, other=nothing))
-_trunc_mode = Pointwise("div_trunc", "self other rounding_mode", kind="same", kernel="div_trunc", takes="bif",
+_trunc_mode = Pointwise("div_trunc", "self other rounding_mode", safe=values.DIVISION, kind="same", kernel="div_trunc",
+                        takes="bif",
                         plain="rounding_mode", c="trunc(a / b)", node="DivBackward2",
                         backward=dict(self=nothing, other=nothing))
 # fmt: on
@@ -286,7 +290,7 @@ def _power(base: Any = None, exponent: Any = None) -> str:
     return _POWERS.get(exponent, "pow(a, b)") if exponent.__class__ in (int, float) else "pow(a, b)"
 
 
-_pow_scalar = binary("pow_scalar", _power, (_pow_number, None), args="self exponent", kernel="pow",
+_pow_scalar = binary("pow_scalar", _power, (_pow_number, None), safe=values.NO_INTEGERS, args="self exponent", kernel="pow",
                      node="PowBackward0", fast="fd", toplevel=False, method=False, inplace=False)
 _pow_tensor = binary("pow", _power, (_pow_self, _pow_exponent), args="self exponent", node="PowBackward1",
                      fast="fdFD")
@@ -356,7 +360,7 @@ copysign = binary("copysign", "copysign(a, b)", (
 ldexp = binary("ldexp", "a * exp2(b)", (lambda grad, other: grad * conj(_two_to(other)),
                                         lambda grad, result: grad * conj(result) * math.log(2.0)), kind="float",
                fast="", fast_scalar="", numbers="none", inplace="function")
-_frexp = Pointwise("frexp", "self", kind="same", takes="f", constant=(1,), backward=dict(
+_frexp = Pointwise("frexp", "self", safe=False, kind="same", takes="f", constant=(1,), backward=dict(
     self=lambda grad, result1: grad / _two_to(result1)))
 _nan_to_num = Pointwise("nan_to_num", "self nan posinf neginf", kind="same", plain="nan posinf neginf", halves=True,
                         c=_finite, backward=dict(

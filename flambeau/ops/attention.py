@@ -15,11 +15,11 @@ from .joint import Joint
 from .matmul import _C_NAMES, check_tensor, matmul
 from .rules import layers
 from .scans import _softmax_grad
-from .table import FUNCTIONS, Row, public, row
+from .table import FUNCTIONS, Row, along, public
 
 ndarray = registry.CPU_ARRAY
 
-_safe_softmax = row("_safe_softmax", "self dim dtype", shape=rules.normalised, kernel="safe_softmax", backward=dict(
+_safe_softmax = along("_safe_softmax", "self dim dtype", shape=rules.normalised, kernel="safe_softmax", backward=dict(
     self=lambda grad, result, dim: _softmax_grad(grad, result, dim)), node="SafeSoftmaxBackward0")
 _backward = Row("attention_backward", "grad query key value attn_mask is_causal scale output statistic kept",
                 shape=layers.attention_backward)

@@ -41,20 +41,20 @@ def _conj(x: Any) -> Any:
 # fmt: off
 sgn = unary("sgn", backward=_sgn_self, kind="same", inplace=True, c="(a > 0) - (a < 0)")
 _angle = Pointwise("angle", "self", kind="float", backward=dict(self=_angle_self))
-_conj_row = Row("conj", "self", shape=rules.alike,
+_conj_row = Row("conj", "self", safe=True, batch="pointwise", shape=rules.alike,
                 node="ConjBackward0", backward=dict(self=lambda grad: _conj(grad)), forward="linear")
 _conj_physical = Row("conj_physical", "self", kernel="conj", backward=dict(self=lambda grad: _conj(grad)))
-_complex = Row("complex", "real imag", shape=rules.complex_pair, backward=dict(
+_complex = Row("complex", "real imag", safe=True, batch="pointwise", shape=rules.complex_pair, backward=dict(
     real=lambda grad: _parts(grad)[0], imag=lambda grad: _parts(grad)[1]))
-_polar = Row("polar", "abs angle", shape=rules.complex_pair, backward=dict(
+_polar = Row("polar", "abs angle", safe=True, batch="pointwise", shape=rules.complex_pair, backward=dict(
     abs=lambda grad, result: grad * _conj(result.sgn()), angle=lambda grad, result: grad * _conj(result * 1j)))
-_real = Row("real", "self", view=True, node="SelectBackward0", backward=dict(
+_real = Row("real", "self", batch="trailing", view=True, node="SelectBackward0", backward=dict(
     self=lambda grad: complex_(grad, nothing(grad))))
-_imag = Row("imag", "self", view=True, node="SelectBackward0", backward=dict(
+_imag = Row("imag", "self", batch="trailing", view=True, node="SelectBackward0", backward=dict(
     self=lambda grad: complex_(nothing(grad), grad)))
-_view_as_real = Row("view_as_real", "self", view=True, backward=dict(
+_view_as_real = Row("view_as_real", "self", batch="trailing", view=True, backward=dict(
     self=lambda grad: view_as_complex(grad.contiguous())))
-_view_as_complex = Row("view_as_complex", "self", view=True, backward=dict(
+_view_as_complex = Row("view_as_complex", "self", batch="trailing", view=True, backward=dict(
     self=lambda grad: view_as_real(grad.contiguous() if grad.is_complex() else complex_(grad, nothing(grad)))))
 # fmt: on
 

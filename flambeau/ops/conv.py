@@ -63,7 +63,8 @@ conv_weight = row("conv_weight", "grad_output input size stride padding dilation
     grad_output=_again_output_grad,
     input=lambda grad, grad_output, input_shape, stride, padding, dilation, groups: conv_input(
         conj(grad_output), grad, None, tuple(input_shape[2:]), stride, padding, dilation, groups)))
-_weight_bias = row("conv_weight_bias", "grad_output input size stride padding dilation groups", shape=images.conv_weight_bias,
+_weight_bias = row("conv_weight_bias", "grad_output input size stride padding dilation groups", batch="conv_weight",
+                   shape=images.conv_weight_bias,
                    node=None)
 _SAVED = ("input_shape", "weight", "stride", "padding", "dilation", "transposed", "output_padding", "groups", "input",
           "weight_shape")
@@ -316,10 +317,11 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
 
 
 # ---------------------------------------------------------------------------------------------- unfold and fold
-_im2col = row("im2col", "self kernel_size dilation padding stride", shape=images.windows, node="Im2ColBackward0", backward=dict(
+_im2col = row("im2col", "self kernel_size dilation padding stride", safe=True, shape=images.windows, node="Im2ColBackward0",
+              backward=dict(
     self=lambda grad, self_shape, kernel_size, dilation, padding, stride: _col2im(
         grad, tuple(self_shape[-2:]), kernel_size, dilation, padding, stride)))
-_col2im = row("col2im", "self output_size kernel_size dilation padding stride", shape=images.from_windows,
+_col2im = row("col2im", "self output_size kernel_size dilation padding stride", safe=True, shape=images.from_windows,
               node="Col2ImBackward0", backward=dict(
     self=lambda grad, kernel_size, dilation, padding, stride: _im2col(grad, kernel_size, dilation, padding, stride)))
 

@@ -41,6 +41,7 @@ class Pointwise(Row):
     takes: the kinds of dtype the kernel accepts (b: bool, i: integers, f: floating, c: complex).
     check: called with the arguments, raises for those PyTorch refuses.
     numbers: which of two arguments may be Python numbers ("second", "both" or "none").
+    mask: an argument that is bool whatever the others are.
     plain: arguments that take no part in promotion and reach the kernel as they are (conditions, switches, counts).
     c: what it computes in C (native/pointwise.py): the letters a, b, c... are the kernel's arguments in order, numbers too;
     a function of the kernel's arguments where the text depends on them. c_kinds: dtypes for which that is right, as `takes`.
@@ -48,15 +49,15 @@ class Pointwise(Row):
 
     def __init__(self, name: str, args: str, *, kind: str = "float", halves: bool = False, complex_ok: bool = True,
                  takes: str = "bifc", plain: str = "", check: Callable | None = None, numbers: str = "second",
-                 c_kinds: str = "f", **options):
-        super().__init__(name, args, **options)
+                 c_kinds: str = "f", mask: str | None = None, **options):
+        super().__init__(name, args, pointwise=True, **options)
         self.kind, self.halves, self.check = kind, halves, check
         self.only_tensors = {"both": (), "second": (0,), "none": (0, 1)}[numbers]
         self.takes = takes if complex_ok else takes.replace("c", "")
         self.plain = frozenset(self.args.index(p) for p in plain.split())
-        registry.POINTWISE.add(self.kernel)
         if self.c is not None:
-            enter(self.kernel, len(self.args), self.c, c_kinds, self.plain, kind == "bool")
+            enter(self.kernel, len(self.args), self.c, c_kinds, self.plain, kind == "bool",
+                  None if mask is None else self.args.index(mask))
 
     def __call__(self, *args: Any) -> Any:
         tensors = [a for a in args if isinstance(a, Tensor)]

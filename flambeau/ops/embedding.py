@@ -7,7 +7,7 @@ from typing import Any
 from .. import dtypes as _dtypes
 from ..autograd.state import FOLLOW, FOLLOWED, NO_GRAD, looked_at, state
 from ..autograd.views import written
-from ..backends import registry
+from ..backends import registry, values
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
 from . import rules
@@ -49,12 +49,15 @@ def _again(grad, indices, padding_idx, scale_grad_by_freq, count):
 
 coalesced_rows = Row("coalesced_rows", "places values limit", shape=rules.by_value("coalesce"))
 _rows = Row("embedding_rows", "grad indices count padding_idx scale_grad_by_freq",
+            dynamic=lambda grad, indices, count, padding_idx, *rest: padding_idx >= 0,
             shape=rules.by_value("the sparse gradient of embedding"))
-_dense = Row("embedding_dense_backward", "grad indices count padding_idx scale_grad_by_freq", shape=layers.embedding_dense,
+_dense = Row("embedding_dense_backward", "grad indices count padding_idx scale_grad_by_freq",
+             safe=values.positions(1, lambda grad, at, count, *rest: count, again=True), shape=layers.embedding_dense,
              backward=dict(
     grad=lambda grad, indices, padding_idx, scale_grad_by_freq, count: _again(
         grad, indices, padding_idx, scale_grad_by_freq, count)))
-_embedding = Row("embedding", "weight indices padding_idx scale_grad_by_freq sparse", shape=layers.embedding,
+_embedding = Row("embedding", "weight indices padding_idx scale_grad_by_freq sparse",
+                 safe=values.positions(1, lambda weight, *rest: weight.shape[0]), shape=layers.embedding,
                  backward=dict(weight=_weight_grad))
 
 
@@ -123,7 +126,9 @@ def adam_rows(table: Tensor, average: Tensor, squares: Tensor, places: Tensor, v
     return True
 
 
-_adam_rows = Row("sparse_adam", "table average squares places values rate beta1 beta2 eps maximize", shape=rules.nothing)
+_adam_rows = Row("sparse_adam", "table average squares places values rate beta1 beta2 eps maximize",
+                 safe=values.positions(3, lambda table, *rest: table.shape[0], again=True),
+                 writes="table average squares", shape=rules.nothing)
 
 
 # ------------------------------------------------------------------------------------------------------------- bags
@@ -205,7 +210,8 @@ def _check_offsets(indices: Tensor, offsets: Tensor, include_last: bool) -> None
 
 
 # ---------------------------------------------------------------------------------------------------------- one_hot
-_one_hot = Row("one_hot", "self classes", shape=moves.one_hot)
+_one_hot = Row("one_hot", "self classes", safe=values.positions(0, lambda at, classes: classes), batch="trailing",
+               shape=moves.one_hot)
 
 
 @public(method=False, toplevel=False, out=False)

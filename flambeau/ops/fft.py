@@ -46,14 +46,15 @@ def _real_grad(grad: Tensor, dim: tuple[int, ...], normalization: int) -> Tensor
     return FUNCTIONS["cat"](parts, last)
 
 
-_c2c = Row("_fft_c2c", "self dim normalization forward", shape=products.transform,
+_c2c = Row("_fft_c2c", "self dim normalization forward", safe=True, batch=("along", 1), shape=products.transform,
            kernel="fft_c2c", node="FftC2CBackward0", forward="linear", backward=dict(
     self=lambda grad, dim, normalization, forward: _c2c(grad, dim, normalization, not forward)))
-_r2c = Row("_fft_r2c", "self dim normalization onesided", shape=products.from_real,
+_r2c = Row("_fft_r2c", "self dim normalization onesided", safe=True, batch=("along", 1), shape=products.from_real,
            kernel="fft_r2c", node="FftR2CBackward0", forward="linear", backward=dict(
     self=lambda grad, dim, normalization, onesided, self_shape: _half_grad(grad, dim, normalization, onesided,
                                                                            self_shape)))
-_c2r = Row("_fft_c2r", "self dim normalization last_dim_size", shape=products.to_real, kernel="fft_c2r", node="FftC2RBackward0",
+_c2r = Row("_fft_c2r", "self dim normalization last_dim_size", safe=True, batch=("along", 1), shape=products.to_real,
+           kernel="fft_c2r", node="FftC2RBackward0",
            forward="linear", backward=dict(
     self=lambda grad, dim, normalization: _real_grad(grad, dim, normalization)))
 

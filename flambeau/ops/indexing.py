@@ -16,7 +16,7 @@ from ..autograd import state as _state
 from ..autograd.node import bump
 from ..autograd.state import FOLLOW, FOLLOWED, state
 from ..autograd.views import edge_of, mark_view
-from ..backends import registry
+from ..backends import registry, values
 from ..backends.batched.arrays import BatchedArray
 from ..parameter import Parameter
 from ..settings import alert_not_deterministic
@@ -49,14 +49,16 @@ def _without(grad: Tensor, indices: Any, accumulate: bool) -> Tensor:
     return grad if accumulate else index_put_row(grad, list(indices), grad.new_zeros(()), False)
 
 
-added_rows = Row("added_rows", "source index shape", shape=rules.of_shape(2), backward={
+added_rows = Row("added_rows", "source index shape", safe=values.positions(1, lambda grad, at, shape: shape[0], again=True),
+                 shape=rules.of_shape(2), backward={
     "source": lambda grad, index: index_row(grad, [index])}, forward="linear")
-index_row = Row("index", "self indices", shape=moves.indexed, backward={
+index_row = Row("index", "self indices", safe=values.BY_DIMENSION, dynamic=values.has_masks, shape=moves.indexed, backward={
     "self": lambda grad, self_shape, indices: index_backward(grad, self_shape, indices)}, forward="linear")
-index_put_row = Row("index_put", "self indices values accumulate", shape=moves.index_put, backward={
+index_put_row = Row("index_put", "self indices values accumulate", dynamic=values.has_masks, apart=True, lenient=True,
+                    shape=moves.index_put, backward={
     "self": lambda grad, indices, accumulate: _without(grad, indices, accumulate),
     "values": lambda grad, indices: index_row(grad, list(indices))}, forward="linear")
-_masked_fill = Row("masked_fill", "self mask value", shape=rules.same, backward={
+_masked_fill = Row("masked_fill", "self mask value", numeric=True, lenient=True, shape=rules.same, backward={
     "self": lambda grad, mask: grad.masked_fill(mask, 0)})
 _masked_fill_tensor = Row("masked_fill_tensor", "self mask value", kernel="masked_fill", node="MaskedFillBackward1",
                           backward={
@@ -64,17 +66,18 @@ _masked_fill_tensor = Row("masked_fill_tensor", "self mask value", kernel="maske
     "value": lambda grad, mask: grad.masked_fill(mask.logical_not(), 0).sum()})
 _masked_select = Row("masked_select", "self mask", shape=rules.by_value("masked_select"), backward={
     "self": lambda grad, self_shape, mask: _unselect(grad, self_shape, mask)}, forward="linear")
-_masked_scatter = Row("masked_scatter", "self mask source", shape=rules.same, backward={
+_masked_scatter = Row("masked_scatter", "self mask source", dynamic=True, shape=rules.same, backward={
     "self": lambda grad, mask: grad.masked_fill(mask, 0),
     "source": lambda grad, mask, source_shape: _masked_scatter_backward(grad, mask, source_shape)})
 _masked_scatter_backward = Row("masked_scatter_backward", "grad_output mask shape", shape=rules.of_shape(2), backward={
     "grad_output": lambda grad, grad_output_shape, mask: grad.new_zeros(grad_output_shape).masked_scatter(mask, grad)})
-_take = Row("take", "self index", shape=rules.first_as(1), backward={
+_take = Row("take", "self index", safe=values.positions(1, lambda x, at: x.size, wraps=True), shape=rules.first_as(1),
+            backward={
     "self": lambda grad, self_shape, index: grad.new_zeros(self_shape).put_(index, grad, True)}, forward="linear")
 _put = Row("put", "self index source accumulate", shape=rules.alike, backward={
     "self": lambda grad, index, accumulate: grad if accumulate else grad.put(index, _zeros_at(grad, index)),
     "source": lambda grad, index, source_shape: grad.take(index).reshape(source_shape)})
-_nonzero = Row("nonzero", "self", shape=rules.by_value("nonzero"))
+_nonzero = Row("nonzero", "self", batch="dynamic", shape=rules.by_value("nonzero"))
 _nonzero_static = Row("nonzero_static", "self size fill_value", shape=moves.found)
 
 

@@ -23,7 +23,8 @@ def _exp_grad(grad: Tensor, A: Tensor) -> Tensor:
     return _matrix_exp(block).narrow(-2, 0, n).narrow(-1, n, n)
 
 
-_matrix_exp = Row("linalg_matrix_exp", "self", shape=rules.same, backward=dict(self=lambda grad, self: _exp_grad(grad, self)))
+_matrix_exp = Row("linalg_matrix_exp", "self", batch="leading", shape=rules.same,
+                  backward=dict(self=lambda grad, self: _exp_grad(grad, self)))
 
 
 @linalg(name="linalg_matrix_exp")

@@ -270,8 +270,9 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 
 
 # -------------------------------------------------------------------------------------------------- trace and cross
-_trace = Row("trace", "self", shape=products.trace, backward=dict(self=lambda grad, self_shape: grad * _eye(*self_shape, grad)))
-_cross = Row("linalg_cross", "self other dim", shape=rules.same, backward=dict(
+_trace = Row("trace", "self", safe=True, shape=products.trace,
+             backward=dict(self=lambda grad, self_shape: grad * _eye(*self_shape, grad)))
+_cross = Row("linalg_cross", "self other dim", batch=("along", 2), shape=rules.same, backward=dict(
     self=lambda grad, other, dim: _cross(conj(other).expand_as(grad), grad, dim),
     other=lambda grad, self, dim: _cross(grad, conj(self).expand_as(grad), dim)))
 
@@ -470,7 +471,8 @@ def _cdist_grad(grad: Tensor, x1: Tensor, x2: Tensor, p: float, dist: Tensor) ->
 _CDIST_FORMULAS = dict(
     x1=lambda grad, x1, x2, p, result: _cdist_grad(grad, x1, x2, p, result),
     x2=lambda grad, x1, x2, p, result: _cdist_grad(swapped(grad), x2, x1, p, swapped(result)))
-_cdist = Row("cdist", "x1 x2 p compute_mode", shape=products.distances, backward=_CDIST_FORMULAS)
+_cdist = Row("cdist", "x1 x2 p compute_mode", safe=True, batch=("leading", 2, 2), shape=products.distances,
+             backward=_CDIST_FORMULAS)
 _euclidean = Row("_euclidean_dist", "x1 x2 p compute_mode", kernel="cdist", backward=_CDIST_FORMULAS)
 
 

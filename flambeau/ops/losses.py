@@ -13,7 +13,7 @@ from .. import dtypes as _dtypes
 from ..autograd.modes import no_grad
 from ..autograd.node import FLOAT32, SavedOutput, next_sequence
 from ..autograd.state import CAPTURE, FOLLOW, FORWARD_AD, NO_GRAD, state
-from ..backends import registry
+from ..backends import registry, values
 from ..backends.cpu import ctc as _ctc  # noqa: F401  (enters its kernels into the table)
 from ..backends.cpu import losses as _kernels  # noqa: F401  (likewise)
 from ..backends.cpu.table import KERNELS
@@ -38,9 +38,10 @@ def _spread(grad: Tensor, like: Tensor, reduction: int) -> Tensor:
 
 
 # ------------------------------------------------------------------------------------------------ pairs of one shape
-def _pair(name: str, numbers: str, slope: Callable, both: bool = True) -> Row:
-    """A loss of (self, target, reduction, number); slope: its derivative per element, in tensor operations."""
-    fused = Row(f"{name}_backward", f"grad self target reduction {numbers}", shape=layers.pairwise_backward)
+def _pair(name: str, numbers: str, slope: Callable, c: str, both: bool = True, **options: Any) -> Row:
+    """A loss of (self, target, reduction, number); slope: its derivative per element, in tensor operations and in C."""
+    fused = Row(f"{name}_backward", f"grad self target reduction {numbers}", shape=layers.pairwise_backward,
+                batch=("pair_backward", 0), slopes=(c, 0))
 
     def self_(grad, self, target, reduction, *number):
         if quiet():
@@ -61,15 +62,17 @@ def _pair(name: str, numbers: str, slope: Callable, both: bool = True) -> Row:
                      target=lambda grad, self, target, reduction: flipped(grad, self, target, reduction))
     if not both:
         del table["target"]
-    return Row(name, f"self target reduction {numbers}", shape=layers.pairwise, backward=table, node=_NODES.get(name))
+    return Row(name, f"self target reduction {numbers}", shape=layers.pairwise, batch=("pair", 0), backward=table, **options)
 
 
-_NODES = {"smooth_l1_loss": "SmoothL1LossBackward0"}
 # fmt: off
-mse_row = _pair("mse_loss", "", lambda x, y: 2 * (x - y))
-huber_row = _pair("huber_loss", "delta", lambda x, y, delta: (x - y).clamp(-delta, delta))
-smooth_l1_row = _pair("smooth_l1_loss", "beta", lambda x, y, beta: (x - y).clamp(-beta, beta) / beta)
-soft_margin_row = _pair("soft_margin_loss", "", lambda x, y: -y * sigmoid(-y * x), both=False)
+_FAR, _NEAR, _CLIPPED = "fabs(a - b)", "atmost(fabs(a - b), c)", "atmost(atleast(a - b, -c), c)"
+mse_row = _pair("mse_loss", "", lambda x, y: 2 * (x - y), "2.0 * (a - b)", terms=("(a - b) * (a - b)", 0))
+huber_row = _pair("huber_loss", "delta", lambda x, y, delta: (x - y).clamp(-delta, delta), _CLIPPED,
+                  terms=(f"{_NEAR} * ({_FAR} - {_NEAR} / 2.0)", 0))
+smooth_l1_row = _pair("smooth_l1_loss", "beta", lambda x, y, beta: (x - y).clamp(-beta, beta) / beta, f"{_CLIPPED} / c",
+                      node="SmoothL1LossBackward0", terms=(f"{_NEAR} * ({_FAR} - {_NEAR} / 2.0) / c", 0))
+soft_margin_row = _pair("soft_margin_loss", "", lambda x, y: -y * sigmoid(-y * x), "-b * sigmoid(-a * b)", both=False)
 # fmt: on
 
 
@@ -91,8 +94,10 @@ def pair(r: Row, input: Tensor, target: Tensor, *rest: Any) -> Tensor:
 
 
 # --------------------------------------------------------------------------------------------- binary cross entropy
-_bce_grad = Row("binary_cross_entropy_backward", "grad self target weight reduction", shape=layers.binary_backward)
-_logits_grad = Row("bce_with_logits_backward", "grad self target weight pos_weight reduction", shape=layers.binary_backward)
+_bce_grad = Row("binary_cross_entropy_backward", "grad self target weight reduction", shape=layers.binary_backward,
+                batch=("pair_backward", 1), slopes=("(a - b) / atleast((1.0 - a) * a, 1e-12)", 1))
+_logits_grad = Row("bce_with_logits_backward", "grad self target weight pos_weight reduction", shape=layers.binary_backward,
+                   batch=("pair_backward", 2), slopes=("sigmoid(a) - b", 2))
 
 
 def _times(value: Tensor, weight: Tensor | None) -> Tensor:
@@ -122,12 +127,13 @@ def _logits_target(grad, self, weight, pos_weight, reduction):
     return _times(slope, weight) * _spread(grad, self, reduction)
 
 
-bce_row = Row("binary_cross_entropy", "self target weight reduction", shape=layers.binary, backward=dict(
+bce_row = Row("binary_cross_entropy", "self target weight reduction", safe=False, batch=("pair", 1), shape=layers.binary,
+              backward=dict(
     self=_bce_self,
     target=lambda grad, self, target, weight, reduction: _times((-self).log1p() - self.log(), weight) * _spread(
         grad, self, reduction)))
 bce_logits_row = Row(
-    "binary_cross_entropy_with_logits", "self target weight pos_weight reduction", kernel="bce_with_logits",
+    "binary_cross_entropy_with_logits", "self target weight pos_weight reduction", batch=("pair", 2), kernel="bce_with_logits",
     shape=layers.binary,
     backward=dict(self=_logits_self, target=_logits_target))
 
@@ -164,7 +170,8 @@ def _nll_self(grad, self_shape, target, weight, reduction, ignore_index, result1
     return _nll_grad(grad, tuple(self_shape), target, weight, reduction, ignore_index, result1.detach())
 
 
-nll_row = Row("nll_loss", "self target weight reduction ignore_index", shape=layers.nll,
+nll_row = Row("nll_loss", "self target weight reduction ignore_index",
+              safe=values.classes(lambda x: x.shape[1 if x.ndim > 1 else 0], 4), shape=layers.nll,
               constant=(1,), backward=dict(self=_nll_self))
 nll2d_row = Row("nll_loss2d", "self target weight reduction ignore_index", kernel="nll_loss", constant=(1,),
                 node="NllLoss2DBackward0", backward=dict(self=_nll_self))
@@ -363,8 +370,8 @@ def _check_ctc(x: Tensor, targets: Tensor, inputs: Tensor, lengths: Tensor, blan
         raise RuntimeError(f"target_lengths must be of size batch_size {batch}, got {lengths.numel()}")
     if inputs.is_meta or lengths.is_meta:
         return
-    for what, values, most in (("input", inputs.tolist(), steps), ("target", lengths.tolist(), None)):
-        for b, n in enumerate(values):
+    for what, given, most in (("input", inputs.tolist(), steps), ("target", lengths.tolist(), None)):
+        for b, n in enumerate(given):
             if n < 0 or (most is not None and n > most):
                 raise RuntimeError(f"Expected {what}_lengths to have value at most {most} and at least 0, but got "
                                    f"value {n} for batch item {b} (while checking arguments for ctc_loss_cpu)")

@@ -115,21 +115,21 @@ _bmm = Row("bmm", "self mat2", shape=products.product, backward=dict(
 _mv = Row("mv", "self vec", shape=products.product, backward=dict(
     self=lambda grad, vec: grad.unsqueeze(-1) * conj(vec),
     vec=lambda grad, self: _mv(adjoint(self), grad)))
-_dot = Row("dot", "self tensor", shape=products.product, backward=dict(
+_dot = Row("dot", "self tensor", safe=True, shape=products.product, backward=dict(
     self=lambda grad, tensor: grad * conj(tensor),
     tensor=lambda grad, self: grad * conj(self)))
-_vdot = Row("vdot", "self other", shape=products.product, backward=dict(
+_vdot = Row("vdot", "self other", safe=True, shape=products.product, backward=dict(
     self=lambda grad, other: conj(grad) * other,
     other=lambda grad, self: grad * self))
 _addmm = Row("addmm", "self mat1 mat2 beta alpha", shape=products.added, backward=dict(
     self=lambda grad, beta: scaled(grad, beta),
     mat1=lambda grad, mat2, alpha: scaled(_left_grad(grad, mat2), alpha),
     mat2=lambda grad, mat1, alpha, mat2_strides: scaled(_right_grad(grad, mat1, mat2_strides), alpha)))
-_addmv = Row("addmv", "self mat vec beta alpha", shape=products.added, backward=dict(
+_addmv = Row("addmv", "self mat vec beta alpha", safe=True, shape=products.added, backward=dict(
     self=lambda grad, beta: scaled(grad, beta),
     mat=lambda grad, vec, alpha: scaled(grad.unsqueeze(-1) * conj(vec), alpha),
     vec=lambda grad, mat, alpha: scaled(_mv(adjoint(mat), grad), alpha)))
-_addr = Row("addr", "self vec1 vec2 beta alpha", shape=products.added_outer, backward=dict(
+_addr = Row("addr", "self vec1 vec2 beta alpha", safe=True, shape=products.added_outer, backward=dict(
     self=lambda grad, beta: scaled(grad, beta),
     vec1=lambda grad, vec2, alpha: scaled(_mv(grad, conj(vec2)), alpha),
     vec2=lambda grad, vec1, alpha: scaled(_mv(swapped(grad), conj(vec1)), alpha)))
@@ -137,7 +137,7 @@ _baddbmm = Row("baddbmm", "self batch1 batch2 beta alpha", shape=products.added,
     self=lambda grad, beta: scaled(grad, beta),
     batch1=lambda grad, batch2, alpha: scaled(_bmm(grad, adjoint(batch2)), alpha),
     batch2=lambda grad, batch1, alpha: scaled(_bmm(adjoint(batch1), grad), alpha)))
-_addbmm = Row("addbmm", "self batch1 batch2 beta alpha", shape=products.added_batch, backward=dict(
+_addbmm = Row("addbmm", "self batch1 batch2 beta alpha", safe=True, shape=products.added_batch, backward=dict(
     self=lambda grad, beta: scaled(grad, beta),
     batch1=lambda grad, batch1_shape, batch2, alpha: scaled(_bmm(
         grad.unsqueeze(0).expand(batch1_shape[0], *grad.shape), adjoint(batch2)), alpha),
@@ -148,7 +148,8 @@ _unsafe_view = ROWS.get("_unsafe_view") or Row(
     "_unsafe_view", "self size", kernel="unsafe_view", shape=moves.reshaped, node="UnsafeViewBackward0", backward=dict(
         self=lambda grad, self_shape: grad.reshape(self_shape)))
 # PyTorch squeezes the row of a vector-matrix product in place, which has a node of its own.
-_squeezed = Row("_squeeze_row", "self size", kernel="unsafe_view", node="SqueezeBackward4", backward=dict(
+_squeezed = Row("_squeeze_row", "self size", safe=True, batch="view", kernel="unsafe_view", node="SqueezeBackward4",
+                backward=dict(
     self=lambda grad: grad.unsqueeze(0)))
 _mm_node = _mm.node
 

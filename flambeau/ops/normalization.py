@@ -29,7 +29,8 @@ _OURS = frozenset((Tensor, Parameter))
 Grads = "tuple[Tensor | None, Tensor | None, Tensor | None]"
 _batch_grad = row("batch_norm_grad", "grad_output input weight mean invstd training needs", shape=layers.batch_norm_grad)
 _layer_grad = row("layer_norm_grad", "grad_output input dims mean rstd weight needs", shape=layers.layer_norm_grad)
-_rms_grad = row("rms_norm_grad", "grad_output input dims rstd weight needs", shape=layers.rms_norm_grad)
+_rms_grad = row("rms_norm_grad", "grad_output input dims rstd weight needs", batch="layer_norm_grad",
+                shape=layers.rms_norm_grad)
 _group_grad = row("group_norm_grad", "grad_output input group mean rstd weight needs", shape=layers.group_norm_grad)
 
 
@@ -118,7 +119,8 @@ def _batch_formula(index: int) -> Any:
 
 
 _batch_norm = _together(
-    row("native_batch_norm", "input weight bias running_mean running_var training momentum eps", shape=layers.batch_norm,
+    row("native_batch_norm", "input weight bias running_mean running_var training momentum eps",
+        writes="running_mean running_var", shape=layers.batch_norm,
         kernel="batch_norm",
         constant=(1, 2), backward=dict(input=_batch_formula(0), weight=_batch_formula(1), bias=_batch_formula(2))),
     _batch_grads, (0, 1, 2))
@@ -268,7 +270,8 @@ def _layer_formula(index: int) -> Any:
 
 
 _layer_norm = _together(
-    row("native_layer_norm", "input normalized_shape weight bias eps", shape=layers.layer_norm_shaped,
+    row("native_layer_norm", "input normalized_shape weight bias eps", cheap=True, batch="layer_norm",
+        shape=layers.layer_norm_shaped,
         kernel="layer_norm_shaped", constant=(1, 2),
         backward=dict(input=_layer_formula(0), weight=_layer_formula(1), bias=_layer_formula(2))),
     _layer_grads, (0, 2, 3))
@@ -417,7 +420,8 @@ def _rms_formula(index: int) -> Any:
 
 
 _rms_norm = _together(
-    row("fused_rms_norm", "input dims weight eps", shape=layers.rms_norm, kernel="rms_norm", constant=(1,), node="MulBackward0",
+    row("fused_rms_norm", "input dims weight eps", cheap=True, shape=layers.rms_norm, kernel="rms_norm", constant=(1,),
+        node="MulBackward0",
         backward=dict(input=_rms_formula(0), weight=_rms_formula(1))),
     _rms_grads, (0, 2))
 

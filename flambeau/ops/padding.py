@@ -9,7 +9,8 @@ from .layouts import channels_last_of, contiguous_copy, laid_out
 from .rules import images
 from .table import Row, public
 
-_edges_grad = Row("pad_edges_backward", "grad pad mode", shape=images.edges_backward, backward=dict(
+_edges_grad = Row("pad_edges_backward", "grad pad mode", safe=True, batch="pad_edges", shape=images.edges_backward,
+                  backward=dict(
     grad=lambda grad, pad, mode: _edges["circular", 0](grad, pad, mode)))
 
 
@@ -17,7 +18,7 @@ def _edges_self(grad, pad, mode):
     return _edges_grad(grad, pad, mode)
 
 
-_edges = {("circular", 0): Row("pad_circular", "self pad mode", shape=images.edges,
+_edges = {("circular", 0): Row("pad_circular", "self pad mode", safe=True, shape=images.edges,
                                kernel="pad_edges", node="PadCircularBackward0",
                                forward="linear", backward=dict(self=_edges_self))}
 for _mode, _word in (("reflect", "Reflection"), ("replicate", "Replication")):

@@ -106,7 +106,8 @@ threshold_backward = Pointwise("threshold_backward", "grad self threshold", kind
                                c="b <= c ? 0 : a", c_kinds="fi", backward=dict(
                                    grad=lambda grad, self, threshold: threshold_backward(grad, self, threshold),
                                    self=nothing))
-where_row = Pointwise("where", "condition self other", kind="same", plain="condition", c="a ? b : c", halves=True,
+where_row = Pointwise("where", "condition self other", kind="same", plain="condition", mask="condition", c="a ? b : c",
+                      halves=True,
                       c_kinds="fib",
                       backward=dict(self=lambda grad, condition: where_row(condition, grad, 0),
                                     other=lambda grad, condition: where_row(condition, 0, grad)))

@@ -22,17 +22,20 @@ from .table import FUNCTIONS, _type_word, public, row
 
 # ------------------------------------------------------------------------------------------------------------ rows
 _scatter = row(
-    "max_pool_scatter", "grad_output which size kernel_size stride padding dilation", shape=images.max_pool_scatter,
+    "max_pool_scatter", "grad_output which size kernel_size stride padding dilation", batch="by_sample",
+    shape=images.max_pool_scatter,
     node="MaxPool2DWithIndicesBackwardBackward0", forward="linear", backward=dict(
         grad_output=lambda grad, which, kernel_size, stride, padding, dilation: _gather(
             grad, which, kernel_size, stride, padding, dilation)))
 _gather = row(
-    "max_pool_gather", "self which kernel_size stride padding dilation", shape=rules.first_as(1),
+    "max_pool_gather", "self which kernel_size stride padding dilation", batch="by_sample", shape=rules.first_as(1),
     node="GatherBackward0", forward="linear", backward=dict(
         self=lambda grad, self_shape, which, kernel_size, stride, padding, dilation: _scatter(
             grad, which, _last(self_shape, kernel_size), kernel_size, stride, padding, dilation)))
-_indices = row("max_pool_indices", "which size kernel_size stride padding dilation", shape=images.max_pool_indices)
-_values = row("max_pool_values", "self kernel_size stride padding dilation out_size", shape=images.max_pool_values)
+_indices = row("max_pool_indices", "which size kernel_size stride padding dilation", batch="by_sample",
+               shape=images.max_pool_indices)
+_values = row("max_pool_values", "self kernel_size stride padding dilation out_size", batch="by_sample",
+              shape=images.max_pool_values)
 
 
 def _last(shape: Any, like: Any) -> tuple[int, ...]:
@@ -42,7 +45,7 @@ def _last(shape: Any, like: Any) -> tuple[int, ...]:
 def _max_row(dims: int) -> Any:
     return row(
         f"max_pool{dims}d_with_indices", "self kernel_size stride padding dilation out_size ceil_mode",
-        kernel="max_pool", shape=images.max_pool,
+        kernel="max_pool", batch="by_sample", shape=images.max_pool,
         node=f"MaxPool{dims}DWithIndicesBackward0", constant=(1,), backward=dict(
             self=lambda grad, self, result1, kernel_size, stride, padding, dilation, ceil_mode: tied(_scatter(
                 grad, result1, _last(self.shape, kernel_size), kernel_size, stride, padding, dilation), self)))
@@ -50,15 +53,15 @@ def _max_row(dims: int) -> Any:
 
 _AVERAGE = "kernel_size stride padding out_size count_include_pad divisor_override"
 _avg_grad = row(
-    "avg_pool_grad", "grad_output size kernel_size stride padding count_include_pad divisor_override", shape=rules.last_dims(1),
-    forward="linear", node="AvgPool2DBackwardBackward0", backward=dict(
+    "avg_pool_grad", "grad_output size kernel_size stride padding count_include_pad divisor_override", batch="by_sample",
+    shape=rules.last_dims(1), forward="linear", node="AvgPool2DBackwardBackward0", backward=dict(
         grad_output=lambda grad, grad_output_shape, kernel_size, stride, padding, count_include_pad, divisor_override:
         _average[len(kernel_size)](grad, kernel_size, stride, padding, _last(grad_output_shape, kernel_size),
                                    count_include_pad, divisor_override)))
 
 
 def _avg_row(dims: int) -> Any:
-    return row(f"avg_pool{dims}d", f"self {_AVERAGE}", kernel="avg_pool", shape=images.avg_pool,
+    return row(f"avg_pool{dims}d", f"self {_AVERAGE}", kernel="avg_pool", batch="by_sample", shape=images.avg_pool,
                node=f"AvgPool{dims}DBackward0", forward="linear",
                backward=dict(self=lambda grad, self, kernel_size, stride, padding, count_include_pad, divisor_override:
                              tied(_avg_grad(grad, _last(self.shape, kernel_size), kernel_size, stride, padding,
@@ -66,15 +69,15 @@ def _avg_row(dims: int) -> Any:
 
 
 _adaptive_grad = row(
-    "adaptive_avg_pool_grad", "grad_output size", shape=rules.last_dims(1),
+    "adaptive_avg_pool_grad", "grad_output size", batch="by_sample", shape=rules.last_dims(1),
     node="AdaptiveAvgPool2DBackwardBackward0", forward="linear", backward=dict(
         grad_output=lambda grad, grad_output_shape, size: _adaptive_average[len(size)](
             grad, _last(grad_output_shape, size))))
 
 
 def _adaptive_avg_row(dims: int) -> Any:
-    return row(f"adaptive_avg_pool{dims}d", "self out_size", kernel="adaptive_avg_pool", shape=rules.last_dims(1),
-               forward="linear", node=f"AdaptiveAvgPool{dims}DBackward0", backward=dict(
+    return row(f"adaptive_avg_pool{dims}d", "self out_size", kernel="adaptive_avg_pool", batch="by_sample",
+               shape=rules.last_dims(1), forward="linear", node=f"AdaptiveAvgPool{dims}DBackward0", backward=dict(
                    self=lambda grad, self, out_size: _adaptive_grad(
                        _not_empty(grad, f"adaptive_avg_pool{dims}d_backward"), _last(self.shape, out_size))))
 
@@ -95,7 +98,7 @@ def put(grad: Tensor, indices: Tensor, shape: Any, dims: int) -> Tensor:
 
 
 def _adaptive_max_row(dims: int) -> Any:
-    return row(f"adaptive_max_pool{dims}d", "self out_size", kernel="adaptive_max_pool", constant=(1,),
+    return row(f"adaptive_max_pool{dims}d", "self out_size", kernel="adaptive_max_pool", batch="by_sample", constant=(1,),
                shape=images.adaptive_max_pool, node=f"AdaptiveMaxPool{dims}DBackward0", backward=dict(
                    self=lambda grad, self, result1: tied(
                        put(_not_empty(grad, f"adaptive_max_pool{dims}d_backward"), result1, self.shape, dims), self)))
@@ -108,7 +111,7 @@ def _fractional_row(dims: int) -> Any:
 
 
 def _unpool_row(dims: int) -> Any:
-    return row(f"max_unpool{dims}d", "self indices size", kernel="max_unpool", shape=rules.last_dims(2),
+    return row(f"max_unpool{dims}d", "self indices size", kernel="max_unpool", batch="by_sample", shape=rules.last_dims(2),
                node=f"MaxUnpool{dims}DBackward0",
                backward=dict(self=lambda grad, indices: grad.flatten(-dims).gather(
                    -1, indices.flatten(-dims)).reshape(indices.shape)))

@@ -13,12 +13,13 @@ from ..autograd.state import BATCHED, CAPTURE, state
 from ..backends import registry
 from ..backends.batched.arrays import innermost
 from ..backends.cpu.reductions import sum_all, sum_one
+from ..backends.facts import Fold
 from ..parameter import Parameter
 from ..shapes import wrap_dim
 from ..tensor import Tensor
 from . import rules
 from .pointwise import conj
-from .table import FUNCTIONS, _type_word, export, fact, other_names, public, row, write_out
+from .table import FUNCTIONS, _type_word, along, export, fact, other_names, public, row, write_out
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -149,11 +150,12 @@ def check_bool(name: str, argument: str, value: Any) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ sum and mean
-_sum = row("sum", "self axes keepdim dtype", shape=rules.total, forward="linear", backward=dict(
+_sum = along("sum", "self axes keepdim dtype", fold=Fold("sum"), shape=rules.total, forward="linear", backward=dict(
     self=lambda grad, self_shape: grad.expand(self_shape)))
 _sum_dim = row("sum_dim", "self dim keepdim dtype", kernel="sum", node="SumBackward1", forward="linear", backward=dict(
     self=lambda grad, self_shape, dim, keepdim: spread(grad, self_shape, dim, keepdim)))
-_mean = row("mean", "self axes keepdim dtype", shape=rules.picked, forward="linear", backward=dict(
+_mean = along("mean", "self axes keepdim dtype", fold=Fold("sum", total="{t} / {n}"), shape=rules.picked,
+              forward="linear", backward=dict(
     self=lambda grad, self_shape: (grad / count(self_shape, None)).expand(self_shape)))
 _mean_dim = row(
     "mean_dim", "self dim keepdim dtype", kernel="mean", node="MeanBackward1", forward="linear", backward=dict(
@@ -228,7 +230,7 @@ def _nansum_grad(grad: Tensor, self: Tensor, dim: Any, keepdim: bool) -> Tensor:
     return spread(grad, self.shape, dim, keepdim) * self.isnan().logical_not()
 
 
-_nansum = row("nansum", "self dim keepdim dtype", shape=rules.total, backward=dict(self=_nansum_grad))
+_nansum = along("nansum", "self dim keepdim dtype", safe=True, shape=rules.total, backward=dict(self=_nansum_grad))
 
 
 @reduction(out="typed")
@@ -290,7 +292,7 @@ def _prod_all_grad(grad, self, result):
     return _prod_grad(grad, self, result, None, False)
 
 
-_prod = row("prod", "self axes keepdim dtype", shape=rules.total, backward=dict(self=_prod_all_grad))
+_prod = along("prod", "self axes keepdim dtype", safe=True, shape=rules.total, backward=dict(self=_prod_all_grad))
 _prod_dim = row("prod_dim", "self dim keepdim dtype", kernel="prod", node="ProdBackward1",
                 backward=dict(self=_prod_grad))
 
@@ -314,9 +316,9 @@ def one_dim(dim: Any, ndim: int, name: str) -> int:
 
 
 # ------------------------------------------------------------------------------------------------------- logic
-_any = row("any", "self dim keepdim", shape=rules.truth)
-_all = row("all", "self dim keepdim", shape=rules.truth)
-_count_nonzero = row("count_nonzero", "self dim", shape=rules.position)
+_any = along("any", "self dim keepdim", safe=True, shape=rules.truth)
+_all = along("all", "self dim keepdim", safe=True, shape=rules.truth)
+_count_nonzero = along("count_nonzero", "self dim", safe=True, shape=rules.position)
 
 
 def _logical(r: Any, input: Tensor, dim: Any, keepdim: bool, name: str) -> Tensor:
@@ -344,7 +346,7 @@ def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
     return _count_nonzero(input, dims_of(dim, input.ndim, "count_nonzero"))
 
 
-_hash = row("hash_tensor", "self dim keepdim", shape=rules.hashed)
+_hash = along("hash_tensor", "self dim keepdim", shape=rules.hashed)
 
 
 @reduction(out="exact")
@@ -404,16 +406,16 @@ def _picked_rule(grad, self_shape, dim, result1, keepdim):
     return picked_grad(grad, self_shape, dim, result1, keepdim)
 
 
-_amax = row("amax", "self dim keepdim", shape=rules.picked, backward=dict(self=_tied_grad))
-_amin = row("amin", "self dim keepdim", shape=rules.picked, backward=dict(self=_tied_grad))
+_amax = along("amax", "self dim keepdim", fold=Fold("max"), shape=rules.picked, backward=dict(self=_tied_grad))
+_amin = along("amin", "self dim keepdim", fold=Fold("min"), shape=rules.picked, backward=dict(self=_tied_grad))
 _max_all = row("max_all", "self", kernel="amax", node="MaxBackward1", backward=dict(self=whole_tied_grad))
 _min_all = row("min_all", "self", kernel="amin", node="MinBackward1", backward=dict(self=whole_tied_grad))
-_max_dim = row("max_dim", "self dim keepdim", shape=rules.with_position,
-               node="MaxBackward0", constant=(1,), backward=dict(self=_picked_rule))
-_min_dim = row("min_dim", "self dim keepdim", shape=rules.with_position,
-               node="MinBackward0", constant=(1,), backward=dict(self=_picked_rule))
-_argmax = row("argmax", "self dim keepdim", shape=rules.position)
-_argmin = row("argmin", "self dim keepdim", shape=rules.position)
+_max_dim = along("max_dim", "self dim keepdim", shape=rules.with_position,
+                 node="MaxBackward0", constant=(1,), backward=dict(self=_picked_rule))
+_min_dim = along("min_dim", "self dim keepdim", shape=rules.with_position,
+                 node="MinBackward0", constant=(1,), backward=dict(self=_picked_rule))
+_argmax = row("argmax", "self dim keepdim", batch="argument_of_extreme", shape=rules.position)
+_argmin = row("argmin", "self dim keepdim", batch="argument_of_extreme", shape=rules.position)
 
 
 def _aminmax_grad(grads, self, dim, keepdim, result0, result1):
@@ -421,7 +423,7 @@ def _aminmax_grad(grads, self, dim, keepdim, result0, result1):
     return parts[0] + parts[1] if len(parts) == 2 else parts[0] if parts else None
 
 
-_aminmax = row("aminmax", "self dim keepdim", shape=rules.extremes, backward=dict(self=_aminmax_grad))
+_aminmax = along("aminmax", "self dim keepdim", safe=True, shape=rules.extremes, backward=dict(self=_aminmax_grad))
 
 
 @reduction(out="same")
@@ -509,7 +511,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
 
 # --------------------------------------------------------------------------------------------------- logsumexp
-_logsumexp = row("logsumexp", "self dim keepdim", shape=rules.picked, backward=dict(
+_logsumexp = along("logsumexp", "self dim keepdim", shape=rules.picked, backward=dict(
     self=lambda grad, self, result, dim, keepdim: keep(grad, self.shape, dim, keepdim) * conj(
         (self - keep(result, self.shape, dim, keepdim)).exp())))
 

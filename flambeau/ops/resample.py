@@ -19,14 +19,16 @@ from .table import FUNCTIONS, public, row
 
 # -------------------------------------------------------------------------------------------------------- resizing
 # Two rows per node name: the gradient of one is the other.
-_upsample_grad = row("upsample_grad", "grad_output mode size align_corners scales", shape=rules.last_dims(2),
+_upsample_grad = row("upsample_grad", "grad_output mode size align_corners scales", safe=True, batch="by_sample",
+                     shape=rules.last_dims(2),
                      node="UpsampleBackwardBackward0", forward="linear", backward=dict(
                          grad_output=lambda grad, grad_output_shape, mode, align_corners, scales: _upsample_again(
                              grad, mode, tuple(grad_output_shape[2:]), align_corners, scales)))
 
 
 def _upsample_row(name: str, node: str) -> Any:
-    return row(name, "self mode output_size align_corners scales", kernel="upsample", shape=rules.last_dims(2),
+    return row(name, "self mode output_size align_corners scales", kernel="upsample", safe=True, batch="by_sample",
+               shape=rules.last_dims(2),
                node=node, forward="linear",
                backward=dict(self=lambda grad, self_shape, mode, output_size, align_corners, scales: _upsample_grad(
                    grad, mode, tuple(self_shape[2:]), align_corners, scales)))
@@ -394,11 +396,14 @@ def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> 
 
 
 # ------------------------------------------------------------------------------------------------------ rearranging
-_shuffle = row("pixel_shuffle", "self upscale_factor", shape=images.shuffled, forward="linear", backward=dict(
+_shuffle = row("pixel_shuffle", "self upscale_factor", safe=True, batch="trailing", shape=images.shuffled, forward="linear",
+               backward=dict(
     self=lambda grad, upscale_factor: _unshuffle(grad, upscale_factor)))
-_unshuffle = row("pixel_unshuffle", "self downscale_factor", shape=images.unshuffled, forward="linear", backward=dict(
+_unshuffle = row("pixel_unshuffle", "self downscale_factor", safe=True, batch="trailing", shape=images.unshuffled,
+                 forward="linear", backward=dict(
     self=lambda grad, downscale_factor: _shuffle(grad, downscale_factor)))
-_channels = row("channel_shuffle", "self groups", shape=rules.same, forward="linear", backward=dict(
+_channels = row("channel_shuffle", "self groups", safe=True, batch="by_sample", shape=rules.same, forward="linear",
+                backward=dict(
     self=lambda grad, groups: _channels(grad, grad.shape[1] // groups)))
 
 

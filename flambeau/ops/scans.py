@@ -13,7 +13,7 @@ from ..tensor import Tensor
 from . import rules
 from .pointwise import conj
 from .reductions import check_ordered, dtype_word, native, one_dim, possible, reduction
-from .table import FUNCTIONS, export, export_inplace, row
+from .table import FUNCTIONS, along, export, export_inplace
 
 
 def from_end(operation: Any, x: Tensor, dim: int) -> Tensor:
@@ -22,9 +22,9 @@ def from_end(operation: Any, x: Tensor, dim: int) -> Tensor:
 
 
 # --------------------------------------------------------------------------------------------- sum and product
-_cumsum = row("cumsum", "self dim dtype", shape=rules.scan, forward="linear", backward=dict(
+_cumsum = along("cumsum", "self dim dtype", shape=rules.scan, forward="linear", backward=dict(
     self=lambda grad, dim: _cumsum_from_end(grad, dim)))
-_cumsum_from_end = row("cumsum_from_end", "self dim", shape=rules.same, forward="linear", backward=dict(
+_cumsum_from_end = along("cumsum_from_end", "self dim", shape=rules.same, forward="linear", backward=dict(
     self=lambda grad, dim: _cumsum(grad, dim, None)))
 
 
@@ -74,7 +74,7 @@ def _cumprod_grad_exact(grad: Tensor, x: Tensor, dim: int) -> Tensor:
     return FUNCTIONS["cat"](parts, dim)
 
 
-_cumprod = row("cumprod", "self dim dtype", shape=rules.scan, backward=dict(self=_cumprod_grad))
+_cumprod = along("cumprod", "self dim dtype", shape=rules.scan, backward=dict(self=_cumprod_grad))
 
 
 @reduction(out="typed")
@@ -103,8 +103,10 @@ def _running_grad(grad, self, result1, dim):
     return grad.new_zeros(self.shape).scatter_add(dim, result1, grad) if self.ndim else grad
 
 
-_cummax = row("cummax", "self dim", shape=rules.scan_with_position, constant=(1,), backward=dict(self=_running_grad))
-_cummin = row("cummin", "self dim", shape=rules.scan_with_position, constant=(1,), backward=dict(self=_running_grad))
+_cummax = along("cummax", "self dim", safe=True, shape=rules.scan_with_position, constant=(1,),
+                backward=dict(self=_running_grad))
+_cummin = along("cummin", "self dim", safe=True, shape=rules.scan_with_position, constant=(1,),
+                backward=dict(self=_running_grad))
 
 
 @reduction(out="same")
@@ -138,7 +140,7 @@ def _logcumsumexp_grad(grad: Tensor, self: Tensor, result: Tensor, dim: int) -> 
     return up - down
 
 
-_logcumsumexp = row("logcumsumexp", "self dim", shape=rules.same, backward=dict(self=_logcumsumexp_grad))
+_logcumsumexp = along("logcumsumexp", "self dim", safe=True, shape=rules.same, backward=dict(self=_logcumsumexp_grad))
 
 
 @reduction(out="exact")
@@ -150,19 +152,19 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 
 
 # ----------------------------------------------------------------------------------------------------- softmax
-_softmax_grad = row("softmax_backward", "grad_output output dim", shape=rules.same,
-                    node="SoftmaxBackwardDataBackward0", backward=dict(
+_softmax_grad = along("softmax_backward", "grad_output output dim", shape=rules.same,
+                      node="SoftmaxBackwardDataBackward0", backward=dict(
     grad_output=lambda grad, output, dim: _softmax_grad(grad, output, dim),
     output=lambda grad, grad_output, output, dim: grad_output * grad - (
         (output * grad_output).sum(dim, True) * grad + grad_output * (output * grad).sum(dim, True))))
-_log_softmax_grad = row(
+_log_softmax_grad = along(
     "log_softmax_backward", "grad_output output dim", shape=rules.same, node="LogSoftmaxBackwardDataBackward0", backward=dict(
         grad_output=lambda grad, output, dim: grad - (grad * output.exp()).sum(dim, True),
         output=lambda grad, grad_output, output, dim: -(grad_output.sum(dim, True) * output.exp() * grad)))
 
-_softmax = row("softmax", "self dim dtype", shape=rules.normalised, backward=dict(
+_softmax = along("softmax", "self dim dtype", shape=rules.normalised, backward=dict(
     self=lambda grad, result, dim: _softmax_grad(grad, result, dim)))
-_log_softmax = row("log_softmax", "self dim dtype", shape=rules.normalised, backward=dict(
+_log_softmax = along("log_softmax", "self dim dtype", shape=rules.normalised, backward=dict(
     self=lambda grad, result, dim: _log_softmax_grad(grad, result, dim)))
 
 

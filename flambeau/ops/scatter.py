@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import dtypes as _dtypes
 from ..autograd.state import BATCHED, grad_enabled, state
+from ..backends import values
 from ..shapes import broadcast_shapes, wrap_dim
 from ..tensor import Tensor
 from . import rules
@@ -25,42 +26,52 @@ def _filled_sum(grad: Tensor, dim: int, index: Tensor) -> Tensor:
 
 # ---------------------------------------------------------------------------------------------------------------- rows
 # Where a formula takes a gradient back by position, `grad.new_zeros(shape)` is filled in place: one pass over memory.
-_index_select = Row("index_select", "self dim index", shape=moves.selected, forward="linear", backward={
+_index_select = Row("index_select", "self dim index", safe=values.ALONG, shape=moves.selected, forward="linear", backward={
     "self": lambda grad, self_shape, dim, index: _add_back(grad, self_shape, dim, index)})
-_index_add = Row("index_add", "self dim index source alpha", shape=rules.same, backward={
+_index_add = Row("index_add", "self dim index source alpha", safe=values.ALONG, apart=True, batch="index_change",
+                 shape=rules.same, backward={
     "self": lambda grad: grad,
     "source": lambda grad, dim, index, source_shape, alpha:
         _picked(grad, dim, index, source_shape) * _conj_number(alpha)})
-_index_copy = Row("index_copy", "self dim index source", shape=rules.same, backward={
+_index_copy = Row("index_copy", "self dim index source", apart=True, batch="index_change", shape=rules.same, backward={
     "self": lambda grad, dim, index: grad.index_fill(dim, index, 0),
     "source": lambda grad, dim, index, source_shape: _picked(grad, dim, index, source_shape)})
-_index_fill = Row("index_fill", "self dim index value", shape=rules.alike, backward={
+_index_fill = Row("index_fill", "self dim index value", apart=True, lenient=True, batch="index_change", shape=rules.alike,
+                  backward={
     "self": lambda grad, dim, index: grad.index_fill(dim, index, 0)})
 _index_fill_tensor = Row("index_fill_tensor", "self dim index value", kernel="index_fill", node="IndexFillBackward1",
                          backward={
     "self": lambda grad, dim, index: grad.index_fill(dim, index, 0),
     "value": lambda grad, dim, index: _filled_sum(grad, dim, index)})
-_gather = Row("gather", "self dim index", shape=rules.first_as(2), forward="linear", backward={
+_gather = Row("gather", "self dim index", safe=values.ALONG, batch="picked_along", shape=rules.first_as(2), forward="linear",
+              backward={
     "self": lambda grad, self_shape, dim, index: _scatter_added(grad, dim, index, self_shape)})
-_scatter_added = Row("scatter_added", "source dim index shape", shape=rules.of_shape(3), forward="linear", backward={
+_scatter_added = Row("scatter_added", "source dim index shape",
+                     safe=values.positions(2, lambda source, dim, at, shape: shape[dim], again=True), shape=rules.of_shape(3),
+                     forward="linear", backward={
     "source": lambda grad, dim, index: _gather(grad, dim, index)})
-_scatter_src = Row("scatter_src", "self dim index src", shape=rules.same, kernel="scatter", node="ScatterBackward0", backward={
+_scatter_src = Row("scatter_src", "self dim index src", safe=values.ALONG, apart=True, shape=rules.same, kernel="scatter",
+                   node="ScatterBackward0", backward={
     "self": lambda grad, dim, index: grad.scatter(dim, index, 0),
     "src": lambda grad, dim, index: grad.gather(dim, index)})
 _scatter_value = Row("scatter_value", "self dim index value", kernel="scatter", node="ScatterBackward1", backward={
     "self": lambda grad, dim, index: grad.scatter(dim, index, 0)})
-_scatter_with = Row("scatter_with", "self dim index src reduce", shape=rules.same, node="NotImplemented", backward={
+_scatter_with = Row("scatter_with", "self dim index src reduce", batch="scatter", shape=rules.same, node="NotImplemented",
+                    backward={
     "self": lambda grad, reduce: _only_sums(grad, reduce),
     "src": lambda grad, dim, index, reduce: _only_sums(grad, reduce).gather(dim, index)})
-_scatter_add = Row("scatter_add", "self dim index src", shape=rules.same, backward={
+_scatter_add = Row("scatter_add", "self dim index src", safe=values.ALONG, apart=True, batch="scatter", shape=rules.same,
+                   backward={
     "self": lambda grad: grad,
     "src": lambda grad, dim, index: grad.gather(dim, index)})
-_scatter_reduce = Row("scatter_reduce", "self dim index src reduce include_self", shape=rules.same, backward={
+_scatter_reduce = Row("scatter_reduce", "self dim index src reduce include_self", apart=True, batch="scatter", shape=rules.same,
+                      backward={
     "self": lambda grad, self, dim, index, src, reduce, include_self, result:
         reduce_backward(grad, self, dim, index, src, reduce, include_self, result)[0](),
     "src": lambda grad, self, dim, index, src, reduce, include_self, result:
         reduce_backward(grad, self, dim, index, src, reduce, include_self, result)[1]()})
-_index_reduce = Row("index_reduce", "self dim index source reduce include_self", shape=rules.same, backward={
+_index_reduce = Row("index_reduce", "self dim index source reduce include_self", apart=True, batch="index_change",
+                    shape=rules.same, backward={
     "self": lambda grad, self, dim, index, source, reduce, include_self, result:
         reduce_backward(grad, self, dim, _spread(index, dim, source), source, reduce, include_self, result)[0](),
     "source": lambda grad, self, dim, index, source, reduce, include_self, result:

@@ -11,7 +11,7 @@ from ..shapes import as_int, wrap_dim
 from ..tensor import Tensor, wrap
 from . import rules
 from .rules import moves
-from .table import FUNCTIONS, Row, _type_word, public
+from .table import FUNCTIONS, Row, _type_word, along, public
 
 
 def _unsorted(grad: Tensor, shape: Any, dim: int, indices: Tensor) -> Tensor:
@@ -33,24 +33,26 @@ def _no_derivative(name: str) -> Any:
     return {"self": formula}
 
 
-_sort = Row("sort", "self dim descending", shape=rules.sorted_with_position, constant=(1,), backward={
+_sort = along("sort", "self dim descending", safe=True, shape=rules.sorted_with_position, constant=(1,), backward={
     "self": lambda grad, self_shape, dim, result1: _unsorted(grad, self_shape, dim, result1)})
 _sort_stable = Row("sort_stable", "self dim descending", kernel="sort", node="SortBackward1", constant=(1,), backward={
     "self": lambda grad, self_shape, dim, result1: _unsorted(grad, self_shape, dim, result1)})
-_topk = Row("topk", "self k dim largest", shape=rules.topk, constant=(1,), backward={
+_topk = along("topk", "self k dim largest", safe=True, shape=rules.topk, constant=(1,), backward={
     "self": lambda grad, self_shape, dim, result1: _unsorted(grad, self_shape, dim, result1)})
-_kthvalue = Row("kthvalue", "self k dim keepdim", shape=rules.kth, constant=(1,), backward={
+_kthvalue = along("kthvalue", "self k dim keepdim", shape=rules.kth, constant=(1,), backward={
     "self": lambda grad, self_shape, dim, result1, keepdim: _kth_backward(grad, self_shape, dim, result1, keepdim)})
-_unique = Row("unique", "self", shape=rules.by_value("unique"),
+_unique = Row("unique", "self", batch="dynamic", shape=rules.by_value("unique"),
               node="Unique2Backward0", constant=(1, 2), backward=_no_derivative("_unique2"))
-_unique_dim = Row("unique_dim", "self dim", shape=rules.by_value("unique"),
+_unique_dim = Row("unique_dim", "self dim", batch="dynamic", shape=rules.by_value("unique"),
                   constant=(1, 2), backward=_no_derivative("unique_dim"))
-_unique_consecutive = Row("unique_consecutive", "self", shape=rules.by_value("unique_consecutive"),
+_unique_consecutive = Row("unique_consecutive", "self", batch="dynamic",
+                          shape=rules.by_value("unique_consecutive"),
                           constant=(1, 2), backward=_no_derivative("unique_consecutive"))
-_unique_consecutive_dim = Row("unique_consecutive_dim", "self dim", shape=rules.by_value("unique_consecutive"),
+_unique_consecutive_dim = Row("unique_consecutive_dim", "self dim", batch="dynamic",
+                              shape=rules.by_value("unique_consecutive"),
                               node="UniqueConsecutiveBackward0", constant=(1, 2), backward=_no_derivative("unique_consecutive"))
-_searchsorted = Row("searchsorted", "sorted_sequence values right sorter out_int32", shape=rules.searched)
-_isin = Row("isin", "elements test_elements assume_unique invert", shape=moves.is_in)
+_searchsorted = Row("searchsorted", "sorted_sequence values right sorter out_int32", safe=True, shape=rules.searched)
+_isin = Row("isin", "elements test_elements assume_unique invert", safe=True, shape=moves.is_in)
 _bincount = Row("bincount", "self weights minlength", shape=rules.by_value("bincount"))
 _histc = Row("histc", "self bins min max", shape=rules.histogram)
 _histogramdd = Row("histogramdd", "self edges weight density", shape=rules.histogram_of_points)

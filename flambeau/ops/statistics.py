@@ -22,7 +22,7 @@ from .reductions import (
     reduction,
     whole_tied_grad,
 )
-from .table import FUNCTIONS, row
+from .table import FUNCTIONS, along, row
 
 
 # ---------------------------------------------------------------------------------------------------- variance
@@ -63,10 +63,10 @@ def _std_mean_grad(grads, self, result0, dim, correction, keepdim):
     return parts[0] + parts[1] if len(parts) == 2 else parts[0] if parts else None
 
 
-_var = row("var", "self dim correction keepdim", shape=rules.spread, backward=dict(self=_var_grad))
-_std = row("std", "self dim correction keepdim", shape=rules.spread, backward=dict(self=_std_grad))
-_var_mean = row("var_mean", "self dim correction keepdim", shape=rules.spread_mean, backward=dict(self=_var_mean_grad))
-_std_mean = row("std_mean", "self dim correction keepdim", shape=rules.spread_mean, backward=dict(self=_std_mean_grad))
+_var = along("var", "self dim correction keepdim", shape=rules.spread, backward=dict(self=_var_grad))
+_std = along("std", "self dim correction keepdim", shape=rules.spread, backward=dict(self=_std_grad))
+_var_mean = along("var_mean", "self dim correction keepdim", shape=rules.spread_mean, backward=dict(self=_var_mean_grad))
+_std_mean = along("std_mean", "self dim correction keepdim", shape=rules.spread_mean, backward=dict(self=_std_mean_grad))
 
 
 def _spread_arguments(name: str, input: Tensor, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> tuple:
@@ -125,13 +125,14 @@ def _picked_rule(grad, self_shape, dim, result1, keepdim):
     return picked_grad(grad, self_shape, dim, result1, keepdim)
 
 
-_median = row("median", "self ignore_nan", shape=rules.whole, backward=dict(self=whole_tied_grad))
+_median = row("median", "self ignore_nan", safe=True, shape=rules.whole, backward=dict(self=whole_tied_grad))
 _nanmedian = row("nanmedian", "self ignore_nan", kernel="median", backward=dict(self=whole_tied_grad))
-_median_dim = row("median_dim", "self dim keepdim ignore_nan", shape=rules.with_position, node="MedianBackward1", constant=(1,),
+_median_dim = along("median_dim", "self dim keepdim ignore_nan", shape=rules.with_position,
+                    node="MedianBackward1", constant=(1,),
                   backward=dict(self=_picked_rule))
 _nanmedian_dim = row("nanmedian_dim", "self dim keepdim ignore_nan", kernel="median_dim", node="NanmedianBackward1",
                      constant=(1,), backward=dict(self=_picked_rule))
-_mode = row("mode", "self dim keepdim", shape=rules.with_position, constant=(1,), backward=dict(self=_picked_rule))
+_mode = along("mode", "self dim keepdim", safe=True, shape=rules.with_position, constant=(1,), backward=dict(self=_picked_rule))
 
 
 def _check_median(name: str, input: Tensor) -> None:

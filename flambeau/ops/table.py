@@ -40,6 +40,7 @@ from ..backends import registry
 from ..backends.batched.arrays import BatchedArray, marked
 from ..backends.cpu.parallel import LARGE
 from ..backends.cpu.table import KERNELS
+from ..backends.facts import enter as enter_facts
 from ..dtypes import GRAD_NUMS
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
@@ -77,17 +78,16 @@ class Row:
 
     def __init__(self, name: str, args: str, *, kernel: str | None = None, backward: dict[str, Callable] | None = None,
                  forward: Callable | str | None = None, node: str | None = None, view: bool = False, c: str | None = None,
-                 constant: tuple[int, ...] = (), shape: Any = None,
-                 direct: dict[str, str | None] | None = None):
+                 constant: tuple[int, ...] = (), direct: dict[str, str | None] | None = None, **facts: Any):
         self.name = name
         self.args = tuple([a.rstrip("?") for a in args.split()])
         self.optional = frozenset([i for i, a in enumerate(args.split()) if a.endswith("?")])  # None, or not a tensor at all
         self.kernel = kernel or name
         self.view = view
         if view:
-            registry.VIEWS.add(self.kernel)
-        if shape is not None:       # the geometry of the results, for tensors without memory (rules/)
-            registry.SHAPES[self.kernel] = shape
+            facts["view"] = True
+        if facts:                   # shape, batch, writes, safe...: whatever arrays the kernel runs on (backends/facts.py)
+            enter_facts(self.kernel, self.args, facts)
         self.c = c
         self.forward = forward      # jvp rule, or "linear" (autograd/forward_mode.py)
         self.constant = constant    # outputs that carry no gradient
@@ -332,6 +332,12 @@ def _chain_view(row: Row, args: tuple[Any, ...], view: Tensor) -> None:
 
 def row(name: str, args: str, **options: Any) -> Row:
     return Row(name, args, **options)
+
+
+def along(name: str, args: str, **options: Any) -> Row:
+    """The row of a reduction, scan or sort: its kernel works along the dimensions that an argument called dim or axes names."""
+    at = next(i for i, a in enumerate(args.split()) if a in ("dim", "axes"))
+    return Row(name, args, batch=("along", at), **options)
 
 
 def _plan(args: tuple[str, ...], backward: dict[str, Callable]):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..backends.facts import Fold
 from ..tensor import Tensor
 from . import rules
 from .pointwise import conj
 from .reductions import dims_of, dtype_word, keep, one_dim, reduction
-from .table import FUNCTIONS, public, row
+from .table import FUNCTIONS, along, public, row
 
 
 def norm_grad(grad: Tensor, x: Tensor, p: float, norm: Tensor, dim: Any, keepdim: bool) -> Tensor | None:
@@ -37,9 +38,10 @@ def _vector_norm_grad(grad, self, ord, result, dim, keepdim):
     return norm_grad(grad, self, ord, result, dim, keepdim)
 
 
-vector_norm_row = row("linalg_vector_norm", "self ord dim keepdim dtype", shape=rules.norm, kernel="vector_norm",
-                      backward=dict(self=_vector_norm_grad))
-_dist = row("dist", "self other p", shape=rules.distance, backward=dict(
+_FOLDS = {1: Fold("sum", "fabs(a)", axes=2), 2: Fold("sum", "a * a", "sqrt({t})", 2)}
+vector_norm_row = along("linalg_vector_norm", "self ord dim keepdim dtype", shape=rules.norm, kernel="vector_norm",
+                        fold=lambda x, order, *rest: _FOLDS.get(order), backward=dict(self=_vector_norm_grad))
+_dist = row("dist", "self other p", safe=True, shape=rules.distance, backward=dict(
     self=lambda grad, self, other, p, result: norm_grad(grad, self - other, p, result, None, False),
     other=lambda grad, self, other, p, result: -norm_grad(grad, self - other, p, result, None, False)))
 

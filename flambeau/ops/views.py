@@ -7,6 +7,7 @@ from typing import Any
 
 from ..autograd.state import state
 from ..backends import registry
+from ..backends.facts import Fold
 from ..backends.geometry import RUNS
 from ..backends.strides import view_strides
 from ..dtypes import dtype as _dtype
@@ -29,19 +30,20 @@ def _geometry(x: Tensor) -> tuple[Any, Any, int]:
 # fmt: off
 _restore = row("restore", "self source target counted", shape=moves.restored, node="AsStridedBackwardBackward0",
                backward={"self": lambda grad, source, target, counted: _restore(grad, target, source, counted)})
-_select_backward = row("select_backward", "grad_output shape dim index", shape=rules.of_shape(1),
+_select_backward = row("select_backward", "grad_output shape dim index", safe=True, batch="placed", shape=rules.of_shape(1),
                        backward={"grad_output": lambda grad, dim, index: _select(grad, dim, index)})
-_slice_backward = row("slice_backward", "grad_output shape dim start end step", shape=rules.of_shape(1),
+_slice_backward = row("slice_backward", "grad_output shape dim start end step", safe=True, batch="placed",
+                      shape=rules.of_shape(1),
                       backward={"grad_output": lambda grad, dim, start, end, step: _slice(grad, dim, start, end, step)})
-_diagonal_backward = row("diagonal_backward", "grad_output shape offset dim1 dim2", shape=rules.of_shape(1),
+_diagonal_backward = row("diagonal_backward", "grad_output shape offset dim1 dim2", safe=True, shape=rules.of_shape(1),
                          backward={"grad_output": lambda grad, offset, dim1, dim2: _diagonal(grad, offset, dim1, dim2)})
-_unfold_backward = row("unfold_backward", "grad_in shape dim size step", shape=rules.of_shape(1),
+_unfold_backward = row("unfold_backward", "grad_in shape dim size step", safe=True, batch="placed", shape=rules.of_shape(1),
                        backward={"grad_in": lambda grad, dim, size, step: _unfold(grad, dim, size, step)})
 
 _as_strided = row("as_strided", "self size stride storage_offset geometry", view=True, backward={
     "self": lambda grad, size, stride, storage_offset, geometry:
         _restore(grad, (size, stride, storage_offset), geometry, geometry)})
-_alias = row("alias", "self", view=True, backward={"self": lambda grad: grad})
+_alias = row("alias", "self", batch="trailing", view=True, backward={"self": lambda grad: grad})
 _view = row("view", "self size", view=True, backward={"self": lambda grad, self_shape: grad.reshape(self_shape)})
 _reshape_alias = row("reshape_alias", "self size stride", kernel="view", view=True,
                      backward={"self": lambda grad, self_shape: grad.reshape(self_shape)})
@@ -53,9 +55,9 @@ _permute = row("permute", "self dims", view=True, backward={"self": lambda grad,
 _transpose = row("transpose", "self dim0 dim1", view=True,
                  backward={"self": lambda grad, dim0, dim1: _transpose(grad, dim0, dim1)})
 _t = row("t", "self", view=True, backward={"self": lambda grad: _t(grad)})
-_select = row("select", "self dim index", view=True, backward={
+_select = row("select", "self dim index", batch="first_dim", view=True, backward={
     "self": lambda grad, self_shape, dim, index: _select_backward(grad, tuple(self_shape), dim, index)})
-_slice = row("slice", "self dim start end step", view=True, backward={
+_slice = row("slice", "self dim start end step", batch="first_dim", view=True, backward={
     "self": lambda grad, self_shape, dim, start, end, step:
         _slice_backward(grad, tuple(self_shape), dim, start, end, step)})
 _unfold = row("unfold", "self dimension size step", view=True, backward={
@@ -70,15 +72,17 @@ _squeeze_dim = row("squeeze_dim", "self dim", kernel="squeeze", view=True, node=
                    backward={"self": lambda grad, self_shape, dim: grad.reshape(self_shape)})
 _squeeze_dims = row("squeeze_dims", "self dim", kernel="squeeze", view=True, node="SqueezeBackward2",
                     backward={"self": lambda grad, self_shape, dim: grad.reshape(self_shape)})
-_unsqueeze = row("unsqueeze", "self dim", view=True, backward={"self": lambda grad, dim: _squeeze_dim(grad, (dim,))})
+_unsqueeze = row("unsqueeze", "self dim", batch="first_dim", view=True,
+                 backward={"self": lambda grad, dim: _squeeze_dim(grad, (dim,))})
 _split = row("split", "self split_size dim", view=True, backward={
     "self": lambda grads, self_shape, split_size, dim: _joined(grads, self_shape, split_size, dim)})
-_split_with_sizes = row("split_with_sizes", "self split_sizes dim", view=True, backward={
+_split_with_sizes = row("split_with_sizes", "self split_sizes dim", batch="split", view=True, backward={
     "self": lambda grads, self_shape, split_sizes, dim: _joined(grads, self_shape, split_sizes, dim)})
-_unbind = row("unbind", "self dim", view=True, backward={"self": lambda grads, dim: _stacked(grads, dim)})
-_sum_to = row("sum_to", "self dim shape", shape=rules.of_shape(2), kernel="sum_to_size", node="SumBackward1",
+_unbind = row("unbind", "self dim", batch="first_dim", view=True, backward={"self": lambda grads, dim: _stacked(grads, dim)})
+_sum_to = row("sum_to", "self dim shape", fold=Fold("sum"), shape=rules.of_shape(2), kernel="sum_to_size",
+              node="SumBackward1",
               backward={"self": lambda grad, self_shape, dim: _spread(grad, self_shape, dim)})
-clone_strided = row("clone_strided", "self stride", shape=moves.strided,
+clone_strided = row("clone_strided", "self stride", safe=True, shape=moves.strided,
                     node="CloneBackward0", backward={"self": lambda grad: grad})
 _view_dtype = row("view_dtype", "self dtype shape stride", shape=RUNS)
 # fmt: on

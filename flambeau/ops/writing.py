@@ -17,15 +17,11 @@ from ..autograd.state import state
 from ..autograd.views import check_creation, check_inplace, edge_of, set_history, written
 from ..backends import registry
 from ..backends.cpu.table import KERNELS
+from ..backends.facts import APART, LENIENT
 from ..tensor import Tensor, wrap
 from .table import NO_RECORD, Row, alias_of, check_overlap, check_writable, enter_inplace, other_names, public, store
 
 ndarray = registry.CPU_ARRAY
-
-
-# What these read must not lie in the memory that they write.
-_SEPARATE = frozenset("index_add index_copy index_fill index_put scatter scatter_add scatter_reduce index_reduce".split())
-_LENIENT = frozenset("index_fill index_put masked_fill".split())  # these only warn where one place is written twice
 
 
 def _check_target(self: Tensor, kernel: str) -> None:
@@ -33,7 +29,7 @@ def _check_target(self: Tensor, kernel: str) -> None:
     try:
         check_writable(self)
     except RuntimeError:
-        if kernel not in _LENIENT:
+        if kernel not in LENIENT:
             raise
         warnings.warn(f"Use of {kernel}_ on expanded tensors is deprecated. Please clone() the tensor before performing "
                       "this operation. This also applies to advanced indexing e.g. tensor[indices] = tensor",
@@ -44,7 +40,7 @@ def write_row(self: Tensor, r: Row, args: tuple[Any, ...]) -> Tensor:
     """Runs a row in place on its first argument."""
     check_inplace(self)
     array, mode = self._array, state.mode
-    if r.kernel in _SEPARATE:
+    if r.kernel in APART:
         check_overlap(array, args, full=True)
     into = KERNELS.get(r.kernel + "_into")
     given = [arrays_of(a) for a in args]

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ..facts import POINTWISE
 from . import arrays, creation, memory, parallel, shared
 from .table import KERNELS
 
 ARRAY = np.ndarray
 NAME = "cpu"
-POINTWISE: set[str] = set()  # kernels that work element by element (ops/elementwise.py enters their names)
 _device = None
 
 strides = arrays.strides

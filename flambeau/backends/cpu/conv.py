@@ -138,7 +138,7 @@ def _deep(kind: np.dtype, size: Ints, kernel: Ints, stride: Ints, padding: Ints,
 
 
 # ------------------------------------------------------------------------------------------------------ forward
-@kernel
+@kernel(batch="convolution")
 def conv_forward(x: ndarray, w: ndarray, bias: ndarray | None, stride: Ints, padding: Ints, dilation: Ints,
                  groups: int) -> ndarray:
     """The convolution of x (batch, channels, *size)."""

@@ -396,5 +396,4 @@ def nonzero_static(x: ndarray, size: int, fill_value: int) -> ndarray:
     return out
 
 
-add(index_add_rows=index_add_rows)
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy import ndarray
 
 from ...native import Library, library
+from ..values import classes
 from . import memory
 from .activations import _log1p_exp, _sigmoid
 from .parallel import large, native, split
@@ -388,7 +389,7 @@ def smoothed_nll_backward(grad: ndarray, shape: tuple[int, ...], target: ndarray
     return out
 
 
-@kernel
+@kernel(safe=classes(lambda x: x.shape[1], 4))
 def cross_entropy(x: ndarray, target: ndarray, weight: ndarray | None, reduction: int, ignore_index: int,
                   keep: bool) -> tuple[ndarray, ndarray, ndarray, ndarray]:
     """Of logits (N, C) and classes (N): the loss; what the derivative takes: exp(x - maximum) (empty without keep), one over

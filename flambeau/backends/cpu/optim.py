@@ -58,7 +58,7 @@ def _update(name: str, first: _Arrays, second: _Arrays, third: _Arrays, steps: _
     return True
 
 
-@kernel
+@kernel(writes="params squares buffers means steps")
 def fused_rmsprop(params: _Arrays, grads: _Arrays, squares: _Arrays, buffers: _Arrays, means: _Arrays, steps: _Arrays,
                   lr: float, alpha: float, eps: float, weight_decay: float, momentum: float, maximize: bool) -> bool:
     """RMSprop; `buffers` and `means` are empty without momentum and where the mean is not subtracted."""
@@ -66,26 +66,26 @@ def fused_rmsprop(params: _Arrays, grads: _Arrays, squares: _Arrays, buffers: _A
                    (lr, alpha, eps, weight_decay, momentum, maximize))
 
 
-@kernel
+@kernel(writes="params sums steps")
 def fused_adagrad(params: _Arrays, grads: _Arrays, sums: _Arrays, steps: _Arrays, lr: float, lr_decay: float, eps: float,
                   weight_decay: float, maximize: bool) -> bool:
     return _update("adagrad", sums, _NONE, _NONE, steps, _NONE, params, grads, (lr, lr_decay, eps, weight_decay, maximize))
 
 
-@kernel
+@kernel(writes="params squares deltas steps")
 def fused_adadelta(params: _Arrays, grads: _Arrays, squares: _Arrays, deltas: _Arrays, steps: _Arrays, lr: float, rho: float,
                    eps: float, weight_decay: float, maximize: bool) -> bool:
     return _update("adadelta", squares, deltas, _NONE, steps, _NONE, params, grads, (lr, rho, eps, weight_decay, maximize))
 
 
-@kernel
+@kernel(writes="params averages largest steps")
 def fused_adamax(params: _Arrays, grads: _Arrays, averages: _Arrays, largest: _Arrays, steps: _Arrays, lr: float,
                  beta1: float, beta2: float, eps: float, weight_decay: float, maximize: bool) -> bool:
     return _update("adamax", averages, largest, _NONE, steps, _NONE, params, grads,
                    (lr, beta1, beta2, eps, weight_decay, maximize))
 
 
-@kernel
+@kernel(writes="params averages squares steps products")
 def fused_nadam(params: _Arrays, grads: _Arrays, averages: _Arrays, squares: _Arrays, steps: _Arrays, products: _Arrays,
                 lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, momentum_decay: float,
                 decoupled: bool, maximize: bool) -> bool:
@@ -94,7 +94,7 @@ def fused_nadam(params: _Arrays, grads: _Arrays, averages: _Arrays, squares: _Ar
                    (lr, beta1, beta2, eps, weight_decay, momentum_decay, decoupled, maximize))
 
 
-@kernel
+@kernel(writes="params averages squares steps")
 def fused_radam(params: _Arrays, grads: _Arrays, averages: _Arrays, squares: _Arrays, steps: _Arrays, lr: float, beta1: float,
                 beta2: float, eps: float, weight_decay: float, decoupled: bool, maximize: bool) -> bool:
     return _update("radam", averages, squares, _NONE, steps, _NONE, params, grads,
@@ -116,7 +116,7 @@ def fused_norm(arrays: _Arrays, order: float) -> Any:
     return out
 
 
-@kernel
+@kernel(writes="arrays")
 def fused_clip(arrays: _Arrays, norm: ndarray, max_norm: float) -> bool:
     """Multiplies all arrays by max_norm / (norm + 1e-6) if that is below one."""
     lib = _functions()
@@ -130,7 +130,7 @@ def fused_clip(arrays: _Arrays, norm: ndarray, max_norm: float) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------- SGD and Adam
-@kernel
+@kernel(writes="params buffers")
 def fused_sgd(params: _Arrays, grads: _Arrays, buffers: _Arrays, lr: float, momentum: float, dampening: float,
               weight_decay: float, nesterov: bool, maximize: bool, first: bool) -> bool:
     """One step of SGD; with `first` the momentum buffers (empty without momentum) are new and all zero."""
@@ -145,7 +145,7 @@ def fused_sgd(params: _Arrays, grads: _Arrays, buffers: _Arrays, lr: float, mome
     return True
 
 
-@kernel
+@kernel(writes="params averages squares largest steps")
 def fused_adam(params: _Arrays, grads: _Arrays, averages: _Arrays, squares: _Arrays, largest: _Arrays, steps: _Arrays,
                lr: float, beta1: float, beta2: float, eps: float, weight_decay: float, decoupled: bool,
                maximize: bool) -> bool:

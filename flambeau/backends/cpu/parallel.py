@@ -180,7 +180,7 @@ def native(function: Callable[..., Any], least: int = NATIVE) -> Callable[..., A
 early = functools.partial(native, least=2)  # for what takes NumPy several passes: a call into C takes less than two of them
 
 
-@kernel
+@kernel(safe=True, batch="trailing")
 def copied(x: ndarray) -> ndarray:
     return x.copy()
 

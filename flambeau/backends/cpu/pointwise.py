@@ -271,7 +271,7 @@ def rsub(x, y, out=None):
 _ZERO, _ONE = ({np.dtype(t): np.asarray(value, t) for t in (np.float32, np.float64)} for value in (0, 1))
 
 
-@kernel
+@kernel(safe=True, batch="pointwise")
 def relu_backward(grad, result):
     if grad.size >= NATIVE and (made := run("relu_backward", grad, result)) is not None:
         return made
@@ -380,7 +380,7 @@ def clamp(x, low, high):
     return np.asarray(x if high is None else np.minimum(x, high))
 
 
-@kernel
+@kernel(safe=True, batch="pointwise")
 @early
 def clamp_within(x, low, high):
     """clamp of floats by two numbers that are not nan."""

@@ -14,12 +14,14 @@ import numpy as np
 from numpy import ndarray
 
 from ...native import library
+from ..values import NUMBERS_ONLY
 from . import memory, random
 from .dropout import noise_scale, scaled_mask
 from .random_engine import Engine
-from .table import KERNELS, add, kernel
+from .table import KERNELS, kernel
 
 _over = Engine.over
+_drawing = kernel(writes="words", safe=NUMBERS_ONLY)
 EXPONENTIAL, GEOMETRIC, CAUCHY, LOG_NORMAL = range(4)  # as in random.c
 
 
@@ -30,7 +32,7 @@ def _given(out: ndarray | None, made: ndarray) -> ndarray:
     return out
 
 
-@kernel
+@_drawing
 def draw_uniform(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, low: float = 0.0, high: float = 1.0,
                  out: ndarray | None = None) -> ndarray:
     native = library("random")
@@ -44,7 +46,7 @@ def draw_uniform(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, low: f
     return out
 
 
-@kernel
+@_drawing
 def draw_normal(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, mean: Any = 0.0, std: Any = 1.0,
                 contiguous: bool = True, out: ndarray | None = None) -> ndarray:
     native = library("random")
@@ -91,7 +93,7 @@ def randn(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, count: int) -
     return out
 
 
-@kernel
+@_drawing
 def draw_bernoulli(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, p: Any = 0.5,
                    out: ndarray | None = None) -> ndarray:
     native = library("random")
@@ -118,7 +120,7 @@ def _bernoulli_each(words: ndarray, p: ndarray) -> ndarray:
     return np.less(drawn, p, out=memory.empty(p.shape, _BOOL))
 
 
-@kernel
+@_drawing
 def draw_noise(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, p: float) -> ndarray:
     """Factors of dropout: 0 with probability p, else 1 / (1 - p)."""
     native = library("random")
@@ -130,7 +132,7 @@ def draw_noise(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, p: float
     return out
 
 
-@kernel
+@kernel(writes="words")
 def draw_dropout(words: ndarray, x: ndarray, p: float) -> tuple[ndarray, ndarray]:
     """(x * noise, noise) of a contiguous x."""
     native = library("random")
@@ -145,7 +147,7 @@ def draw_dropout(words: ndarray, x: ndarray, p: float) -> tuple[ndarray, ndarray
     return out, noise
 
 
-@kernel
+@_drawing
 def draw_int(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, low: int, high: int | None,
              out: ndarray | None = None) -> ndarray:
     native = library("random")
@@ -157,13 +159,13 @@ def draw_int(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, low: int, 
     return made if made is out else _given(out, random._from_int(made, dtype) if dtype != _I64 else made)
 
 
-@kernel
+@kernel(writes="words", safe=False)
 def draw_full(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, out: ndarray | None = None) -> ndarray:
     """`random_()`."""
     return _given(out, random.random_full(_over(words), shape, dtype))
 
 
-@kernel
+@_drawing
 def draw_permutation(words: ndarray, n: int, dtype: np.dtype) -> ndarray:
     native = library("random")
     if native is None or n >= 0xFFFFFFFF // 20:
@@ -196,7 +198,8 @@ BENT = {
     "draw_cauchy": (CAUCHY, random.cauchy, lambda median, sigma: (median, sigma)),
     "draw_log_normal": (LOG_NORMAL, random.log_normal, lambda mean, std: (mean, std)),
 }
-add(**{name: _bent(*row) for name, row in BENT.items()})
+for _name, _row in BENT.items():
+    _drawing(_bent(*_row), name=_name)
 
 
 def _given_parameters(reference: Any) -> Any:
@@ -207,9 +210,11 @@ def _given_parameters(reference: Any) -> Any:
     return draw
 
 
-add(draw_poisson=_given_parameters(random.poisson), draw_binomial=_given_parameters(random.binomial),
-    draw_gamma=_given_parameters(random.standard_gamma), draw_dirichlet=_given_parameters(random.dirichlet),
-    draw_multinomial=_given_parameters(random.multinomial))
+for _reference in (random.poisson, random.binomial, random.standard_gamma):
+    _name = "gamma" if _reference is random.standard_gamma else _reference.__name__
+    kernel(_given_parameters(_reference), name=f"draw_{_name}", writes="words", batch="pointwise")
+for _reference in (random.dirichlet, random.multinomial):
+    kernel(_given_parameters(_reference), name=f"draw_{_reference.__name__}", writes="words")
 
 
 def memory_order(x: ndarray) -> tuple[list[int] | None, list[int] | None]:

@@ -1,0 +1,71 @@
+"""What is true of a kernel whatever arrays it runs on: one column per fact, by the kernel's name.
+
+The row of an operation enters its kernel's facts (ops/table.py); a kernel that no row names says them where it is defined
+(cpu/table.py). Whoever needs a fact reads its column here, and nobody keeps lists of names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+POINTWISE: dict[str, bool] = {}  # it works element by element
+VIEWS: dict[str, bool] = {}      # its result is a view of its first array
+SHAPES: dict[str, Callable] = {}  # the geometry of its results, for arrays without memory (ops/rules)
+BATCHING: dict[str, Any] = {}    # how it runs on a batch: a rule of backends/batched, by name (with numbers for it) or itself
+WRITES: dict[str, tuple[int, ...]] = {}  # the arguments that it writes; all others make new arrays, and are pure
+SAFE: dict[str, Any] = {}        # whether values can make it fail: True if none can, False if some may, or a `Check`
+DYNAMIC: dict[str, Any] = {}     # whether the shape of its result depends on values: True, or a function of the arguments
+CHEAP: dict[str, bool] = {}      # quicker to compute again than to keep (pointwise ones of cheap C are without saying so)
+FOLDS: dict[str, Any] = {}       # a reduction in a loop: `Fold`, or a function of the arguments that gives one, or None
+TERMS: dict[str, tuple[str, int]] = {}  # a loss of arrays a, b: C for one element (c: its number); weights before the reduction
+SLOPES: dict[str, tuple[str, int]] = {}  # the same for the derivative of one
+COPIES: dict[str, bool] = {}     # it copies its first array, element by element
+NUMERIC: dict[str, bool] = {}    # its floats enter nothing but arithmetic (true of all pointwise ones)
+APART: dict[str, bool] = {}      # in place, what it reads must not lie in the memory that it writes
+LENIENT: dict[str, bool] = {}    # in place, it only warns where several elements share a place
+_COLUMNS: dict[str, dict[str, Any]] = {
+    "pointwise": POINTWISE, "view": VIEWS, "shape": SHAPES, "batch": BATCHING, "writes": WRITES, "safe": SAFE,
+    "dynamic": DYNAMIC, "cheap": CHEAP, "fold": FOLDS, "terms": TERMS, "slopes": SLOPES, "copies": COPIES, "numeric": NUMERIC,
+    "apart": APART, "lenient": LENIENT}
+
+
+class Fold(NamedTuple):
+    """How a reduction folds elements: by "sum", "max" or "min" of a C expression of `a`; what becomes of the total, {t}, of
+    {n} elements; the argument that names the dimensions."""
+
+    by: str
+    of: str = "a"
+    total: str = "{t}"
+    axes: int = 1
+
+
+class Check(NamedTuple):
+    """What decides whether a call fails.
+
+    values: the arguments whose elements are looked at; holds(*args): whether the call does not fail; matters(*args): whether
+    elements need a look at all; again: they were looked at before, by the operation that this one belongs to.
+    """
+
+    values: tuple[int, ...]
+    holds: Callable[..., bool]
+    matters: Callable[..., bool] | None = None
+    again: bool = False
+
+
+def enter(kernel: str, args: tuple[str, ...], facts: dict[str, Any]) -> None:
+    """Enters facts about a kernel. args: the names of its arguments, by which `writes` names some."""
+    for name, value in facts.items():
+        if name not in _COLUMNS:
+            raise TypeError(f"{kernel}: there is no fact called '{name}' (there are {', '.join(_COLUMNS)})")
+        if name == "writes":
+            value = tuple([args.index(a) for a in value.split()])
+        elif name == "shape" and hasattr(value, "dynamic"):
+            DYNAMIC.setdefault(kernel, value.dynamic)
+        _COLUMNS[name][kernel] = value
+
+
+def forget(kernel: str) -> None:
+    """Takes a kernel out of all columns."""
+    for column in _COLUMNS.values():
+        column.pop(kernel, None)
