@@ -121,6 +121,8 @@ class MissingName(AttributeError, NotImplementedError):
 def __getattr__(name: str) -> Any:
     if name == "torch":  # PyTorch is found inside itself, too
         return _importlib.import_module(__package__)
+    if name in _FUNCTIONS:  # an operation that was defined later
+        return _FUNCTIONS[name]
     home = "ops.foreach" if name.startswith("_foreach_") else _ELSEWHERE.get(name)
     if home is None and name not in _LAZY and not (name.startswith("_") and _is_internal(name)):
         raise MissingName(f"module 'flambeau' has no attribute '{name}' (if PyTorch has one: it is not implemented)")

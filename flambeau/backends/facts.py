@@ -63,9 +63,3 @@ def enter(kernel: str, args: tuple[str, ...], facts: dict[str, Any]) -> None:
         elif name == "shape" and hasattr(value, "dynamic"):
             DYNAMIC.setdefault(kernel, value.dynamic)
         _COLUMNS[name][kernel] = value
-
-
-def forget(kernel: str) -> None:
-    """Takes a kernel out of all columns."""
-    for column in _COLUMNS.values():
-        column.pop(kernel, None)

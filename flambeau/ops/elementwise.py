@@ -170,10 +170,11 @@ def _word(d: Any) -> str:
 # ------------------------------------------------------------------------------------------------------- unary
 def unary(name: str, c: str | None = None, backward: Callable | None = None, *, kind: str = "float",
           inplace: bool | str = "function", method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (),
-          fast: str | None = None, direct: str | None = None, out: bool | str | None = None, **options: Any) -> Callable:
+          fast: str | None = None, direct: str | None = None, out: bool | str | None = None,
+          autocast: str | None = None, **options: Any) -> Callable:
     """A pointwise operation of one tensor, with its method, in-place and out= forms, and over lists of tensors.
 
-    inplace, out: as for `public`; out= of one that keeps the dtype must have it.
+    inplace, out, autocast: as for `public`; out= of one that keeps the dtype must have it.
     direct: a kernel of (gradient, saved value) that does what `backward` does, for real arrays (see table._quick).
     """
     if direct is not None:
@@ -184,7 +185,8 @@ def unary(name: str, c: str | None = None, backward: Callable | None = None, *, 
     _dress(op, name, r)
     if out is None:
         out = "exact" if kind == "same" else True
-    export(name, op, method=method, toplevel=toplevel, aliases=aliases, out=out, foreach=1 if inplace else 0)
+    export(name, op, method=method, toplevel=toplevel, aliases=aliases, out=out, autocast=autocast,
+           foreach=1 if inplace else 0)
     if inplace:
         _export_inplace(name, op, r, r.cpu if kind != "bool" else None, aliases, inplace)
     return op
@@ -285,7 +287,8 @@ def _export_inplace(name: str, op: Callable, r: Row, kernel: Callable | None, al
 def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Callable | None] | None = None, *,
            kind: str = "same", inplace: bool | str = True, method: bool = True, toplevel: bool = True,
            aliases: tuple[str, ...] = (), fast: str | None = None, fast_scalar: str = "fd", args: str = "self other",
-           direct: tuple[str, str] | None = None, foreach: int = 0, **options: Any) -> Callable:
+           direct: tuple[str, str] | None = None, autocast: str | None = None, foreach: int = 0,
+           **options: Any) -> Callable:
     """A pointwise operation of two broadcast arguments. fast: dtype characters whose kernel needs no promotion.
 
     direct: as for `unary`, one kernel per argument; "" passes the gradient on.
@@ -300,7 +303,7 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
     r.op = op = generate.of_two(r, chars=fast, number_chars=fast_scalar, fallback=general)
     op.operator = generate.of_two(r, chars=fast, number_chars=fast_scalar, fallback=or_not_implemented)
     _dress(op, name, r)
-    export(name, op, method=method, toplevel=toplevel, aliases=aliases, foreach=foreach)
+    export(name, op, method=method, toplevel=toplevel, aliases=aliases, autocast=autocast, foreach=foreach)
     op.row = r
     if inplace:
         op.inplace = _binary_inplace(name, op, r, r.cpu, fast)

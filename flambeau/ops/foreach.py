@@ -55,17 +55,21 @@ def _add(name: str, function: Callable[..., Any], inplace: Callable[..., Any] | 
 
 def _unary(op: str) -> None:
     name = f"_foreach_{op}"
-    method, changed = getattr(Tensor, op), getattr(Tensor, op + "_")
+    method, changed = getattr(Tensor, op), getattr(Tensor, op + "_", None)
 
-    def function(self: Any) -> tuple[Tensor, ...]:
-        return tuple([method(t) for t in _checked(name, self)])
+    def each(named: str, tensors: Any, given: tuple[Any, ...]) -> Any:
+        tensors = _checked(named, tensors)
+        return zip(tensors, *[_spread(named, v, len(tensors)) for v in given])
 
-    def inplace(self: Any) -> tuple[Tensor, ...]:
-        for t in _checked(name + "_", self):
-            changed(t)
+    def function(self: Any, *given: Any) -> tuple[Tensor, ...]:
+        return tuple([method(*args) for args in each(name, self, given)])
+
+    def inplace(self: Any, *given: Any) -> tuple[Tensor, ...]:
+        for args in each(name + "_", self, given):
+            changed(*args)
         return tuple(self)
 
-    _add(name, function, inplace)
+    _add(name, function, inplace if changed is not None else None)
 
 
 def _limited(op: str) -> Callable[..., Any]:
@@ -161,11 +165,6 @@ def _foreach_powsum(self: Any, ord: Any = 2, dtype: Any = None) -> tuple[Tensor,
     return tuple([(t if dtype is None else t.to(dtype)).abs().pow(ord).sum() for t in _checked("_foreach_powsum", self)])
 
 
-def _foreach_max(self: Any) -> tuple[Tensor, ...]:
-    """The largest element of each tensor."""
-    return tuple([t.max() for t in _checked("_foreach_max", self)])
-
-
 def _foreach_mm(self: Any, mat2: Any) -> tuple[Tensor, ...]:
     """Matrix products, pair by pair."""
     tensors = _checked("_foreach_mm", self)
@@ -193,7 +192,7 @@ def _foreach_zero_(self: Any) -> tuple[Tensor, ...]:
     return tuple(self)
 
 
-for _function in (_foreach_lerp, _foreach_lerp_, _foreach_norm, _foreach_powsum, _foreach_max, _foreach_mm, _foreach_clone,
+for _function in (_foreach_lerp, _foreach_lerp_, _foreach_norm, _foreach_powsum, _foreach_mm, _foreach_clone,
                   _foreach_copy_, _foreach_zero_):
     FUNCTIONS[_function.__name__] = _function
 NAMES = tuple(FUNCTIONS)

@@ -474,7 +474,7 @@ def _max_or_min(name: str, whole: Any, along: Any, pair: type, input: Tensor, di
     return pair(*along(input, dim, keepdim))
 
 
-@reduction(out="same", name="max")
+@reduction(out="same", name="max", foreach=1)
 def max_(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
     """max(x): the largest element; max(x, dim): (values, indices) along dim; max(x, y): the larger of each two."""
     return _max_or_min("max", _max_all, _max_dim, return_types.max, input, dim if other is None else other, keepdim)
