@@ -26,11 +26,8 @@ C_TYPES = {"f32": "float", "f64": "double", "i8": "int8_t", "i16": "int16_t", "i
 SUFFIXES = {np.dtype(t): s for t, s in ((np.float32, "f32"), (np.float64, "f64"), (np.int8, "i8"), (np.int16, "i16"),
                                         (np.int32, "i32"), (np.int64, "i64"), (np.uint8, "u8"), (np.bool_, "b8"))}
 _CHEAP = frozenset("""
-    abs atleast atmost ceil copysign fabs floor fmax fmin isfinite isinf isnan largest max min rint signbit square
-    trunc""".split())
-_FUNCTIONS = _CHEAP | frozenset("""
-    acos acosh asin asinh atan atan2 atanh cos cosh erf erfc exp exp2 expm1 floor_divide fmod hypot lgamma log log10 log1p log2
-    ndtr nextafter pow remainder sigmoid sin sinh sqrt tan tanh tanh_softplus""".split())
+    atleast atmost ceil copysign fabs floor fmax fmin isfinite isinf isnan largest max min rint signbit square
+    sizeof trunc""".split())  # functions of vmath.h that cost no more than an addition
 _TOKEN = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[-+]?\d+)?|[A-Za-z_]\w*")
 _BOOL = np.dtype(np.bool_)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -103,7 +100,7 @@ def to_c(c: str, suffix: str, names: dict[str, str]) -> str:
             return names[word]
         if word == "T":
             return kind
-        if word in _FUNCTIONS:
+        if c[match.end():match.end() + 1] == "(" and word != "sizeof":
             return f"{word}_{suffix}"
         return f"({kind}){word}" if word.startswith("M_") else word
 
@@ -206,7 +203,7 @@ class Loops:
         arrays = [(e.args[i], "uint8_t" if i == self.mask_position else "T") for i in self.positions]
         numbers = [e.args[i] for i in self.numbers]
         plain = "".join(f"{'long' if integer else 'double'} {x}_, " for x in numbers)
-        calls = sum(w in _FUNCTIONS and w not in _CHEAP for w in _TOKEN.findall(e.c))
+        calls = sum(f not in _CHEAP for f in re.findall(r"(\w+)\(", e.c))
 
         def choice(steps: tuple[int, ...]) -> str:
             test = " && ".join(["so == 1", *[f"s{x} == {s}" for (x, _), s in zip(arrays, steps)]])
