@@ -258,13 +258,9 @@ def scalar(name: str, argument: str, value: Any) -> Any:
     raise TypeError(f"{name}(): argument '{argument}' must be Number, not {type(value).__name__}")
 
 
-_C_NAMES = {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16",
-            "complex64": "c10::complex<float>", "complex128": "c10::complex<double>"}
-
-
 def _fits(value: Any, dtype: _dtype) -> None:
     if not _cpu.item_fits(value, dtype.native):
-        raise RuntimeError(f"value cannot be converted to type {_C_NAMES.get(dtype.name, dtype.name + '_t')} without "
+        raise RuntimeError(f"value cannot be converted to type {dtype.scalar_word} without "
                            f"overflow: {value}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from . import dtypes as _dtypes
 from .amp.by_device import module_for as _amp_for
 from .backends.registry import MissingDevice
 from .legacy import LEGACY, legacy_class
@@ -104,7 +105,6 @@ device_of = device
 amp = _amp_for("cuda", f"{__name__}.amp")
 
 # The storages' old names, and everything else that needs the device.
-_STORAGES = "BFloat16 Bool Byte Char ComplexDouble ComplexFloat Double Float Half Int Long Short"
 _NEED_A_DEVICE = """CUDAGraph CUDAPluggableAllocator ExternalStream GreenContext MemPool StreamContext caching_allocator_alloc
     caching_allocator_delete caching_allocator_enable can_device_access_peer change_current_allocator check_error clock_rate
     cudart current_blas_handle current_solver_handle device_memory_used get_allocator_backend get_per_process_memory_fraction
@@ -112,7 +112,7 @@ _NEED_A_DEVICE = """CUDAGraph CUDAPluggableAllocator ExternalStream GreenContext
     make_graphed_callables max_memory_cached memory_cached memory_snapshot memory_usage power_draw
     reset_accumulated_host_memory_stats reset_accumulated_memory_stats reset_max_memory_cached reset_peak_host_memory_stats
     set_per_process_memory_fraction set_stream set_sync_debug_mode temperature use_mem_pool utilization"""
-for _name in (*(f"{kind}Storage" for kind in _STORAGES.split()), *_NEED_A_DEVICE.split()):
+for _name in (*(f"{d.word}Storage" for d in _dtypes.ALL if d.word != d.name), *_NEED_A_DEVICE.split()):
     globals()[_name] = _refuse(_name)
 has_half = has_magma = False
 default_generators: tuple = ()

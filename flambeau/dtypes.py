@@ -18,10 +18,12 @@ _BOOL, _INT, _FLOAT, _COMPLEX = range(4)
 class dtype:
     """The type of a tensor's elements, such as `flambeau.float32`."""
 
-    __slots__ = ("is_complex", "is_floating_point", "is_signed", "itemsize", "kind", "name", "native", "rank")
+    __slots__ = ("c_word", "is_complex", "is_floating_point", "is_signed", "itemsize", "kind", "name", "native", "rank", "word")
 
-    def __init__(self, name: str, kind: int, rank: int = 0):
+    def __init__(self, name: str, kind: int, rank: int = 0, c_word: str | None = None, word: str | None = None):
         self.name = name
+        self.c_word = c_word or name  # how PyTorch's errors spell it: as C++ does,
+        self.word = word or name      # and as in FloatTensor
         self.native = _native.native(name)
         self.kind = kind
         self.rank = rank
@@ -29,6 +31,11 @@ class dtype:
         self.is_floating_point = kind == _FLOAT
         self.is_complex = kind == _COMPLEX
         self.is_signed = kind != _BOOL and not name.startswith("uint")
+
+    @property
+    def scalar_word(self) -> str:
+        """How PyTorch's errors about numbers that do not fit spell it."""
+        return self.c_word if self.kind != _INT or self.name == "int32" else f"{self.name}_t"
 
     def __repr__(self) -> str:
         return f"torch.{self.name}"
@@ -56,23 +63,23 @@ def _by_name(name: str) -> dtype:
     return globals()[_GLOBAL.get(name, name)]
 
 
-bool_ = dtype("bool", _BOOL)
-uint8 = dtype("uint8", _INT, 1)
-int8 = dtype("int8", _INT, 1)
-uint16 = dtype("uint16", _INT, 2)
-int16 = dtype("int16", _INT, 2)
-uint32 = dtype("uint32", _INT, 3)
-int32 = dtype("int32", _INT, 3)
-uint64 = dtype("uint64", _INT, 4)
-int64 = dtype("int64", _INT, 4)
+bool_ = dtype("bool", _BOOL, 0, "bool", "Bool")
+uint8 = dtype("uint8", _INT, 1, "unsigned char", "Byte")
+int8 = dtype("int8", _INT, 1, "signed char", "Char")
+uint16 = dtype("uint16", _INT, 2, "unsigned short")
+int16 = dtype("int16", _INT, 2, "short int", "Short")
+uint32 = dtype("uint32", _INT, 3, "unsigned int")
+int32 = dtype("int32", _INT, 3, "int", "Int")
+uint64 = dtype("uint64", _INT, 4, "unsigned long")
+int64 = dtype("int64", _INT, 4, "long int", "Long")
 float8_e4m3fn = dtype("float8_e4m3fn", _FLOAT, 0)
 float8_e5m2 = dtype("float8_e5m2", _FLOAT, 0)
-float16 = dtype("float16", _FLOAT, 1)
-bfloat16 = dtype("bfloat16", _FLOAT, 1)
-float32 = dtype("float32", _FLOAT, 2)
-float64 = dtype("float64", _FLOAT, 3)
-complex64 = dtype("complex64", _COMPLEX, 2)
-complex128 = dtype("complex128", _COMPLEX, 3)
+float16 = dtype("float16", _FLOAT, 1, "c10::Half", "Half")
+bfloat16 = dtype("bfloat16", _FLOAT, 1, "c10::BFloat16", "BFloat16")
+float32 = dtype("float32", _FLOAT, 2, "float", "Float")
+float64 = dtype("float64", _FLOAT, 3, "double", "Double")
+complex64 = dtype("complex64", _COMPLEX, 2, "c10::complex<float>", "ComplexFloat")
+complex128 = dtype("complex128", _COMPLEX, 3, "c10::complex<double>", "ComplexDouble")
 
 _GLOBAL = {"bool": "bool_"}
 ALL = (bool_, uint8, int8, uint16, int16, uint32, int32, uint64, int64, float8_e4m3fn, float8_e5m2, float16, bfloat16,

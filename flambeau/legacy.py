@@ -75,9 +75,7 @@ def _check_built(kind: Any) -> None:
                         "enabled.") from None
 
 
-LEGACY = {"Float": _dtypes.float32, "Double": _dtypes.float64, "Half": _dtypes.float16, "BFloat16": _dtypes.bfloat16,
-          "Byte": _dtypes.uint8, "Char": _dtypes.int8, "Short": _dtypes.int16, "Int": _dtypes.int32,
-          "Long": _dtypes.int64, "Bool": _dtypes.bool_}
+LEGACY = {d.word: d for d in _dtypes.ALL if d.word != d.name and not d.is_complex}
 
 
 def legacy_class(name: str, module: str = "torch") -> type:

@@ -322,10 +322,10 @@ def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, r
 
 
 # ----------------------------------------------------------------------------------------------------------- integers
-_C_WORDS = {"uint8": "unsigned char", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long",
-            "bool": "bool",
-            "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "unsigned long", "float32": "float",
-            "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16"}
+def _c_word(d: _dtypes.dtype) -> str:
+    return d.c_word.partition(" int")[0] if d.is_signed else d.c_word
+
+
 _DIGITS = {"float32": 24, "float64": 53, "float16": 11, "bfloat16": 8}
 
 
@@ -347,7 +347,7 @@ def _check_range(low: int, high: int | None, d: _dtypes.dtype) -> None:
     least, most = map(int, _limits(d))
     for name, value in (("from", low), ("to - 1", most if high is None else high - 1)):
         if not least <= value <= most:
-            raise RuntimeError(f"{name} is out of bounds for {_C_WORDS.get(d.name, d.name)}")
+            raise RuntimeError(f"{name} is out of bounds for {_c_word(d)}")
         digits = _DIGITS.get(d.name)
         if digits is not None and high is not None and abs(value) > 1 << digits:
             warnings.warn(f"{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations "
@@ -501,11 +501,11 @@ def uniform_(self, from_=0, to=1, *, generator=None, **named) -> Tensor:
     _, most = _limits(d)
     for word, value in (("from", low), ("to", high)):
         if not -most <= value <= most:
-            raise RuntimeError(f"{word} is out of bounds for {_C_WORDS.get(d.name, d.name)}")
+            raise RuntimeError(f"{word} is out of bounds for {_c_word(d)}")
     if low > high:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
     if high - low > most:
-        raise RuntimeError(f"uniform_ expects to-from <= std::numeric_limits<{_C_WORDS.get(d.name, d.name)}>::max(), "
+        raise RuntimeError(f"uniform_ expects to-from <= std::numeric_limits<{_c_word(d)}>::max(), "
                            "but found "
                            f"to={high:g} and from={low:g} which result in to-from to exceed the limit")
     return _refill(self, "uniform_", generator, "draw_uniform", low, high)

@@ -457,8 +457,7 @@ def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype
 
 
 def _legacy(dtype: Any) -> str:
-    from .autograd.node import type_name
-    return type_name(dtype).replace("Tensor", "Storage")
+    return f"{dtype.word}Storage"
 
 
 def _dtype_to_storage_type_map() -> dict[Any, str]:

@@ -276,9 +276,8 @@ class Tensor:
                 raise RuntimeError("can't assign Variable as its own grad")
             wanted = self._grad_dtype if self._has_grad_dtype else self.dtype
             if value.dtype is not wanted and wanted is not None:
-                from .ops.exports import _c_word, _type_word
-                raise RuntimeError(f"attempting to assign a gradient with dtype '{_c_word(value.dtype)}' to a tensor with "
-                                   f"grad_dtype '{_type_word(wanted)}'. Please ensure that the gradient and the tensor "
+                raise RuntimeError(f"attempting to assign a gradient with dtype '{value.dtype.c_word}' to a tensor with "
+                                   f"grad_dtype '{wanted.word}'. Please ensure that the gradient and the tensor "
                                    "have the same dtype")
             if value.device != self.device:
                 raise RuntimeError(f"attempting to assign a gradient with device type '{value.device}' to a tensor with "

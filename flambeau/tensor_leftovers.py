@@ -257,14 +257,13 @@ def _grad_dtype(self: Tensor) -> Any:
 
 
 def _set_grad_dtype(self: Tensor, value: Any) -> None:
-    from .ops.exports import _c_word, _type_word
     if not self.is_leaf:
         raise RuntimeError("grad_dtype can only be set on leaf tensors.")
     if value is not None and not isinstance(value, dtype):
         raise RuntimeError(f"grad_dtype must be a torch.dtype or None, but got {type(value).__name__}")
     if value is not None and self._grad is not None and self._grad.dtype is not value:
-        raise RuntimeError(f"Cannot set grad_dtype to '{_type_word(value)}' because there is already a gradient with dtype "
-                           f"'{_c_word(self._grad.dtype)}'. Please clear the gradient (.grad = None) before changing "
+        raise RuntimeError(f"Cannot set grad_dtype to '{value.word}' because there is already a gradient with dtype "
+                           f"'{self._grad.dtype.c_word}'. Please clear the gradient (.grad = None) before changing "
                            "grad_dtype, or ensure the new grad_dtype matches the existing gradient's dtype.")
     self._has_grad_dtype, self._grad_dtype = True, value
 

@@ -312,10 +312,7 @@ def modified_error(node: Node, tensor: Any, array: Any, saved: int, now: int, co
 
 def type_name(d) -> str:
     """PyTorch's legacy class name of a dtype: FloatTensor, LongTensor..."""
-    return {"float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor", "bfloat16": "BFloat16Tensor",
-            "int64": "LongTensor", "int32": "IntTensor", "int16": "ShortTensor", "int8": "CharTensor",
-            "uint8": "ByteTensor", "bool": "BoolTensor", "complex64": "ComplexFloatTensor",
-            "complex128": "ComplexDoubleTensor"}.get(d.name, f"{d.name}Tensor")
+    return f"{d.word}Tensor"
 
 
 def location(where) -> str:

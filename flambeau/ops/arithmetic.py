@@ -16,7 +16,6 @@ from ..native.pointwise import run
 from ..settings import warn_once
 from ..tensor import Tensor
 from .elementwise import Pointwise, binary, plain_number, promoted, untracked
-from .exports import _c_word
 from .pointwise import abs_, conj, masked, neg, nothing, where_row
 from .table import LARGE, check_overlap, constant, export, make_inplace, ndarray, public
 
@@ -415,7 +414,7 @@ def _same_dtype(name: str, *tensors: Any) -> None:
     for t in tensors[1:]:
         if isinstance(t, Tensor) and t.dtype is not first:
             which = "end" if t is tensors[1] else "weight"
-            raise RuntimeError(f"expected dtype {_c_word(first)} for `{which}` but got dtype {_c_word(t.dtype)}")
+            raise RuntimeError(f"expected dtype {first.c_word} for `{which}` but got dtype {t.dtype.c_word}")
 
 
 _OLD_PRODUCT = "Tensor input, Number value, Tensor tensor1, Tensor tensor2"

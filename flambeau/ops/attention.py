@@ -12,7 +12,7 @@ from ..shapes import broadcast_shapes
 from ..tensor import Tensor
 from . import rules
 from .joint import Joint
-from .matmul import _C_NAMES, check_tensor, matmul
+from .matmul import check_tensor, matmul
 from .rules import layers
 from .scans import _softmax_grad
 from .table import FUNCTIONS, Row, along, public
@@ -83,7 +83,7 @@ def _check(query: Any, key: Any, value: Any, attn_mask: Any) -> None:
         raise TypeError("scaled_dot_product_attention(): argument 'attn_mask' must be Tensor, not "
                         f"{type(attn_mask).__name__}")
     if not query.dtype is key.dtype is value.dtype:
-        names = [_C_NAMES.get(t.dtype.name, t.dtype.name) for t in (query, key, value)]
+        names = [t.dtype.c_word for t in (query, key, value)]
         raise RuntimeError("Expected query, key, and value to have the same dtype, but got query.dtype: "
                            f"{names[0]} key.dtype: {names[1]} and value.dtype: {names[2]} instead.")
     if not query.device == key.device == value.device:
@@ -94,7 +94,7 @@ def _check(query: Any, key: Any, value: Any, attn_mask: Any) -> None:
                            f"{query.ndim} key.dim: {key.ndim} and value.dim: {value.ndim} instead.")
     if attn_mask is not None:
         if attn_mask.dtype is not _bool() and attn_mask.dtype is not query.dtype and attn_mask.dtype.name != "float32":
-            names = [_C_NAMES.get(t.dtype.name, t.dtype.name) for t in (attn_mask, query)]
+            names = [t.dtype.c_word for t in (attn_mask, query)]
             raise RuntimeError("Expected attn_mask dtype to be bool or float or to match query dtype, but got "
                                f"attn_mask.dtype: {names[0]} and  query.dtype: {names[1]} instead.")
     if not query.dtype.is_floating_point:

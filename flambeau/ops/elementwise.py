@@ -74,7 +74,7 @@ class Pointwise(Row):
             if self.name in ("maximum", "minimum") and common.is_complex:
                 raise RuntimeError(f"{self.name} not implemented for complex tensors.")
             known = _CPU_NAMES.get(self.name, self.name)
-            raise NotImplementedError(f'"{known}" not implemented for \'{_word(common)}\'')
+            raise NotImplementedError(f'"{known}" not implemented for \'{common.word}\'')
         if self.kind == "float" and not (common.is_floating_point or common.is_complex):
             common = _dtypes.get_default_dtype()
         native = common.native
@@ -160,11 +160,6 @@ def broadcast_error(*shapes: tuple[int, ...]) -> RuntimeError:
 _CPU_NAMES = {"floor_divide": "div_floor_cpu", "bitwise_left_shift": "lshift_cpu", "bitwise_right_shift": "rshift_cpu",
               **{name: f"{name}_cpu" for name in ("lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor",
                                                   "bitwise_not", "atan2", "remainder", "fmod")}}
-
-
-def _word(d: Any) -> str:
-    from .table import _type_word
-    return _type_word(d)
 
 
 # ------------------------------------------------------------------------------------------------------- unary

@@ -180,8 +180,8 @@ def store(target: Tensor, result: Tensor, before: Tensor | None = None) -> Tenso
     if made.shape != array.shape:
         raise RuntimeError(f"output with shape {list(array.shape)} doesn't match the broadcast shape {list(made.shape)}")
     if made.dtype is not array.dtype and not can_cast(result.dtype, target.dtype):
-        raise RuntimeError(f"result type {_type_word(result.dtype)} can't be cast to the desired output type "
-                           f"{_type_word(target.dtype)}")
+        raise RuntimeError(f"result type {result.dtype.word} can't be cast to the desired output type "
+                           f"{target.dtype.word}")
     mode = state.mode
     if target._base is not None and result._node is not None and not mode & NO_RECORD:
         check_creation(target)
@@ -246,37 +246,23 @@ def check_overlap(target: Any, sources: Any, full: bool = False) -> None:
                                "to a single memory location. Please clone() the tensor before performing the operation.")
 
 
-_WORDS = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long",
-          "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
-          "complex64": "ComplexFloat", "complex128": "ComplexDouble"}
-
-
 def _type_word(d: Any) -> str:
-    return _WORDS.get(d.name, d.name)
-
-
-_C_WORDS = {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16",
-            "int64": "long int", "int32": "int", "int16": "short int", "int8": "signed char", "uint8": "unsigned char",
-            "complex64": "c10::complex<float>", "complex128": "c10::complex<double>"}
-
-
-def _c_word(d: Any) -> str:
-    return _C_WORDS.get(d.name, d.name)
+    return d.word
 
 
 def _exact(name: str, out: Tensor, result: Tensor) -> None:
-    raise RuntimeError(f"{name}(): Expected out tensor to have dtype {_c_word(result.dtype)}, but got "
-                       f"{_c_word(out.dtype)} instead")
+    raise RuntimeError(f"{name}(): Expected out tensor to have dtype {result.dtype.c_word}, but got "
+                       f"{out.dtype.c_word} instead")
 
 
 def _of_one_type(name: str, out: Tensor, result: Tensor) -> None:
-    raise RuntimeError(f"Expected object of scalar type {_type_word(result.dtype)} but got scalar type "
-                       f"{_type_word(out.dtype)} for argument 'out'")
+    raise RuntimeError(f"Expected object of scalar type {result.dtype.word} but got scalar type "
+                       f"{out.dtype.word} for argument 'out'")
 
 
 def _joined(name: str, out: Tensor, result: Tensor) -> None:
     if not can_cast(result.dtype, out.dtype):
-        raise TypeError(f"torch.cat(): input types can't be cast to the desired output type {_type_word(out.dtype)}")
+        raise TypeError(f"torch.cat(): input types can't be cast to the desired output type {out.dtype.word}")
 
 
 # What is asked of an out= that has another dtype than the result; without such a rule type promotion decides.
@@ -333,8 +319,8 @@ def _write_one(name: str, out: Tensor, result: Tensor, rules: Any) -> None:
             if rule in _OUT_RULES:
                 _OUT_RULES[rule](name, out, result)
         if not can_cast(result.dtype, out.dtype):
-            raise RuntimeError(f"result type {_type_word(result.dtype)} can't be cast to the desired output type "
-                               f"{_type_word(out.dtype)}")
+            raise RuntimeError(f"result type {result.dtype.word} can't be cast to the desired output type "
+                               f"{out.dtype.word}")
     if out._array.shape != result._array.shape:
         from ..backends.cpu.arrays import is_dense
         from .shape import resize_out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..tensor import Tensor
-from .matmul import _WORDS, _same_dtype, check_tensor, swapped
+from .matmul import _same_dtype, check_tensor, swapped
 from .rules import products
 from .table import Row, public
 
@@ -20,7 +20,7 @@ def _check(mat_a: Tensor, mat_b: Tensor, offs: Tensor | None, bias: Tensor | Non
     for name, t in (("mat_a", mat_a), ("mat_b", mat_b)):
         if t.dtype.name not in ("float32", "bfloat16", "float16"):
             raise RuntimeError(f"Expected {name} to be Float32, BFloat16 or Float16 matrix, got "
-                               f"{_WORDS.get(t.dtype.name, t.dtype.name)}")
+                               f"{t.dtype.word}")
         if t.ndim not in (2, 3):
             raise RuntimeError(f"{name} has to be 2 or 3d")
     both = mat_a.ndim == 3 and mat_b.ndim == 3

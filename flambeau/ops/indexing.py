@@ -422,8 +422,6 @@ def _quick_write(self: Tensor, key: Any, value: Any) -> bool:
     return True
 
 
-_C_NAMES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t",
-            "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16"}
 _RANGES = {"float16": 65504.0, "bfloat16": 3.3895e38, "float32": 3.4028235e38}
 
 
@@ -432,7 +430,7 @@ def number_for(dtype: Any, value: Any, halves: bool = True) -> Any:
 
     halves=False: too large a number for a half type becomes infinite, as it does in x[key] = number.
     """
-    error = RuntimeError(f"value cannot be converted to type {_C_NAMES.get(dtype.name, dtype.name)} without overflow")
+    error = RuntimeError(f"value cannot be converted to type {dtype.scalar_word} without overflow")
     if dtype.is_complex:
         return value
     if isinstance(value, complex):

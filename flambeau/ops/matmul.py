@@ -58,15 +58,6 @@ def _right_grad(grad: Tensor, left: Tensor, strides: Any) -> Tensor:
     return matmul(adjoint(left), grad)
 
 
-_C_NAMES = {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16",
-            "complex64": "c10::complex<float>", "complex128": "c10::complex<double>", "int64": "long int",
-            "int32": "int",
-            "int16": "short int", "int8": "signed char", "uint8": "unsigned char", "bool": "bool"}
-_WORDS = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long",
-          "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
-          "complex64": "ComplexFloat", "complex128": "ComplexDouble"}
-
-
 def check_tensor(function: str, **tensors: Any) -> None:
     for position, (name, t) in enumerate(tensors.items(), 1):
         if not isinstance(t, Tensor):
@@ -82,17 +73,17 @@ def promote(*tensors: Tensor) -> list[Tensor]:
 
 def _same_dtype(a: Tensor, b: Tensor, function: str) -> None:
     if a._array.dtype != b._array.dtype:
-        one, two = a.dtype.name, b.dtype.name
+        one, two = a.dtype, b.dtype
         if function == "addmm":
             raise RuntimeError("mat1 and mat2 must have the same dtype, but got "
-                               f"{_WORDS.get(one, one)} and {_WORDS.get(two, two)}")
+                               f"{one.word} and {two.word}")
         if function in ("mm", "matmul"):
             raise RuntimeError("expected m1 and m2 to have the same dtype, but got: "
-                               f"{_C_NAMES.get(one, one)} != {_C_NAMES.get(two, two)}")
+                               f"{one.c_word} != {two.c_word}")
         if function in ("dot", "vdot"):
             raise RuntimeError(f"{function} : expected both vectors to have same dtype, but found "
-                               f"{_WORDS.get(one, one)} and {_WORDS.get(two, two)}")
-        raise RuntimeError(f"{function}: expected scalar type {_WORDS.get(one, one)} but found {_WORDS.get(two, two)}")
+                               f"{one.word} and {two.word}")
+        raise RuntimeError(f"{function}: expected scalar type {one.word} but found {two.word}")
     if a._array.dtype.kind == "b":
         kernel = {"mm": "addmm_impl_cpu_", "addmm": "addmm_impl_cpu_", "mv": "addmv_impl_cpu"}.get(function, function)
         raise NotImplementedError(f"\"{kernel}\" not implemented for 'Bool'")
@@ -433,7 +424,7 @@ def _check_self(function: str, self: Tensor, like: Tensor, shape: tuple[int, ...
     if self._array.dtype != like._array.dtype:
         if function == "addmm":
             raise RuntimeError("self and mat2 must have the same dtype, but got "
-                               f"{_WORDS.get(self.dtype.name)} and {_WORDS.get(like.dtype.name)}")
+                               f"{self.dtype.word} and {like.dtype.word}")
         raise RuntimeError(f"{function}: Input dtypes must be the same, got: input {self.dtype}, "
                            f"and the others {like.dtype}")
     own = self._array.shape

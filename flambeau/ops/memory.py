@@ -14,7 +14,6 @@ from ..settings import fills_memory
 from ..shapes import numel, shape_of
 from ..tensor import Tensor, wrap
 from .convert import format_name, format_strides
-from .exports import _c_word, _type_word
 from .table import public
 
 
@@ -116,8 +115,8 @@ def _set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
             array = source.detach().as_strided(size, stride, storage_offset)._array
     elif isinstance(source, (UntypedStorage, TypedStorage)):
         if isinstance(source, TypedStorage) and source.dtype is not self.dtype:
-            raise RuntimeError(f"Expected a Storage of type {_c_word(self.dtype)} or an UntypedStorage, but got type "
-                               f"{_type_word(source.dtype)} for argument 1 'storage'")
+            raise RuntimeError(f"Expected a Storage of type {self.dtype.c_word} or an UntypedStorage, but got type "
+                               f"{source.dtype.word} for argument 1 'storage'")
         storage = source.untyped() if isinstance(source, TypedStorage) else source
         count = storage.nbytes() // self.itemsize - storage_offset
         shape = (count,) if size is None else shape_of((size,))

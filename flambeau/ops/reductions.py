@@ -19,7 +19,7 @@ from ..shapes import wrap_dim
 from ..tensor import Tensor
 from . import rules
 from .pointwise import conj
-from .table import FUNCTIONS, _type_word, along, export, fact, other_names, public, row, write_out
+from .table import FUNCTIONS, along, export, fact, other_names, public, row, write_out
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -62,7 +62,7 @@ def _into(name: str, kind: str, target: Any, function: Callable, args: tuple[Any
     if kind == "typed" and isinstance(target, Tensor):
         kwargs["dtype"] = out_dtype(name, target, kwargs.get("dtype"))
     if kind == "bool" and isinstance(target, Tensor) and target.dtype not in (_dtypes.bool_, _dtypes.uint8):
-        raise RuntimeError(f"{name} only supports bool tensor for result, got: {dtype_word(target.dtype)}")
+        raise RuntimeError(f"{name} only supports bool tensor for result, got: {target.dtype.word}")
     result = function(*args, **kwargs)
     if kind == "same":
         _check_same_dtype(name, result, target)
@@ -73,12 +73,12 @@ def _check_same_dtype(name: str, result: Any, target: Any) -> None:
     if isinstance(result, tuple) and isinstance(target, (tuple, list)):
         for what, r, o in zip(("values", "indices"), result, target):
             if isinstance(o, Tensor) and o.dtype is not r.dtype:
-                raise RuntimeError(f"{name}(): expected scalar type {dtype_word(r.dtype)} but got "
-                                   f"{dtype_word(o.dtype)} for {what}")
+                raise RuntimeError(f"{name}(): expected scalar type {r.dtype.word} but got "
+                                   f"{o.dtype.word} for {what}")
     elif isinstance(target, Tensor) and isinstance(result, Tensor) and target.dtype is not result.dtype and (
             name not in ("max", "min")):
-        raise RuntimeError(f"Expected the dtype for input and out to match, but got {dtype_word(result.dtype)} for input's "
-                           f"dtype and {dtype_word(target.dtype)} for out's dtype: {name}(): expected {result.dtype}, got "
+        raise RuntimeError(f"Expected the dtype for input and out to match, but got {result.dtype.word} for input's "
+                           f"dtype and {target.dtype.word} for out's dtype: {name}(): expected {result.dtype}, got "
                            f"{target.dtype}")
 
 
@@ -138,10 +138,6 @@ def count(shape: Any, dim: Any) -> int:
         if dim is None or i in dim:
             total *= n
     return total
-
-
-def dtype_word(dtype: Any) -> str:
-    return _type_word(dtype)
 
 
 def check_bool(name: str, argument: str, value: Any) -> None:
@@ -219,7 +215,7 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
     if not (wanted.is_floating_point or wanted.is_complex):
         what = "Input" if dtype is None else "Optional"
         raise RuntimeError(f"mean(): could not infer output dtype. {what} dtype must be either a floating point or "
-                           f"complex dtype. Got: {dtype_word(wanted)}")
+                           f"complex dtype. Got: {wanted.word}")
     dims = dims_of(dim, input.ndim, "mean")
     if dim is None and not keepdim:
         return _mean(input, None, False, native(dtype))
@@ -246,7 +242,7 @@ def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any
     """The mean of the elements that are not NaN."""
     if not (input.is_floating_point() or input.is_complex()):
         raise RuntimeError("nanmean(): expected input to have floating point or complex dtype but got "
-                           f"{dtype_word(input.dtype)}")
+                           f"{input.dtype.word}")
     factor = input.detach().isnan().logical_not().sum(dim, keepdim)
     return nansum(input, dim, keepdim, dtype=dtype) / factor
 
@@ -355,7 +351,7 @@ def hash_tensor(input: Tensor, dim: Any = (), keepdim: bool = False, *, mode: in
     if mode != 0:
         raise RuntimeError(f"hash_tensor: expected mode 0 (xor), got {mode}")
     if input.is_complex():
-        raise NotImplementedError(f'"xor_sum_cpu" not implemented for \'{dtype_word(input.dtype)}\'')
+        raise NotImplementedError(f'"xor_sum_cpu" not implemented for \'{input.dtype.word}\'')
     dims = dims_of(dim, input.ndim, "hash_tensor")
     check_nonempty(input, dims, "hash_tensor")
     return _hash(input, dims, keepdim)
@@ -376,7 +372,7 @@ def check_nonempty(input: Tensor, dims: tuple[int, ...] | None, name: str) -> No
 
 def check_ordered(input: Tensor, what: str) -> None:
     if input.is_complex():
-        raise NotImplementedError(f'"{what}" not implemented for \'{dtype_word(input.dtype)}\'')
+        raise NotImplementedError(f'"{what}" not implemented for \'{input.dtype.word}\'')
 
 
 def _tied_grad(grad: Tensor, self: Tensor, result: Tensor, dim: Any, keepdim: bool) -> Tensor:

@@ -142,12 +142,11 @@ class _Kind:
 
 
 def _same_dtype(name: str, x: Tensor, *others: Any) -> None:
-    from .matmul import _C_NAMES
     for t in others:
         if t is not None and t.dtype is not x.dtype:
             raise RuntimeError("mat1 and mat2 must have the same dtype, but got "
-                               f"{_short(x)} and {_short(t)} ({name}: {_C_NAMES.get(x.dtype.name, x.dtype.name)} != "
-                               f"{_C_NAMES.get(t.dtype.name, t.dtype.name)})")
+                               f"{_short(x)} and {_short(t)} ({name}: {x.dtype.c_word} != "
+                               f"{t.dtype.c_word})")
 
 
 def _short(t: Tensor) -> str:

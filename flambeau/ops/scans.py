@@ -12,7 +12,7 @@ from ..shapes import wrap_dim
 from ..tensor import Tensor
 from . import rules
 from .pointwise import conj
-from .reductions import check_ordered, dtype_word, native, one_dim, possible, reduction
+from .reductions import check_ordered, native, one_dim, possible, reduction
 from .table import FUNCTIONS, along, export, export_inplace
 
 
@@ -147,7 +147,7 @@ _logcumsumexp = along("logcumsumexp", "self dim", safe=True, shape=rules.same, b
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """The logarithm of running sums of exp(x)."""
     if not (input.is_floating_point() or input.is_complex()):
-        raise NotImplementedError(f'"logcumsumexp_out_cpu" not implemented for \'{dtype_word(input.dtype)}\'')
+        raise NotImplementedError(f'"logcumsumexp_out_cpu" not implemented for \'{input.dtype.word}\'')
     return _logcumsumexp(input, one_dim(dim, input.ndim, "logcumsumexp"))
 
 
@@ -172,7 +172,7 @@ def _normalise(r: Any, name: str, input: Tensor, dim: int, dtype: Any) -> Tensor
     kind = dtype or input.dtype
     dim = one_dim(dim, input.ndim, name)
     if not kind.is_floating_point and input.numel():
-        raise NotImplementedError(f'"{name}_lastdim_kernel_impl" not implemented for \'{dtype_word(kind)}\'')
+        raise NotImplementedError(f'"{name}_lastdim_kernel_impl" not implemented for \'{kind.word}\'')
     return r(input, dim, native(dtype))
 
 

@@ -15,7 +15,6 @@ from .reductions import (
     check_nonempty,
     count,
     dims_of,
-    dtype_word,
     keep,
     one_dim,
     picked_grad,
@@ -137,7 +136,7 @@ _mode = along("mode", "self dim keepdim", safe=True, shape=rules.with_position, 
 
 def _check_median(name: str, input: Tensor) -> None:
     if input.is_complex() or input.dtype is _dtypes.bool_:
-        raise NotImplementedError(f'"median_cpu" not implemented for \'{dtype_word(input.dtype)}\'')
+        raise NotImplementedError(f'"median_cpu" not implemented for \'{input.dtype.word}\'')
 
 
 @reduction(out="same")
@@ -166,7 +165,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The most frequent value along dim (the smallest of several) and its last index."""
     if input.is_complex():
-        raise NotImplementedError(f'"mode" not implemented for \'{dtype_word(input.dtype)}\'')
+        raise NotImplementedError(f'"mode" not implemented for \'{input.dtype.word}\'')
     dim = one_dim(dim, input.ndim, "mode")
     check_nonempty(input, (dim,), "mode")
     return return_types.mode(*_mode(input, dim, keepdim))
@@ -269,7 +268,7 @@ def _check_weights(name: str, weights: Tensor, what: str, n: int) -> None:
     whole = not (weights.is_floating_point() or weights.is_complex()) and weights.dtype is not _dtypes.bool_
     if whole != (what == "integral"):
         raise RuntimeError(f"cov(): expected {name} to have {what} dtype but got {name} with "
-                           f"{dtype_word(weights.dtype)} dtype")
+                           f"{weights.dtype.word} dtype")
     if weights.numel() != n:
         raise RuntimeError(f"cov(): expected {name} to have the same numel as there are observations in the input but "
                            f"got {weights.numel()} != {n}")

@@ -9,7 +9,7 @@ from ..backends.facts import Fold
 from ..tensor import Tensor
 from . import rules
 from .pointwise import conj
-from .reductions import dims_of, dtype_word, keep, one_dim, reduction
+from .reductions import dims_of, keep, one_dim, reduction
 from .table import FUNCTIONS, along, public, row
 
 
@@ -62,20 +62,20 @@ def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False,
 
 def _check_floating(x: Tensor, name: str) -> None:
     if not (x.is_floating_point() or x.is_complex()):
-        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {dtype_word(x.dtype)}")
+        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {x.dtype.word}")
 
 
 def check_norm_dtype(x: Tensor, dtype: Any, name: str) -> None:
     if dtype is None:
         return
     if not (dtype.is_floating_point or dtype.is_complex):
-        raise RuntimeError(f"{name}: dtype should be floating point or complex. Got {dtype_word(dtype)}")
+        raise RuntimeError(f"{name}: dtype should be floating point or complex. Got {dtype.word}")
     if x.is_complex() != dtype.is_complex:
         raise RuntimeError(f"{name}: dtype should be {'complex' if x.is_complex() else 'real'} for "
-                           f"{'complex' if x.is_complex() else 'real'} inputs. Got {dtype_word(dtype)}")
+                           f"{'complex' if x.is_complex() else 'real'} inputs. Got {dtype.word}")
     if dtype.to_real().rank < x.dtype.to_real().rank:
-        raise RuntimeError(f"{name}: the dtype of the input ({dtype_word(x.dtype)}) should be convertible without "
-                           f"narrowing to the specified dtype ({dtype_word(dtype)})")
+        raise RuntimeError(f"{name}: the dtype of the input ({x.dtype.word}) should be convertible without "
+                           f"narrowing to the specified dtype ({dtype.word})")
 
 
 def _check_identity(x: Tensor, dims: tuple[int, ...] | None, ord: float) -> None:

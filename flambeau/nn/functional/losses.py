@@ -205,15 +205,10 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
         raise ValueError(f"Using a target size ({target.size()}) that is different to the input size ({input.size()}) "
                          "is deprecated. Please ensure they have the same size.")
     if input.dtype is not target.dtype:
-        raise RuntimeError(f"Found dtype {_ops_word(target.dtype)} but expected {_ops_word(input.dtype)}")
+        raise RuntimeError(f"Found dtype {target.dtype.word} but expected {input.dtype.word}")
     if weight is not None:
         weight = weight.expand(broadcast_shapes(tuple(weight.shape), tuple(target.shape)))
     return _ops.bce_row(input, target, weight, which)
-
-
-def _ops_word(d: Any) -> str:
-    from ...ops.table import _type_word
-    return _type_word(d)
 
 
 @functional(autocast="float32")
@@ -263,7 +258,7 @@ def _nll(input: Tensor, target: Tensor, weight: Tensor | None, which: int, ignor
     if not input.ndim:
         raise ValueError("nll_loss: expected an input of 1 or more dimensions, got a 0-dim tensor")
     if target.is_floating_point() or target.is_complex() or target.dtype is _dtypes.bool_:
-        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {_ops_word(target.dtype)} "
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {target.dtype.word} "
                            "(nll_loss: expected scalar type Long)")
     n, classes = (input.shape[0], input.shape[1]) if input.ndim > 1 else (1, input.shape[0])
     if input.ndim == 1:
@@ -280,9 +275,9 @@ def _nll(input: Tensor, target: Tensor, weight: Tensor | None, which: int, ignor
             raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes but got "
                                f"weight tensor of shape: {list(weight.shape)}")
         if weight.dtype is not input.dtype:
-            raise RuntimeError(f"expected scalar type {_ops_word(input.dtype)} but found {_ops_word(weight.dtype)}")
+            raise RuntimeError(f"expected scalar type {input.dtype.word} but found {weight.dtype.word}")
     if not input.is_floating_point():
-        raise NotImplementedError(f'"nll_loss_out_frame" not implemented for \'{_ops_word(input.dtype)}\'')
+        raise NotImplementedError(f'"nll_loss_out_frame" not implemented for \'{input.dtype.word}\'')
     if smoothing:
         return _ops.smoothed_row(input, target.to(_dtypes.int64), weight, which, ignore_index, smoothing)[0]
     row = _ops.nll_row if input.ndim < 3 else _ops.nll2d_row
@@ -324,7 +319,7 @@ def _cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, which: 
         return _soft(_log_softmax(input, classes), target, weight, which, smoothing, classes, ignore_index)
     if target.shape == input.shape and not target.is_complex():
         raise RuntimeError("Expected floating point type for target with class probabilities, got "
-                           f"{_ops_word(target.dtype)}")
+                           f"{target.dtype.word}")
     if target.is_floating_point() and target.ndim == input.ndim > 1 and target.shape[0] != input.shape[0]:
         raise ValueError(f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({target.shape[0]}).")
     if target.is_floating_point() and target.ndim == input.ndim:
