@@ -46,24 +46,24 @@ def refuse(name: str):
 
 # fmt: off
 mul = binary("mul", "a * b", (lambda grad, other: grad * conj(other), lambda grad, self: grad * conj(self)),
-             aliases=("multiply",), numbers="both", foreach=2, direct=("mul", "mul"), c_kinds="fib")
-_add = binary("add", "a + b", (lambda grad: grad, lambda grad: grad), numbers="both", direct=("", ""), c_kinds="fib")
+             aliases=("multiply",), numbers="all", foreach=2, direct=("mul", "mul"), c_kinds="fib")
+_add = binary("add", "a + b", (lambda grad: grad, lambda grad: grad), numbers="all", direct=("", ""), c_kinds="fib")
 _sub = binary("sub", "a - b", (lambda grad: grad, lambda grad: -grad), takes="ifc", fast=_NOT_BOOL,
-              check=_no_bools, numbers="both", direct=("", "neg"), c_kinds="fi")
+              check=_no_bools, numbers="all", direct=("", "neg"), c_kinds="fi")
 _rsub = binary("rsub", "b - a", (lambda grad: -grad, lambda grad: grad), takes="ifc", fast=_NOT_BOOL,
                check=_no_bools, node="RsubBackward1", inplace=False, method=False, c_kinds="fi")
 _div = binary("div", "a / b", (lambda grad, other: grad / conj(other),
                                lambda grad, self, other: -grad * conj(self / other / other)), kind="float",
-              fast=_FLOATS, numbers="both")
+              fast=_FLOATS, numbers="all")
 _remainder = binary("remainder", "remainder(a, b)", (
     lambda grad: grad, lambda grad, self, other: -grad * _div_mode(self, other, "floor")), fast="fd", takes="if",
-    safe=values.DIVISION, node="RemainderBackward1", numbers="both")
+    safe=values.DIVISION, node="RemainderBackward1", cpu_name="remainder_cpu", numbers="both")
 _fmod = binary("fmod", "fmod(a, b)", (
     lambda grad: grad, lambda grad, self, other: -grad * _div_mode(self, other, "trunc")), fast="fd", takes="if",
-    safe=values.DIVISION, node="FmodBackward1")
+    safe=values.DIVISION, node="FmodBackward1", cpu_name="fmod_cpu")
 floor_divide = binary("floor_divide", "floor_divide(a, b)", (refuse("floor_divide"), refuse("floor_divide")),
                       safe=values.DIVISION, fast="fd",
-                      takes="if", node="NotImplemented", numbers="both")
+                      takes="if", node="NotImplemented", cpu_name="div_floor_cpu", numbers="all")
 _add_scaled = Pointwise("add_scaled", "self other alpha", kind="same", plain="alpha", c="a + b * c", c_kinds="fi",
                         node="AddBackward0",
                         backward=dict(self=lambda grad: grad, other=lambda grad, alpha: grad * conj(alpha)))
@@ -340,7 +340,7 @@ def _atan2_part(grad: Any, self: Any, other: Any) -> Any:
 # fmt: off
 atan2 = binary("atan2", "atan2(a, b)", (lambda grad, other, self: _atan2_part(grad, self, other) * other,
                                         lambda grad, other, self: _atan2_part(grad, self, other) * -self),
-               kind="float", fast="fd", complex_ok=False, aliases=("arctan2",), numbers="none",
+               kind="float", fast="fd", complex_ok=False, aliases=("arctan2",), numbers="none", cpu_name="atan2_cpu",
                fast_scalar="")
 hypot = binary("hypot", "hypot(a, b)", (lambda grad, self, result: grad * (self / result),
                                         lambda grad, other, result: grad * (other / result)), fast="fd", takes="f",

@@ -22,6 +22,14 @@ def _one_dtype(self: Any, other: Any) -> None:
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
 
 
+def _bitwise(name: str, c: str) -> Any:
+    return binary(name, c, takes="bi", c_kinds="ib", fast=_INTEGERS, fast_scalar="", numbers="both", cpu_name=f"{name}_cpu")
+
+
+def _no_complex(name: str) -> Any:
+    return lambda d: RuntimeError(f"{name} not implemented for complex tensors.") if d.is_complex else None
+
+
 # fmt: off
 eq = compare("eq", "a == b")
 ne = compare("ne", "a != b", aliases=("not_equal",))
@@ -32,16 +40,14 @@ ge = compare("ge", "a >= b", fast=_ORDERED, complex_ok=False, aliases=("greater_
 logical_and = compare("logical_and", "a && b", numbers="none", fast_scalar="")
 logical_or = compare("logical_or", "a || b", numbers="none", fast_scalar="")
 logical_xor = compare("logical_xor", "!a != !b", numbers="none", fast_scalar="")
-bitwise_and = binary("bitwise_and", "a & b", takes="bi", c_kinds="ib", fast=_INTEGERS, fast_scalar="", numbers="both")
-bitwise_or = binary("bitwise_or", "a | b", takes="bi", c_kinds="ib", fast=_INTEGERS, fast_scalar="", numbers="both")
-bitwise_xor = binary("bitwise_xor", "a ^ b", takes="bi", c_kinds="ib", fast=_INTEGERS, fast_scalar="", numbers="both")
-shift_left = binary("bitwise_left_shift",
-    "b < 0 || b >= 8 * (T)sizeof(T) ? 0 : (T)(a << b)", kernel="shift_left", takes="i", c_kinds="i", fast="",
-    fast_scalar="", numbers="both")
-shift_right = binary("bitwise_right_shift",
-    "a >> (b < 0 || b >= 8 * (T)sizeof(T) ? 8 * (T)sizeof(T) - 1 : b)", kernel="shift_right", takes="i",
-    c_kinds="i", fast="", fast_scalar="",
-    numbers="both")
+bitwise_and = _bitwise("bitwise_and", "a & b")
+bitwise_or = _bitwise("bitwise_or", "a | b")
+bitwise_xor = _bitwise("bitwise_xor", "a ^ b")
+shift_left = binary("bitwise_left_shift", "b < 0 || b >= 8 * (T)sizeof(T) ? 0 : (T)(a << b)", kernel="shift_left",
+                    cpu_name="lshift_cpu", takes="i", c_kinds="i", fast="", fast_scalar="", numbers="both")
+shift_right = binary("bitwise_right_shift", "a >> (b < 0 || b >= 8 * (T)sizeof(T) ? 8 * (T)sizeof(T) - 1 : b)",
+                     kernel="shift_right", cpu_name="rshift_cpu", takes="i", c_kinds="i", fast="", fast_scalar="",
+                     numbers="both")
 gcd = binary("gcd", takes="i", fast="bBhHiIlLqQ", fast_scalar="", numbers="none", inplace="function")
 lcm = binary("lcm", takes="i", fast="bBhHiIlLqQ", fast_scalar="", numbers="none", inplace="function")
 
@@ -49,11 +55,13 @@ lcm = binary("lcm", takes="i", fast="bBhHiIlLqQ", fast_scalar="", numbers="none"
 maximum = binary("maximum", "max(a, b)", (
     lambda grad, other, self: masked(where_row(self == other, grad / 2, grad), (self < other).logical_not()),
     lambda grad, other, self: masked(where_row(self == other, grad / 2, grad), (self > other).logical_not())),
-    fast=_ORDERED, fast_scalar="", takes="bif", c_kinds="fib", numbers="none", inplace=False, foreach=2)
+    fast=_ORDERED, fast_scalar="", takes="bif", c_kinds="fib", numbers="none", inplace=False, foreach=2,
+    refusal=_no_complex("maximum"))
 minimum = binary("minimum", "min(a, b)", (
     lambda grad, other, self: masked(where_row(self == other, grad / 2, grad), (self > other).logical_not()),
     lambda grad, other, self: masked(where_row(self == other, grad / 2, grad), (self < other).logical_not())),
-    fast=_ORDERED, fast_scalar="", takes="bif", c_kinds="fib", numbers="none", inplace=False, foreach=2)
+    fast=_ORDERED, fast_scalar="", takes="bif", c_kinds="fib", numbers="none", inplace=False, foreach=2,
+    refusal=_no_complex("minimum"))
 fmax = binary("fmax", "fmax(a, b)", (lambda grad, other, self: masked(grad, (self >= other) | other.isnan()),
                                      lambda grad, other, self: masked(grad, ~((self >= other) | other.isnan()))),
               fast=_ORDERED, fast_scalar="", takes="bif", c_kinds="fib", numbers="none", inplace=False)

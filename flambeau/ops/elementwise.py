@@ -29,7 +29,6 @@ ndarray = registry.CPU_ARRAY
 _WINDOWS = registry.WINDOWS
 _asarray = registry.cpu.asarray
 _NUMBERS = (bool, int, float, complex)
-_OF_NUMBERS = frozenset(("add", "sub", "mul", "div", "floor_divide"))  # take two Python numbers as well
 _KNOWN = frozenset((Tensor, Parameter, *_NUMBERS, type(None)))
 
 
@@ -40,7 +39,9 @@ class Pointwise(Row):
     halves: the kernel is exact enough in half precision as it is; otherwise it runs in float32 and is rounded.
     takes: the kinds of dtype the kernel accepts (b: bool, i: integers, f: floating, c: complex).
     check: called with the arguments, raises for those PyTorch refuses.
-    numbers: which of two arguments may be Python numbers ("second", "both" or "none").
+    numbers: which of two arguments may be Python numbers ("second", "both", "none", or "all": both at once).
+    cpu_name: what PyTorch calls the kernel in errors about dtypes, where that is not the name of the function.
+    refusal: a function of a dtype that it does not take, which gives another error than PyTorch's usual one, or None.
     mask: an argument that is bool whatever the others are.
     plain: arguments that take no part in promotion and reach the kernel as they are (conditions, switches, counts).
     c: what it computes in C (native/pointwise.py): the letters a, b, c... are the kernel's arguments in order, numbers too;
@@ -49,10 +50,13 @@ class Pointwise(Row):
 
     def __init__(self, name: str, args: str, *, kind: str = "float", halves: bool = False, complex_ok: bool = True,
                  takes: str = "bifc", plain: str = "", check: Callable | None = None, numbers: str = "second",
-                 c_kinds: str = "f", mask: str | None = None, **options):
+                 c_kinds: str = "f", mask: str | None = None, cpu_name: str | None = None, refusal: Callable | None = None,
+                 **options):
         super().__init__(name, args, pointwise=True, **options)
         self.kind, self.halves, self.check = kind, halves, check
-        self.only_tensors = {"both": (), "second": (0,), "none": (0, 1)}[numbers]
+        self.only_tensors = {"all": (), "both": (), "second": (0,), "none": (0, 1)}[numbers]
+        self.of_numbers = numbers == "all"
+        self.cpu_name, self.refusal = cpu_name or name, refusal
         self.takes = takes if complex_ok else takes.replace("c", "")
         self.plain = frozenset(self.args.index(p) for p in plain.split())
         if self.c is not None:
@@ -68,13 +72,8 @@ class Pointwise(Row):
         if self.check is not None:
             self.check(*args)
         if "bifc"[common.kind] not in self.takes:
-            if self.name == "neg":
-                raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
-                                   "invert a mask, use the `~` or `logical_not()` operator instead.")
-            if self.name in ("maximum", "minimum") and common.is_complex:
-                raise RuntimeError(f"{self.name} not implemented for complex tensors.")
-            known = _CPU_NAMES.get(self.name, self.name)
-            raise NotImplementedError(f'"{known}" not implemented for \'{common.word}\'')
+            raise (self.refusal and self.refusal(common)) or NotImplementedError(
+                f'"{self.cpu_name}" not implemented for \'{common.word}\'')
         if self.kind == "float" and not (common.is_floating_point or common.is_complex):
             common = _dtypes.get_default_dtype()
         native = common.native
@@ -156,12 +155,6 @@ def broadcast_error(*shapes: tuple[int, ...]) -> RuntimeError:
     return RuntimeError(f"shapes {', '.join(str(list(s)) for s in shapes)} cannot be broadcast together")
 
 
-# What PyTorch calls the kernels in its errors, where that is not the name of the function.
-_CPU_NAMES = {"floor_divide": "div_floor_cpu", "bitwise_left_shift": "lshift_cpu", "bitwise_right_shift": "rshift_cpu",
-              **{name: f"{name}_cpu" for name in ("lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor",
-                                                  "bitwise_not", "atan2", "remainder", "fmod")}}
-
-
 # ------------------------------------------------------------------------------------------------------- unary
 def unary(name: str, c: str | None = None, backward: Callable | None = None, *, kind: str = "float",
           inplace: bool | str = "function", method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (),
@@ -204,7 +197,7 @@ def general(r: Row, args: tuple[Any, ...], out: Any) -> Any:
                 raise TypeError(f"{r.name}(): argument '{_argument(r.args[i])}' (position {i + 1}) must be Tensor, not "
                                 f"{type(a).__name__}")
             args = (*args[:i], scalar, *args[i + 1:])
-    if r.name in _OF_NUMBERS and not any(isinstance(a, Tensor) for a in args):
+    if r.of_numbers and not any(isinstance(a, Tensor) for a in args):
         from ..creation import tensor
         args = (tensor(args[0]), *args[1:])
     for i in r.only_tensors if len(args) > 1 and any(isinstance(a, Tensor) for a in args) else (0,):
@@ -383,7 +376,7 @@ def _inplace_broadcast(target: tuple[int, ...], other: tuple[int, ...]) -> Runti
 
 def compare(name: str, c: str, **options: Any) -> Callable:
     """A comparison: bool result, no derivative."""
-    return binary(name, c=c, kind="bool", c_kinds="fib", **options)
+    return binary(name, c=c, kind="bool", c_kinds="fib", cpu_name=f"{name}_cpu", **options)
 
 
 generate.knows(broadcast_error=broadcast_error)

@@ -34,7 +34,10 @@ LN2, LN10 = math.log(2.0), math.log(10.0)
 
 # fmt: off
 # ---------------------------------------------------------------------------------------- signs and roundings
-neg = unary("neg", "-a", lambda grad: -grad, kind="same", takes="ifc", aliases=("negative",), c_kinds="fi")
+neg = unary("neg", "-a", lambda grad: -grad, kind="same", takes="ifc", aliases=("negative",), c_kinds="fi",
+            refusal=lambda d: RuntimeError(
+                "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` "
+                "or `logical_not()` operator instead."))
 abs_ = unary("abs", "fabs(a)", lambda grad, self: grad * self.sgn(), kind="same", takes="ifc",
              aliases=("absolute",), c_kinds="fi")
 sign = unary("sign", "(a > 0) - (a < 0)", nothing, kind="same", complex_ok=False, c_kinds="fi", inplace=True)
@@ -85,7 +88,8 @@ isnan = unary("isnan", "isnan(a)", kind="bool", inplace=False, c_kinds="fib")
 isinf = unary("isinf", "isinf(a)", kind="bool", inplace=False, c_kinds="fib")
 isfinite = unary("isfinite", "isfinite(a)", kind="bool", inplace=False, c_kinds="fib")
 logical_not = unary("logical_not", "!a", kind="bool", inplace=True, c_kinds="fib")
-bitwise_not = unary("bitwise_not", "~a", kind="same", inplace=True, takes="bi", fast="?bBhHiIlLqQ", c_kinds="ib")
+bitwise_not = unary("bitwise_not", "~a", kind="same", inplace=True, takes="bi", cpu_name="bitwise_not_cpu", fast="?bBhHiIlLqQ",
+                    c_kinds="ib")
 
 # --------------------------------------------------------------------------------------------------- activations
 relu = unary("relu", "a <= 0 ? 0 : a", lambda grad, result: _relu_grad(grad, result), kind="same", takes="if",
