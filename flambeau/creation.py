@@ -158,15 +158,12 @@ def _into(name: str, out: Tensor, dtype: _dtype | None, device: Any) -> _dtype:
     return out.dtype
 
 
-_NUMBERED = frozenset(("arange", "range", "linspace", "logspace"))
-
-
-def _deliver(name: str, array: Any, out: Tensor | None, requires_grad: Any) -> Tensor:
+def _deliver(name: str, array: Any, out: Tensor | None, requires_grad: Any, sequence: bool = False) -> Tensor:
     if out is None:
         return finish(array, requires_grad)
     from .ops.table import write_out
     made = wrap(array)
-    if name in _NUMBERED and out.shape != made.shape and out.numel() == made.numel():
+    if sequence and out.shape != made.shape and out.numel() == made.numel():
         made = made.reshape(out.shape)  # a sequence of as many elements fills any shape
     return write_out(name, out, made, (), {})
 
@@ -581,8 +578,8 @@ def arange(*bounds, start=None, end=None, step=None, out=None, dtype=None, layou
         raise NotImplementedError(f'"arange_cpu" not implemented for \'{_type_word(d)}\'')
     first, by, count = _count("arange", first, last, by, d)
     if by == 0:  # a step below 1, cut to an integer
-        return _deliver("arange", place(device).full((count,), d.native, first), out, requires_grad)
-    return _deliver("arange", place(device).arange(first, by, count, d.native), out, requires_grad)
+        return _deliver("arange", place(device).full((count,), d.native, first), out, requires_grad, sequence=True)
+    return _deliver("arange", place(device).arange(first, by, count, d.native), out, requires_grad, sequence=True)
 
 
 def _bounds(name: str, bounds: tuple[Any, ...], start: Any, end: Any, step: Any) -> tuple[Any, Any, Any]:
@@ -649,7 +646,7 @@ def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, devi
     d = _into("range", out, d, device) if out is not None else d or _dtypes.get_default_dtype()
     check_options("range", layout, False)
     first, by, count = _count("range", first, last, by, d, inclusive=True)
-    return _deliver("range", place(device).arange(first, by, count, d.native), out, requires_grad)
+    return _deliver("range", place(device).arange(first, by, count, d.native), out, requires_grad, sequence=True)
 
 
 def _end(name: str, argument: str, value: Any) -> Any:
@@ -690,7 +687,7 @@ def linspace(start, end, steps, *, out=None, dtype=None, layout=None, device=Non
     first, last, steps, d = _ends("linspace", start, end, steps, dtype, out, device)
     check_options("linspace", layout, pin_memory)
     backend = place(device if out is None else out.device)
-    return _deliver("linspace", backend.linspace(first, last, steps, d.native), out, requires_grad)
+    return _deliver("linspace", backend.linspace(first, last, steps, d.native), out, requires_grad, sequence=True)
 
 
 @public(**factory)
@@ -701,7 +698,7 @@ def logspace(start, end, steps, base=10.0, *, out=None, dtype=None, layout=None,
     check_options("logspace", layout, pin_memory)
     backend = place(device if out is None else out.device)
     array = backend.logspace(first, last, steps, scalar("logspace", "base", base), d.native)
-    return _deliver("logspace", array, out, requires_grad)
+    return _deliver("logspace", array, out, requires_grad, sequence=True)
 
 
 def _side(name: str, argument: str, value: Any) -> int:

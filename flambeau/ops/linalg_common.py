@@ -31,36 +31,28 @@ def check_matrix(t: Any, function: str, name: str = "A") -> None:
         raise RuntimeError(f"{function}: The input tensor {name} must have at least 2 dimensions.")
 
 
-# Functions for which PyTorch finds out only at the kernel that a dtype has none (a NotImplementedError, with its name).
-_KERNEL_NAMES = {"linalg.det": "lu_cpu", "linalg.slogdet": "lu_cpu", "linalg.cholesky": "cholesky_cpu",
-                 "cholesky": "cholesky_cpu", "linalg.qr": "geqrf_cpu", "linalg.svd": "linalg_svd_cpu",
-                 "linalg.eigh": "linalg_eigh_cpu", "linalg.eigvalsh": "linalg_eigh_cpu",
-                 "linalg.eig": "linalg_eig_out_cpu",
-                 "linalg.eigvals": "linalg_eig_out_cpu", "linalg.lu": "lu_cpu", "linalg.lu_factor": "lu_cpu",
-                 "torch.linalg.ldl_factor_ex": "ldl_factor_kernel_cpu", "torch.geqrf": "geqrf_cpu",
-                 "linalg.cond": "linalg_svd_cpu", "linalg.matrix_rank": "linalg_svd_cpu",
-                 "cholesky_inverse": "cholesky_inverse_out_cpu", "linalg.solve_triangular": "triangular_solve_cpu"}
-_ONLY_AT_KERNEL = ("linalg.eigh", "linalg.eigvalsh", "cholesky", "linalg.lu", "linalg.lu_factor", "torch.geqrf",
-                   "cholesky_inverse", "linalg.solve_triangular")
+def check_floating(t: Tensor, function: str, low_precision: bool = False, kernel: str | None = None,
+                   always: bool = False) -> None:
+    """Demands float32, float64 or a complex dtype.
 
-
-def check_floating(t: Tensor, function: str, low_precision: bool = False) -> None:
+    kernel: where PyTorch finds out only at its kernel of this name that there is none for a half type (always: for any dtype).
+    """
     d = t.dtype
     char = t._array.dtype.char
     if char in "fdFD":
         return
-    known = _KERNEL_NAMES.get(function)
-    if known and ((d.is_floating_point and not low_precision) or function in _ONLY_AT_KERNEL):
-        raise NotImplementedError(f"\"{known}\" not implemented for '{_type_word(d)}'")
+    if kernel and ((d.is_floating_point and not low_precision) or always):
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{_type_word(d)}'")
     if not (d.is_floating_point or d.is_complex):
         raise RuntimeError(f"{function}: Expected a floating point or complex tensor as input. Got {_type_word(d)}")
     if not low_precision:
         raise RuntimeError(f"{function}: Low precision dtypes not supported. Got {_type_word(d)}")
 
 
-def check_square(t: Any, function: str, name: str = "A") -> None:
+def check_square(t: Any, function: str, name: str = "A", **options: Any) -> None:
+    """Demands square matrices. options: as for `check_floating`."""
     check_matrix(t, function, name)
-    check_floating(t, function)
+    check_floating(t, function, **options)
     rows, cols = t._array.shape[-2:]
     if rows != cols:
         raise RuntimeError(f"{function}: {name} must be batches of square matrices, but they are {rows} by {cols} "

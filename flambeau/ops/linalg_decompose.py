@@ -74,7 +74,7 @@ _qr = Row("linalg_qr", "A mode", batch="leading", shape=products.orthogonal, bac
 def linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
     """(Q, R): an orthonormal and an upper triangular factor."""
     check_matrix(A, "linalg.qr")
-    check_floating(A, "linalg.qr")
+    check_floating(A, "linalg.qr", kernel="geqrf_cpu")
     return return_types.linalg_qr(*_qr(A, mode))
 
 
@@ -85,7 +85,7 @@ def qr(input: Tensor, some: bool = True) -> Any:
               "The boolean parameter 'some' has been replaced with a string parameter 'mode'.\nQ, R = torch.qr(A, some)\n"
               "should be replaced with\nQ, R = torch.linalg.qr(A, 'reduced' if some else 'complete')")
     check_matrix(input, "linalg.qr")
-    check_floating(input, "linalg.qr")
+    check_floating(input, "linalg.qr", kernel="geqrf_cpu")
     return return_types.qr(*_qr(input, "reduced" if some else "complete"))
 
 
@@ -101,7 +101,7 @@ _geqrf = Row("geqrf", "self", batch="leading", shape=products.reflectors,
 def geqrf(input: Tensor) -> Any:
     """(a, tau): R and the Householder vectors of a QR in one matrix, and their factors."""
     check_matrix(input, "torch.geqrf", "input")
-    check_floating(input, "torch.geqrf")
+    check_floating(input, "torch.geqrf", kernel="geqrf_cpu", always=True)
     return return_types.geqrf(*_geqrf(input))
 
 
@@ -252,7 +252,7 @@ _svdvals = Row("_linalg_svdvals", "A", batch="leading", shape=products.singular_
 def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
     """(U, S, Vh): A = U diag(S) Vh."""
     check_matrix(A, "linalg.svd")
-    check_floating(A, "linalg.svd")
+    check_floating(A, "linalg.svd", kernel="linalg_svd_cpu")
     _no_driver(driver, "linalg.svd")
     return return_types.linalg_svd(*_svd(A, bool(full_matrices)))
 
@@ -267,7 +267,7 @@ def _no_driver(driver: Any, function: str) -> None:
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """The singular values, largest first."""
     check_matrix(A, "linalg.svdvals")
-    check_floating(A, "linalg.svd")
+    check_floating(A, "linalg.svd", kernel="linalg_svd_cpu")
     _no_driver(driver, "linalg.svdvals")
     return _svd(A, False)[1] if recording(A) else _svdvals(A)
 
@@ -276,7 +276,7 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     """(U, S, V): the older form of linalg.svd; V is not transposed."""
     check_matrix(input, "linalg.svd")
-    check_floating(input, "linalg.svd")
+    check_floating(input, "linalg.svd", kernel="linalg_svd_cpu")
     if not compute_uv:
         m, n = input._array.shape[-2:]
         batch = input._array.shape[:-2]
@@ -336,14 +336,14 @@ def _uplo(value: str, function: str) -> str:
 @linalg(name="linalg_eigh", autocast="float32", out="exact")
 def eigh(A: Tensor, UPLO: str = "L") -> Any:
     """(eigenvalues, eigenvectors) of a Hermitian matrix, of which one triangle is read."""
-    check_square(A, "linalg.eigh")
+    check_square(A, "linalg.eigh", kernel="linalg_eigh_cpu", always=True)
     return return_types.linalg_eigh(*_eigh(A, _uplo(UPLO, "linalg.eigh")))
 
 
 @linalg(name="linalg_eigvalsh", autocast="float32", out="exact")
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """The eigenvalues of a Hermitian matrix, smallest first."""
-    check_square(A, "linalg.eigvalsh")
+    check_square(A, "linalg.eigvalsh", kernel="linalg_eigh_cpu", always=True)
     uplo = _uplo(UPLO, "linalg.eigvalsh")
     return _eigh(A, uplo)[0] if recording(A) else _eigvalsh(A, uplo)
 
@@ -351,14 +351,14 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
 @linalg(name="linalg_eig", autocast="float32")
 def eig(A: Tensor) -> Any:
     """(eigenvalues, eigenvectors) of a square matrix; always complex."""
-    check_square(A, "linalg.eig")
+    check_square(A, "linalg.eig", kernel="linalg_eig_out_cpu")
     return return_types.linalg_eig(*_eig(A))
 
 
 @linalg(name="linalg_eigvals", autocast="float32")
 def eigvals(A: Tensor) -> Tensor:
     """The eigenvalues of a square matrix; always complex."""
-    check_square(A, "linalg.eigvals")
+    check_square(A, "linalg.eigvals", kernel="linalg_eig_out_cpu")
     return _eig(A)[0] if recording(A) else _eigvals(A)
 
 
@@ -479,7 +479,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """The number of singular values above max(atol, rtol * largest)."""
     check_matrix(A, "linalg.matrix_rank")
-    check_floating(A, "linalg.matrix_rank")
+    check_floating(A, "linalg.matrix_rank", kernel="linalg_svd_cpu")
     if tol is not None:
         atol, rtol = tol, 0.0
     with mode_bits(set=NO_GRAD):
@@ -499,7 +499,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
     """The condition number in the norm p: how much the inverse enlarges errors."""
     from .linalg_norms import matrix_norm
     check_matrix(A, "linalg.cond")
-    check_floating(A, "linalg.cond")
+    check_floating(A, "linalg.cond", kernel="linalg_svd_cpu")
     if p is None or p in (2, -2):
         s = svdvals(A)
         if not s._array.shape[-1]:
@@ -510,7 +510,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
         raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
     if not A._array.size:
         return A.new_zeros(A._array.shape[:-2], dtype=A.dtype.to_real())
-    check_square(A, "linalg.cond")
+    check_square(A, "linalg.cond", kernel="linalg_svd_cpu")
     from .linalg_solve import inv_ex
     inverse, info = inv_ex(A)
     inverse = inverse.masked_fill((info != 0).unsqueeze(-1).unsqueeze(-1), float("inf"))

@@ -106,7 +106,7 @@ def _slogdet_grad(grads: list[Any], A: Tensor, sign: Tensor) -> Tensor | None:
 @linalg(name="linalg_det", out="exact")
 def linalg_det(A: Tensor) -> Tensor:
     """The determinant."""
-    check_square(A, "linalg.det")
+    check_square(A, "linalg.det", kernel="lu_cpu")
     if A._array.shape[-1] > _BY_FACTORS and not recording(A):
         return _det_alone(A)
     return _det(A)[0]
@@ -115,7 +115,7 @@ def linalg_det(A: Tensor) -> Tensor:
 @linalg(name="linalg_slogdet", out="exact")
 def linalg_slogdet(A: Tensor) -> Any:
     """(sign, log of the absolute value) of the determinant."""
-    check_square(A, "linalg.slogdet")
+    check_square(A, "linalg.slogdet", kernel="lu_cpu")
     return return_types.linalg_slogdet(*_slogdet(A))
 
 
@@ -128,14 +128,14 @@ def det(input: Tensor) -> Tensor:
 @public(out=False)
 def slogdet(input: Tensor) -> Any:
     """(sign, log of the absolute value) of the determinant."""
-    check_square(input, "linalg.slogdet")
+    check_square(input, "linalg.slogdet", kernel="lu_cpu")
     return return_types.slogdet(*_slogdet(input))
 
 
 @public(out=False)
 def logdet(input: Tensor) -> Tensor:
     """The logarithm of the determinant; nan where that is negative."""
-    check_square(input, "linalg.det")
+    check_square(input, "linalg.det", kernel="lu_cpu")
     sign, log = _slogdet(input)
     if input.is_complex():
         return sign.log() + log
@@ -226,7 +226,7 @@ _solve_triangular = Row("linalg_solve_triangular", "self B upper left unitriangu
 @linalg(name="linalg_solve_triangular", out="exact")
 def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     """X with A X = B (or X A = B) for a triangular A; only that triangle is read."""
-    check_square(A, "linalg.solve_triangular")
+    check_square(A, "linalg.solve_triangular", kernel="triangular_solve_cpu", always=True)
     check_matrix(B, "linalg.solve_triangular", "B")
     A, B = promote(A, B)
     n, (rows, cols) = A._array.shape[-1], B._array.shape[-2:]
@@ -281,7 +281,7 @@ _cholesky_ex = Row("linalg_cholesky_ex", "self upper", batch="leading", shape=pr
 @linalg(name="linalg_cholesky_ex", autocast="float32", out="exact")
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """(L, info) of a Hermitian positive-definite matrix."""
-    check_square(input, "linalg.cholesky")
+    check_square(input, "linalg.cholesky", kernel="cholesky_cpu")
     factor, info = _cholesky_ex(input, upper)
     if check_errors:
         check_info(info, "linalg.cholesky_ex")
@@ -291,7 +291,7 @@ def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = Fals
 @linalg(name="linalg_cholesky", autocast="float32", out="exact")
 def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """L with A = L L^H (or the upper factor)."""
-    check_square(A, "linalg.cholesky")
+    check_square(A, "linalg.cholesky", kernel="cholesky_cpu")
     factor, info = _cholesky_ex(A, upper)
     check_info(info, "linalg.cholesky")
     return factor
@@ -304,7 +304,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
               "PyTorch release.\nL = torch.cholesky(A)\nshould be replaced with\nL = torch.linalg.cholesky(A)\nand\n"
               "U = torch.cholesky(A, upper=True)\nshould be replaced with\nU = torch.linalg.cholesky(A).mH\nThis transform "
               "will produce equivalent results for all valid (symmetric positive definite) inputs.")
-    check_square(input, "cholesky")
+    check_square(input, "cholesky", kernel="cholesky_cpu", always=True)
     factor, info = _cholesky_ex(input, upper)
     check_info(info, "cholesky")
     return factor
@@ -322,7 +322,7 @@ _cholesky_inverse = Row("cholesky_inverse", "self upper", batch="leading", shape
 @public(autocast="float32")
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of the matrix whose Cholesky factor is given."""
-    check_square(L, "cholesky_inverse")
+    check_square(L, "cholesky_inverse", kernel="cholesky_inverse_out_cpu", always=True)
     return _cholesky_inverse(L, upper)
 
 
@@ -425,7 +425,7 @@ _lu = Row("linalg_lu", "A pivot", batch="leading", shape=products.lu, constant=(
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
     """(LU, pivots, info): both factors in one matrix."""
     check_matrix(A, "linalg.lu_factor")
-    check_floating(A, "linalg.lu_factor")
+    check_floating(A, "linalg.lu_factor", kernel="lu_cpu", always=True)
     made = _lu_factor(A, pivot)
     if check_errors:
         check_info(made[2], "torch.linalg.lu_factor_ex")
@@ -444,7 +444,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
 def linalg_lu(A: Tensor, *, pivot: bool = True) -> Any:
     """(P, L, U) with A = P L U."""
     check_matrix(A, "linalg.lu")
-    check_floating(A, "linalg.lu")
+    check_floating(A, "linalg.lu", kernel="lu_cpu", always=True)
     return return_types.linalg_lu(*_lu(A, pivot))
 
 
@@ -529,7 +529,7 @@ _ldl_solve = Row("linalg_ldl_solve", "LD pivots B hermitian", batch=("leading", 
 @linalg(name="linalg_ldl_factor_ex", out="exact")
 def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
     """(LD, pivots, info) of a symmetric or Hermitian matrix."""
-    check_square(A, "torch.linalg.ldl_factor_ex")
+    check_square(A, "torch.linalg.ldl_factor_ex", kernel="ldl_factor_kernel_cpu")
     made = _ldl_factor(A, hermitian)
     if check_errors:
         check_info(made[2], "torch.linalg.ldl_factor_ex")

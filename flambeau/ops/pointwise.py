@@ -36,8 +36,8 @@ LN2, LN10 = math.log(2.0), math.log(10.0)
 # ---------------------------------------------------------------------------------------- signs and roundings
 neg = unary("neg", "-a", lambda grad: -grad, kind="same", takes="ifc", aliases=("negative",), c_kinds="fi",
             refusal=lambda d: RuntimeError(
-                "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the `~` "
-                "or `logical_not()` operator instead."))
+                "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the "
+                "`~` or `logical_not()` operator instead."))
 abs_ = unary("abs", "fabs(a)", lambda grad, self: grad * self.sgn(), kind="same", takes="ifc",
              aliases=("absolute",), c_kinds="fi")
 sign = unary("sign", "(a > 0) - (a < 0)", nothing, kind="same", complex_ok=False, c_kinds="fi", inplace=True)
