@@ -443,7 +443,7 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *more: Any, value: Any = 1) 
     return _addcdiv(input, tensor1, tensor2, value)
 
 
-@public(inplace=True)
+@public(inplace=True, foreach=1)
 def lerp(input: Any, end: Any, weight: Any) -> Any:
     """input + weight * (end - input)."""
     _same_dtype("lerp", input, end, weight)

@@ -32,7 +32,7 @@ _SEQUENCES = (list, tuple)
 # What is said of functions where they are defined, by name; `fact` enters it.
 OUT: dict[str, frozenset[str]] = {}  # rules of out= beyond type promotion: _OUT_RULES, and "apart" (from the arguments' memory)
 AUTOCAST: dict[str, str] = {}        # the precision inside autocast: "lower", "float32" or "widest"
-FOREACH: dict[str, int] = {}         # with a form over lists of tensors (ops/foreach.py): how many lists that takes
+FOREACH: dict[str, int] = {}         # with a form over lists of tensors (ops/foreach.py): of how many lists
 
 
 def fact(name: str, *, out: bool | str = True, autocast: str | None = None, foreach: int = 0) -> None:

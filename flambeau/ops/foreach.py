@@ -53,105 +53,48 @@ def _add(name: str, function: Callable[..., Any], inplace: Callable[..., Any] | 
         FUNCTIONS[name + "_"] = inplace
 
 
-def _unary(op: str) -> None:
-    name = f"_foreach_{op}"
-    method, changed = getattr(Tensor, op), getattr(Tensor, op + "_", None)
-
-    def each(named: str, tensors: Any, given: tuple[Any, ...]) -> Any:
-        tensors = _checked(named, tensors)
-        return zip(tensors, *[_spread(named, v, len(tensors)) for v in given])
-
-    def function(self: Any, *given: Any) -> tuple[Tensor, ...]:
-        return tuple([method(*args) for args in each(name, self, given)])
-
-    def inplace(self: Any, *given: Any) -> tuple[Tensor, ...]:
-        for args in each(name + "_", self, given):
-            changed(*args)
-        return tuple(self)
-
-    _add(name, function, inplace if changed is not None else None)
+_OPERANDS = ("tensor1", "tensor2", "tensors1", "mat2", "other", "exponent", "scalar", "value", "weight", "scalars", "weights")
 
 
-def _limited(op: str) -> Callable[..., Any]:
-    """maximum and clamp_max take numbers here as well as tensors."""
-    tensor_form = getattr(Tensor, op, None)
-    if op not in ("maximum", "minimum"):
-        return tensor_form
-    number_form = Tensor.clamp_min if op == "maximum" else Tensor.clamp_max
-    return lambda t, o: tensor_form(t, o) if isinstance(o, Tensor) else number_form(t, o)
+def _each(op: str) -> None:
+    """The forms of an operation: operands are for all tensors, or lists with one for each; other keywords are for all."""
+    name, lists = f"_foreach_{op}", FOREACH[op]
+    method, changed = _on_one(getattr(Tensor, op), op), getattr(Tensor, op + "_", None)
+    changed = changed and _on_one(changed, op)
 
-
-def _binary(op: str) -> None:
-    name, method = f"_foreach_{op}", _limited(op)
-
-    def operands(self: Any, given: tuple[Any, ...], options: dict[str, Any]) -> tuple[list[Any], list[Any], dict[str, Any]]:
-        for keyword in ("scalar", "scalars", "other", "exponent"):
-            if keyword in options:
-                given = (*given, options.pop(keyword))
-        if len(given) != 1:
-            raise TypeError(f"{name}(): expected one operand after the list of tensors, got {len(given)}")
+    def calls(named: str, self: Any, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        given = (*given, *[options.pop(k) for k in _OPERANDS if k in options])
         if isinstance(self, (int, float)) and op == "pow":  # a number to the power of each
-            exponents = _checked(name, given[0])
-            return [t.new_full((), self) if t.is_floating_point() else t.new_tensor(self) for t in exponents], list(
-                exponents), options
-        tensors = _checked(name, self)
-        return list(tensors), _spread(name, given[0], len(tensors)), options
+            self = [t.new_full((), self) if t.is_floating_point() else t.new_tensor(self) for t in _checked(named, given[0])]
+        tensors = _checked(named, self)
+        return zip(tensors, *[_spread(named, v, len(tensors), lists == 3) for v in given])
 
     def function(self: Any, *given: Any, **options: Any) -> tuple[Tensor, ...]:
-        tensors, others, options = operands(self, given, options)
-        return tuple([method(t, o, **options) for t, o in zip(tensors, others)])
+        return tuple([method(*args, **options) for args in calls(name, self, given, options)])
 
     def inplace(self: Any, *given: Any, **options: Any) -> tuple[Tensor, ...]:
-        tensors, others, options = operands(self, given, options)
-        for t, o in zip(tensors, others):
-            if op in ("maximum", "minimum"):
-                t.copy_(method(t, o))
+        for args in calls(name + "_", self, given, options):
+            if changed is None:
+                args[0].copy_(method(*args, **options))
             else:
-                getattr(t, op + "_")(o, **options)
+                changed(*args, **options)
         return tuple(self)
 
-    _add(name, function, inplace)
+    _add(name, function, inplace if changed is not None or lists > 1 else None)
 
 
-def _ternary(op: str) -> None:
-    name = f"_foreach_{op}"
-
-    def triples(self: Any, tensor1: Any, tensor2: Any, scalars: Any) -> Any:
-        tensors = _checked(name, self)
-        count = len(tensors)
-        return zip(tensors, *[_spread(name, v, count, True) for v in (tensor1, tensor2, scalars)])
-
-    def function(self: Any, tensor1: Any, tensor2: Any, value: Any = 1, *, scalars: Any = None) -> tuple[Tensor, ...]:
-        return tuple([getattr(t, op)(a, b, value=v)
-                      for t, a, b, v in triples(self, tensor1, tensor2, value if scalars is None else scalars)])
-
-    def inplace(self: Any, tensor1: Any, tensor2: Any, value: Any = 1, *, scalars: Any = None) -> tuple[Tensor, ...]:
-        for t, a, b, v in triples(self, tensor1, tensor2, value if scalars is None else scalars):
-            getattr(t, op + "_")(a, b, value=v)
-        return tuple(self)
-
-    _add(name, function, inplace)
+def _on_one(method: Callable[..., Any], op: str) -> Callable[..., Any]:
+    """A method as it is called here: with `value` in order, and maximum and minimum also of numbers."""
+    if FOREACH[op] == 3:
+        return lambda t, tensor1, tensor2, value=1: method(t, tensor1, tensor2, value=value)
+    number_form = {"maximum": Tensor.clamp_min, "minimum": Tensor.clamp_max}.get(op)
+    if number_form is None:
+        return method
+    return lambda t, o: method(t, o) if isinstance(o, Tensor) else number_form(t, o)
 
 
-_FORMS = {1: _unary, 2: _binary, 3: _ternary}
-for _op, _operands in FOREACH.items():
-    _FORMS[_operands](_op)
-
-
-def _foreach_lerp(self: Any, tensors1: Any, weight: Any = None, *, weights: Any = None) -> tuple[Tensor, ...]:
-    """lerp, tensor by tensor."""
-    tensors = _checked("_foreach_lerp", self)
-    ends, parts = (_spread("_foreach_lerp", v, len(tensors)) for v in (tensors1, weight if weights is None else weights))
-    return tuple([t.lerp(e, w) for t, e, w in zip(tensors, ends, parts)])
-
-
-def _foreach_lerp_(self: Any, tensors1: Any, weight: Any = None, *, weights: Any = None) -> tuple[Tensor, ...]:
-    """lerp_, tensor by tensor."""
-    tensors = _checked("_foreach_lerp_", self)
-    ends, parts = (_spread("_foreach_lerp_", v, len(tensors)) for v in (tensors1, weight if weights is None else weights))
-    for t, e, w in zip(tensors, ends, parts):
-        t.lerp_(e, w)
-    return tensors
+for _op in FOREACH:
+    _each(_op)
 
 
 def _foreach_norm(self: Any, ord: Any = 2, dtype: Any = None) -> tuple[Tensor, ...]:
@@ -163,12 +106,6 @@ def _foreach_norm(self: Any, ord: Any = 2, dtype: Any = None) -> tuple[Tensor, .
 def _foreach_powsum(self: Any, ord: Any = 2, dtype: Any = None) -> tuple[Tensor, ...]:
     """The sum of |x|**ord of each tensor."""
     return tuple([(t if dtype is None else t.to(dtype)).abs().pow(ord).sum() for t in _checked("_foreach_powsum", self)])
-
-
-def _foreach_mm(self: Any, mat2: Any) -> tuple[Tensor, ...]:
-    """Matrix products, pair by pair."""
-    tensors = _checked("_foreach_mm", self)
-    return tuple([a.mm(b) for a, b in zip(tensors, _spread("_foreach_mm", mat2, len(tensors)))])
 
 
 def _foreach_clone(self: Any, *, memory_format: Any = None) -> tuple[Tensor, ...]:
@@ -192,8 +129,7 @@ def _foreach_zero_(self: Any) -> tuple[Tensor, ...]:
     return tuple(self)
 
 
-for _function in (_foreach_lerp, _foreach_lerp_, _foreach_norm, _foreach_powsum, _foreach_mm, _foreach_clone,
-                  _foreach_copy_, _foreach_zero_):
+for _function in (_foreach_norm, _foreach_powsum, _foreach_clone, _foreach_copy_, _foreach_zero_):
     FUNCTIONS[_function.__name__] = _function
 NAMES = tuple(FUNCTIONS)
 
@@ -201,7 +137,7 @@ NAMES = tuple(FUNCTIONS)
 def __getattr__(name: str) -> Any:
     op = name.removeprefix("_foreach_").removesuffix("_")
     if name not in FUNCTIONS and op in FOREACH:  # an operation that was defined after this file was imported
-        _FORMS[FOREACH[op]](op)
+        _each(op)
     if name in FUNCTIONS:
         return FUNCTIONS[name]
     raise AttributeError(f"no function named {name!r}")

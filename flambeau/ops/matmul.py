@@ -226,8 +226,8 @@ def _matmul_general(input: Tensor, other: Tensor, out: Tensor | None) -> Tensor:
     return result if out is None else write_out("matmul", out, result, (input, other), {})
 
 
-for _name, _function in (("mm", mm), ("matmul", matmul)):
-    export(_name, _function, out="exact", autocast="lower")
+export("mm", mm, out="exact", autocast="lower", foreach=1)
+export("matmul", matmul, out="exact", autocast="lower")
 
 
 def _should_fold(a: Tensor, b: Tensor, has_out: bool) -> bool:
