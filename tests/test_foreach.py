@@ -18,7 +18,8 @@ CALLS = [*[(op, "A") for op in ONE.split()],
          *[(op, f"A, B, C{more}") for op in ("addcmul", "addcdiv") for more in (
              "", ", 0.5", ", value=0.5", ", [0.1, 0.2, 0.3]", ", scalars=[0.1, 0.2, 0.3]", ", lib.tensor([0.1, 0.2, 0.3])")],
          ("add", "A, B, alpha=2"), ("sub", "A, B, alpha=0.5"), ("add", "A, other=B"), ("mul", "A, lib.tensor(2.0)"),
-         ("mul", "A, scalar=2"), ("pow", "A, exponent=2"), ("lerp", "A, B, 0.3"), ("lerp", "A, B, C"), ("lerp", "A, B, weight=0.3")]
+         ("mul", "A, scalar=2"), ("pow", "A, exponent=2"), ("lerp", "A, B, 0.3"), ("lerp", "A, B, C"),
+         ("lerp", "A, B, weight=0.3")]
 NOT_IN_PLACE = [("pow", "2.0, A"), ("max", "A"), ("norm", "A"), ("norm", "A, 1"), ("mm", "A, [t.t() for t in B]")]
 ONLY_IN_PLACE = [("zero_", "A"), ("copy_", "A, B")]
 WRONG = [("add", "A, B[:2]"), ("add", "[], B"), ("add", "A"), ("mul", "A[0], 2"), ("mul", "A, lib.ones(3)"), ("exp", "A, 2"),
