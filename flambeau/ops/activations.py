@@ -19,7 +19,7 @@ from . import generate, rules
 from .comparison import _bounded
 from .elementwise import Pointwise, number, promoted
 from .pointwise import conj, masked, sigmoid, threshold_backward, tied, where_row
-from .table import FUNCTIONS, Row, make_inplace, public
+from .table import FUNCTIONS, Row, public
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -203,9 +203,7 @@ glu_ = Row("glu", "self dim", safe=True, batch="first_dim", shape=rules.halved, 
 # ------------------------------------------------------------------------------------------------- public functions
 def _exported(function: Any) -> Any:
     """A function of the top level with its in-place twin, but no method (as in PyTorch)."""
-    made = public(function, method=False)
-    FUNCTIONS[made.__name__ + "_"] = make_inplace(made.__name__, made)
-    return made
+    return public(function, method=False, inplace="function")
 
 
 @_exported

@@ -15,7 +15,7 @@ from ..backends.cpu.table import KERNELS
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
 from . import arithmetic as _arithmetic  # noqa: F401  (enters mul)
-from .table import FUNCTIONS, ROWS, make_inplace, public
+from .table import ROWS, public
 
 ndarray = registry.CPU_ARRAY
 _ALPHA = 1.7580993408473766  # -SELU's limit for large negative numbers, alpha * scale
@@ -90,25 +90,25 @@ def dropout_fast(input: Tensor, p: float) -> Tensor | None:
     return result
 
 
-@public(method=False, out=False)
+@public(method=False, out=False, inplace="function")
 def dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """Each element zero with probability p, the others divided by 1 - p."""
     return _drop(input, p, train, False, False)
 
 
-@public(method=False, out=False)
+@public(method=False, out=False, inplace="function")
 def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """Each channel zero with probability p, the others divided by 1 - p."""
     return _drop(input, p, train, True, False)
 
 
-@public(method=False, out=False)
+@public(method=False, out=False, inplace="function")
 def alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """Dropout that keeps mean and variance of SELU's outputs."""
     return _drop(input, p, train, False, True)
 
 
-@public(method=False, out=False)
+@public(method=False, out=False, inplace="function")
 def feature_alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """alpha_dropout of whole channels."""
     return _drop(input, p, train, True, True)
@@ -121,7 +121,3 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
         return input, input.detach().new_ones(input.shape).bool()
     mask = _noise(input, p, False).bool()
     return input * mask * (0.0 if p == 1 else 1 / (1 - p)), mask
-
-
-for _function in (dropout, feature_dropout, alpha_dropout, feature_alpha_dropout):
-    FUNCTIONS[_function.__name__ + "_"] = make_inplace(_function.__name__, _function)

@@ -59,7 +59,7 @@ def public(function: Callable | None = None, *, method: bool = True, toplevel: b
            also: dict[str, str] | None = None, autocast: str | None = None, foreach: int = 0) -> Any:
     """Exports a function over tensors; handles overrides and `out=` around it.
 
-    inplace: whether there is `Tensor.name_`; "function": and `flambeau.name_`; "buffered": one that reads all before it writes.
+    inplace: whether there is an in-place form; "function": as a function too, "buffered": it reads all before it writes.
     out, autocast, foreach: as in `fact`. also: further names of its arguments.
     """
     if function is None:
@@ -91,7 +91,7 @@ def public(function: Callable | None = None, *, method: bool = True, toplevel: b
     wrapper.__name__ = name
     export(name, wrapper, method=method, toplevel=toplevel, aliases=aliases, out=out, autocast=autocast, foreach=foreach)
     if inplace:
-        export_inplace(name, wrapper, aliases, inplace)
+        export_inplace(name, wrapper, aliases, inplace, method)
     return wrapper
 
 
@@ -120,18 +120,20 @@ def export(name: str, function: Callable, *, method: bool = True, toplevel: bool
             setattr(Tensor, n, function)
 
 
-def export_inplace(name: str, function: Callable, aliases: tuple[str, ...] = (), inplace: bool | str = True) -> Callable:
-    changed = make_inplace(name, function, inplace == "buffered")
+def export_inplace(name: str, function: Callable, aliases: tuple[str, ...] = (), inplace: bool | str = True,
+                   method: bool = True) -> Callable:
+    changed = make_inplace(name, function, "buffered" in str(inplace))
     changed.__module__ = _PACKAGE
-    enter_inplace(changed, name, aliases, inplace)
+    enter_inplace(changed, name, aliases, inplace, method)
     return changed
 
 
-def enter_inplace(changed: Callable, name: str, aliases: tuple[str, ...], inplace: bool | str) -> None:
-    """Enters an in-place form under its names: as a method, and where `inplace` says so as a function too."""
+def enter_inplace(changed: Callable, name: str, aliases: tuple[str, ...], inplace: bool | str, method: bool = True) -> None:
+    """Enters an in-place form under its names, where `inplace` says so as a function too."""
     for n in (name, *aliases):
-        setattr(Tensor, n + "_", changed)
-        if inplace == "function":
+        if method:
+            setattr(Tensor, n + "_", changed)
+        if "function" in str(inplace):
             FUNCTIONS[n + "_"] = changed
 
 

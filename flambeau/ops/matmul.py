@@ -16,7 +16,7 @@ from .arithmetic import old_order
 from .elementwise import promoted
 from .pointwise import conj
 from .rules import moves, products
-from .table import FUNCTIONS, ROWS, Row, alias_of, export, public, store, write_out
+from .table import ROWS, Row, alias_of, export, public, store, write_out
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -457,7 +457,7 @@ def _fused(name: str, row: Row, first: str, second: str, check: Any, **facts: An
     function.__name__ = function.__qualname__ = name
     function.__doc__ = (f"{name}(input, {first}, {second}, *, beta=1, alpha=1): "
                         f"beta * input + alpha * ({first} @ {second}).")
-    return public(function, inplace="buffered", **facts)
+    return public(function, **{"inplace": "buffered", **facts})
 
 
 def _check_addmm(self: Tensor, mat1: Tensor, mat2: Tensor) -> None:
@@ -501,9 +501,8 @@ def _check_batches(function: str):
 
 
 addmm = _fused("addmm", _addmm, "mat1", "mat2", _check_addmm, out="exact", autocast="lower")
-addmv = _fused("addmv", _addmv, "mat", "vec", _check_addmv, out="exact")
+addmv = _fused("addmv", _addmv, "mat", "vec", _check_addmv, out="exact", inplace="buffered function")
 addr = _fused("addr", _addr, "vec1", "vec2", _check_addr)
-FUNCTIONS["addmv_"] = Tensor.addmv_
 baddbmm = _fused("baddbmm", _baddbmm, "batch1", "batch2", _check_batches("baddbmm"), out="exact", autocast="lower")
 addbmm = _fused("addbmm", _addbmm, "batch1", "batch2", _check_batches("addbmm"), out="exact", autocast="lower")
 

@@ -50,7 +50,6 @@ for _mode, _dims, _kernel in (("linear", 1, "linear"), ("bilinear", 2, "linear")
             _upsample_row(f"upsample_{_mode}{_dims}d{_tail.lower()}",
                           f"Upsample{_mode.title()}{_dims}D{_tail}Backward0"),
             _kernel + ("_aa" if _smooth else ""))
-_INTERPOLATING = ("linear", "bilinear", "bicubic", "trilinear")
 _NEEDS = {"linear": 3, "bilinear": 4, "bicubic": 4, "trilinear": 5}
 
 

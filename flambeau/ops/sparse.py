@@ -59,8 +59,3 @@ def convert_indices_from_csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *
     rows = flambeau.arange(crow_indices.shape[0] - 1, dtype=dtype).repeat_interleave(crow_indices.diff())
     columns = col_indices.to(dtype)
     return flambeau.stack([columns, rows] if transpose else [rows, columns])
-
-
-def add_rows_(target: Tensor, rows: Tensor, values: Tensor, alpha: float = 1.0) -> Tensor:
-    """target[rows] += alpha * values, in place: what it costs depends on the rows, not on the table."""
-    return target.index_add_(0, rows, values, alpha=alpha)

@@ -492,7 +492,7 @@ def unpack(node: Node, i: int) -> Any:
         return unpack_output(node, v)
     if kind is SavedList:
         return v.unpack(node)
-    if kind in _WINDOWS and node.row.slots[i] == "result":
+    if kind in registry.ARRAY_TYPES and node.row.slots[i] == "result":
         return bare_output(node, v) if node.holder is None else unpack_output(node, saved_result(node, i))
     if kind is Packed:
         from ..autograd.saved_tensors import unpack as unpack_hooked
@@ -687,7 +687,7 @@ class RowNode(Node):
         number = self._slot_number(slot, f"_saved_{slot}")
         if self.saved is None:
             raise freed_error(self)
-        if type(self.saved[number]) in _WINDOWS and self.row.slots[number] == "result":
+        if type(self.saved[number]) in registry.ARRAY_TYPES and self.row.slots[number] == "result":
             saved_result(self, number)  # what the user gets shares the version counter of the result
         return unpack(self, number)
 

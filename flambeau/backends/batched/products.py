@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from ..cpu.gemm import WORTH
 from .arrays import Level
 from .elementwise import pointwise
-from .table import batched, has, rule, run, whole
+from .table import RULES, batched, has, rule, run, whole
 
 
 def _conj(x: Any) -> Any:
@@ -58,24 +59,12 @@ def _dot(a: Any, b: Any, level: Level) -> Any:
     return run("mv", a.whole, b) if has(a, level) else run("mv", b.whole, a)
 
 
-@rule
-def mm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    return batched(_mm(*args[:2], level), level)
+def _enter(name: str, product: Callable) -> None:
+    RULES[name] = lambda kernel, level, args: batched(product(*args[:2], level), level)
 
 
-@rule
-def bmm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    return batched(_bmm(*args[:2], level), level)
-
-
-@rule
-def mv(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    return batched(_mv(*args[:2], level), level)
-
-
-@rule
-def dot(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    return batched(_dot(*args[:2], level), level)
+for _name, _product in (("mm", _mm), ("bmm", _bmm), ("mv", _mv), ("dot", _dot)):
+    _enter(_name, _product)
 
 
 @rule

@@ -104,10 +104,6 @@ def trim() -> None:
         give_back(0)
 
 
-def cached_bytes() -> int:
-    return _held
-
-
 def like(x: ndarray, dtype: np.dtype | None = None) -> ndarray:
     """Uninitialised memory of x's shape and dtype, and of its strides; where x has holes or overlaps, of its order of
     dimensions."""

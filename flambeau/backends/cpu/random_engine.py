@@ -18,7 +18,6 @@ _DEFAULT_SEED = 67280421310721
 _f32 = np.dtype(np.float32)
 _f64 = np.dtype(np.float64)
 _f16 = np.dtype(np.float16)
-_i64 = np.dtype(np.int64)
 _bool = np.dtype(np.bool_)
 
 _U32_ALL = np.uint64(0xFFFFFFFF)
