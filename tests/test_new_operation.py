@@ -12,6 +12,7 @@ from flambeau import Tensor, overrides
 from flambeau.autograd import forward_ad as forward
 from flambeau.autograd.gradcheck import gradcheck, gradgradcheck
 from flambeau.backends import facts, values
+from flambeau.backends.batched import table as batching
 from flambeau.backends.cpu.table import KERNELS, add, kernel
 from flambeau.backends.facts import Fold
 from flambeau.compiler import deferred
@@ -23,7 +24,7 @@ from flambeau.ops.table import ROWS, Row, along, public
 from flambeau.shapes import wrap_dim
 
 TABLES = [ROWS, exports.FUNCTIONS, exports.OUT, exports.AUTOCAST, exports.FOREACH, foreach.FUNCTIONS, KERNELS, overrides.FRONTS,
-          pointwise._entries, deferred._kinds, *facts._COLUMNS.values()]
+          pointwise._entries, deferred._kinds, batching._found, *facts._COLUMNS.values()]
 
 
 @pytest.fixture

@@ -63,13 +63,16 @@ def _each(op: str) -> None:
     changed = changed and _on_one(changed, op)
 
     def calls(named: str, self: Any, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        given = (*given, *[options.pop(k) for k in _OPERANDS if k in options])
+        if options:
+            given = (*given, *[options.pop(k) for k in _OPERANDS if k in options])
         if isinstance(self, (int, float)) and op == "pow":  # a number to the power of each
             self = [t.new_full((), self) if t.is_floating_point() else t.new_tensor(self) for t in _checked(named, given[0])]
         tensors = _checked(named, self)
         return zip(tensors, *[_spread(named, v, len(tensors), lists == 3) for v in given])
 
     def function(self: Any, *given: Any, **options: Any) -> tuple[Tensor, ...]:
+        if not given and not options:
+            return tuple([method(t) for t in _checked(name, self)])
         return tuple([method(*args, **options) for args in calls(name, self, given, options)])
 
     def inplace(self: Any, *given: Any, **options: Any) -> tuple[Tensor, ...]:

@@ -12,7 +12,9 @@ from .table import batched, has, one_by_one, rule, run, up, ups, whole
 @rule
 def along(kernel: str, level: Level, args: tuple[Any, ...], at: int) -> Any:
     """A kernel of arrays of one shape, whose argument number `at` is a dimension or several (None: all)."""
-    count = next((i for i, a in enumerate(args[:at]) if not hasattr(a, "strides")), at)
+    count = 1
+    while count < at and hasattr(args[count], "strides"):
+        count += 1
     arrays = [whole(a, level) for a in args[:count]]
     ndim = arrays[0].ndim - 1
     dims = args[at] if len(args) > at else None

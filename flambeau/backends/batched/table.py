@@ -14,6 +14,7 @@ from .arrays import BatchedArray, Level, batch, broadcast
 
 RULES: dict[str, Callable[..., Any]] = {}  # by name: (kernel, level, args, numbers that rows say) -> the result, batched
 _PLAIN = frozenset((ndarray, int, float, bool, str, type(None), *[type(dtype(c)) for c in "fdilqbBhHIFD?"]))
+_found: dict[str, Callable[..., Any]] = {}  # the rules of kernels that were called so far
 looped: set[str] = set()                   # kernels that went example by example so far
 
 
@@ -131,10 +132,17 @@ def call(kernel: str, args: tuple[Any, ...]) -> Any:
             for t in a:
                 if t.__class__ is BatchedArray and (level is None or t.level.number > level.number):
                     level = t.level
+    return (_found.get(kernel) or _rule_of(kernel))(kernel, level, args)
+
+
+def _rule_of(kernel: str) -> Callable:
+    """The rule that its row says, that of its own name, that of all pointwise kernels, or a loop."""
     said = BATCHING.get(kernel, kernel)
     if said.__class__ is tuple:
-        return RULES[said[0]](kernel, level, args, *said[1:])
-    found = RULES.get(said) if said.__class__ is str else said
-    if found is None:
-        found = RULES["pointwise"] if kernel in POINTWISE else one_by_one
-    return found(kernel, level, args)
+        rule, numbers = RULES[said[0]], said[1:]
+        found = lambda kernel, level, args: rule(kernel, level, args, *numbers)
+    else:
+        found = RULES.get(said) if said.__class__ is str else said
+        found = found or (RULES["pointwise"] if kernel in POINTWISE else one_by_one)
+    _found[kernel] = found
+    return found
