@@ -6,6 +6,7 @@ makes is moved into the format, and so is the gradient when it comes back throug
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..tensor import Tensor, wrap
@@ -48,3 +49,9 @@ def laid_out(made: Any, name: str) -> Any:
     for m in made if isinstance(made, tuple) else (made,):
         m._array = _clone(wrap(m._array), name)._array
     return made
+
+
+def keeping_layout(run: Callable, x: Tensor, *rest: Any, applies: bool = True) -> Any:
+    """run(x, *rest), whose result lies in memory as x does, if that is channels-last; applies: unless this says no."""
+    name = None if x._array.flags.c_contiguous or not applies else channels_last_of(x)
+    return run(x, *rest) if name is None else laid_out(run(contiguous_copy(x, name), *rest), name)

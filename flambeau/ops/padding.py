@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..tensor import Tensor
-from .layouts import channels_last_of, contiguous_copy, laid_out
+from .layouts import keeping_layout
 from .rules import images
 from .table import Row, public
 
@@ -65,13 +65,15 @@ def pad_edges(input: Tensor, pad: Any, mode: str) -> Tensor:
                                       f"4D and 5D (mode '{mode}')")
     pads = _pairs(pad, ndim)
     _check_sizes(input, pads, mode, n)
-    if mode != "circular" and not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
-        return laid_out(pad_edges(contiguous_copy(input, name), pad, mode), name)
     grown = tuple([(max(a, 0), max(b, 0)) for a, b in pads])
     if mode == "circular":  # here what is cut off does not come back at the other end
         return _edges["circular", 0](_cut(input, pads), grown, mode)
-    made = _edges[mode, n](input, grown, mode)
-    return made if grown == tuple(pads) else _cut(made, pads).contiguous()
+
+    def padded(x: Tensor) -> Tensor:
+        made = _edges[mode, n](x, grown, mode)
+        return made if grown == tuple(pads) else _cut(made, pads).contiguous()
+
+    return keeping_layout(padded, input)
 
 
 def _check_sizes(input: Tensor, pads: Any, mode: str, n: int) -> None:

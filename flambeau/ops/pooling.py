@@ -15,7 +15,7 @@ from ..backends.cpu import pooling as _kernels  # noqa: F401  (enters the kernel
 from ..settings import alert_not_deterministic
 from ..tensor import Tensor
 from . import rules
-from .layouts import channels_last_of, contiguous_copy, dense_channels_last, laid_out
+from .layouts import channels_last_of, contiguous_copy, dense_channels_last, keeping_layout, laid_out
 from .pointwise import tied
 from .rules import images
 from .table import FUNCTIONS, _type_word, public, row
@@ -299,10 +299,8 @@ def _avg_pool(dims: int, x: Any, kernel_size: Any, stride: Any, padding: Any, ce
         made = _average[2](x.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *out), count_include_pad,
                            None)
         return made.squeeze(-2)
-    if dims == 2 and not x._array.flags.c_contiguous and (name := channels_last_of(x)) is not None:
-        return laid_out(_average[dims](contiguous_copy(x, name), kernel, stride, padding, out, count_include_pad,
-                                       divisor_override), name)
-    return _average[dims](x, kernel, stride, padding, out, count_include_pad, divisor_override)
+    return keeping_layout(_average[dims], x, kernel, stride, padding, out, count_include_pad, divisor_override,
+                          applies=dims == 2)
 
 
 @public(method=False)
@@ -379,14 +377,12 @@ def _adaptive_avg(dims: int, x: Any, output_size: Any) -> Tensor:
 
 
 def _averaged(x: Tensor, size: tuple[int, ...]) -> Tensor:
-    name = None if x._array.flags.c_contiguous else channels_last_of(x)
     if all([n == 1 for n in size]):
         made = x.mean(tuple(range(-len(size), 0)), keepdim=True)
+        name = None if x._array.flags.c_contiguous else channels_last_of(x)
         return made if name is None else laid_out(made, name)
     _only_floats("adaptive_avg_pool3d_cpu" if len(size) == 3 else "adaptive_avg_pool2d", x)
-    if name is not None and len(size) == 2:
-        return laid_out(_adaptive_average[2](contiguous_copy(x, name), size), name)
-    return _adaptive_average[len(size)](x, size)
+    return keeping_layout(_adaptive_average[len(size)], x, size, applies=len(size) == 2)
 
 
 @public(method=False)
@@ -412,10 +408,8 @@ def _adaptive_max(dims: int, x: Any, output_size: Any, return_indices: bool) -> 
     _only_floats("adaptive_max_pool3d_cpu" if dims == 3 else "adaptive_max_pool2d", x)
     if dims == 1:
         made = tuple([m.squeeze(-2) for m in _adaptive_maximum[2](x.unsqueeze(-2), (1, *size))])
-    elif dims == 2 and not x._array.flags.c_contiguous and (name := channels_last_of(x)) is not None:
-        made = laid_out(_adaptive_maximum[dims](contiguous_copy(x, name), size), name)
     else:
-        made = _adaptive_maximum[dims](x, size)
+        made = keeping_layout(_adaptive_maximum[dims], x, size, applies=dims == 2)
     return made if return_indices else made[0]
 
 
@@ -539,9 +533,7 @@ def _unpool(dims: int, x: Tensor, indices: Tensor, kernel_size: Any, stride: Any
     size = _unpool_size(x, kernel, stride, padding, output_size)
     if dims == 1:
         return _unpooling[2](x.unsqueeze(-2), indices.unsqueeze(-2), (1, *size)).squeeze(-2)
-    if dims == 2 and not x._array.flags.c_contiguous and (name := channels_last_of(x)) is not None:
-        return laid_out(_unpooling[2](contiguous_copy(x, name), indices, size), name)
-    return _unpooling[dims](x, indices, size)
+    return keeping_layout(_unpooling[dims], x, indices, size, applies=dims == 2)
 
 
 def _unpool_form(dims: int) -> Any:

@@ -12,7 +12,7 @@ from ..autograd.state import grad_enabled
 from ..backends.cpu import resample as _kernels  # noqa: F401  (enters the kernels into the table)
 from ..tensor import Tensor
 from . import rules
-from .layouts import channels_last_of, contiguous_copy, laid_out
+from .layouts import keeping_layout
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from .rules import images
 from .table import FUNCTIONS, public, row
@@ -129,9 +129,7 @@ def resize(input: Tensor, mode: str, out: Any, align_corners: bool, factors: Any
     bytes_too = mode in ("nearest", "nearest-exact", "bilinear", "bicubic")
     if input.dtype.is_complex or not (input.dtype.is_floating_point or (input.dtype is _dtypes.uint8 and bytes_too)):
         raise NotImplementedError(f"\"{made.name}\" not implemented for '{input.dtype}'")
-    if not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
-        return laid_out(made(contiguous_copy(input, name), kernel, tuple(out), align_corners, tuple(factors)), name)
-    return made(input, kernel, tuple(out), align_corners, tuple(factors))
+    return keeping_layout(made, input, kernel, tuple(out), align_corners, tuple(factors))
 
 
 def _deprecated(name: str) -> None:
@@ -406,12 +404,6 @@ _channels = row("channel_shuffle", "self groups", safe=True, batch="by_sample", 
     self=lambda grad, groups: _channels(grad, grad.shape[1] // groups)))
 
 
-def _rearranged(made: Any, input: Tensor, number: int) -> Tensor:
-    if not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
-        return laid_out(made(contiguous_copy(input, name), number), name)
-    return made(input, number)
-
-
 @public(method=False)
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(..., c * r * r, h, w) -> (..., c, h * r, w * r)."""
@@ -425,7 +417,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         raise RuntimeError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
                            f"upscale_factor, but input.size(-3)={input.shape[-3]} is not divisible by "
                            f"{upscale_factor ** 2}")
-    return _rearranged(_shuffle, input, upscale_factor)
+    return keeping_layout(_shuffle, input, upscale_factor)
 
 
 @public(method=False)
@@ -442,7 +434,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
             raise RuntimeError(f"pixel_unshuffle expects {word} to be divisible by downscale_factor, but "
                                f"input.size({d})="
                                f"{input.shape[d]} is not divisible by {downscale_factor}")
-    return _rearranged(_unshuffle, input, downscale_factor)
+    return keeping_layout(_unshuffle, input, downscale_factor)
 
 
 @public(method=False, aliases=("native_channel_shuffle",))
@@ -456,4 +448,4 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
         raise RuntimeError(f"Number of channels must be divisible by groups. Got {input.shape[1]} channels and "
                            f"{groups} "
                            "groups.")
-    return _rearranged(_channels, input, groups)
+    return keeping_layout(_channels, input, groups)

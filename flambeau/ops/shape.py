@@ -381,11 +381,10 @@ def constant_pad_nd(input: Tensor, pad: Any, value: Any = 0) -> Tensor:
             raise RuntimeError(f"The input size {shape[-1 - i]}, plus negative padding {pad[2 * i]} and "
                                f"{pad[2 * i + 1]} resulted in a negative output size, which is invalid. Check "
                                f"dimension {len(shape) - 1 - i} of your input.")
-    if len(shape) > 3 and not input._array.flags.c_contiguous and suggested_format(input) != "contiguous":
-        from .layouts import contiguous_copy, laid_out
-        name = suggested_format(input)
-        return laid_out(_constant_pad(contiguous_copy(input, name), pad, value), name)
-    return _constant_pad(input, pad, value)
+    if len(shape) < 4 or input._array.flags.c_contiguous:
+        return _constant_pad(input, pad, value)
+    from .layouts import keeping_layout
+    return keeping_layout(_constant_pad, input, pad, value)
 
 
 # ------------------------------------------------------------------------------------------------ grids of values
