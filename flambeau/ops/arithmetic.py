@@ -387,22 +387,22 @@ def nan_to_num(input: Any, nan: float | None = None, posinf: float | None = None
 # ------------------------------------------------------------------------------------------- three and more tensors
 # fmt: off
 _addcmul = Pointwise("addcmul", "self tensor1 tensor2 value", kind="same", plain="value", c="a + d * b * c", c_kinds="fi",
-    backward=dict(
+                     backward=dict(
     self=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * conj(tensor2 * value),
     tensor2=lambda grad, tensor1, value: grad * conj(tensor1 * value)))
 _addcdiv = Pointwise("addcdiv", "self tensor1 tensor2 value", kind="same", plain="value", c="a + d * b / c",
-    takes="fc", backward=dict(
+                     takes="fc", backward=dict(
     self=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * conj(value / tensor2),
     tensor2=lambda grad, tensor1, tensor2, value: -grad * conj(value * tensor1 / (tensor2 * tensor2))))
 _LERP = "fabs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1 - c)"
 _lerp_scalar = Pointwise("lerp_scalar", "self end weight", kernel="lerp", kind="same", c=_LERP, takes="fc",
-    node="LerpBackward0", plain="weight", backward=dict(
+                         node="LerpBackward0", plain="weight", backward=dict(
     self=lambda grad, weight: grad * (1 - conj(weight)),
     end=lambda grad, weight: grad * conj(weight)))
 _lerp = Pointwise("lerp", "self end weight", kind="same", c=_LERP, takes="fc", node="LerpBackward1",
-    backward=dict(
+                  backward=dict(
     self=lambda grad, weight: grad * conj(1 - weight),
     end=lambda grad, weight: grad * conj(weight),
     weight=lambda grad, self, end: grad * conj(end - self)))

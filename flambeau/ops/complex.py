@@ -9,7 +9,7 @@ from ..tensor import Tensor
 from . import rules
 from .elementwise import Pointwise, unary
 from .pointwise import masked, nothing
-from .table import FUNCTIONS, Row, _type_word, public
+from .table import FUNCTIONS, Row, _type_word, moving, public
 
 
 def _parts(grad: Any) -> tuple[Any, Any]:
@@ -41,12 +41,12 @@ def _conj(x: Any) -> Any:
 # fmt: off
 sgn = unary("sgn", backward=_sgn_self, kind="same", inplace=True, c="(a > 0) - (a < 0)")
 _angle = Pointwise("angle", "self", kind="float", backward=dict(self=_angle_self))
-_conj_row = Row("conj", "self", safe=True, batch="pointwise", shape=rules.alike,
-                node="ConjBackward0", backward=dict(self=lambda grad: _conj(grad)), forward="linear")
+_conj_row = moving("conj", "self", batch="pointwise", shape=rules.alike,
+                   node="ConjBackward0", backward=dict(self=lambda grad: _conj(grad)), forward="linear")
 _conj_physical = Row("conj_physical", "self", kernel="conj", backward=dict(self=lambda grad: _conj(grad)))
-_complex = Row("complex", "real imag", safe=True, batch="pointwise", shape=rules.complex_pair, backward=dict(
+_complex = moving("complex", "real imag", batch="pointwise", shape=rules.complex_pair, backward=dict(
     real=lambda grad: _parts(grad)[0], imag=lambda grad: _parts(grad)[1]))
-_polar = Row("polar", "abs angle", safe=True, batch="pointwise", shape=rules.complex_pair, backward=dict(
+_polar = moving("polar", "abs angle", batch="pointwise", shape=rules.complex_pair, backward=dict(
     abs=lambda grad, result: grad * _conj(result.sgn()), angle=lambda grad, result: grad * _conj(result * 1j)))
 _real = Row("real", "self", batch="trailing", view=True, node="SelectBackward0", backward=dict(
     self=lambda grad: complex_(grad, nothing(grad))))

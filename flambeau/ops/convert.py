@@ -19,22 +19,21 @@ from ..shapes import broadcast_shapes
 from ..tensor import Tensor, wrap
 from . import rules
 from .rules import moves
-from .table import NO_RECORD, Row, alias_of, check_overlap, check_writable, public, row
+from .table import NO_RECORD, Row, alias_of, check_overlap, check_writable, moving, public, row
 
 ndarray = registry.CPU_ARRAY
 _FEW = 1 << 15
 
 # fmt: off
-_clone = row("clone", "self format", safe=True, copies=True, batch="cloned", shape=moves.copy,
-             backward={"self": lambda grad: grad}, forward="linear")
-_to_copy = row("_to_copy", "self dtype format", safe=True, copies=True, batch="cloned", shape=moves.copy_as,
-               node="ToCopyBackward0", forward="linear",
-               backward={"self": lambda grad: grad})
+_clone = moving("clone", "self format", copies=True, batch="cloned", shape=moves.copy,
+                backward={"self": lambda grad: grad}, forward="linear")
+_to_copy = moving("_to_copy", "self dtype format", copies=True, batch="cloned", shape=moves.copy_as,
+                  node="ToCopyBackward0", forward="linear",
+                  backward={"self": lambda grad: grad})
 _copy = row("copy", "self src", batch="filled", node="CopyBackwards",
             backward={"self": lambda grad: _zeros(grad), "src": lambda grad: grad})
-_fill_number = row("fill_number", "self value", safe=True, batch="filled", shape=rules.alike, kernel="fill",
-                   node="FillBackward2",
-                   backward={"self": lambda grad: _zeros(grad)})
+_fill_number = moving("fill_number", "self value", batch="filled", shape=rules.alike, kernel="fill", node="FillBackward2",
+                      backward={"self": lambda grad: _zeros(grad)})
 _fill_tensor = row("fill_tensor", "self value", kernel="fill", node="FillBackward3",
                    backward={"self": lambda grad: _zeros(grad), "value": lambda grad: grad.sum()})
 _zero = row("zero", "self", node="ZeroBackward0", backward={"self": lambda grad: _zeros(grad)})

@@ -11,7 +11,7 @@ from ..backends.batched.arrays import innermost
 from ..backends.cpu.table import KERNELS
 from ..shapes import broadcast_shapes
 from ..tensor import Tensor
-from .table import _type_word, public
+from .table import Row, _type_word, public
 
 
 def linalg(function: Callable | None = None, **options: Any) -> Any:
@@ -21,6 +21,11 @@ def linalg(function: Callable | None = None, **options: Any) -> Any:
     own = function.__code__.co_varnames[:function.__code__.co_argcount]
     first = {other: own[0] for other in ("input", "A", "x", "a", "self") if other not in own}
     return public(function, **{"method": False, "toplevel": False, "also": first, **options})
+
+
+def matrix_row(name: str, args: str, **options: Any) -> Row:
+    """The row of a kernel that takes any number of dimensions before those of the matrices."""
+    return Row(name, args, **{"batch": "leading", **options})
 
 
 def check_matrix(t: Any, function: str, name: str = "A") -> None:

@@ -17,6 +17,7 @@ from .linalg_common import (
     diagonal,
     embed,
     linalg,
+    matrix_row,
     name_outputs,
     recording,
     replay,
@@ -66,7 +67,7 @@ def _qr_grad(grads: list[Any], q: Tensor, r: Tensor, mode: str) -> Tensor | None
     return FUNCTIONS["cat"]([grad, matmul(q, rest)], -1) if rest is not None else _padded(grad, -1, n)
 
 
-_qr = Row("linalg_qr", "A mode", batch="leading", shape=products.orthogonal, backward=dict(
+_qr = matrix_row("linalg_qr", "A mode", shape=products.orthogonal, backward=dict(
     A=lambda grads, result0, result1, mode: _qr_grad(grads, result0, result1, mode)))
 
 
@@ -93,8 +94,7 @@ def _no_derivative(name: str) -> Any:
     raise NotImplementedError(f"the derivative for '{name}' is not implemented.")
 
 
-_geqrf = Row("geqrf", "self", batch="leading", shape=products.reflectors,
-             backward=dict(self=lambda grads: _no_derivative("geqrf")))
+_geqrf = matrix_row("geqrf", "self", shape=products.reflectors, backward=dict(self=lambda grads: _no_derivative("geqrf")))
 
 
 @public(autocast="float32")
@@ -131,10 +131,10 @@ def _apply_replay(a: Tensor, tau: Tensor, c: Tensor, left: bool, transpose: bool
     return _reflectors(a, tau, c, count if transpose else count[::-1], transpose)
 
 
-_householder = Row("linalg_householder_product", "self tau", batch="leading", shape=products.matrix, backward=dict(
+_householder = matrix_row("linalg_householder_product", "self tau", shape=products.matrix, backward=dict(
     self=lambda grad, self, tau: replay(lambda a: _product_replay(a, tau), (self,), [grad])[0],
     tau=lambda grad, self, tau: replay(lambda t: _product_replay(self, t), (tau,), [grad])[0]))
-_ormqr = Row("ormqr", "self input2 input3 left transpose", batch="leading", shape=products.reflected, backward=dict(
+_ormqr = matrix_row("ormqr", "self input2 input3 left transpose", shape=products.reflected, backward=dict(
     self=lambda grad, self, input2, input3, left, transpose: replay(
         lambda a: _apply_replay(a, input2, input3, left, transpose), (self,), [grad])[0],
     input2=lambda grad, self, input2, input3, left, transpose: replay(
@@ -242,10 +242,10 @@ def _check_gauge(phase: Tensor, function: str, what: str) -> None:
                                "quantity, so it is ill-defined.")
 
 
-_svd = Row("linalg_svd", "A full_matrices", batch="leading", shape=products.singular, backward=dict(
+_svd = matrix_row("linalg_svd", "A full_matrices", shape=products.singular, backward=dict(
     A=lambda grads, result0, result1, result2, full_matrices: _svd_grad(grads, result0, result1, result2,
                                                                         full_matrices)))
-_svdvals = Row("_linalg_svdvals", "A", batch="leading", shape=products.singular_values, kernel="linalg_svdvals")
+_svdvals = matrix_row("_linalg_svdvals", "A", shape=products.singular_values, kernel="linalg_svdvals")
 
 
 @linalg(name="linalg_svd", autocast="float32", out="exact")
@@ -319,12 +319,12 @@ def _eig_grad(grads: list[Any], values: Tensor, vectors: Tensor) -> Tensor | Non
     return solve(vh, matmul(inside, vh))
 
 
-_eigh = Row("linalg_eigh", "A UPLO", batch="leading", shape=products.symmetric, backward=dict(
+_eigh = matrix_row("linalg_eigh", "A UPLO", shape=products.symmetric, backward=dict(
     A=lambda grads, result0, result1: _eigh_grad(grads, result0, result1)))
-_eigvalsh = Row("_linalg_eigvalsh", "A UPLO", batch="leading", shape=products.real_eigenvalues, kernel="linalg_eigvalsh")
-_eig = Row("linalg_eig", "self", batch="leading", shape=products.eigen,
-           backward=dict(self=lambda grads, result0, result1: _eig_grad(grads, result0, result1)))
-_eigvals = Row("_linalg_eigvals", "self", batch="leading", shape=products.eigenvalues, kernel="linalg_eigvals")
+_eigvalsh = matrix_row("_linalg_eigvalsh", "A UPLO", shape=products.real_eigenvalues, kernel="linalg_eigvalsh")
+_eig = matrix_row("linalg_eig", "self", shape=products.eigen,
+                  backward=dict(self=lambda grads, result0, result1: _eig_grad(grads, result0, result1)))
+_eigvals = matrix_row("_linalg_eigvals", "self", shape=products.eigenvalues, kernel="linalg_eigvals")
 
 
 def _uplo(value: str, function: str) -> str:
@@ -444,8 +444,7 @@ def _lstsq_grads(grads: list[Any], A: Tensor, B: Tensor, which: int, driver: Any
     return replay(function, (inputs[which],), [grads[0], grads[1] if want else None])[0]
 
 
-_lstsq = Row("linalg_lstsq", "self b rcond driver", batch="leading", shape=products.least_squares, constant=(2, 3),
-             backward=dict(
+_lstsq = matrix_row("linalg_lstsq", "self b rcond driver", shape=products.least_squares, constant=(2, 3), backward=dict(
     self=lambda grads, self, b, driver: _lstsq_grads(grads, self, b, 0, driver),
     b=lambda grads, self, b, driver: _lstsq_grads(grads, self, b, 1, driver)))
 

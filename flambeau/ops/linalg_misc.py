@@ -7,11 +7,11 @@ from typing import Any
 from ..shapes import numel, wrap_dim
 from ..tensor import Tensor
 from . import linalg_products, rules
-from .linalg_common import check_matrix, check_square, linalg
+from .linalg_common import check_matrix, check_square, linalg, matrix_row
 from .linalg_solve import inv, solve
 from .matmul import adjoint, promote
 from .pointwise import conj
-from .table import FUNCTIONS, Row, public
+from .table import FUNCTIONS, public
 
 
 def _exp_grad(grad: Tensor, A: Tensor) -> Tensor:
@@ -23,8 +23,8 @@ def _exp_grad(grad: Tensor, A: Tensor) -> Tensor:
     return _matrix_exp(block).narrow(-2, 0, n).narrow(-1, n, n)
 
 
-_matrix_exp = Row("linalg_matrix_exp", "self", batch="leading", shape=rules.same,
-                  backward=dict(self=lambda grad, self: _exp_grad(grad, self)))
+_matrix_exp = matrix_row("linalg_matrix_exp", "self", shape=rules.same,
+                         backward=dict(self=lambda grad, self: _exp_grad(grad, self)))
 
 
 @linalg(name="linalg_matrix_exp")

@@ -20,6 +20,7 @@ from .linalg_common import (
     diagonal,
     embed,
     linalg,
+    matrix_row,
     name_outputs,
     recording,
 )
@@ -29,7 +30,7 @@ from .rules import products
 from .table import FUNCTIONS, Row, export, public
 
 # ------------------------------------------------------------------------------------------------------- inverse
-_inv_ex = Row("linalg_inv_ex", "A", batch="leading", shape=products.factor, constant=(1,), backward=dict(
+_inv_ex = matrix_row("linalg_inv_ex", "A", shape=products.factor, constant=(1,), backward=dict(
     A=lambda grad, result0: -matmul(adjoint(result0), matmul(grad, adjoint(result0)))))
 
 
@@ -78,16 +79,13 @@ def _cofactor_grad(grad: Tensor, A: Tensor) -> Tensor:
     return found.mean(0)
 
 
-_cofactor = Row("linalg_cofactor", "A", batch="leading", shape=rules.same,
-                backward=dict(A=lambda grad, A: _cofactor_grad(grad, A)))
-_cofactor_lu = Row("linalg_cofactor_lu", "LU pivots det", batch="leading", shape=rules.same)
+_cofactor = matrix_row("linalg_cofactor", "A", shape=rules.same, backward=dict(A=lambda grad, A: _cofactor_grad(grad, A)))
+_cofactor_lu = matrix_row("linalg_cofactor_lu", "LU pivots det", shape=rules.same)
 _steps_aside = Row("linalg_steps_aside", "A", batch="plain", shape=products.beside)
-_det = Row("linalg_det", "A", batch="leading", shape=products.determinant_lu, kernel="linalg_det_lu", constant=(1, 2),
-           backward=dict(
+_det = matrix_row("linalg_det", "A", shape=products.determinant_lu, kernel="linalg_det_lu", constant=(1, 2), backward=dict(
     A=lambda grad, A, result0, result1, result2: _det_grad(grad, A, result0, result1, result2)))
-_det_alone = Row("_linalg_det_alone", "A", batch="leading", shape=products.determinant, kernel="linalg_det_lapack")
-_slogdet = Row("linalg_slogdet", "A", batch="leading", shape=products.sign_and_size, kernel="linalg_slogdet_lapack",
-               backward=dict(
+_det_alone = matrix_row("_linalg_det_alone", "A", shape=products.determinant, kernel="linalg_det_lapack")
+_slogdet = matrix_row("linalg_slogdet", "A", shape=products.sign_and_size, kernel="linalg_slogdet_lapack", backward=dict(
     A=lambda grads, A, result0: _slogdet_grad(grads, A, result0)))
 _BY_FACTORS = 8  # matrices up to this size give their determinant by our own LU, exact for small integers
 
@@ -160,9 +158,9 @@ def _solve_matrix_grad(grad: Tensor, A: Tensor, x: Tensor, left: bool, vector: b
 
 
 # The factors are not kept for the backward pass: LAPACK factors again faster than our own substitution would use them.
-_solve_ex = Row("_linalg_solve_ex", "A B left vector", batch="leading", shape=products.solution, kernel="linalg_solve_lapack",
-                constant=(1,),
-                node="LinalgSolveExBackward0", backward=dict(
+_solve_ex = matrix_row("_linalg_solve_ex", "A B left vector", shape=products.solution, kernel="linalg_solve_lapack",
+                       constant=(1,),
+                       node="LinalgSolveExBackward0", backward=dict(
     A=lambda grad, A, result0, left, vector: _solve_matrix_grad(grad, A, result0, left, vector),
     B=lambda grad, A, left, vector: _solve_rhs_grad(grad, A, left, vector)))
 
@@ -274,7 +272,7 @@ def _cholesky_grad(grad: Tensor, factor: Tensor, upper: bool) -> Tensor:
     return _solve_triangular(low, half, False, False, False)
 
 
-_cholesky_ex = Row("linalg_cholesky_ex", "self upper", batch="leading", shape=products.factor, constant=(1,), backward=dict(
+_cholesky_ex = matrix_row("linalg_cholesky_ex", "self upper", shape=products.factor, constant=(1,), backward=dict(
     self=lambda grad, result0, upper: _cholesky_grad(grad, result0, upper)))
 
 
@@ -315,7 +313,7 @@ def _cholesky_inverse_grad(grad: Tensor, factor: Tensor, inverse: Tensor, upper:
     return matmul(factor, common) if upper else matmul(common, factor)
 
 
-_cholesky_inverse = Row("cholesky_inverse", "self upper", batch="leading", shape=products.matrix, backward=dict(
+_cholesky_inverse = matrix_row("cholesky_inverse", "self upper", shape=products.matrix, backward=dict(
     self=lambda grad, self, result, upper: _cholesky_inverse_grad(grad, self, result, upper)))
 
 
@@ -412,12 +410,12 @@ def _padded(t: Tensor, dim: int, size: int) -> Tensor:
     return FUNCTIONS["cat"]([t, t.new_zeros(shape)], dim)
 
 
-_lu_factor = Row("linalg_lu_factor_ex", "A pivot", batch="leading", shape=products.pivoted, constant=(1, 2), backward=dict(
+_lu_factor = matrix_row("linalg_lu_factor_ex", "A pivot", shape=products.pivoted, constant=(1, 2), backward=dict(
     A=lambda grad, result0, result1: _lu_factor_grad(grad, result0, result1)))
-_lu_unpack = Row("lu_unpack", "LU_data LU_pivots unpack_data unpack_pivots", batch="leading", shape=products.unpacked,
-                 constant=(0,), backward=dict(
+_lu_unpack = matrix_row("lu_unpack", "LU_data LU_pivots unpack_data unpack_pivots", shape=products.unpacked,
+                        constant=(0,), backward=dict(
     LU_data=lambda grads, LU_data_shape: _unpack_grad(grads, LU_data_shape)))
-_lu = Row("linalg_lu", "A pivot", batch="leading", shape=products.lu, constant=(0,), backward=dict(
+_lu = matrix_row("linalg_lu", "A pivot", shape=products.lu, constant=(0,), backward=dict(
     A=lambda grads, result0, result1, result2: _plu_grad(grads[1], grads[2], result0, result1, result2)))
 
 
@@ -522,7 +520,7 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 
 
 # ------------------------------------------------------------------------------------------------------------ LDL
-_ldl_factor = Row("linalg_ldl_factor_ex", "self hermitian", batch="leading", shape=products.pivoted)
+_ldl_factor = matrix_row("linalg_ldl_factor_ex", "self hermitian", shape=products.pivoted)
 _ldl_solve = Row("linalg_ldl_solve", "LD pivots B hermitian", batch=("leading", 2, 1, 2), shape=products.from_ldl)
 
 

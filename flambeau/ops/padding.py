@@ -7,10 +7,9 @@ from typing import Any
 from ..tensor import Tensor
 from .layouts import keeping_layout
 from .rules import images
-from .table import Row, public
+from .table import Row, moving, public
 
-_edges_grad = Row("pad_edges_backward", "grad pad mode", safe=True, batch="pad_edges", shape=images.edges_backward,
-                  backward=dict(
+_edges_grad = moving("pad_edges_backward", "grad pad mode", batch="pad_edges", shape=images.edges_backward, backward=dict(
     grad=lambda grad, pad, mode: _edges["circular", 0](grad, pad, mode)))
 
 
@@ -18,7 +17,7 @@ def _edges_self(grad, pad, mode):
     return _edges_grad(grad, pad, mode)
 
 
-_edges = {("circular", 0): Row("pad_circular", "self pad mode", safe=True, shape=images.edges,
+_edges = {("circular", 0): moving("pad_circular", "self pad mode", shape=images.edges,
                                kernel="pad_edges", node="PadCircularBackward0",
                                forward="linear", backward=dict(self=_edges_self))}
 for _mode, _word in (("reflect", "Reflection"), ("replicate", "Replication")):

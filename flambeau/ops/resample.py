@@ -15,13 +15,13 @@ from . import rules
 from .layouts import keeping_layout
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from .rules import images
-from .table import FUNCTIONS, public, row
+from .table import FUNCTIONS, moving, public, row
 
 # -------------------------------------------------------------------------------------------------------- resizing
 # Two rows per node name: the gradient of one is the other.
-_upsample_grad = row("upsample_grad", "grad_output mode size align_corners scales", safe=True, batch="by_sample",
-                     shape=rules.last_dims(2),
-                     node="UpsampleBackwardBackward0", forward="linear", backward=dict(
+_upsample_grad = moving("upsample_grad", "grad_output mode size align_corners scales", batch="by_sample",
+                        shape=rules.last_dims(2),
+                        node="UpsampleBackwardBackward0", forward="linear", backward=dict(
                          grad_output=lambda grad, grad_output_shape, mode, align_corners, scales: _upsample_again(
                              grad, mode, tuple(grad_output_shape[2:]), align_corners, scales)))
 
@@ -393,14 +393,13 @@ def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> 
 
 
 # ------------------------------------------------------------------------------------------------------ rearranging
-_shuffle = row("pixel_shuffle", "self upscale_factor", safe=True, batch="trailing", shape=images.shuffled, forward="linear",
-               backward=dict(
+_shuffle = moving("pixel_shuffle", "self upscale_factor", batch="trailing", shape=images.shuffled, forward="linear",
+                  backward=dict(
     self=lambda grad, upscale_factor: _unshuffle(grad, upscale_factor)))
-_unshuffle = row("pixel_unshuffle", "self downscale_factor", safe=True, batch="trailing", shape=images.unshuffled,
-                 forward="linear", backward=dict(
+_unshuffle = moving("pixel_unshuffle", "self downscale_factor", batch="trailing", shape=images.unshuffled,
+                    forward="linear", backward=dict(
     self=lambda grad, downscale_factor: _shuffle(grad, downscale_factor)))
-_channels = row("channel_shuffle", "self groups", safe=True, batch="by_sample", shape=rules.same, forward="linear",
-                backward=dict(
+_channels = moving("channel_shuffle", "self groups", batch="by_sample", shape=rules.same, forward="linear", backward=dict(
     self=lambda grad, groups: _channels(grad, grad.shape[1] // groups)))
 
 

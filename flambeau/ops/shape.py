@@ -17,7 +17,7 @@ from .convert import _clone, suggested_format
 from .elementwise import promoted
 from .memory import resize_out
 from .rules import moves
-from .table import export, public, row
+from .table import export, moving, public, row
 from .views import (
     _diagonal,
     _diagonal_args,
@@ -36,26 +36,25 @@ from .views import (
 ndarray = registry.CPU_ARRAY
 
 # fmt: off
-_cat = row("cat", "tensors dim dtype format", safe=True, shape=moves.joined, backward={
+_cat = moving("cat", "tensors dim dtype format", shape=moves.joined, backward={
     "tensors": lambda grad, tensors_shape, dim, needs: _cut(grad, tensors_shape, dim, needs)})
-_stack = row("stack", "tensors dim dtype", safe=True, shape=moves.stacked,
-             backward={"tensors": lambda grad, dim: list(_unbind(grad, dim))})
-_repeat = row("repeat", "self repeats", safe=True, shape=moves.repeated,
-              backward={"self": lambda grad, self_shape, repeats: _unrepeat(grad, self_shape, repeats)})
-_roll = row("roll", "self shifts dims", safe=True, shape=rules.same,
-            backward={"self": lambda grad, shifts, dims: _roll(grad, tuple([-s for s in shifts]), dims)})
-_flip = row("flip", "self dims", safe=True, shape=rules.alike, backward={"self": lambda grad, dims: _flip(grad, dims)})
-_rot90 = row("rot90", "self k dims", safe=True, shape=moves.turned,
-             backward={"self": lambda grad, k, dims: _rot90(grad, -k % 4, dims)})
-_tril = row("tril", "self diagonal", safe=True, batch="trailing", shape=rules.same,
-            backward={"self": lambda grad, diagonal: _tril(grad, diagonal)})
-_triu = row("triu", "self diagonal", safe=True, batch="trailing", shape=rules.same,
-            backward={"self": lambda grad, diagonal: _triu(grad, diagonal)})
-_diag_embed = row("diag_embed", "self offset dim1 dim2", safe=True, batch="diagonal", shape=moves.diagonal, backward={
+_stack = moving("stack", "tensors dim dtype", shape=moves.stacked,
+                backward={"tensors": lambda grad, dim: list(_unbind(grad, dim))})
+_repeat = moving("repeat", "self repeats", shape=moves.repeated,
+                 backward={"self": lambda grad, self_shape, repeats: _unrepeat(grad, self_shape, repeats)})
+_roll = moving("roll", "self shifts dims", shape=rules.same,
+               backward={"self": lambda grad, shifts, dims: _roll(grad, tuple([-s for s in shifts]), dims)})
+_flip = moving("flip", "self dims", shape=rules.alike, backward={"self": lambda grad, dims: _flip(grad, dims)})
+_rot90 = moving("rot90", "self k dims", shape=moves.turned, backward={"self": lambda grad, k, dims: _rot90(grad, -k % 4, dims)})
+_tril = moving("tril", "self diagonal", batch="trailing", shape=rules.same,
+               backward={"self": lambda grad, diagonal: _tril(grad, diagonal)})
+_triu = moving("triu", "self diagonal", batch="trailing", shape=rules.same,
+               backward={"self": lambda grad, diagonal: _triu(grad, diagonal)})
+_diag_embed = moving("diag_embed", "self offset dim1 dim2", batch="diagonal", shape=moves.diagonal, backward={
     "self": lambda grad, offset, dim1, dim2: _diagonal(grad, offset, dim1, dim2)})
-_block_diag = row("block_diag", "tensors dtype", safe=True, shape=moves.block_diagonal,
-                  backward={"tensors": lambda grad, tensors_shape: _blocks(grad, tensors_shape)})
-_constant_pad = row("constant_pad_nd", "self pad value", safe=True, batch="trailing", shape=moves.padded, backward={
+_block_diag = moving("block_diag", "tensors dtype", shape=moves.block_diagonal,
+                     backward={"tensors": lambda grad, tensors_shape: _blocks(grad, tensors_shape)})
+_constant_pad = moving("constant_pad_nd", "self pad value", batch="trailing", shape=moves.padded, backward={
     "self": lambda grad, pad: constant_pad_nd(grad, [-n for n in pad], 0)})
 # fmt: on
 

@@ -45,11 +45,9 @@ _unique = Row("unique", "self", batch="dynamic", shape=rules.by_value("unique"),
               node="Unique2Backward0", constant=(1, 2), backward=_no_derivative("_unique2"))
 _unique_dim = Row("unique_dim", "self dim", batch="dynamic", shape=rules.by_value("unique"),
                   constant=(1, 2), backward=_no_derivative("unique_dim"))
-_unique_consecutive = Row("unique_consecutive", "self", batch="dynamic",
-                          shape=rules.by_value("unique_consecutive"),
+_unique_consecutive = Row("unique_consecutive", "self", batch="dynamic", shape=rules.by_value("unique_consecutive"),
                           constant=(1, 2), backward=_no_derivative("unique_consecutive"))
-_unique_consecutive_dim = Row("unique_consecutive_dim", "self dim", batch="dynamic",
-                              shape=rules.by_value("unique_consecutive"),
+_unique_consecutive_dim = Row("unique_consecutive_dim", "self dim", batch="dynamic", shape=rules.by_value("unique_consecutive"),
                               node="UniqueConsecutiveBackward0", constant=(1, 2), backward=_no_derivative("unique_consecutive"))
 _searchsorted = Row("searchsorted", "sorted_sequence values right sorter out_int32", safe=True, shape=rules.searched)
 _isin = Row("isin", "elements test_elements assume_unique invert", safe=True, shape=moves.is_in)

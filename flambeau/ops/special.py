@@ -112,7 +112,7 @@ _xlogy = Pointwise("xlogy", "self other", c="b != b ? b : a == 0 ? 0 : a * log(b
     self=lambda grad, self, other: masked(grad * other.log(), ~((self == 0) & (other <= 0))),
     other=lambda grad, self, other: grad * self / other))
 _xlog1py = Pointwise("special_xlog1py", "self other", kernel="xlog1py", c="b != b ? b : a == 0 ? 0 : a * log1p(b)",
-    node="SpecialXlog1PyBackward0", complex_ok=False, backward=dict(
+                     node="SpecialXlog1PyBackward0", complex_ok=False, backward=dict(
     self=lambda grad, self, other: masked(grad * other.log1p(), ~((self == 0) & (other <= -1))),
     other=lambda grad, self, other: grad * self / (other + 1)))
 _hidden("entr", "a > 0 ? -a * log(a) : a == 0 ? 0 : a < 0 ? -INFINITY : a", lambda grad, self: grad * -(self.log() + 1))

@@ -128,7 +128,7 @@ _median = row("median", "self ignore_nan", safe=True, shape=rules.whole, backwar
 _nanmedian = row("nanmedian", "self ignore_nan", kernel="median", backward=dict(self=whole_tied_grad))
 _median_dim = along("median_dim", "self dim keepdim ignore_nan", shape=rules.with_position,
                     node="MedianBackward1", constant=(1,),
-                  backward=dict(self=_picked_rule))
+                    backward=dict(self=_picked_rule))
 _nanmedian_dim = row("nanmedian_dim", "self dim keepdim ignore_nan", kernel="median_dim", node="NanmedianBackward1",
                      constant=(1,), backward=dict(self=_picked_rule))
 _mode = along("mode", "self dim keepdim", safe=True, shape=rules.with_position, constant=(1,), backward=dict(self=_picked_rule))

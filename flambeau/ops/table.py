@@ -334,6 +334,11 @@ def row(name: str, args: str, **options: Any) -> Row:
     return Row(name, args, **options)
 
 
+def moving(name: str, args: str, **options: Any) -> Row:
+    """The row of a kernel that only moves elements or makes new ones of their kind: no values make it fail."""
+    return Row(name, args, safe=True, **options)
+
+
 def along(name: str, args: str, **options: Any) -> Row:
     """The row of a reduction, scan or sort: its kernel works along the dimensions that an argument called dim or axes names."""
     at = next(i for i, a in enumerate(args.split()) if a in ("dim", "axes"))

@@ -14,7 +14,7 @@ from ..tensor import Tensor
 from . import views as v
 from .pieces import _sizes_args, _split_args
 from .rules import moves
-from .table import Row, alias_of, public, row
+from .table import Row, alias_of, moving, public
 
 
 # -------------------------------------------------------------------------------------------------------- copies
@@ -59,7 +59,7 @@ _copy_form("unbind", v._unbind, lambda self, dim=0: (self, _some_dim(self, dim))
 
 _squeeze_copies = {r.name: _copies(r) for r in (v._squeeze_all, v._squeeze_dim, v._squeeze_dims)}
 _view_copies = _copies(v._view)
-_narrow_copies = row("narrow_copy", "self dim start length", safe=True, batch="first_dim", shape=moves.narrowed, backward={
+_narrow_copies = moving("narrow_copy", "self dim start length", batch="first_dim", shape=moves.narrowed, backward={
     "self": lambda grad, self_shape, dim, start, length:
         v._slice_backward(grad, tuple(self_shape), dim, start, start + length, 1)})
 
@@ -96,18 +96,18 @@ def detach_copy(input: Tensor) -> Tensor:
 
 # ------------------------------------------------------------------------------------------------------- scatters
 # fmt: off
-_select_scatter = row("select_scatter", "self src dim index", safe=True, batch="scattered", shape=moves.kept, backward={
+_select_scatter = moving("select_scatter", "self src dim index", batch="scattered", shape=moves.kept, backward={
     "self": lambda grad, dim, index: _select_scatter(grad, _blank(v._select(grad, dim, index)), dim, index),
     "src": lambda grad, dim, index: v._select(grad, dim, index)})
-_slice_scatter = row("slice_scatter", "self src dim start end step", safe=True, batch="scattered", shape=moves.kept, backward={
+_slice_scatter = moving("slice_scatter", "self src dim start end step", batch="scattered", shape=moves.kept, backward={
     "self": lambda grad, dim, start, end, step:
         _slice_scatter(grad, _blank(v._slice(grad, dim, start, end, step)), dim, start, end, step),
     "src": lambda grad, dim, start, end, step: v._slice(grad, dim, start, end, step)})
-_diagonal_scatter = row("diagonal_scatter", "self src offset dim1 dim2", safe=True, shape=moves.kept, backward={
+_diagonal_scatter = moving("diagonal_scatter", "self src offset dim1 dim2", shape=moves.kept, backward={
     "self": lambda grad, offset, dim1, dim2:
         _diagonal_scatter(grad, _blank(v._diagonal(grad, offset, dim1, dim2)), offset, dim1, dim2),
     "src": lambda grad, offset, dim1, dim2: v._diagonal(grad, offset, dim1, dim2)})
-_as_strided_scatter = row("as_strided_scatter", "self src size stride storage_offset", safe=True, shape=moves.kept, backward={
+_as_strided_scatter = moving("as_strided_scatter", "self src size stride storage_offset", shape=moves.kept, backward={
     "self": lambda grad, size, stride, storage_offset:
         as_strided_scatter(grad.contiguous(), _blank(v.as_strided(grad.contiguous(), size, stride, storage_offset)),
                            size, stride, storage_offset),

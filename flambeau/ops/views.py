@@ -17,7 +17,7 @@ from ..tensor import Tensor, wrap
 from . import rules
 from .convert import _clone
 from .rules import moves
-from .table import NO_RECORD, Row, _type_word, public, row
+from .table import NO_RECORD, Row, _type_word, moving, public, row
 
 ndarray = registry.CPU_ARRAY
 
@@ -30,15 +30,14 @@ def _geometry(x: Tensor) -> tuple[Any, Any, int]:
 # fmt: off
 _restore = row("restore", "self source target counted", shape=moves.restored, node="AsStridedBackwardBackward0",
                backward={"self": lambda grad, source, target, counted: _restore(grad, target, source, counted)})
-_select_backward = row("select_backward", "grad_output shape dim index", safe=True, batch="placed", shape=rules.of_shape(1),
-                       backward={"grad_output": lambda grad, dim, index: _select(grad, dim, index)})
-_slice_backward = row("slice_backward", "grad_output shape dim start end step", safe=True, batch="placed",
-                      shape=rules.of_shape(1),
-                      backward={"grad_output": lambda grad, dim, start, end, step: _slice(grad, dim, start, end, step)})
-_diagonal_backward = row("diagonal_backward", "grad_output shape offset dim1 dim2", safe=True, shape=rules.of_shape(1),
-                         backward={"grad_output": lambda grad, offset, dim1, dim2: _diagonal(grad, offset, dim1, dim2)})
-_unfold_backward = row("unfold_backward", "grad_in shape dim size step", safe=True, batch="placed", shape=rules.of_shape(1),
-                       backward={"grad_in": lambda grad, dim, size, step: _unfold(grad, dim, size, step)})
+_select_backward = moving("select_backward", "grad_output shape dim index", batch="placed", shape=rules.of_shape(1),
+                          backward={"grad_output": lambda grad, dim, index: _select(grad, dim, index)})
+_slice_backward = moving("slice_backward", "grad_output shape dim start end step", batch="placed", shape=rules.of_shape(1),
+                         backward={"grad_output": lambda grad, dim, start, end, step: _slice(grad, dim, start, end, step)})
+_diagonal_backward = moving("diagonal_backward", "grad_output shape offset dim1 dim2", shape=rules.of_shape(1),
+                            backward={"grad_output": lambda grad, offset, dim1, dim2: _diagonal(grad, offset, dim1, dim2)})
+_unfold_backward = moving("unfold_backward", "grad_in shape dim size step", batch="placed", shape=rules.of_shape(1),
+                          backward={"grad_in": lambda grad, dim, size, step: _unfold(grad, dim, size, step)})
 
 _as_strided = row("as_strided", "self size stride storage_offset geometry", view=True, backward={
     "self": lambda grad, size, stride, storage_offset, geometry:
@@ -79,11 +78,10 @@ _split = row("split", "self split_size dim", view=True, backward={
 _split_with_sizes = row("split_with_sizes", "self split_sizes dim", batch="split", view=True, backward={
     "self": lambda grads, self_shape, split_sizes, dim: _joined(grads, self_shape, split_sizes, dim)})
 _unbind = row("unbind", "self dim", batch="first_dim", view=True, backward={"self": lambda grads, dim: _stacked(grads, dim)})
-_sum_to = row("sum_to", "self dim shape", fold=Fold("sum"), shape=rules.of_shape(2), kernel="sum_to_size",
-              node="SumBackward1",
+_sum_to = row("sum_to", "self dim shape", fold=Fold("sum"), shape=rules.of_shape(2), kernel="sum_to_size", node="SumBackward1",
               backward={"self": lambda grad, self_shape, dim: _spread(grad, self_shape, dim)})
-clone_strided = row("clone_strided", "self stride", safe=True, shape=moves.strided,
-                    node="CloneBackward0", backward={"self": lambda grad: grad})
+clone_strided = moving("clone_strided", "self stride", shape=moves.strided,
+                       node="CloneBackward0", backward={"self": lambda grad: grad})
 _view_dtype = row("view_dtype", "self dtype shape stride", shape=RUNS)
 # fmt: on
 
