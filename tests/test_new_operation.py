@@ -221,6 +221,23 @@ def test_vmap(case):
         close(made[1], op(flambeau.from_numpy(whole[1]), 1, at[1]).numpy())
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_batching_rule_in_the_row(no_trace):
+    add(witch=lambda x: x[::-1].copy())
+    seen = []
+
+    def rule(kernel, level, args):
+        seen.append((kernel, args[0].shape))
+        return batching.batched(batching.run("flip", args[0].whole, (1,)), level)
+
+    op = Row("witch", "self", shape=rules.same, batch=rule, backward=dict(self=lambda grad: grad.flip(0)))
+    x = flambeau.arange(6.0).reshape(2, 3).requires_grad_()
+    made = flambeau.func.vmap(op)(x)
+    assert made.tolist() == [[2, 1, 0], [5, 4, 3]] and seen == [("witch", (3,))]
+    (made * flambeau.arange(3.0)).sum().backward()
+    assert x.grad.tolist() == [[2, 1, 0]] * 2
+
+
 def test_autocast(case):
     name, op, x, args, _ = case
     low, single = flambeau.from_numpy(x).bfloat16(), flambeau.from_numpy(x).float()
