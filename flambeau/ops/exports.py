@@ -54,17 +54,15 @@ def autocast_as(precision: str) -> Callable:
     return decorate
 
 
-def public(function: Callable | None = None, *, method: bool = True, toplevel: bool = True, inplace: bool | str = False,
-           out: bool | str = True, name: str | None = None, aliases: tuple[str, ...] = (),
-           also: dict[str, str] | None = None, autocast: str | None = None, foreach: int = 0) -> Any:
+def public(function: Callable | None = None, *, name: str | None = None, method: bool = True, inplace: bool | str = False,
+           out: bool | str = True, aliases: tuple[str, ...] = (), also: dict[str, str] | None = None, **options: Any) -> Any:
     """Exports a function over tensors; handles overrides and `out=` around it.
 
     inplace: whether there is an in-place form; "function": as a function too, "buffered": it reads all before it writes.
-    out, autocast, foreach: as in `fact`. also: further names of its arguments.
+    also: further names of its arguments. out and other options: as in `export` and `fact`.
     """
     if function is None:
-        return functools.partial(public, method=method, toplevel=toplevel, inplace=inplace, out=out, name=name,
-                                 aliases=aliases, also=also, autocast=autocast, foreach=foreach)
+        return functools.partial(public, name=name, method=method, inplace=inplace, out=out, aliases=aliases, also=also, **options)
     name = name or function.__name__.rstrip("_")
     renames = {**other_names(function), **(also or {})}
 
@@ -89,7 +87,7 @@ def public(function: Callable | None = None, *, method: bool = True, toplevel: b
 
     functools.update_wrapper(wrapper, function)
     wrapper.__name__ = name
-    export(name, wrapper, method=method, toplevel=toplevel, aliases=aliases, out=out, autocast=autocast, foreach=foreach)
+    export(name, wrapper, method=method, aliases=aliases, out=out, **options)
     if inplace:
         export_inplace(name, wrapper, aliases, inplace, method)
     return wrapper
