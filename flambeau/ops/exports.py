@@ -62,7 +62,8 @@ def public(function: Callable | None = None, *, name: str | None = None, method:
     also: further names of its arguments. out and other options: as in `export` and `fact`.
     """
     if function is None:
-        return functools.partial(public, name=name, method=method, inplace=inplace, out=out, aliases=aliases, also=also, **options)
+        return functools.partial(public, name=name, method=method, inplace=inplace, out=out, aliases=aliases, also=also,
+                                 **options)
     name = name or function.__name__.rstrip("_")
     renames = {**other_names(function), **(also or {})}
 
