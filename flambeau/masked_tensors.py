@@ -7,6 +7,7 @@ from typing import Any
 
 from . import dtypes as _dtypes
 from . import masked as _masked
+from .ops.exports import OUT
 from .overrides import DisableTorchFunctionSubclass
 from .tensor import Tensor
 
@@ -18,7 +19,6 @@ _KEEP = frozenset("""to float double half bfloat16 int long short detach require
     __neg__ __pos__ __abs__ __invert__""".split())
 _REDUCTIONS = frozenset("sum mean amin amax argmin argmax prod var std median logsumexp".split())
 _ALONG = frozenset("softmax log_softmax softmin cumsum cumprod".split())
-_JOINS = frozenset("cat stack concat concatenate".split())
 _PLAIN = frozenset("""dim size stride numel is_floating_point is_complex is_contiguous element_size __len__ ndimension
     nelement storage_offset get_device is_signed data_ptr backward register_hook retain_grad __get__ __set__ __hash__
     untyped_storage""".split())
@@ -124,7 +124,7 @@ def _apply(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         if base in _ALONG:
             self, *rest = args
             return MaskedTensor._of(getattr(_masked, base)(self.get_data(), *rest, **kwargs, mask=self._mask), self._mask)
-        if base in _JOINS:
+        if "joined" in OUT.get(base, ()):
             parts, *rest = args
             masks = [p._mask if is_masked_tensor(p) else p == p for p in parts]
             return MaskedTensor._of(func([_data(p) for p in parts], *rest, **kwargs), func(masks, *rest, **kwargs))
