@@ -7,7 +7,7 @@ The row of an operation enters its kernel's facts (ops/table.py); a kernel that 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 POINTWISE: dict[str, bool] = {}  # it works element by element
 VIEWS: dict[str, bool] = {}      # its result is a view of its first array
@@ -30,36 +30,38 @@ _COLUMNS: dict[str, dict[str, Any]] = {
     "apart": APART, "lenient": LENIENT}
 
 
-class Fold(NamedTuple):
+class Fold:  # (named tuples take a while to make, at every import)
     """How a reduction folds elements: by "sum", "max" or "min" of a C expression of `a`; what becomes of the total, {t}, of
     {n} elements; the argument that names the dimensions."""
 
-    by: str
-    of: str = "a"
-    total: str = "{t}"
-    axes: int = 1
+    __slots__ = ("axes", "by", "of", "total")
+
+    def __init__(self, by: str, of: str = "a", total: str = "{t}", axes: int = 1):
+        self.by, self.of, self.total, self.axes = by, of, total, axes
 
 
-class Check(NamedTuple):
+class Check:
     """What decides whether a call fails.
 
     values: the arguments whose elements are looked at; holds(*args): whether the call does not fail; matters(*args): whether
     elements need a look at all; again: they were looked at before, by the operation that this one belongs to.
     """
 
-    values: tuple[int, ...]
-    holds: Callable[..., bool]
-    matters: Callable[..., bool] | None = None
-    again: bool = False
+    __slots__ = ("again", "holds", "matters", "values")
+
+    def __init__(self, values: tuple[int, ...], holds: Callable[..., bool], matters: Callable[..., bool] | None = None,
+                 again: bool = False):
+        self.values, self.holds, self.matters, self.again = values, holds, matters, again
 
 
 def enter(kernel: str, args: tuple[str, ...], facts: dict[str, Any]) -> None:
     """Enters facts about a kernel. args: the names of its arguments, by which `writes` names some."""
     for name, value in facts.items():
-        if name not in _COLUMNS:
+        column = _COLUMNS.get(name)
+        if column is None:
             raise TypeError(f"{kernel}: there is no fact called '{name}' (there are {', '.join(_COLUMNS)})")
-        if name == "writes":
+        if column is WRITES:
             value = tuple([args.index(a) for a in value.split()])
-        elif name == "shape" and hasattr(value, "dynamic"):
+        elif column is SHAPES and hasattr(value, "dynamic"):
             DYNAMIC.setdefault(kernel, value.dynamic)
-        _COLUMNS[name][kernel] = value
+        column[kernel] = value

@@ -246,12 +246,11 @@ def fold_step(op: Op) -> tuple[list[int], Step] | None:
         fold = fold(*op.args)
     if fold is None or len(op.writes) != 1:
         return None
-    how, expression, finish, at = fold
     x, out = op.args[0], op.outs[0]
     if x.__class__ is not Value or not x.size or x.storage.kind is SCALAR:
         return None
-    axes = all_axes(x, (*op.args, None, None)[at])
-    whole = x.dtype.char in "?bBhil" and out.dtype.char == "l" and how == "sum" and finish == "{t}"
+    axes = all_axes(x, (*op.args, None, None)[fold.axes])
+    whole = x.dtype.char in "?bBhil" and out.dtype.char == "l" and fold.by == "sum" and fold.total == "{t}"
     if not whole and (x.dtype != out.dtype or x.dtype.char not in "fd"):
         return None
     kept = [n for d, n in enumerate(x.shape) if d not in axes and n != 1]
@@ -262,8 +261,9 @@ def fold_step(op: Op) -> tuple[list[int], Step] | None:
     rest = iter(steps)
     onto = [0 if d in axes else next(rest) for d, n in enumerate(x.shape) if n != 1]
     dims = [n for n in x.shape if n != 1]
-    return dims, Step(op, expression, "i64" if whole else pointwise.SUFFIXES[x.dtype], {"a": Access(x, _strides(x, x.shape))},
-                      Access(out, tuple(onto)), (how, finish.replace("{n}", str(size(count)))))
+    total = fold.total.replace("{n}", f"{size(count)}") if "{n}" in fold.total else fold.total
+    return dims, Step(op, fold.of, "i64" if whole else pointwise.SUFFIXES[x.dtype], {"a": Access(x, _strides(x, x.shape))},
+                      Access(out, tuple(onto)), (fold.by, total))
 
 
 def all_axes(x: Value, axes: Any) -> tuple[int, ...]:

@@ -88,7 +88,9 @@ def public(function: Callable | None = None, *, name: str | None = None, method:
 
     functools.update_wrapper(wrapper, function)
     wrapper.__name__ = name
-    export(name, wrapper, method=method, aliases=aliases, out=out, **options)
+    if out.__class__ is str:
+        options["out"] = out
+    export(name, wrapper, method=method, aliases=aliases, **options)
     if inplace:
         export_inplace(name, wrapper, aliases, inplace, method)
     return wrapper
@@ -109,7 +111,8 @@ def other_names(function: Callable) -> dict[str, str]:
 def export(name: str, function: Callable, *, method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (),
            **facts: Any) -> None:
     """Makes a function public. It says that it lives where users find it, so that it can be pickled. facts: as in `fact`."""
-    fact(name, **facts)
+    if facts:
+        fact(name, **facts)
     if toplevel or method:
         function.__module__, function.__qualname__ = _PACKAGE, name if toplevel else f"Tensor.{name}"
     for n in (name, *aliases):
