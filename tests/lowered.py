@@ -10,9 +10,10 @@ import numpy as np
 
 from flambeau import native
 from flambeau.backends.cpu.table import KERNELS
-from flambeau.compiler import render
+from flambeau.compiler.dialects.c import plain
+from flambeau.compiler.dialects.c_program import prototype, signatures
+from flambeau.compiler.dialects.c_statements import code
 from flambeau.compiler.ir import INPUT, Op, Storage, Value
-from flambeau.compiler.literals import plain
 from flambeau.compiler.lower import lowered
 from flambeau.native import toolchain
 
@@ -46,18 +47,19 @@ def run_all(cases: list[tuple[str, tuple[Any, ...], Any]]) -> list[tuple[int, li
         values = _values(args, held)
         outs = [np.full(m.shape, 77, m.dtype) for m in made if m is not None]
         op = Op(name, values, [_value(out, held) for out in outs], [], None)
-        code = lowered(op)
-        assert code is not None, f"no lowering for {name} of {[getattr(a, 'shape', a) for a in args]}"
+        made = lowered(op)
+        assert made is not None, f"no lowering for {name} of {[getattr(a, 'shape', a) for a in args]}"
+        text = plain("\n".join(code(made, lambda v: (v.storage.id, v.offset))))
         slots = "".join(f"    char *s{j} = p[{j}];\n" for j in range(len(held)))
-        parts.append(f"long go{i}(char **p, char *scratch) {{\n    long status = 0;\n{slots}{plain(code)}\nfailed:\n"
+        parts.append(f"long go{i}(char **p, char *scratch) {{\n    long status = 0;\n{slots}{text}\nfailed:\n"
                      "    return status;\n}\n")
         all_held.append((held, sum(op.scratches)))
         results.append(outs)
     body = "\n".join(parts)
-    functions = {f for f in re.findall(r"\bfl_\w+", body) if f in render.signatures()}
+    functions = {f for f in re.findall(r"\bfl_\w+", body) if f in signatures()}
     for f in functions:
-        native.library(render.signatures()[f][0])
-    source = '#include "runtime.h"\n' + "\n".join(render.prototype(f) for f in sorted(functions)) + "\n" + body
+        native.library(signatures()[f][0])
+    source = '#include "runtime.h"\n' + "\n".join(prototype(f) for f in sorted(functions)) + "\n" + body
     handle = toolchain.load(toolchain.build(source, "lowered"))
     answers = []
     for i, (held, scratch) in enumerate(all_held):

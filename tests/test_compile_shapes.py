@@ -13,7 +13,8 @@ from compiled import agree, programs, same, seen
 
 import flambeau as torch
 from flambeau import nn, optim
-from flambeau.compiler.literals import array, blank, literal, plain, size
+from flambeau.compiler.dialects.c import plain
+from flambeau.compiler.literals import array, blank, literal, size
 from flambeau.compiler.template import Family
 from flambeau.native import toolchain
 

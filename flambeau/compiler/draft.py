@@ -1,4 +1,4 @@
-"""A list of operations, planned, laid out in memory and written as C: all of a program but the building and running.
+"""A list of operations, planned, laid out in memory and written as text: all of a program but the building and running.
 
 A general draft has the same form for all sizes (but for some special ones: none, one): decisions that depend on them are taken
 when the program runs, or as they suit large ones. See template.py for what that is good for.
@@ -6,20 +6,18 @@ when the program runs, or as they suit large ones. See template.py for what that
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
-import numpy as np
-
 from .arena import arena, lifetimes
+from .dialects.c_program import Renderer
 from .epilogues import Product, with_epilogues
 from .expand import expanded
 from .fusion import Single, grouped
 from .ir import CONSTANT, INPUT, TEMPORARY, Op, Storage, new_numbers
-from .literals import size
 from .lower import lowered
 from .passes import reads_of, simplified
 from .recompute import recomputed
-from .render import Renderer
 
 
 def prepared(ops: list[Op], kept: set[int], exact: bool) -> list[Op]:
@@ -83,27 +81,26 @@ class Draft:
         return {i for i, (s, _, _) in self.lives.items() if i not in kept and s.init is None and len(where[i]) == 1
                 and i not in products and self.groups[next(iter(where[i]))].__class__ is not Single}
 
-    def _inits(self, kept: list[Storage], given: list[Storage], slots: dict[int, Any]) -> dict[int, list[str]]:
-        """Statements that fill a temporary with what it held before its first write, where that is not overwritten.
+    def _inits(self, kept: list[Storage], given: list[Storage], slots: dict[int, Any]) -> dict[int, list[Any]]:
+        """Temporaries that are to be filled with what they held before their first write, where that is not overwritten; and the
+        place of an image of it in the table, None for zeros.
 
-        By the group before which they stand; -1: what no operation touches, but the caller looks at. What the caller brings has
+        By the group before which that happens; -1: what no operation touches, but the caller looks at. What the caller brings has
         been filled already: another program wrote it.
         """
-        made: dict[int, list[str]] = {}
+        made: dict[int, list[tuple[Storage, int | None]]] = {}
         brought = {s.id for s in given}
-        self.images: list[np.ndarray] = []
+        self.images: list[Any] = []
         untouched = [(s, -1, -1) for s in {s.id: s for s in kept}.values() if s.id not in self.lives]
         for storage, first, _ in (*self.lives.values(), *untouched):
             if storage.init is None or storage.id in brought or storage.id not in slots or (
                     first >= 0 and _overwritten(storage, self.groups[first])):
                 continue
+            number = None
             if any(storage.init):
-                self.images.append(np.frombuffer(storage.init, np.uint8).copy())
-                number = 3 + len(self.place)
-                self.place["image", len(self.images) - 1] = number
-                made.setdefault(first, []).append(f"memcpy({storage.slot}, p[{number}], {size(storage.nbytes)});")
-            else:
-                made.setdefault(first, []).append(f"memset({storage.slot}, 0, {size(storage.nbytes)});")
+                self.images.append(ctypes.create_string_buffer(storage.init, storage.nbytes))
+                number = self.place["image", len(self.images) - 1] = 3 + len(self.place)
+            made.setdefault(first, []).append((storage, number))
         return made
 
 

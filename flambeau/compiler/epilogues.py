@@ -12,13 +12,15 @@ from typing import Any
 from .fusion import Access, Loop, Single, Step, common_dims, ieee_only
 from .ir import TEMPORARY, Op, Storage, Value
 from .passes import numbers_in
+from .statements import Call
 
 
 class Product:
-    """A matrix product and the loop over its result. inside: the storage that both the bare result and the loop's live in."""
+    """A matrix product, the call that makes it, and the loop over its result. inside: the storage that both the bare result and
+    the loop's live in."""
 
-    def __init__(self, op: Op, loop: Loop, inside: Storage):
-        self.op, self.loop, self.inside = op, loop, inside
+    def __init__(self, op: Op, call: Call, loop: Loop, inside: Storage):
+        self.op, self.call, self.loop, self.inside = op, call, loop, inside
         self.touched = loop.touched | {v.storage.id for v in (*op.reads, *op.writes)}
         self.written = loop.written | {w.storage.id for w in op.writes}
 
@@ -30,7 +32,9 @@ class Product:
 def with_epilogues(groups: list[Any], kept: set[int]) -> list[Any]:
     """The groups, with the first loop over each product's result made part of the product."""
     groups = list(groups)
-    for product in [g for g in groups if g.__class__ is Single and g.op.tile is not None]:
+    for product, call in [(g, g.code[-1]) for g in groups if g.__class__ is Single and g.code]:
+        if call.__class__ is not Call or call.tile is None:
+            continue
         at = next(i for i, g in enumerate(groups) if g is product)
         bare = product.op.outs[0].storage
         then = next((i for i in range(at + 1, len(groups)) if bare.id in groups[i].touched), None)
@@ -39,20 +43,19 @@ def with_epilogues(groups: list[Any], kept: set[int]) -> list[Any]:
         reads = {v.storage.id for v in product.op.reads}
         if any(not reads.isdisjoint(g.written) for g in groups[at + 1:then + 1]):
             continue  # the product would come too late
-        loop = _tiled(groups[then], product.op)
+        loop = _tiled(groups[then], product.op, *call.tile)
         if loop is None:
             continue
         before, after = ({i for g in some for i in g.touched} for some in (groups[:then], groups[then + 1:]))
         inside = None if bare.id in kept | after else _place_for(product.op, loop, (kept | after) - before)
         if inside is not None and _pays(loop, {bare.id, inside.id}, kept | after):
-            groups[then] = Product(product.op, loop, inside)
+            groups[then] = Product(product.op, call, loop, inside)
             del groups[at]
     return groups
 
 
-def _tiled(loop: Loop, op: Op) -> Loop | None:
+def _tiled(loop: Loop, op: Op, m: int, n: int) -> Loop | None:
     """The loop over rows and columns of the product's result; None if it cannot be run piece by piece."""
-    m, n = op.tile
     out = op.outs[0]
     finer = common_dims(loop.dims, [m, n])
     if m == 1 or n == 1 or finer is None or any(s.fold is not None for s in loop.steps):
@@ -65,7 +68,7 @@ def _tiled(loop: Loop, op: Op) -> Loop | None:
         if any(p is None for p in places):
             return None
         first, *rest = places
-        steps.append(Step(step.op, step.expression, step.suffix, dict(zip(step.reads, rest)), first))
+        steps.append(Step(step.op, step.expression, step.kind, dict(zip(step.reads, rest)), first))
     mine = Access(out, _steps(out))
     if any(not a.same_place(mine) for s in steps for a in (s.out, *s.reads.values())
            if a.__class__ is Access and a.value.storage is out.storage):

@@ -3,9 +3,8 @@ an expression and a reduction."""
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
-
-import numpy as np
 
 from ..native.pointwise import Expression
 from .ir import CONSTANT, TEMPORARY, Op, Storage, Value, new_numbers
@@ -54,13 +53,11 @@ def _stack(op: Op) -> list[Op] | None:
     return [_into(op, _window(out, dim, i, 1, drop=True), p) for i, p in enumerate(pieces)]
 
 
-def _zero(dtype: np.dtype) -> Value:
-    """A constant zero of its own."""
-    array = np.zeros((), dtype)
+def _zero(dtype: Any) -> Value:
+    """A constant zero of its own: in every dtype, no bit is set."""
+    memory = ctypes.create_string_buffer(dtype.itemsize)
     _zero.count += 1
-    storage = Storage(-_zero.count, CONSTANT, array.ctypes.data, array.nbytes, array)
-    storage.slot = f"zero{_zero.count}"
-    return Value(storage, 0, (), (), dtype)
+    return Value(Storage(-_zero.count, CONSTANT, ctypes.addressof(memory), dtype.itemsize, memory), 0, (), (), dtype)
 
 
 _zero.count = 0
@@ -141,7 +138,7 @@ def _formula(op: Op, c: str, args: list[Any], out: Value) -> Op:
     return made
 
 
-def _temporary(shape: tuple[int, ...], dtype: np.dtype) -> Value:
+def _temporary(shape: tuple[int, ...], dtype: Any) -> Value:
     steps, step = [], 1
     for n in reversed(shape):
         steps.append(step)

@@ -13,9 +13,9 @@ import re
 from typing import Any
 
 from ..native import pointwise
-from .ir import C_TYPES, CONSTANT, SCALAR, Number, Op, Value
-from .literals import size
+from .ir import CONSTANT, KINDS, SCALAR, Number, Op, Value
 from .passes import numbers_in, reads_of
+from .statements import Statement, can_fail
 
 COPIES = frozenset(("_to_copy", "cast", "copy_into", "reshape_copy", "clone", "contiguous"))
 _FAR = 60  # how many groups back an operation may look for a loop to join
@@ -42,21 +42,22 @@ class Access:
 
 
 class Step:
-    """One operation of a loop: its C expression, what it reads by name, what it writes.
+    """One operation of a loop: its expression (native/pointwise.py) and the kind of elements it computes with, what it reads by
+    name, what it writes.
 
-    fold: of a reduction, how elements are folded (sum, max, min) and what becomes of the total; `out` stands still (stride 0)
-    along the dimensions that are folded away.
+    fold: of a reduction, how elements are folded (sum, max, min) and what becomes of the total: "", "sqrt", or a number that it is
+    divided by. `out` stands still (stride 0) along the dimensions that are folded away.
     """
 
-    __slots__ = ("expression", "fold", "op", "out", "reads", "suffix")
+    __slots__ = ("expression", "fold", "kind", "op", "out", "reads")
 
-    def __init__(self, op: Op, expression: str, suffix: str, reads: dict[str, Any], out: Access,
-                 fold: tuple[str, str] | None = None):
-        self.op, self.expression, self.suffix, self.reads, self.out, self.fold = op, expression, suffix, reads, out, fold
+    def __init__(self, op: Op, expression: str, kind: str, reads: dict[str, Any], out: Access,
+                 fold: tuple[str, str | int] | None = None):
+        self.op, self.expression, self.kind, self.reads, self.out, self.fold = op, expression, kind, reads, out, fold
 
     def refined(self, dims: list[int], finer: list[int]) -> Step:
         reads = {n: r.refined(dims, finer) if r.__class__ is Access else r for n, r in self.reads.items()}
-        return Step(self.op, self.expression, self.suffix, reads, self.out.refined(dims, finer), self.fold)
+        return Step(self.op, self.expression, self.kind, reads, self.out.refined(dims, finer), self.fold)
 
     @property
     def reduced(self) -> list[bool]:
@@ -131,9 +132,9 @@ def _folds_fit(dims: list[int], steps: list[Step], general: bool) -> bool:
 
 
 class Single:
-    """An operation by itself. code: its lowering in C, or None for a call of the NumPy kernel."""
+    """An operation by itself. code: its lowering, or None for a call of the NumPy kernel."""
 
-    def __init__(self, op: Op, code: str | None):
+    def __init__(self, op: Op, code: list[Statement] | None):
         self.op, self.code = op, code
         self.touched = _touched(op)
         self.written = {w.storage.id for w in op.writes}
@@ -141,6 +142,10 @@ class Single:
     @property
     def ops(self) -> list[Op]:
         return [self.op]
+
+    @property
+    def can_fail(self) -> bool:
+        return self.code is None or can_fail(self.code)
 
 
 def _touched(op: Op) -> set[int]:
@@ -177,8 +182,8 @@ def _placed(groups: list[Any], op: Op, dims: list[int], step: Step) -> bool:
 
 # ------------------------------------------------------------------------------------------------ pointwise operations
 def pointwise_step(op: Op, exact: bool = False) -> tuple[list[int], Step] | None:
-    """The operation as a step of a loop; None if it is not pointwise or cannot be said in C for these dtypes."""
-    if any(v.dtype.char not in C_TYPES for v in (*op.reads, *op.writes)):
+    """The operation as a step of a loop; None if it is not pointwise or has no expression for these dtypes."""
+    if any(v.dtype.char not in KINDS for v in (*op.reads, *op.writes)):
         return None
     if op.kernel in COPIES and len(op.writes) == 1:
         return _copy(op)
@@ -202,7 +207,7 @@ def pointwise_step(op: Op, exact: bool = False) -> tuple[list[int], Step] | None
 
 
 def expression_of(op: Op, exact: bool = False) -> pointwise.Expression | None:
-    """The C expression of the operation's kernel; None if it has none, or one that depends on a number known at run time.
+    """The expression of the operation's kernel; None if it has none, or one that depends on a number known at run time.
 
     Constants count as numbers, unless results must be exact: a square is quicker than a power, but not the same operation.
     """
@@ -262,7 +267,7 @@ def fold_step(op: Op) -> tuple[list[int], Step] | None:
         return None
     rest = iter(steps)
     onto = [0 if d in axes else next(rest) for d, n in enumerate(x.shape) if n != 1]
-    finish = "sqrt({t})" if norm and op.args[1] == 2 else f"{{t}} / {size(count)}" if op.kernel == "mean" else "{t}"
+    finish = "sqrt" if norm and op.args[1] == 2 else count if op.kernel == "mean" else ""
     dims = [n for n in x.shape if n != 1]
     return dims, Step(op, expression, "i64" if whole else pointwise.SUFFIXES[x.dtype], {"a": Access(x, _strides(x, x.shape))},
                       Access(out, tuple(onto)), (how, finish))

@@ -7,36 +7,30 @@ returned, what it wrote in place, and the user's line. Views need no operations:
 
 from __future__ import annotations
 
-import ctypes
 import math
 import threading
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-import numpy as np
-from numpy import ndarray
+from ..backends import dtypes
 
-from .literals import along, literal, size
-
-C_TYPES = {"f": "float", "d": "double", "?": "unsigned char", "b": "signed char", "B": "unsigned char", "h": "short",
-           "H": "unsigned short", "i": "int", "I": "unsigned int", "l": "long", "L": "unsigned long", "q": "long",
-           "Q": "unsigned long"}
-SUFFIXES = {"f": "f32", "d": "f64"}
+# The kinds of elements that programs work on, by the dtype's letter; operations on others call their kernel.
+KINDS = {"f": "f32", "d": "f64", "?": "b8", "b": "i8", "B": "u8", "h": "i16", "H": "u16", "i": "i32", "I": "u32", "l": "i64",
+         "L": "u64", "q": "i64", "Q": "u64"}
 INPUT, CONSTANT, TEMPORARY, SCALAR = "input", "constant", "temporary", "scalar"
 
 
 class Storage:
     """A piece of memory. `start` is its address during capture; `hold` keeps that memory alive until the program is built."""
 
-    __slots__ = ("expression", "hold", "id", "init", "kind", "nbytes", "slot", "source", "start")
+    __slots__ = ("expression", "hold", "id", "init", "kind", "nbytes", "source", "start")
 
     def __init__(self, id: int, kind: str, start: int, nbytes: int, hold: Any):
         self.id, self.kind, self.start, self.nbytes, self.hold = id, kind, start, nbytes, hold
         self.init: bytes | None = None   # what a temporary holds before the program's first write
         self.source: Any = None          # the tensor an input was captured from (plan.py)
         self.expression: Any = None      # of a run-time number
-        self.slot = f"s{id}"             # C name of its address
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.id}: {self.nbytes} bytes>"
@@ -47,7 +41,7 @@ class Value:
 
     __slots__ = ("dtype", "offset", "shape", "storage", "strides")
 
-    def __init__(self, storage: Storage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype):
+    def __init__(self, storage: Storage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any):
         self.storage, self.offset, self.shape, self.strides, self.dtype = storage, offset, shape, strides, dtype
 
     @property
@@ -84,8 +78,9 @@ class Value:
         return self.dense and self.nbytes == self.storage.nbytes
 
     @property
-    def suffix(self) -> str:
-        return SUFFIXES[self.dtype.char]
+    def element(self) -> str:
+        """The kind of its elements."""
+        return KINDS[self.dtype.char]
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -95,18 +90,9 @@ class Value:
         """The same window onto another storage."""
         return Value(storage, self.offset, self.shape, self.strides, self.dtype)
 
-    def array(self, memory: ndarray) -> ndarray:
-        """The window onto the given bytes of its storage."""
-        return ndarray(self.shape, self.dtype, memory, self.offset, [s * self.dtype.itemsize for s in self.strides])
-
     def item(self) -> Any:
         """The one element of a constant."""
-        raw = ctypes.string_at(self.storage.start + self.offset, self.dtype.itemsize)
-        return np.frombuffer(raw, self.dtype)[0].item()
-
-    def __str__(self) -> str:
-        at = f" + {size(self.offset)}" if self.offset else ""
-        return f"(({C_TYPES[self.dtype.char]} *)({self.storage.slot}{at}))"
+        return dtypes.element_at(self.storage.start + self.offset, self.dtype)
 
     def __repr__(self) -> str:
         return f"{self.storage.kind[0]}{self.storage.id}[{self.offset}]{list(self.shape)}{self.dtype.char}"
@@ -124,19 +110,15 @@ class Number:
 class Op:
     """One kernel call."""
 
-    __slots__ = ("after", "args", "expression", "general", "kernel", "outs", "reads", "scratches", "tables", "tile", "where",
-                 "writes")
+    __slots__ = ("args", "expression", "general", "kernel", "outs", "reads", "scratches", "where", "writes")
 
     def __init__(self, kernel: str, args: list[Any], outs: list[Value], writes: list[Value], where: Any):
         self.kernel, self.args, self.outs, self.where = kernel, args, outs, where
         self.writes = [*outs, *writes]     # all that it changes
         self.reads = list(values_in(args))  # all that it looks at (what it writes in place included)
         self.scratches: list[int] = []     # bytes of scratch memory asked for while lowering
-        self.tables: list[list[list[Value | int]]] = []
-        self.expression: Any = None        # the C expression of one that has no kernel
-        self.tile: tuple[int, int] | None = None  # rows and columns of a product that can run a loop on pieces of its result
-        self.after = ""                    # C arguments for that loop
-        self.general = False               # whether its C must do for other sizes, too
+        self.expression: Any = None        # of one that has no kernel (native/pointwise.py)
+        self.general = False               # whether its lowering must do for other sizes, too
 
     def copy(self) -> Op:
         """The operation as it was captured, for passes to change."""
@@ -144,28 +126,11 @@ class Op:
         made.expression = self.expression
         return made
 
-    def number(self, value: Any) -> str:
-        """A C double expression for a plain or run-time number."""
-        if isinstance(value, Number):
-            from .symbolic import to_c
-            return to_c(value.expression)
-        if isinstance(value, Value):
-            if value.storage.kind == SCALAR:
-                from .symbolic import to_c
-                return to_c(value.storage.expression)
-            return f"((double)*{value})"
-        return literal(float(value))
-
-    def scratch(self, nbytes: int) -> str:
-        """A C `char *` of memory that is free to use during this operation."""
+    def scratch(self, nbytes: int) -> int:
+        """Where in the scratch memory there are as many bytes that are free to use during this operation."""
         before = sum(self.scratches)
         self.scratches.append((int(nbytes) + 63) // 64 * 64)
-        return f"(scratch + {along(before)})"
-
-    def table(self, rows: list[list[Value | int]]) -> str:
-        """A C array of rows of `void *`: addresses of Values, and numbers. (A compiler chokes on thousands of expressions.)"""
-        self.tables.append(rows)
-        return f"table{len(self.tables) - 1}"
+        return before
 
     def __repr__(self) -> str:
         return f"{self.outs} = {self.kernel}({', '.join(map(repr, self.args))})"

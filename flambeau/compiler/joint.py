@@ -28,7 +28,7 @@ from .capture import Recorder, traced
 from .ir import CONSTANT, TEMPORARY, Storage, Value
 from .passes import reads_of
 from .plan import BYTES, Output, Plan, Sources
-from .program import Program, array_at
+from .program import Program, array_at, array_in
 from .template import Family
 from .trees import flatten, flatten_result, unflatten
 
@@ -310,11 +310,11 @@ class JointPlan(Plan):
     def _gradient(self, v: Value, new: Any, raws: Any, held: list[ndarray], leaves: list[Any]) -> Tensor:
         raw = new.get(v.storage.id)
         if raw is not None:
-            array = v.array(raw)
+            array = array_in(raw, v)
         elif v.storage.id in raws:
-            array = v.array(raws[v.storage.id]).copy()
+            array = array_in(raws[v.storage.id], v).copy()
         else:
-            array = next((v.array(h.reshape(-1).view(np.uint8)) for g, h in zip(self.grad_inputs, held)
+            array = next((array_in(h.reshape(-1).view(np.uint8), v) for g, h in zip(self.grad_inputs, held)
                           if g.storage is v.storage), None)
             if array is None:
                 at = v.storage.start if v.storage.kind is CONSTANT else self.behind.address(v.storage)

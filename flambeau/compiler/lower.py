@@ -1,4 +1,4 @@
-"""From an operation to C statements: finds the lowering of its kernel (lowerings/)."""
+"""From an operation to statements: finds the lowering of its kernel (lowerings/)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import importlib
 import pkgutil
 
 from . import lowerings
-from .ir import C_TYPES, Op
+from .ir import KINDS, Op
+from .statements import Statement
 
 _loaded = False
 
@@ -19,10 +20,11 @@ def _load() -> None:
             importlib.import_module(f"{lowerings.__name__}.{module.name}")
 
 
-def lowered(op: Op) -> str | None:
-    """C statements for the operation, or None: the NumPy kernel is called."""
+def lowered(op: Op) -> list[Statement] | None:
+    """The operation as statements, or None: the NumPy kernel is called."""
     _load()
     found = lowerings.LOWERINGS.get(op.kernel)
-    if found is None or any(v.dtype.char not in C_TYPES for v in (*op.reads, *op.writes)):
+    if found is None or any(v.dtype.char not in KINDS for v in (*op.reads, *op.writes)):
         return None
-    return found(op)
+    made = found(op)
+    return made if made is None or made.__class__ is list else [made]

@@ -10,11 +10,9 @@ from operator import is_not
 from sys import getrefcount
 from typing import Any
 
-import numpy as np
-from numpy import ndarray
-
 from ..autograd.node import Node, VersionCounter, start_counter, version_of
 from ..autograd.views import mark_view
+from ..backends import dtypes
 from ..backends.cpu import memory
 from ..native import pointer
 from ..tensor import Tensor, wrap
@@ -22,7 +20,7 @@ from .capture import Recorder
 from .fusion import Single
 from .ir import CONSTANT, INPUT, TEMPORARY, Value
 from .optimizers import unchanged
-from .program import Program, array_at
+from .program import Program, array_at, array_in
 from .reads import Reads
 from .symbolic import evaluate
 from .template import Family
@@ -32,7 +30,7 @@ _new = object.__new__
 _UNSEEN = 3  # references to a gradient that nobody else holds: the plan's, the local name, getrefcount's own
 
 
-BYTES = np.dtype(np.uint8)
+BYTES = dtypes.native("uint8")
 _UNDONE = 1 << 20  # bytes that a call may save, so that it can be undone
 # Derivatives, and the update of rows: their positions were looked at when they were looked up.
 _SURE = ("sparse_adam", "embedding_dense_backward", "added_rows", "scatter_added")
@@ -212,7 +210,7 @@ class Sources:
         for i, (t, number, delta) in enumerate(self.held):
             if t is tensor:
                 old, new = self.arrays[i], tensor._array
-                if new.__class__ is not ndarray or old.shape != new.shape or old.strides != new.strides or (
+                if new.__class__ is not old.__class__ or old.shape != new.shape or old.strides != new.strides or (
                         old.dtype is not new.dtype):
                     return False
                 self.arrays[i] = new
@@ -227,7 +225,7 @@ class Sources:
         for leaf, number, delta in self.from_grads:
             table[number] = (pointer((leaves[leaf] if leaf.__class__ is int else leaf)._grad._array) or 0) + delta
 
-    def window(self, v: Value, leaves: list[Any]) -> ndarray:
+    def window(self, v: Value, leaves: list[Any]) -> Any:
         """A result that is a view of an input."""
         from ..backends.cpu.arrays import restride
         source, delta = self.origin[v.storage.id]
@@ -299,8 +297,7 @@ class Plan:
             value = recorder.value_of(grad)
             storage = value.storage
             if storage.kind is CONSTANT:
-                storage.kind, storage.init = TEMPORARY, array_at(storage.start, Value(
-                    storage, 0, (storage.nbytes,), (1,), np.dtype(np.uint8))).tobytes()
+                storage.kind, storage.init = TEMPORARY, ctypes.string_at(storage.start, storage.nbytes)
             if storage.kind is TEMPORARY and used[storage.id] == 1:
                 made.append(Gradient(leaf, value))
             elif grad is not before:
@@ -333,7 +330,7 @@ class Plan:
                  for w in op.writes if w.storage.kind is INPUT or w.storage.id in grads}
         if sum(s.nbytes for s in found.values()) > _UNDONE:
             raise Irrevocable
-        self.undo = [(program.place[s.id], np.empty(s.nbytes, np.uint8)) for s in found.values() if s.id in program.place]
+        self.undo = [(program.place[s.id], memory.empty((s.nbytes,), BYTES)) for s in found.values() if s.id in program.place]
 
     def run_program(self) -> None:
         table = self.program.table
@@ -433,7 +430,7 @@ class Plan:
         storage = g.value.storage
         g.memory = memory.empty((storage.nbytes,), BYTES)
         g.tensor = grad = _new(Tensor)
-        grad._array = g.value.array(g.memory)
+        grad._array = array_in(g.memory, g.value)
         grad._node = grad._counter = None
         table[self.program.place[storage.id]] = pointer(g.memory)
 
@@ -449,11 +446,11 @@ class Plan:
             if grad is not None:
                 (grad._counter or start_counter(grad)).value += more
 
-    def _window(self, v: Value, raws: dict[int, Any], leaves: list[Any]) -> ndarray:
+    def _window(self, v: Value, raws: dict[int, Any], leaves: list[Any]) -> Any:
         """The array of a result: new memory, a view of an input, or a copy of a constant."""
         raw = raws.get(v.storage.id)
         if raw is not None:
-            return raw if raw.dtype is v.dtype and raw.shape == v.shape else v.array(raw)
+            return raw if raw.dtype is v.dtype and raw.shape == v.shape else array_in(raw, v)
         if v.storage.kind is INPUT:
             return self.sources.window(v, leaves)
         return array_at(v.storage.start + v.offset, v).copy()
@@ -497,7 +494,7 @@ def _can_fail(group: Any) -> bool:
     """Whether a part of a program looks at values and may find them wrong."""
     if group.__class__ is not Single:
         return False
-    return group.code is None or ("goto failed" in group.code and group.op.kernel not in _SURE)
+    return group.can_fail and (group.code is None or group.op.kernel not in _SURE)
 
 
 def _meta(tensor: Any) -> Any:

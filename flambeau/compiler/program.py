@@ -16,9 +16,9 @@ from .. import native
 from ..backends.cpu import backend as cpu
 from ..backends.cpu.arrays import cast_into
 from ..native import pointer, pointwise, toolchain
+from .dialects.c_program import signatures
 from .draft import Draft, prepared
 from .ir import SCALAR, Number, Op, Storage, Value
-from .render import signatures
 from .symbolic import evaluate
 from .template import Family, enter
 
@@ -72,7 +72,7 @@ class Program:
             self.table[self.place[s.id]] = s.start
         self.images = draft.images
         for i, image in enumerate(self.images):
-            self.table[self.place["image", i]] = pointer(image)
+            self.table[self.place["image", i]] = ctypes.addressof(image)
         self.numbers = (ctypes.c_double * max(1, numbers + len(own)))()
         self.arrays = enter(own, self.numbers, numbers)
 
@@ -164,6 +164,11 @@ def array_at(address: int, v: Value) -> np.ndarray:
     span = (sum((n - 1) * s for n, s in zip(v.shape, v.strides)) + 1) * v.dtype.itemsize
     raw = (ctypes.c_char * span).from_address(address)
     return np.ndarray(v.shape, v.dtype, raw, 0, [s * v.dtype.itemsize for s in v.strides])
+
+
+def array_in(memory: np.ndarray, v: Value) -> np.ndarray:
+    """A window onto the given bytes of its storage."""
+    return np.ndarray(v.shape, v.dtype, memory, v.offset, [s * v.dtype.itemsize for s in v.strides])
 
 
 def _aligned(nbytes: int) -> np.ndarray:

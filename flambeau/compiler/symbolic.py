@@ -12,7 +12,6 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .ir import literal
 from .trees import is_record
 
 _PYTHON = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,
@@ -83,8 +82,8 @@ def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], A
 
 
 def checked(compute: Callable[[], Any], expression: Any) -> Any:
-    """The result of an operation. Division, powers and roots are not defined for all numbers: where they are not, C does not do
-    what Python does, so that becomes a guard. (What the program loads is an optimizer's count.)"""
+    """The result of an operation. Division, powers and roots are not defined for all numbers: where they are not, a program does
+    not do what Python does, so that becomes a guard. (What the program loads is an optimizer's count.)"""
     from .capture import active
     recorder, known = active(), next(loads(expression), None) is None
     try:
@@ -186,24 +185,3 @@ def loads(expression: Any) -> Iterator[Any]:
     elif expression[0] not in ("number", "input"):
         for e in expression[1:]:
             yield from loads(e)
-
-
-def to_c(expression: Any) -> str:
-    """A C double expression; `n` is the array of the call's numbers."""
-    kind = expression[0]
-    if kind == "number":
-        return literal(expression[1])
-    if kind == "input":
-        return f"n[{expression[1]}]"
-    if kind == "load":
-        return f"((double)*{expression[1]})"
-    operands = [to_c(e) for e in expression[1:]]
-    if kind == "**":
-        return f"pow({operands[0]}, {operands[1]})"
-    if kind == "neg":
-        return f"(-{operands[0]})"
-    if kind in ("max", "min"):
-        return f"f{kind}({operands[0]}, {operands[1]})"
-    if kind in ("abs", "sqrt"):
-        return f"{'fabs' if kind == 'abs' else kind}({operands[0]})"
-    return f"({operands[0]} {kind} {operands[1]})"

@@ -1,7 +1,7 @@
-"""A program's C text with its numbers taken out, and the programs that share such a text.
+"""A program's text with its numbers taken out, and the programs that share such a text.
 
 `Template.source` writes some of the numbers into the text and lets the program read the others when it runs, from an array that
-each program has of its own. `Family` says which: none at first (C compilers make most of a number they know), then those that
+each program has of its own. `Family` says which: none at first (compilers make most of a number they know), then those that
 were seen to change.
 """
 
@@ -14,14 +14,14 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .literals import ALONG, ARRAY, DOUBLE, MARK, blank, written
+from .literals import ALONG, ARRAY, DOUBLE, MARK, blank
 
 Number = tuple[str, str]  # kind and value, see literals.py
 _CALL = re.compile("«[FNC]\\d+»")
 
 
 class Function:
-    """One C function of a program.
+    """One function of a program.
 
     signature: with places for its {name} and for {own}, a further parameter `m`: where its own numbers are. One that cannot
     have another parameter declares m by a line, given the {place} of its numbers among all.
@@ -35,41 +35,31 @@ class Function:
     def head(self, name: str, reads: bool) -> str:
         return self.signature.format(name=name, own=self.own if reads else "")
 
-    def filled(self, first: int, lifted: frozenset[int], place: int) -> tuple[str, list[Number]]:
+    def filled(self, dialect: Any, first: int, lifted: frozenset[int], place: int) -> tuple[str, list[Number]]:
         """The body, and the numbers that it reads. Those of this function count from `first`."""
         made, declared, read = [self.text[0]], [], []
         for i, ((kind, value), text) in enumerate(zip(self.numbers, self.text[1:])):
             if first + i in lifted:
-                made += [_declared(kind, value, len(read), declared), text]
+                name, line = dialect.declared(kind, value, len(read))
+                made += [name, text]
+                declared += [line] if line else []
                 read.append((kind, value))
             else:
-                made += [written(kind, value), text]
+                made += [dialect.written(kind, value), text]
         if self.line and read:
             declared.insert(0, self.line.format(place=place))
         return "".join([*[f"    {line}\n" for line in declared], *made]), read
 
 
-def _declared(kind: str, value: str, at: int, lines: list[str]) -> str:
-    """What stands in the text for a number that is read; what declares it goes into `lines`, at the function's head, where no
-    write to memory has made the compiler forget what it has loaded."""
-    if kind == ARRAY:
-        return f"const long *const {value.partition('=')[0]} = ((const long *const *)m)[{at}];"
-    if kind == DOUBLE:
-        lines.append(f"const double f{at} = m[{at}];")
-        return f"f{at}"
-    lines.append(f"const long d{at} = ((const long *)m)[{at}];")
-    return f"d{at}"
-
-
 class Template:
     """shared: functions that others call; those that turn out to be the same become one. parts: the others, with their names.
-    tail: what follows, without numbers.
+    tail: what follows, without numbers. dialect: its words for numbers (dialects/c.py).
 
     In the text of a part «F3» is the name of shared function 3, and «N3» (in a list of pointers, «C3») passes it its numbers.
     """
 
-    def __init__(self, shared: list[Function], parts: list[tuple[str, Function]], tail: str):
-        self.shared, self.parts, self.tail = shared, parts, tail
+    def __init__(self, shared: list[Function], parts: list[tuple[str, Function]], tail: str, dialect: Any):
+        self.shared, self.parts, self.tail, self.dialect = shared, parts, tail, dialect
         self.numbers = [n for f in self._functions() for n in f.numbers]
 
     def _functions(self) -> Iterator[Function]:
@@ -84,27 +74,25 @@ class Template:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def source(self, lifted: frozenset[int], place: int) -> tuple[str, list[Number]]:
-        """The C text, and the numbers that it reads, in the order of the array, from `place` on."""
+        """The text, and the numbers that it reads, in the order of the array, from `place` on."""
         read: list[Number] = []
         names: dict[tuple[str, str], str] = {}
         calls: dict[str, str] = {}
-        first = 0
-        texts = []
+        first, texts, dialect = 0, [], self.dialect
         for number, f in enumerate(self.shared):
             at = place + len(read)
-            body, own = f.filled(first, lifted, at)
+            body, own = f.filled(dialect, first, lifted, at)
             key = f.head("", bool(own)), body
             if key not in names:
                 names[key] = f"shared{len(names)}"
-                texts.append(f"{f.head(names[key], bool(own))} {{\n{body}}}\n")
+                texts.append(dialect.function(f.head(names[key], bool(own)), body))
             calls[f"«F{number}»"] = names[key]
-            calls[f"«N{number}»"] = f", n + {at}" if own else ""
-            calls[f"«C{number}»"] = f", (void *)(n + {at})" if own else ""
+            calls[f"«N{number}»"], calls[f"«C{number}»"] = dialect.passed(at) if own else ("", "")
             first += len(f.numbers)
             read += own
         for name, f in self.parts:
-            body, own = f.filled(first, lifted, place + len(read))
-            texts.append(f"{f.head(name, bool(own))} {{\n{_called(body, calls)}}}\n")
+            body, own = f.filled(dialect, first, lifted, place + len(read))
+            texts.append(dialect.function(f.head(name, bool(own)), _called(body, calls)))
             first += len(f.numbers)
             read += own
         return "\n".join([*texts, self.tail]), read

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir import Value
-from ..literals import array
+from ..statements import Call, Longs, number
 from . import lower
 
 
@@ -26,34 +26,31 @@ def _mask_strides(mask: Value | None, scores: tuple[int, ...], kind: Any) -> lis
     return [0] * lead + [0 if n == 1 and m != 1 else s for n, s, m in zip(mask.shape, mask.strides, scores[lead:])]
 
 
-def _tables(q: Value, k: Value, v: Value, causal: bool, steps: list[int], *strided: Value) -> str:
+def _call(function: str, given: list[Value], mask: Value | None, rest: list[Value], strided: list[Value], causal: bool,
+          scale: Any) -> Call | None:
+    """given: those up to the values, after which the mask stands. strided: those whose strides are passed."""
+    q, k, v = given[-3:]
+    steps = _mask_strides(mask, (*q.shape[:3], k.shape[2]), q.dtype)
+    if steps is None:
+        return None
     sizes = [*q.shape[:3], k.shape[2], q.shape[3], v.shape[3], int(causal)]
     strides = [s for one in strided for s in one.strides[:3]] + steps
-    return f"{array('sizes', sizes)}\n{array('strides', strides)}"
+    return Call(function, q.element, [*given, mask, *rest, Longs("sizes", sizes), Longs("strides", strides), number(scale)])
 
 
 @lower("attention")
-def attention(op: Any) -> str | None:
+def attention(op: Any) -> Call | None:
     q, k, v, mask, causal, scale, _ = op.args
     out, statistic = op.outs[:2]
     if not _usable(q, k, v, out) or not statistic.contiguous or op.outs[2].size:
         return None
-    steps = _mask_strides(mask, (*q.shape[:3], k.shape[2]), q.dtype)
-    if steps is None:
-        return None
-    return (f"{{\n{_tables(q, k, v, causal, steps, q, k, v, out)}\nfl_attention_{q.suffix}({q}, {k}, {v}, "
-            f"{0 if mask is None else mask}, {out}, {statistic}, (void *)sizes, (void *)strides, {op.number(scale)});\n}}")
+    return _call("attention", [q, k, v], mask, [out, statistic], [q, k, v, out], causal, scale)
 
 
 @lower("attention_backward")
-def attention_backward(op: Any) -> str | None:
+def attention_backward(op: Any) -> Call | None:
     grad, q, k, v, mask, causal, scale, out, statistic, kept = op.args
     if not _usable(grad, q, k, v, out, *op.outs) or not statistic.contiguous or kept.size:
         return None
-    steps = _mask_strides(mask, (*q.shape[:3], k.shape[2]), q.dtype)
-    if steps is None:
-        return None
-    tables = _tables(q, k, v, causal, steps, grad, q, k, v, out, *op.outs)
-    made = ", ".join(map(str, op.outs))
-    return (f"{{\n{tables}\nfl_attention_backward_{q.suffix}({grad}, {q}, {k}, {v}, {0 if mask is None else mask}, {out}, "
-            f"{statistic}, {made}, (void *)sizes, (void *)strides, {op.number(scale)});\n}}")
+    given = [grad, q, k, v]
+    return _call("attention_backward", given, mask, [out, statistic, *op.outs], [*given, out, *op.outs], causal, scale)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir import Value
+from ..statements import Call, Table, number
 from . import lower
 
 _WIDTH = 7  # arrays of a tensor in the table; its size follows
 
 
-def _table(op: Any, lists: list[list[Value]], counts: list[list[Value]]) -> str | None:
-    """The table's C name: parameter, gradient, up to three parts of state, two zero-dim counts. None if they are not plain."""
+def _table(lists: list[list[Value]], counts: list[list[Value]]) -> Table | None:
+    """Of each tensor: parameter, gradient, up to three parts of state, two zero-dim counts. None if they are not plain."""
     dtype = lists[0][0].dtype
     wide = {c.dtype.char for some in counts for c in some} or {"f"}
     if dtype.char not in "fd" or len(wide) > 1 or wide - set("fd"):
@@ -21,21 +22,20 @@ def _table(op: Any, lists: list[list[Value]], counts: list[list[Value]]) -> str 
     if any(c.shape for some in counts for c in some):
         return None
     columns = [*lists, *([[]] * (_WIDTH - 2 - len(lists))), *counts, *([[]] * (2 - len(counts)))]
-    return op.table([[*[some[i] if some else 0 for some in columns], first.size] for i, first in enumerate(lists[0])])
+    return Table([[*[some[i] if some else 0 for some in columns], first.size] for i, first in enumerate(lists[0])])
 
 
-def _call(op: Any, name: str, parts: int, counts: int, flags: int) -> str | None:
+def _call(op: Any, name: str, parts: int, counts: int, flags: int) -> Call | None:
     """A call with `parts` lists of state and `counts` of zero-dim state; the last `flags` arguments are truth values."""
     args = list(op.args)
     lists, zero_dim, numbers = args[:2 + parts], args[2 + parts:2 + parts + counts], args[2 + parts + counts:]
-    table = _table(op, lists, zero_dim)
+    table = _table(lists, zero_dim)
     if table is None:
         return None
-    first = lists[0]
-    given = [op.number(n) for n in numbers[:len(numbers) - flags]] + [str(int(bool(f))) for f in numbers[len(numbers) - flags:]]
-    if counts:
-        given.insert(0, str(int(zero_dim[0][0].dtype.char == "d")))
-    return f"fl_{name}_{first[0].suffix}({table}, {len(first)}, {', '.join(given)});"
+    first, last = lists[0], len(numbers) - flags
+    wide = [int(zero_dim[0][0].dtype.char == "d")] if counts else []
+    given = [*wide, *map(number, numbers[:last]), *[int(bool(f)) for f in numbers[last:]]]
+    return Call(name, first[0].element, [table, len(first), *given])
 
 
 _RULES = {"adam": (3, 1, 2), "sgd": (1, 0, 3), "rmsprop": (3, 1, 1), "adagrad": (1, 1, 1), "adadelta": (2, 1, 1),
@@ -43,24 +43,24 @@ _RULES = {"adam": (3, 1, 2), "sgd": (1, 0, 3), "rmsprop": (3, 1, 1), "adagrad": 
 
 
 @lower(*[f"fused_{name}" for name in _RULES])
-def update(op: Any) -> str | None:
+def update(op: Any) -> Call | None:
     name = op.kernel.removeprefix("fused_")
     return _call(op, name, *_RULES[name])
 
 
 @lower("fused_norm")
-def norm(op: Any) -> str | None:
+def norm(op: Any) -> Call | None:
     arrays, order = op.args
-    table, out = _table(op, [arrays], []), op.outs[0]
+    table, out = _table([arrays], []), op.outs[0]
     if table is None or order not in (1.0, 2.0, float("inf")) or out.dtype != arrays[0].dtype:
         return None
-    return f"fl_total_norm_{out.suffix}({table}, {len(arrays)}, {op.number(order)}, {out});"
+    return Call("total_norm", out.element, [table, len(arrays), number(order), out])
 
 
 @lower("fused_clip")
-def clip(op: Any) -> str | None:
+def clip(op: Any) -> Call | None:
     arrays, total, limit = op.args
-    table = _table(op, [arrays], [])
+    table = _table([arrays], [])
     if table is None or total.dtype != arrays[0].dtype or total.shape:
         return None
-    return f"fl_clip_{total.suffix}({table}, {len(arrays)}, {total}, {op.number(limit)});"
+    return Call("clip", total.element, [table, len(arrays), total, number(limit)])

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from ...backends.cpu.dropout import noise_scale
 from ...backends.cpu.random_kernels import BENT
 from ..ir import Number, Value
-from ..literals import literal, size
-from . import lower
+from ..statements import Call, Long, Size, number
+from . import floats, lower
 
 
 def _rest(op: Any, *defaults: Any) -> list[Any]:
@@ -20,94 +18,83 @@ def _rest(op: Any, *defaults: Any) -> list[Any]:
     return given + list(defaults[len(given):])
 
 
-def _usable(*values: Value) -> bool:
-    return all(v.dtype.char in "fd" and v.contiguous for v in values)
-
-
 def _plain(*numbers: Any) -> bool:
     return not any(isinstance(n, (Value, Number)) for n in numbers)
 
 
-@lower("draw_uniform")
-def uniform(op: Any) -> str | None:
+def _draw(op: Any, function: str, *more: Any) -> Call:
+    """function(words, out, how many, ...), named for the elements of the result."""
     out = op.outs[0]
-    if not _usable(out):
-        return None
-    low, high = map(op.number, _rest(op, 0.0, 1.0))
-    return f"fl_mt_uniform_{out.suffix}({op.args[0]}, {out}, {size(out.size)}, {low}, {high});"
+    return Call(f"mt_{function}", out.element if out.dtype.char in "fd" else "", [op.args[0], out, Size(out.size), *more])
+
+
+@lower("draw_uniform")
+def uniform(op: Any) -> Call | None:
+    return _draw(op, "uniform", *map(number, _rest(op, 0.0, 1.0))) if floats(op.outs[0]) else None
 
 
 @lower("draw_normal")
-def normal(op: Any) -> str | None:
-    out = op.outs[0]
+def normal(op: Any) -> Call | None:
     mean, std, contiguous = _rest(op, 0.0, 1.0, True)
-    if not _usable(out) or any(isinstance(v, Value) and v.shape for v in (mean, std)):
+    if not floats(op.outs[0]) or any(isinstance(v, Value) and v.shape for v in (mean, std)):
         return None
-    mean, std = op.number(mean), op.number(std)
-    return f"fl_mt_normal_{out.suffix}({op.args[0]}, {out}, {size(out.size)}, {mean}, {std}, {int(not contiguous)}, 1);"
+    return _draw(op, "normal", number(mean), number(std), int(not contiguous), 1)
 
 
-def _bound(p: float) -> str:
-    return literal(math.ceil(p * 2.0**53))
+def _bound(p: float) -> Long:
+    return Long(math.ceil(p * 2.0**53))
 
 
 @lower("draw_bernoulli")
-def bernoulli(op: Any) -> str | None:
+def bernoulli(op: Any) -> Call | None:
     out = op.outs[0]
     (p,) = _rest(op, 0.5)
     if not _plain(p) or not out.contiguous or out.dtype.char not in "fd?":
         return None
-    if out.dtype.char == "?":
-        return f"fl_mt_mask({op.args[0]}, {out}, {size(out.size)}, {_bound(p)});"
-    return f"fl_mt_noise_{out.suffix}({op.args[0]}, {out}, {size(out.size)}, {_bound(p)}, 1.0);"
+    return _draw(op, "mask", _bound(p)) if out.dtype.char == "?" else _draw(op, "noise", _bound(p), 1.0)
 
 
 @lower("draw_noise")
-def noise(op: Any) -> str | None:
+def noise(op: Any) -> Call | None:
     out = op.outs[0]
     (p,) = _rest(op)
-    if not _plain(p) or not _usable(out):
+    if not _plain(p) or not floats(out):
         return None
-    scale = literal(noise_scale(out.dtype, p))
-    return f"fl_mt_noise_{out.suffix}({op.args[0]}, {out}, {size(out.size)}, {_bound(1.0 - p)}, {scale});"
+    return _draw(op, "noise", _bound(1.0 - p), number(noise_scale(out.dtype, p)))
 
 
 @lower("draw_dropout")
-def dropout(op: Any) -> str | None:
+def dropout(op: Any) -> Call | None:
     words, x, p = op.args
     out, factors = op.outs
-    if not _plain(p) or not _usable(x, out, factors):
+    if not _plain(p) or not floats(x, out, factors):
         return None
-    scale = literal(noise_scale(out.dtype, p))
-    return f"fl_mt_dropout_{out.suffix}({words}, {x}, {factors}, {out}, {size(out.size)}, {_bound(1.0 - p)}, {scale});"
+    scale = number(noise_scale(out.dtype, p))
+    return Call("mt_dropout", out.element, [words, x, factors, out, Size(out.size), _bound(1.0 - p), scale])
 
 
 @lower("draw_int")
-def integers(op: Any) -> str | None:
+def integers(op: Any) -> Call | None:
     out = op.outs[0]
     low, high = _rest(op)
-    if out.dtype != np.int64 or not out.contiguous or not _plain(low, high) or high is None:
+    if out.dtype.char not in "lq" or not out.contiguous or not _plain(low, high) or high is None:
         return None
     if not -(1 << 62) < low < high < 1 << 62:
         return None
-    return f"fl_mt_below({op.args[0]}, {out}, {size(out.size)}, {literal(high - low)}, {literal(low)});"
+    return _draw(op, "below", Long(high - low), Long(low))
 
 
 @lower("draw_permutation")
-def permutation(op: Any) -> str | None:
+def permutation(op: Any) -> Call | None:
     out = op.outs[0]
-    if out.dtype != np.int64 or out.size >= 0xFFFFFFFF // 20:
-        return None
-    return f"fl_mt_permute({op.args[0]}, {out}, {size(out.size)});"
+    return _draw(op, "permute") if out.dtype.char in "lq" and out.size < 0xFFFFFFFF // 20 else None
 
 
 @lower(*BENT)
-def bent(op: Any) -> str | None:
+def bent(op: Any) -> Call | None:
     """Distributions that bend one uniform number each."""
-    out = op.outs[0]
     given = _rest(op, 0.0, 0.0)
-    if not _usable(out) or not _plain(*given):
+    if not floats(op.outs[0]) or not _plain(*given):
         return None
     kind, _, parameters = BENT[op.kernel]
-    a, b = map(literal, parameters(*map(float, given)))
-    return f"fl_mt_bent_{out.suffix}({op.args[0]}, {out}, {size(out.size)}, {kind}, {a}, {b});"
+    return _draw(op, "bent", kind, *map(number, parameters(*map(float, given))))

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from ..fusion import all_axes
-from ..ir import C_TYPES, Value
-from ..literals import size, sizes
-from . import lower
+from ..ir import Value
+from ..statements import Call, Size, Statement, Sums, number, sizes
+from . import floats, like, lower
 
 _INLINE = 1 << 12   # elements up to which a loop in place is faster than a call
 _SHORT = 1 << 6     # elements that may be added up in the array's own precision
@@ -28,126 +28,104 @@ def _grids(x: Value, axes: Any) -> list[tuple[int, int, int]]:
     return grids
 
 
-def _one(x: Value, axes: Any, *outs: Value) -> tuple[int, int, int] | None:
+def _one(op: Any, axes: Any) -> map[Size] | None:
     """The grid of a reduction of contiguous floats over one run of axes; None if it is anything else."""
+    x = op.args[0]
     grids = _grids(x, axes)
-    if x.dtype.char not in "fd" or not x.size or not x.contiguous or not all(o.contiguous for o in outs) or len(grids) != 1:
+    if not x.size or not floats(x) or not all(o.contiguous for o in op.outs) or len(grids) != 1:
         return None
-    return grids[0]
+    return sizes(*grids[0])
 
 
-def _loop(x: Value, at: str, out: str, grid: tuple[int, int, int], tail: str) -> str:
-    """Sums in place over (outer, n, inner) at `at`; tail: what happens to a total `s`."""
-    outer, n, inner = grid
-    kind = C_TYPES[x.dtype.char]
-    wide = "long" if x.dtype.kind in "iub" else kind if n <= _SHORT else "double"
-    head = f"for (long o = 0; o < {size(outer)}; o++) {{\n    const {kind} *p = {at} + o * {size(n * inner)};\n"
-    rows, columns = size(n), size(inner)
-    if inner == 1:
-        return (f"{head}    {wide} s = 0;\n    #pragma omp simd reduction(+ : s)\n"
-                f"    for (long i = 0; i < {rows}; i++) s += p[i];\n    {out}[o] = {tail};\n}}")
-    return (f"{head}    {wide} t[{columns}];\n    for (long j = 0; j < {columns}; j++) t[j] = p[j];\n"
-            f"    for (long i = 1; i < {rows}; i++) {{\n        #pragma omp simd\n"
-            f"        for (long j = 0; j < {columns}; j++) t[j] += p[i * {columns} + j];\n    }}\n"
-            f"    for (long j = 0; j < {columns}; j++) {{ {wide} s = t[j]; {out}[o * {columns} + j] = {tail}; }}\n}}")
+def _axes(op: Any) -> Any:
+    return op.args[1] if len(op.args) > 1 else None
 
 
-def _sums(op: Any, x: Value, axes: Any, out: Value, divisor: int) -> str | None:
+def _sums(op: Any, axes: Any, divisor: int = 1) -> list[Statement] | None:
+    x, out = op.args[0], op.outs[0]
     grids = _grids(x, axes)
     if not x.contiguous or not out.contiguous or not x.size or not grids:
         return None
     whole = x.dtype.kind in "iub"
-    if whole and (out.dtype.char not in "lq" or len(grids) > 1 or divisor != 1):
+    if whole and (out.dtype.char not in "lq" or len(grids) > 1 or divisor != 1 or grids[0][2] > _INLINE):
         return None
     if not whole and (x.dtype != out.dtype or x.dtype.char not in "fd"):
         return None
-    lines, at, kind = [], str(x), C_TYPES[x.dtype.char]
+    made: list[Statement] = []
+    at, kind = x, x.element
     for k, grid in enumerate(grids):
         last = k == len(grids) - 1
-        target = str(out) if last else f"(({kind} *){op.scratch(grid[0] * grid[2] * x.dtype.itemsize)})"
+        target = out if last else like(op, x, grid[0] * grid[2] * x.dtype.itemsize)
         share = divisor if last else 1
         if whole or (math.prod(grid) <= _INLINE and not op.general):
-            if whole and grid[2] > _INLINE:
-                return None
-            lines.append(_loop(x, at, target, grid, f"s / ({kind}){size(share)}" if share != 1 else "s"))
+            wide = "i64" if whole else kind if grid[1] <= _SHORT else "f64"
+            made.append(Sums(at, target, kind, wide, grid, share))
         else:
-            lines.append(f"fl_sum_{x.suffix}({at}, {target}, {sizes(*grid)}, 0, {size(share)}, 0);")
+            made.append(Call("sum", kind, [at, target, *sizes(*grid), 0, Size(share), 0]))
         at = target
-    return "\n".join(lines)
+    return made
 
 
 @lower("sum")
-def sum_(op: Any) -> str | None:
-    x, axes = op.args[0], op.args[1] if len(op.args) > 1 else None
-    return _sums(op, x, axes, op.outs[0], 1)
+def sum_(op: Any) -> list[Statement] | None:
+    return _sums(op, _axes(op))
 
 
 @lower("sum_to_size")
-def sum_to_size(op: Any) -> str | None:
+def sum_to_size(op: Any) -> list[Statement] | None:
     """Over leading dimensions and those that were of length one: what broadcasting undoes."""
-    x, axes, _ = op.args
-    return _sums(op, x, axes, op.outs[0], 1) if axes else None
+    return _sums(op, op.args[1]) if op.args[1] else None
 
 
 @lower("mean")
-def mean(op: Any) -> str | None:
-    x, axes = op.args[0], op.args[1] if len(op.args) > 1 else None
-    return _sums(op, x, axes, op.outs[0], math.prod(x.shape[a] for a in all_axes(x, axes)))
+def mean(op: Any) -> list[Statement] | None:
+    x, axes = op.args[0], _axes(op)
+    return _sums(op, axes, math.prod(x.shape[a] for a in all_axes(x, axes)))
 
 
 @lower("vector_norm")
-def vector_norm(op: Any) -> str | None:
+def vector_norm(op: Any) -> Call | None:
     x, order, axes = (*op.args, None)[:3]
-    grid = _one(x, axes, op.outs[0])
+    grid = _one(op, axes)
     if grid is None or order not in (1, 2) or op.outs[0].dtype != x.dtype:
         return None
-    mode = 1 if order == 2 else 2
-    return f"fl_sum_{x.suffix}({x}, {op.outs[0]}, {sizes(*grid)}, {mode}, 1.0, {int(order == 2)});"
+    return Call("sum", x.element, [x, op.outs[0], *grid, 1 if order == 2 else 2, 1.0, int(order == 2)])
 
 
-def _extreme(op: Any, axes: Any, values: Value | None, places: Value | None) -> str | None:
-    x = op.args[0]
-    grid = _one(x, axes, *[v for v in (values, places) if v is not None])
-    if grid is None:
-        return None
-    least = int("min" in op.kernel)
-    return (f"fl_extreme_{x.suffix}({x}, {values if values is not None else 0}, {places if places is not None else 0}, "
-            f"{sizes(*grid)}, {least});")
+def _extreme(op: Any, axes: Any, values: Value | None, places: Value | None) -> Call | None:
+    x, grid = op.args[0], _one(op, axes)
+    return None if grid is None else Call("extreme", x.element, [x, values, places, *grid, int("min" in op.kernel)])
 
 
 @lower("amax", "amin")
-def extreme(op: Any) -> str | None:
-    return _extreme(op, op.args[1] if len(op.args) > 1 else None, op.outs[0], None)
+def extreme(op: Any) -> Call | None:
+    return _extreme(op, _axes(op), op.outs[0], None)
 
 
 @lower("max_dim", "min_dim")
-def extreme_dim(op: Any) -> str | None:
+def extreme_dim(op: Any) -> Call | None:
     return _extreme(op, (op.args[1],), *op.outs)
 
 
 @lower("argmax", "argmin")
-def place(op: Any) -> str | None:
-    axis = op.args[1] if len(op.args) > 1 else None
+def place(op: Any) -> Call | None:
+    axis = _axes(op)
     return _extreme(op, None if axis is None else (axis,), None, op.outs[0])
 
 
 @lower("logsumexp")
-def logsumexp(op: Any) -> str | None:
-    x, out = op.args[0], op.outs[0]
-    grid = _one(x, op.args[1] if len(op.args) > 1 else None, out)
-    if grid is None:
-        return None
-    return f"fl_logsumexp_{x.suffix}({x}, {out}, {sizes(*grid)});"
+def logsumexp(op: Any) -> Call | None:
+    x, grid = op.args[0], _one(op, _axes(op))
+    return None if grid is None else Call("logsumexp", x.element, [x, op.outs[0], *grid])
 
 
 @lower("var_mean", "std_mean", "var", "std")
-def var_mean(op: Any) -> str | None:
+def var_mean(op: Any) -> Call | None:
     x, axes, correction = op.args[:3]
-    grid = _one(x, axes, *op.outs)
+    grid = _one(op, axes)
     if grid is None:
         return None
-    spread = op.outs[0]
-    middle = op.outs[1] if len(op.outs) > 1 else f"(({C_TYPES[x.dtype.char]} *){op.scratch(spread.nbytes)})"
-    free = f"fmax({size(grid[1])} - {op.number(correction)}, 0)"
-    return (f"fl_var_mean_{x.suffix}({x}, {spread}, {middle}, {sizes(*grid)}, {free}, "
-            f"{int('std' in op.kernel)});")
+    grid, spread = list(grid), op.outs[0]
+    middle = op.outs[1] if len(op.outs) > 1 else like(op, spread)
+    free = ("max", ("-", grid[1], number(correction)), 0)
+    return Call("var_mean", x.element, [x, spread, middle, *grid, free, int("std" in op.kernel)])
