@@ -82,11 +82,11 @@ class Draft:
                 and i not in products and self.groups[next(iter(where[i]))].__class__ is not Single}
 
     def _inits(self, kept: list[Storage], given: list[Storage], slots: dict[int, Any]) -> dict[int, list[Any]]:
-        """Temporaries that are to be filled with what they held before their first write, where that is not overwritten; and the
-        place of an image of it in the table, None for zeros.
+        """Temporaries that are to be filled with what they held before their first write, where that is not overwritten; and
+        the place of an image of it in the table, None for zeros.
 
-        By the group before which that happens; -1: what no operation touches, but the caller looks at. What the caller brings has
-        been filled already: another program wrote it.
+        By the group before which that happens; -1: what no operation touches, but the caller looks at. What the caller brings
+        has been filled already: another program wrote it.
         """
         made: dict[int, list[tuple[Storage, int | None]]] = {}
         brought = {s.id for s in given}

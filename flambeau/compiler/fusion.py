@@ -45,8 +45,8 @@ class Step:
     """One operation of a loop: its expression (native/pointwise.py) and the kind of elements it computes with, what it reads by
     name, what it writes.
 
-    fold: of a reduction, how elements are folded (sum, max, min) and what becomes of the total: "", "sqrt", or a number that it is
-    divided by. `out` stands still (stride 0) along the dimensions that are folded away.
+    fold: of a reduction, how elements are folded (sum, max, min) and what becomes of the total: "", "sqrt", or a number that it
+    is divided by. `out` stands still (stride 0) along the dimensions that are folded away.
     """
 
     __slots__ = ("expression", "fold", "kind", "op", "out", "reads")

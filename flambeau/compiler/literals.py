@@ -1,8 +1,8 @@
 """Numbers in the text of a program, written so that they can be taken out of it again.
 
 What comes from sizes, strides, places in memory and from the user's own numbers stands between marks that no dialect has. A
-dialect writes the numbers out; without them the text is a template (template.py): programs that differ in nothing else can share
-one library, which reads the numbers when it runs. A number without marks belongs to the program's form.
+dialect writes the numbers out; without them the text is a template (template.py): programs that differ in nothing else can
+share one library, which reads the numbers when it runs. A number without marks belongs to the program's form.
 """
 
 from __future__ import annotations

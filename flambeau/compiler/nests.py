@@ -1,8 +1,8 @@
-"""A loop nest as data: what is read before it and at each of its elements, what is computed from that, where results go, and what
-is folded into totals. Dialects print it (dialects/).
+"""A loop nest as data: what is read before it and at each of its elements, what is computed from that, where results go, and
+what is folded into totals. Dialects print it (dialects/).
 
-Every value has a name of its own and is made once: what one operation of a loop makes and the next reads at the same place is not
-read from memory, and reaches it only if somebody looks at it there.
+Every value has a name of its own and is made once: what one operation of a loop makes and the next reads at the same place is
+not read from memory, and reaches it only if somebody looks at it there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Constant(NamedTuple):
 
 
 class Formula(NamedTuple):
-    """An expression (native/pointwise.py) over named values and constants, in some kind of elements. `copy`: the operand itself."""
+    """An expression (native/pointwise.py) over named values and constants, in some kind of elements. `copy`: its operand."""
 
     expression: str
     kind: str
@@ -35,7 +35,7 @@ class Formula(NamedTuple):
 
 
 class Let(NamedTuple):
-    """A name for a value of some kind: an element, a formula's result, or a run-time number (an expression, see symbolic.py)."""
+    """A name for a value of some kind: an element, a formula's result, or a run-time number (symbolic.py)."""
 
     name: str
     kind: str
@@ -50,7 +50,7 @@ class Put(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """A reduction: named values are folded (how: sum, max, min), and what becomes of the total (see `Step`) goes to `result`."""
+    """A reduction: named values are folded (how: sum, max, min); what becomes of the total (see `Step`) goes to `result`."""
 
     how: str
     finish: str | int
@@ -62,9 +62,9 @@ class Fold(NamedTuple):
 class Nest:
     """The nest of a loop.
 
-    dims: its extents, the innermost last. places: windows onto memory by name; of each, its first element's address counts. before,
-    body: what is made before the nest and at each element, in order. folds: what is made of the body's values; `reduced` says of
-    each dimension whether it is folded away: first come those that are kept, then those that are folded, then the innermost,
+    dims: its extents, the innermost last. places: windows onto memory by name, of which the address counts. before, body: what
+    is made before the nest and at each element, in order. folds: what is made of the body's values; `reduced` says of each
+    dimension whether it is folded away: first come those that are kept, then those that are folded, then the innermost,
     whichever it is. work: how much there is to do, in element operations. general: the text is to do for other sizes, too.
     """
 

@@ -24,8 +24,8 @@ class Size(int):
 
 
 class Along(int):
-    """A number that follows from sizes in such a way that it may be the same for some of them and another for others: a place in
-    the arena, a decision. Where sizes are read at run time, it is too."""
+    """A number that follows from sizes in such a way that it may be the same for some of them and another for others: a place
+    in the arena, a decision. Where sizes are read at run time, it is too."""
 
 
 class Long(int):
@@ -86,8 +86,8 @@ class Call(NamedTuple):
     """A call of a native function.
 
     kind: of the elements it is made for, part of its name. fails: what its answer must be for the program to end (`true`,
-    `negative`, `found`: not negative), and the status it ends with (program.py). result: a name for the answer. tile: of a matrix
-    product that can run a loop on pieces of its result, the rows and columns of that.
+    `negative`, `found`: not negative), and the status it ends with (program.py). result: a name for the answer. tile: of a
+    matrix product that can run a loop on pieces of its result, the rows and columns of that.
     """
 
     function: str
@@ -120,9 +120,9 @@ class Sums(NamedTuple):
 class SmallProduct(NamedTuple):
     """out[z, i, j] = the sum over p of a[z, i, p] * b[z, p, j], + bias[j]: small enough for loops in place.
 
-    shape: (count, rows, columns, depth); without a count it is one product, whose columns fill whole vectors of `lanes` elements
-    or are one. Steps: from element to element along (z,) i, p of a and (z,) p, j of b. out is contiguous. worth: many enough to be
-    shared among threads; general: for other sizes that may be otherwise.
+    shape: (count, rows, columns, depth); without a count it is one product, whose columns fill whole vectors of `lanes`
+    elements or are one. steps: from element to element along (z,) i, p of a and (z,) p, j of b. out is contiguous. worth: many
+    enough to be shared among threads; general: for other sizes that may be otherwise.
     """
 
     a: Value

@@ -82,8 +82,8 @@ def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], A
 
 
 def checked(compute: Callable[[], Any], expression: Any) -> Any:
-    """The result of an operation. Division, powers and roots are not defined for all numbers: where they are not, a program does
-    not do what Python does, so that becomes a guard. (What the program loads is an optimizer's count.)"""
+    """The result of an operation. Division, powers and roots are not defined for all numbers: where they are not, a program
+    does not do what Python does, so that becomes a guard. (What the program loads is an optimizer's count.)"""
     from .capture import active
     recorder, known = active(), next(loads(expression), None) is None
     try:

@@ -61,8 +61,8 @@ class Renderer:
 
     def _filled(self, at: int) -> list[str]:
         """What happens to memory before a group."""
-        return [f"memset(s{s.id}, 0, {size(s.nbytes)});" if number is None else f"memcpy(s{s.id}, p[{number}], {size(s.nbytes)});"
-                for s, number in self.inits.get(at, ())]
+        return [f"memset(s{s.id}, 0, {size(s.nbytes)});" if number is None else
+                f"memcpy(s{s.id}, p[{number}], {size(s.nbytes)});" for s, number in self.inits.get(at, ())]
 
     def _place(self, v: Value) -> tuple[int, int]:
         number, offset = self.slots[v.storage.id]

@@ -85,7 +85,8 @@ def _sums(s: Sums, _: Place) -> list[str]:
     kind, wide, out = TYPES[s.kind], TYPES[s.wide], operand(s.out)
     total = f"s / ({kind}){size(s.divisor)}" if s.divisor != 1 else "s"
     rows, columns = size(n), size(inner)
-    head = [f"for (long o = 0; o < {size(outer)}; o++) {{", f"    const {kind} *p = {operand(s.source)} + o * {size(n * inner)};"]
+    head = [f"for (long o = 0; o < {size(outer)}; o++) {{",
+            f"    const {kind} *p = {operand(s.source)} + o * {size(n * inner)};"]
     if inner == 1:
         return [*head, f"    {wide} s = 0;", "    #pragma omp simd reduction(+ : s)",
                 f"    for (long i = 0; i < {rows}; i++) s += p[i];", f"    {out}[o] = {total};", "}"]
@@ -127,7 +128,8 @@ def _rows(s: SmallProduct) -> list[str]:
     (_, m, n, k), kind, lanes = s.shape, TYPES[s.out.element], s.lanes
     (down, across), (step, turn), width = map(size, s.steps[0]), s.steps[1], s.out.dtype.itemsize
     to = size(n if len(s.out.shape) != 2 else s.out.strides[0])
-    lines = [f"{{ typedef {kind} V __attribute__((vector_size({lanes * width}), aligned({width}), may_alias));", f"  {_start(s)}"]
+    lines = [f"{{ typedef {kind} V __attribute__((vector_size({lanes * width}), aligned({width}), may_alias));",
+             f"  {_start(s)}"]
     if turn != 1:  # its columns first become rows
         lines += [f"  {kind} turned[{size(k * n)}];", f"  for (long j = 0; j < {n}; j++)",
                   f"    for (long p = 0; p < {size(k)}; p++) turned[p * {n} + j] = b[p * {size(step)} + j * {size(turn)}];",

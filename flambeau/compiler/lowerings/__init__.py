@@ -1,8 +1,8 @@
 """How captured kernels become calls of native functions: one function per kernel name, grouped by family as the kernels are.
 
-A lowering takes an `Op` (see ../ir.py) and returns a statement (see ../statements.py), or a list of them, or None when it cannot
-serve these shapes, dtypes or strides; then the program calls the NumPy kernel for that operation. Pointwise kernels need no
-lowering: their rows hold an expression.
+A lowering takes an `Op` (see ../ir.py) and returns a statement (see ../statements.py), or a list of them, or None when it
+cannot serve these shapes, dtypes or strides; then the program calls the NumPy kernel for that operation. Pointwise kernels need
+no lowering: their rows hold an expression.
 """
 
 from __future__ import annotations

@@ -66,7 +66,8 @@ def _chosen(op: Any, a: Value, b: Value, bias: Value | None, step: int, turned: 
     given = [one[0], two[0] ^ turned, *sizes(m, n, k), a, Size(one[1]), b, Size(two[1]), bias, out, Size(step)]
     if written is None:
         return Call("linear", out.element, given, tile=(m, n))
-    return Branch(Along(tiny), written, Call("linear", out.element, given))  # no loop runs on pieces of what may be made at once
+    # No loop runs on pieces of what may be made at once.
+    return Branch(Along(tiny), written, Call("linear", out.element, given))
 
 
 def _may_be_tiny(a: Value, b: Value, n: int) -> bool:
