@@ -91,7 +91,7 @@ _SLOPES = {"mse_loss": "2.0 * (a - b)", "huber_loss": _CLIPPED, "smooth_l1_loss"
            "binary_cross_entropy": "(a - b) / atleast((1.0 - a) * a, 1e-12)"}
 
 
-def _pair(name: str, args: list[Any]) -> tuple[Value, Value, int, Any] | None:
+def pair(name: str, args: list[Any]) -> tuple[Value, Value, int, Any] | None:
     """Both arrays, how they are reduced and the number, of a loss that is plain enough."""
     if name in ("bce_with_logits", "binary_cross_entropy"):
         x, y, *weights, reduction = args
@@ -100,14 +100,14 @@ def _pair(name: str, args: list[Any]) -> tuple[Value, Value, int, Any] | None:
         x, y, reduction, *numbers = args
         weights = []
     alike = x.shape == y.shape and x.dtype == y.dtype and x.dtype.char in "fd"
-    if not alike or x.size < 2 or any(w is not None for w in weights):
+    if not alike or any(w is not None for w in weights):
         return None
     return x, y, reduction, numbers[0] if numbers else 0.0
 
 
 def _pair_loss(op: Op) -> list[Op] | None:
-    found = _pair(op.kernel, op.args)
-    if found is None or op.outs[0].dtype != found[0].dtype:
+    found = pair(op.kernel, op.args)
+    if found is None or found[0].size < 2 or op.outs[0].dtype != found[0].dtype:
         return None
     x, y, reduction, number = found
     each = op.outs[0] if reduction == 0 else _temporary(x.shape, x.dtype)
@@ -119,8 +119,8 @@ def _pair_loss(op: Op) -> list[Op] | None:
 
 def _pair_slope(op: Op) -> list[Op] | None:
     grad, name, out = op.args[0], op.kernel.removesuffix("_backward"), op.outs[0]
-    found = _pair(name, op.args[1:])
-    if found is None or out.dtype != found[0].dtype or grad.dtype != out.dtype:
+    found = pair(name, op.args[1:])
+    if found is None or found[0].size < 2 or out.dtype != found[0].dtype or grad.dtype != out.dtype:
         return None
     x, y, reduction, number = found
     if grad.shape != (() if reduction else x.shape):

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...backends.cpu.losses import KINDS
+from ..expand import pair
 from ..ir import Value
 from ..statements import Call, Scratch, Size, number, sizes
 from . import floats, lower
@@ -65,40 +66,22 @@ def nll_loss_backward(op: Any) -> Call | None:
                                                    reduction])
 
 
-def _pair(op: Any, x: Value, y: Value, reduction: int, value: Any) -> Call | None:
-    loss = op.outs[0]
-    if x.shape != y.shape or not x.size or not floats(x, y, loss):
+@lower(*KINDS)
+def pair_loss(op: Any) -> Call | None:
+    found, loss = pair(op.kernel, op.args), op.outs[0]
+    if found is None or not found[0].size or not floats(*found[:2], loss):
         return None
+    x, y, reduction, value = found
     return Call("pair_loss", x.element, [KINDS[op.kernel], x, y, loss, Size(x.size), reduction, number(value)], ("true", 5))
 
 
-def _pair_backward(op: Any, grad: Value, x: Value, y: Value, reduction: int, value: Any) -> Call | None:
-    out = op.outs[0]
-    if x.shape != y.shape or not x.size or grad.size != (1 if reduction else x.size) or not floats(x, grad, y, out):
-        return None
-    kind = KINDS[op.kernel.removesuffix("_backward")]
-    return Call("pair_loss_backward", x.element, [kind, grad, x, y, out, Size(x.size), reduction, number(value)])
-
-
-@lower("mse_loss", "huber_loss", "smooth_l1_loss", "soft_margin_loss")
-def pair_loss(op: Any) -> Call | None:
-    x, y, reduction, *value = op.args
-    return _pair(op, x, y, reduction, *value or (0.0,))
-
-
-@lower("mse_loss_backward", "huber_loss_backward", "smooth_l1_loss_backward", "soft_margin_loss_backward")
+@lower(*[f"{name}_backward" for name in KINDS])
 def pair_loss_backward(op: Any) -> Call | None:
-    grad, x, y, reduction, *value = op.args
-    return _pair_backward(op, grad, x, y, reduction, *value or (0.0,))
-
-
-@lower("binary_cross_entropy", "bce_with_logits")
-def binary_loss(op: Any) -> Call | None:
-    x, y, *weights, reduction = op.args
-    return _pair(op, x, y, reduction, 0.0) if weights.count(None) == len(weights) else None
-
-
-@lower("binary_cross_entropy_backward", "bce_with_logits_backward")
-def binary_loss_backward(op: Any) -> Call | None:
-    grad, x, y, *weights, reduction = op.args
-    return _pair_backward(op, grad, x, y, reduction, 0.0) if weights.count(None) == len(weights) else None
+    name, grad, out = op.kernel.removesuffix("_backward"), op.args[0], op.outs[0]
+    found = pair(name, op.args[1:])
+    if found is None or not found[0].size or not floats(*found[:2], grad, out):
+        return None
+    x, y, reduction, value = found
+    if grad.size != (1 if reduction else x.size):
+        return None
+    return Call("pair_loss_backward", x.element, [KINDS[name], grad, x, y, out, Size(x.size), reduction, number(value)])

@@ -25,8 +25,15 @@ def _table(lists: list[list[Value]], counts: list[list[Value]]) -> Table | None:
     return Table([[*[some[i] if some else 0 for some in columns], first.size] for i, first in enumerate(lists[0])])
 
 
-def _call(op: Any, name: str, parts: int, counts: int, flags: int) -> Call | None:
-    """A call with `parts` lists of state and `counts` of zero-dim state; the last `flags` arguments are truth values."""
+# Lists of state, lists of zero-dim state, and how many of the last arguments are truth values.
+_RULES = {"adam": (3, 1, 2), "sgd": (1, 0, 3), "rmsprop": (3, 1, 1), "adagrad": (1, 1, 1), "adadelta": (2, 1, 1),
+          "adamax": (2, 1, 1), "nadam": (2, 2, 2), "radam": (2, 1, 2)}
+
+
+@lower(*[f"fused_{name}" for name in _RULES])
+def update(op: Any) -> Call | None:
+    name = op.kernel.removeprefix("fused_")
+    parts, counts, flags = _RULES[name]
     args = list(op.args)
     lists, zero_dim, numbers = args[:2 + parts], args[2 + parts:2 + parts + counts], args[2 + parts + counts:]
     table = _table(lists, zero_dim)
@@ -36,16 +43,6 @@ def _call(op: Any, name: str, parts: int, counts: int, flags: int) -> Call | Non
     wide = [int(zero_dim[0][0].dtype.char == "d")] if counts else []
     given = [*wide, *map(number, numbers[:last]), *[int(bool(f)) for f in numbers[last:]]]
     return Call(name, first[0].element, [table, len(first), *given])
-
-
-_RULES = {"adam": (3, 1, 2), "sgd": (1, 0, 3), "rmsprop": (3, 1, 1), "adagrad": (1, 1, 1), "adadelta": (2, 1, 1),
-          "adamax": (2, 1, 1), "nadam": (2, 2, 2), "radam": (2, 1, 2)}
-
-
-@lower(*[f"fused_{name}" for name in _RULES])
-def update(op: Any) -> Call | None:
-    name = op.kernel.removeprefix("fused_")
-    return _call(op, name, *_RULES[name])
 
 
 @lower("fused_norm")

@@ -43,26 +43,17 @@ def max_pool(op: Any) -> Call | None:
                  geometry(_last(x.shape, kernel), kernel, stride, padding, dilation, out_size), _images(out, out_size))
 
 
-@lower("max_pool_indices")
-def max_pool_indices(op: Any) -> Call | None:
-    which, (held, kernel, stride, padding, dilation) = op.args[0], _tuples(*op.args[1:6])
-    out = op.outs[0]
-    if not _usable(which, out) or math.prod(kernel) > TAPS:
+@lower("max_pool_indices", "max_pool_scatter")
+def from_winners(op: Any) -> Call | None:
+    """Positions of the largest elements of windows, or gradients that go there."""
+    grads = op.args[:int(op.kernel == "max_pool_scatter")]
+    which, *given = op.args[len(grads):len(grads) + 6]
+    held, kernel, stride, padding, dilation = _tuples(*given)
+    out, windows = op.outs[0], _last(which.shape, kernel)
+    if any(g.dtype.char not in "fd" for g in grads) or not _usable(*grads, which, out) or math.prod(kernel) > TAPS:
         return None
-    windows = _last(which.shape, kernel)
-    return _call("max_pool_indices", "", [which, int(which.dtype.itemsize > 1), out],
-                 geometry(held, kernel, stride, padding, dilation, windows), _images(out, windows))
-
-
-@lower("max_pool_scatter")
-def max_pool_scatter(op: Any) -> Call | None:
-    g, which, (held, kernel, stride, padding, dilation) = *op.args[:2], _tuples(*op.args[2:7])
-    out = op.outs[0]
-    if g.dtype.char not in "fd" or not _usable(g, which, out) or math.prod(kernel) > TAPS:
-        return None
-    windows = _last(which.shape, kernel)
-    return _call("max_pool_scatter", g.element, [g, which, int(which.dtype.itemsize > 1), out],
-                 geometry(held, kernel, stride, padding, dilation, windows), _images(g, windows))
+    return _call(op.kernel, grads[0].element if grads else "", [*grads, which, int(which.dtype.itemsize > 1), out],
+                 geometry(held, kernel, stride, padding, dilation, windows), _images(which, windows))
 
 
 @lower("avg_pool", "avg_pool_grad")
@@ -81,22 +72,11 @@ def avg_pool(op: Any) -> Call | None:
                  _images(x, mine), int(include_pad), Size(override or 0))
 
 
-@lower("adaptive_avg_pool", "adaptive_avg_pool_grad")
-def adaptive_avg_pool(op: Any) -> Call | None:
+@lower("adaptive_avg_pool", "adaptive_avg_pool_grad", "adaptive_max_pool")
+def adaptive(op: Any) -> Call | None:
     x, given = op.args[0], tuple(op.args[1])
-    out = op.outs[0]
-    if x.dtype.char not in "fd" or not _usable(x, out):
+    if x.dtype.char not in "fd" or not _usable(x, *op.outs):
         return None
     held = _last(x.shape, given)
-    table = varying(held, given) if op.kernel == "adaptive_avg_pool" else varying(given, held)
-    return _call(op.kernel.replace("_pool", ""), x.element, [x, out], table, _images(x, held))
-
-
-@lower("adaptive_max_pool")
-def adaptive_max_pool(op: Any) -> Call | None:
-    x, out_size = op.args[0], tuple(op.args[1])
-    out, at = op.outs
-    if x.dtype.char not in "fd" or not _usable(x, out, at):
-        return None
-    held = _last(x.shape, out_size)
-    return _call("adaptive_max", x.element, [x, out, at], varying(held, out_size), _images(x, held))
+    table = varying(given, held) if op.kernel.endswith("_grad") else varying(held, given)
+    return _call(op.kernel.replace("_pool", ""), x.element, [x, *op.outs], table, _images(x, held))
