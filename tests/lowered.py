@@ -18,14 +18,14 @@ from flambeau.compiler.lower import lowered
 from flambeau.native import toolchain
 
 
-def _value(x: np.ndarray, held: list[np.ndarray]) -> Value:
+def value_of(x: np.ndarray, held: list[np.ndarray]) -> Value:
     held.append(x)
     storage = Storage(len(held) - 1, INPUT, x.ctypes.data, x.nbytes, x)
     return Value(storage, 0, x.shape, tuple(s // x.itemsize for s in x.strides), x.dtype)
 
 
 def _values(args: Any, held: list[np.ndarray]) -> list[Any]:
-    return [_value(a, held) if isinstance(a, np.ndarray) else _values(a, held) if isinstance(a, list) else a for a in args]
+    return [value_of(a, held) if isinstance(a, np.ndarray) else _values(a, held) if isinstance(a, list) else a for a in args]
 
 
 def run_lowered(cases: list[tuple[str, tuple[Any, ...]]]) -> list[list[np.ndarray]]:
@@ -46,7 +46,7 @@ def run_all(cases: list[tuple[str, tuple[Any, ...], Any]]) -> list[tuple[int, li
         held: list[np.ndarray] = []
         values = _values(args, held)
         outs = [np.full(m.shape, 77, m.dtype) for m in made if m is not None]
-        op = Op(name, values, [_value(out, held) for out in outs], [], None)
+        op = Op(name, values, [value_of(out, held) for out in outs], [], None)
         made = lowered(op)
         assert made is not None, f"no lowering for {name} of {[getattr(a, 'shape', a) for a in args]}"
         text = plain("\n".join(code(made, lambda v: (v.storage.id, v.offset))))

@@ -12,7 +12,7 @@ from typing import Any
 from ...native import pointwise
 from ..ir import Value
 from ..literals import ARRAY, DOUBLE, LONG, MARK, along, literal, size
-from ..nests import Constant, Formula
+from ..nests import Constant, Element, Formula, Let, Put
 from ..statements import Along, Long, Result, Scratch, Size
 
 TYPES = {"f32": "float", "f64": "double", "b8": "unsigned char", "i8": "signed char", "u8": "unsigned char", "i16": "short",
@@ -102,12 +102,32 @@ def operand(a: Any) -> str:
     return _OPERANDS[a.__class__](a)
 
 
-# -------------------------------------------------------------------------------------------------- elements of loops
-def constant(c: Constant) -> str:
+# ------------------------------------------------------------------------------------------------------- loops' bodies
+def index(dims: list[int]) -> list[str]:
+    return [f"i{d}" for d in range(len(dims))]
+
+
+def element(e: Element) -> str:
+    steps = [f"i{d}" if s == 1 else f"i{d} * {size(s)}" for d, s in enumerate(e.steps) if s]
+    return f"{e.place}[{' + '.join(steps) or '0'}]"
+
+
+def statement(s: Let | Put) -> str:
+    """What happens at an element of a nest, or before it."""
+    if s.__class__ is Put:
+        return f"{element(s.element)} = {s.name};"
+    kind, value = TYPES[s.kind], s.value
+    if value.__class__ is Formula:
+        # A truth value is an int: the compiler makes no vectors of bytes that are made from and become floats.
+        return f"int {s.name} = ({_formula(value)}) != 0;" if s.kind == "b8" else f"{kind} {s.name} = {_formula(value)};"
+    return f"{kind} {s.name} = {element(value) if value.__class__ is Element else number(value)};"
+
+
+def _formula(f: Formula) -> str:
+    operands = {n: _constant(x) if x.__class__ is Constant else x for n, x in f.operands.items()}
+    return operands["a"] if f.kind == "copy" else pointwise.to_c(f.expression, f.kind, operands)
+
+
+def _constant(c: Constant) -> str:
     text = literal(c.value)
     return f"({TYPES[c.kind]}){text}" if c.kind in ("f32", "f64") else text
-
-
-def formula(f: Formula) -> str:
-    operands = {n: constant(x) if x.__class__ is Constant else x for n, x in f.operands.items()}
-    return operands["a"] if f.kind == "copy" else pointwise.to_c(f.expression, f.kind, operands)

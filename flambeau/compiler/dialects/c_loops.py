@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any
 
 from ..literals import along, size
-from ..nests import Element, Fold, Formula, Let, Nest
+from ..nests import Fold, Nest
 from ..template import Function
-from .c import TYPES, address, formula, number
+from .c import TYPES, address, element, index, statement
 
 PARALLEL = 1 << 15  # element operations from which a loop is shared among threads
 _FEW = 1 << 12      # elements that are added up in double at once: there is nothing to gain
@@ -29,36 +28,22 @@ class NestText:
 
     def __init__(self, made: Nest):
         self.nest = made
-        self.index = [f"i{d}" for d in range(len(made.dims))]
+        self.index = index(made.dims)
         self.kinds = [(f"{TYPES[v.element]} *", name) for name, v in made.places.items()]  # of variables with addresses
         self.addresses = [address(v) for v in made.places.values()]
-        self.before = [f"const {line}" for line in map(self._statement, made.before)]
-        self.body = list(map(self._statement, made.body))
+        self.before = [f"const {line}" for line in map(statement, made.before)]
+        self.body = list(map(statement, made.body))
 
     @property
     def pointers(self) -> list[str]:
         return [f"{kind}{name} = {at};" for (kind, name), at in zip(self.kinds, self.addresses)]
-
-    def _element(self, e: Element) -> str:
-        steps = [i if s == 1 else f"{i} * {size(s)}" for i, s in zip(self.index, e.steps) if s]
-        return f"{e.place}[{' + '.join(steps) or '0'}]"
-
-    def _statement(self, s: Any) -> str:
-        if s.__class__ is not Let:
-            return f"{self._element(s.element)} = {s.name};"
-        kind, value = TYPES[s.kind], s.value
-        if value.__class__ is Formula:
-            # A truth value is an int: the compiler makes no vectors of bytes that are made from and become floats.
-            return f"int {s.name} = ({formula(value)}) != 0;" if s.kind == "b8" else f"{kind} {s.name} = {formula(value)};"
-        return f"{kind} {s.name} = {self._element(value) if value.__class__ is Element else number(value)};"
 
     @cached_property
     def lines(self) -> list[str]:
         made = self.nest
         if not made.folds:
             return [*self.before, *_nest(made, self.index, self.body)]
-        folds = [Folded(f, self._element(f.result), n) for n, f in enumerate(made.folds)]
-        return [*self.before, *FoldNest(made, self.index, self.body, folds).lines()]
+        return [*self.before, *FoldNest(made, self.index, self.body).lines()]
 
     @cached_property
     def text(self) -> str:
@@ -75,8 +60,8 @@ class NestText:
 class Folded:
     """A reduction of a nest in C: the type of an element, the variable that holds one, and where the total goes."""
 
-    def __init__(self, fold: Fold, result: str, number: int):
-        self.how, self.kind, self.value, self.result = fold.how, TYPES[fold.kind], fold.value, result
+    def __init__(self, fold: Fold, number: int):
+        self.how, self.kind, self.value, self.result = fold.how, TYPES[fold.kind], fold.value, element(fold.result)
         self.total, self.part, self.shares = f"t{number}", f"s{number}_", f"q{number}"
         self.finish = fold.finish
 
@@ -158,8 +143,9 @@ def _started(name: str, f: Folded, kind: str, n: str) -> list[str]:
 class FoldNest:
     """Loops that fold."""
 
-    def __init__(self, made: Nest, index: list[str], body: list[str], folds: list[Folded]):
-        self.dims, self.general, self.index, self.body, self.folds = made.dims, made.general, index, body, folds
+    def __init__(self, made: Nest, index: list[str], body: list[str]):
+        self.dims, self.general, self.index, self.body = made.dims, made.general, index, body
+        self.folds = [Folded(f, n) for n, f in enumerate(made.folds)]
         self.along = made.reduced[-1]  # the innermost loop is folded away; else it is kept, and totals are arrays
         last = len(made.dims) - 1
         self.kept = [d for d in range(last) if not made.reduced[d]]
