@@ -1,6 +1,6 @@
 """`torch.compile` and `torch.compiler`: whole functions, training steps above all, as native programs.
 
-The way of a program: capture.py notes kernel calls -> ir.py -> passes.py -> fusion.py -> arena.py -> render.py (C) ->
+The way of a program: capture.py notes kernel calls -> ir.py -> passes.py -> fusion.py -> arena.py -> dialects/ (C) ->
 program.py; plan.py and joint.py call it where witness.py has proved that the Python need not run; else follow.py runs the
 Python and takes the kernels from a program.
 """

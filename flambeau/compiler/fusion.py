@@ -15,7 +15,7 @@ from typing import Any
 from ..native import pointwise
 from .ir import CONSTANT, KINDS, SCALAR, Number, Op, Value
 from .passes import numbers_in, reads_of
-from .statements import Statement, can_fail
+from .statements import Statement
 
 COPIES = frozenset(("_to_copy", "cast", "copy_into", "reshape_copy", "clone", "contiguous"))
 _FAR = 60  # how many groups back an operation may look for a loop to join
@@ -142,10 +142,6 @@ class Single:
     @property
     def ops(self) -> list[Op]:
         return [self.op]
-
-    @property
-    def can_fail(self) -> bool:
-        return self.code is None or can_fail(self.code)
 
 
 def _touched(op: Op) -> set[int]:

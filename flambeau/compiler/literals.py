@@ -31,7 +31,7 @@ def literal(value: Any) -> str:
     if isinstance(value, bool):
         return "1" if value else "0"
     if isinstance(value, int):
-        return f"«{LONG}{value:d}»" if value < 1 << 63 else f"{value}UL"
+        return f"«{LONG}{value:d}»"
     return f"«{DOUBLE}{float(value).hex()}»"
 
 

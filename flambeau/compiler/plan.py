@@ -22,6 +22,7 @@ from .ir import CONSTANT, INPUT, TEMPORARY, Value
 from .optimizers import unchanged
 from .program import Program, array_at, array_in
 from .reads import Reads
+from .statements import can_fail
 from .symbolic import evaluate
 from .template import Family
 from .trees import unflatten
@@ -494,7 +495,7 @@ def _can_fail(group: Any) -> bool:
     """Whether a part of a program looks at values and may find them wrong."""
     if group.__class__ is not Single:
         return False
-    return group.can_fail and (group.code is None or group.op.kernel not in _SURE)
+    return group.code is None or (group.op.kernel not in _SURE and can_fail(group.code))
 
 
 def _meta(tensor: Any) -> Any:

@@ -27,8 +27,10 @@ def written(kind: str, value: str) -> str:
         return f"static const long {name}[] = {{{numbers.replace(',', ', ')}}};"
     if kind == DOUBLE:
         return _double(float.fromhex(value))
-    if kind == LONG:  # C has no negative literals: the number after the sign would not fit
-        return f"({int(value) + 1}L - 1)" if int(value) == -1 << 63 else f"({value}L)"
+    if kind == LONG and int(value) == -1 << 63:  # C has no negative literals: the number after the sign would not fit
+        return f"({int(value) + 1}L - 1)"
+    if kind == LONG:
+        return f"({value}L)" if int(value) < 1 << 63 else f"{value}UL"
     return value
 
 
