@@ -41,11 +41,13 @@ def _axes(op: Any) -> Any:
     return op.args[1] if len(op.args) > 1 else None
 
 
-def _sums(op: Any, axes: Any, divisor: int = 1) -> list[Statement] | None:
-    x, out = op.args[0], op.outs[0]
+@lower("sum", "sum_to_size", "mean")
+def sums(op: Any) -> list[Statement] | None:
+    x, out, axes = op.args[0], op.outs[0], _axes(op)
     grids = _grids(x, axes)
-    if not x.contiguous or not out.contiguous or not x.size or not grids:
+    if not x.contiguous or not out.contiguous or not x.size or not grids or (op.kernel == "sum_to_size" and not axes):
         return None
+    divisor = math.prod([x.shape[a] for a in all_axes(x, axes)]) if op.kernel == "mean" else 1
     whole = x.dtype.kind in "iub"
     if whole and (out.dtype.char not in "lq" or len(grids) > 1 or divisor != 1 or grids[0][2] > _INLINE):
         return None
@@ -66,23 +68,6 @@ def _sums(op: Any, axes: Any, divisor: int = 1) -> list[Statement] | None:
     return made
 
 
-@lower("sum")
-def sum_(op: Any) -> list[Statement] | None:
-    return _sums(op, _axes(op))
-
-
-@lower("sum_to_size")
-def sum_to_size(op: Any) -> list[Statement] | None:
-    """Over leading dimensions and those that were of length one: what broadcasting undoes."""
-    return _sums(op, op.args[1]) if op.args[1] else None
-
-
-@lower("mean")
-def mean(op: Any) -> list[Statement] | None:
-    x, axes = op.args[0], _axes(op)
-    return _sums(op, axes, math.prod(x.shape[a] for a in all_axes(x, axes)))
-
-
 @lower("vector_norm")
 def vector_norm(op: Any) -> Call | None:
     x, order, axes = (*op.args, None)[:3]
@@ -92,25 +77,12 @@ def vector_norm(op: Any) -> Call | None:
     return Call("sum", x.element, [x, op.outs[0], *grid, 1 if order == 2 else 2, 1.0, int(order == 2)])
 
 
-def _extreme(op: Any, axes: Any, values: Value | None, places: Value | None) -> Call | None:
-    x, grid = op.args[0], _one(op, axes)
-    return None if grid is None else Call("extreme", x.element, [x, values, places, *grid, int("min" in op.kernel)])
-
-
-@lower("amax", "amin")
+@lower("amax", "amin", "max_dim", "min_dim", "argmax", "argmin")
 def extreme(op: Any) -> Call | None:
-    return _extreme(op, _axes(op), op.outs[0], None)
-
-
-@lower("max_dim", "min_dim")
-def extreme_dim(op: Any) -> Call | None:
-    return _extreme(op, (op.args[1],), *op.outs)
-
-
-@lower("argmax", "argmin")
-def place(op: Any) -> Call | None:
-    axis = _axes(op)
-    return _extreme(op, None if axis is None else (axis,), None, op.outs[0])
+    """Where values go and where their positions go, one of which may not be wanted."""
+    x, grid = op.args[0], _one(op, _axes(op))
+    places = [None, *op.outs] if op.kernel.startswith("arg") else [*op.outs, None][:2]
+    return None if grid is None else Call("extreme", x.element, [x, *places, *grid, int("min" in op.kernel)])
 
 
 @lower("logsumexp")
