@@ -234,11 +234,13 @@ def _enter(follower: Follower) -> None:
         promises.followers.append(follower)
         registry.following = following.here
     state.follower = follower
+    follower.native.enter(follower.address)
     state.mode |= FOLLOW
 
 
 def _leave(follower: Follower) -> None:
     state.mode &= ~FOLLOW
+    follower.native.enter(0)
     state.follower = None
     with _first:
         if follower in promises.followers:
@@ -254,6 +256,8 @@ def _before_fork() -> None:
 
 def _after_fork() -> None:
     """A child goes on eagerly."""
+    if state.follower is not None:
+        state.follower.native.enter(0)
     state.follower = None
     state.mode &= ~FOLLOW
     promises.followers.clear()

@@ -8,6 +8,7 @@ run as they are called, and are written down, until the next look (recording.py)
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import weakref
 from sys import getrefcount
@@ -24,7 +25,7 @@ from ..backends.cpu.table import KERNELS
 from ..native import pointer
 from .capture import Uncapturable, _copy_in_place
 from .deferred import CHECKED, LATER, VIEW, kind_of, needs, numeric, passes, promised, refused, same
-from .matching import ARRAY, ASK, EMPTY, LITERAL, MISMATCH, NUMBER, PLAIN, Places, native
+from .matching import ARRAY, ASK, EMPTY, LITERAL, MISMATCH, NUMBER, PLAIN, Places, State, native
 from .promises import PAIRED, Promise, stripped
 from .recording import Recording, plain_call
 from .segments import interpreted
@@ -45,41 +46,59 @@ class Follower:
         self.lock = threading.RLock()  # another thread may need what is pending
         self.busy = False              # a program or a list of kernels is running
         self.off = False               # the rest of the call is eager
-        self.runs = self.version = 0
+        self.runs = 0
         self.region: Any = None
         self.places = Places()                     # where each storage is
         self.written = Places()                    # start and end of each piece of memory from before that will be changed
         self.given = Places()                      # start and end of each piece of memory that was handed out
-        self.fits, self.change, self.keep = native()
+        # The kernel calls so far: step; inputs, whose memory must not go away; run-time numbers; results, each with the storage
+        # that it is a window onto.
+        self.done: list[tuple[Step, Any, Any, Any]] = []
+        self.views: list[Any] = []                 # weak references to promises
+        self.native: Any = native()
+        self.known = State(done=id(self.done), views=id(self.views), self=id(self), make=id(_MAKE), slow=id(_SLOW))
+        self.address = ctypes.addressof(self.known)
+        self.call = self.native.call(self.known)   # a kernel call: its name and arguments, and what `_call` takes further
         self._begin()
+        self._known()
 
     def _begin(self) -> None:
         """A new segment."""
         if self.region is None or self.paths.most > self.region.nbytes:
             self.region = self.paths.region()
-        self.done: list[Done] = []                 # the kernel calls so far
-        self.version += 1                          # goes up with each of them
-        self.n_written = self.n_given = 0
+        known, region = self.known, self.region
+        known.known = -1
+        known.low, known.high, known.stamp, known.n_given = region.start, region.end, region.stamp, 0
+        known.version += 1
+        self.done.clear()
+        self.n_written = 0
         self.end: Any = None                       # what runs them
         self.progress = [0]                        # how many of them were run one by one
         self.made: dict[int, Made] = {}            # address of a result -> the storage that it is a window onto
-        self.views: list[Any] = []                 # weak references to promises
+        self.views.clear()
         self.changed: list[Any] = []               # arrays from before that will be written, promises until then
         self.recording: Recording | None = None    # kernels run as they are called
 
     @property
     def at(self) -> Step:
         """The last step."""
-        return self.done[-1].step if self.done else self.paths.root
+        return self.done[-1][0] if self.done else self.paths.root
 
     @property
     def steps(self) -> list[Step]:
-        return [d.step for d in self.done]
+        return [one[0] for one in self.done]
 
     @property
     def roots(self) -> list[tuple[Made, Any]]:
         """The results that were handed out."""
-        return [pair for d in self.done for pair in d.roots]
+        return [pair for *_, roots in self.done for pair in roots]
+
+    def _known(self) -> None:
+        """C may compare the next call with those that were seen to come after the last one."""
+        known, places, given = self.known, self.places, self.given
+        known.base, known.room, known.given = places.address, places.size, given.address
+        known.at = self.at.address
+        known.known = -1 if self.off else len(self.done)
 
     # ------------------------------------------------------------------------------------------------------- looks
     def look(self, array: Any, what: str) -> None:
@@ -118,6 +137,7 @@ class Follower:
             if self.busy or not (self.done or self.views or self.changed):
                 return
             try:
+                self.known.known = -1
                 self.busy = True
                 self._finish()
             except KeyboardInterrupt:  # what was promised must become true all the same
@@ -127,11 +147,12 @@ class Follower:
                 self.let_go()
                 self._begin()
                 self.busy = False
+                self._known()
 
     def let_go(self) -> None:
         """Promises are plain arrays again."""
-        self.keep([array for reference in self.views if (array := reference()) is not None], 0)
-        self.keep(self.changed, 1)
+        self.native.keep([array for reference in self.views if (array := reference()) is not None], 0)
+        self.native.keep(self.changed, 1)
 
     def _finish(self) -> None:
         if self.recording is not None:
@@ -142,18 +163,18 @@ class Follower:
     def _run(self) -> None:
         """The pending steps: as a program, if exactly those results are alive that it keeps."""
         escaped, cached = False, PAIRED + 1  # the region keeps one more
-        for one in self.done:
-            for made, array in one.roots:
+        for *_, roots in self.done:
+            for made, array in roots:
                 if not made.survives and getrefcount(array) > cached:
                     made.survives = escaped = True
         if escaped:
             self.paths.epoch += 1
-            self.region.ready.clear()
+            self.region.changed()
         end = None if escaped else self.paths.end_of(self)
         if end is not None and end.apart(self.places.all):
             end.started = False
             self.end = end
-            end.run(self.places.all, [n for one in self.done for n in one.numbers])
+            end.run(self.places.all, [n for _, _, numbers, _ in self.done for n in numbers])
             self.runs += 1
             return
         self.interpret()
@@ -166,8 +187,8 @@ class Follower:
         """What is pending, kernel by kernel."""
         self.region.guard(False)
         cached = PAIRED + 1
-        alive = {made.id for one in self.done for made, array in one.roots if made.survives or getrefcount(array) > cached}
-        numbers = [one.numbers for one in self.done]
+        alive = {made.id for *_, roots in self.done for made, array in roots if made.survives or getrefcount(array) > cached}
+        numbers = [one[2] for one in self.done]
         interpreted(self.steps, self.places.put.tolist(), numbers, alive, self.progress)
         self.paths.interpreted += 1
 
@@ -179,8 +200,8 @@ class Follower:
             self.paths.reserved = self.region = None
 
     # ------------------------------------------------------------------------------------------------------- calls
-    def call(self, name: str, args: tuple[Any, ...], kernel: str | None = None, run: Any = None) -> Any:
-        """A kernel call. kernel: what it is to a program, if not a kernel of this name; run: does it."""
+    def _call(self, name: str, args: tuple[Any, ...], kernel: str | None = None, run: Any = None) -> Any:
+        """A kernel call that C does not know. kernel: what it is to a program, if not a kernel of this name; run: does it."""
         if self.busy or self.off:
             return self._meanwhile(name, args, run)
         with self.lock:
@@ -190,32 +211,46 @@ class Follower:
             if kind is not LATER and (kind is not CHECKED or self._must_be_now(name, args)):
                 return self.now(name, args, run)
             if self.recording is None:
-                version, at = self.version, self.at
+                version, at = self.known.version, self.at
                 for step in at.next:
                     if step.kernel == name:
-                        if step.flat:
-                            given = list(args)
-                        else:
-                            given, layout = flattened(args)
-                            if step.layout != layout:
-                                continue
-                        taken = self._taken(step, given, at.count)
-                        if taken is not None:
-                            if self.version != version:  # a finalizer has called kernels meanwhile
-                                return self.call(name, args, kernel, run)
-                            answer, taken.answer = taken.answer, None  # who refers to it shows that it is alive
-                            self.done.append(taken)
-                            self.version += 1
-                            return answer
+                        flat, layout = (list(args), None) if step.flat else flattened(args)
+                        if (step.flat or step.layout == layout) and self._fits(step, flat, at.count):
+                            return self._agreed(version, step, flat, name, args, kernel, run)
                 if name in at.breaks:
                     return self.now(name, args, run)
+                self.known.known = -1
                 self.recording = Recording(self)
             flat, layout = flattened(args)
             made = self.recording.call(name, args, flat, layout, kernel, run)
             if self.paths.stopped is not None:
-                self.settle()
                 self.off = True
+                self.settle()
             return made
+
+    def _make(self, step: Step, name: str, args: tuple[Any, ...], kernel: str | None = None, run: Any = None) -> Any:
+        """A kernel call that agrees with a step, as C has found."""
+        with self.lock:
+            if self.known.known != len(self.done):  # another thread has needed what was pending
+                return self._call(name, args, kernel, run)
+            return self._agreed(self.known.version, step, args, name, args, kernel, run)
+
+    def _agreed(self, version: int, step: Step, flat: Any, *call: Any) -> Any:
+        """What a call returns that agrees with a step; `call` again if a finalizer has called kernels since `version`."""
+        roots: Any = ()
+        answer = step.answer
+        memories = [self._memory(made) for made in step.made]
+        if step.results:
+            roots, results = self._results(step, flat, memories)
+            answer = results[0] if step.form is None else step.form(results)
+            del results  # who refers to them shows that they are alive
+        holds = [flat[i] for i in step.new] if step.new else ()
+        numbers = [float(flat[i]) for i in step.counted] if step.counted else ()
+        if step.written:
+            self.will_change(step, flat)
+        if not self.native.count(self.address, step.address, (step, holds, numbers, roots), version, step.ids, memories):
+            return self.call(*call)
+        return answer
 
     def _meanwhile(self, name: str, args: tuple[Any, ...], run: Any) -> Any:
         """A kernel call while promises are made true: of a finalizer, which must not wait for them."""
@@ -257,17 +292,16 @@ class Follower:
         return plain_call(name, args, run)
 
     # --------------------------------------------------------------------------------------------------- following
-    def _taken(self, step: Step, flat: list[Any], count: int) -> Done | None:
-        """A call as the one that was seen, if it is: where its inputs are is noted behind the `count` storages so far."""
-        places, region = self.places, self.region
+    def _fits(self, step: Step, flat: list[Any], count: int) -> bool:
+        """Whether a call is the one that was seen: where its inputs are is noted behind the `count` storages so far."""
+        places = self.places
         if step.count > places.size:
             places.grow(step.count)
-        new = self.fits(step.address, flat, places.address, count, region.start, region.end, self.given.address, self.n_given)
+        self._known()
+        new = self.native.fits(self.address, step.address, flat, count)
         if new == ASK:
             new = self._fits_slowly(step, flat, count)
-        if new < 0 or (step.ties and not self._tied(step)):
-            return None
-        return Done(self, step, flat, region.ready.get(step))
+        return new >= 0 and (not step.ties or self._tied(step))
 
     def _tied(self, step: Step) -> bool:
         base = self.places.put
@@ -308,7 +342,7 @@ class Follower:
     def _brought(self, a: ndarray) -> ndarray | None:
         """An input that is used for the first time: a copy if others may change it. None if its elements are to come."""
         at = pointer(a) or 0
-        region, pieces = self.region, self.given.all[:2 * self.n_given]
+        region, pieces = self.region, self.given.all[:2 * self.known.n_given]
         if type(a) is not ndarray or region.start <= at < region.end or ((pieces[::2] <= at) & (at < pieces[1::2])).any():
             return None
         return _copy_in_place(a) if memory.is_exposed(a) else a
@@ -325,92 +359,75 @@ class Follower:
             self.paths.epoch += 1
         return able
 
-    def will_change(self, step: Step, flat: list[Any]) -> None:
+    def will_change(self, step: Step, flat: Any) -> None:
         """Arrays from before are promises until they have been changed."""
         n, at = len(step.written), self.n_written
         if 2 * (at + n) > self.written.size:
             self.written.grow(2 * (at + n))
-        self.changed += [flat[i] for i in step.written]
+        arrays = [flat[i] for i in step.written]
+        self.changed += arrays
         self.n_written += n
-        self.change(flat, pointer(step.which), n, self.written.address + 16 * at)
+        self.native.change(arrays, self.written.address + 16 * at)
 
-    def memory(self, made: Made) -> Any:
-        """Memory for what a step makes: its own where it has survived before, else a place that nobody will ever see."""
+    # ------------------------------------------------------------------------------------------------------ results
+    def _memory(self, made: Made) -> Any:
+        """Memory for what a step makes: its own, as a promise, where it has survived before; else the address of a place that
+        nobody will ever see."""
         if not made.survives:
-            self.places.put[made.id] = self.region.start + made.place
-            return None
+            return self.region.start + made.place
         raw = memory.empty(*made.whole) if made.whole else memory.empty((made.nbytes,), _BYTES)
-        start, at = pointer(raw) or 0, 2 * self.n_given
-        if at + 2 > self.given.size:
+        if 2 * self.known.n_given + 2 > self.given.size:
             self.given.grow(0)
-        self.given.put[at] = start
-        self.given.put[at + 1] = start + made.nbytes
-        self.n_given += 1
-        self.places.put[made.id] = start
+            self.known.given = self.given.address
+        self.native.promise(self.address, raw, made.nbytes)
         return raw
 
-
-class Done:
-    """A kernel call that agrees with a step: the inputs that it holds, the run-time numbers, what it hands out."""
-
-    __slots__ = ("answer", "holds", "numbers", "roots", "step")
-
-    def __init__(self, follower: Follower, step: Step, flat: list[Any], ready: Any):
-        self.step = step
-        self.holds = [flat[i] for i in step.new] if step.new else ()   # inputs: their memory must not go away
-        self.numbers = [float(flat[i]) for i in step.counted] if step.counted else ()
+    def _results(self, step: Step, flat: Any, memories: list[Any]) -> tuple[list[Any], list[Any]]:
+        """The results of a step, with the storages that they are windows onto, and as they are returned."""
+        ready = self.region.ready.get(step)
         if ready is not None:
-            places, self.roots, results = ready
-            put = follower.places.put
-            for number, address in places:
-                put[number] = address
-            self.answer = results[0] if step.form is None else step.form(results)
-        else:
-            self.roots: Any = ()                   # results, each with the storage that it is a window onto
-            self.answer = self._results(follower, step, flat) if step.results else step.answer
-        if step.written:
-            follower.will_change(step, flat)
-
-    def _results(self, follower: Follower, step: Step, flat: list[Any]) -> Any:
-        memories = [follower.memory(made) for made in step.made]
-        region = follower.region
-        reserved = region.arrays.get(step)
+            return ready[:2]
+        reserved = self.region.arrays.get(step)
         if reserved is None:
-            reserved = region.arrays[step] = [None] * len(step.results)
+            reserved = self.region.arrays[step] = [None] * len(step.results)
         elif not any([made.survives for made in step.made]) and all([spec[0] == MADE for spec in step.results]) and (
                 all([array is not None for array in reserved])):  # (a finalizer may come while they are made)
-            return self._the_same(follower, step, reserved)
-        self.roots = roots = []
-        results = []
+            return self._the_same(step, reserved)
+        roots, results = [], []
         for number, spec in enumerate(step.results):
             if spec[0] == MADE:
                 made, raw = step.made[spec[1]], memories[spec[1]]
-                if raw is None:
+                if raw.__class__ is int:
                     array = reserved[number]
                     if array is None:
-                        array = reserved[number] = region.window(made.place + spec[2], *spec[3:])
-                        follower.views.pop()  # it stays a promise, to be given again
-                elif made.whole:
-                    array = raw.view(Promise)
+                        array = reserved[number] = self.region.window(made.place + spec[2], *spec[3:])
+                        self.views.pop()  # it stays a promise, to be given again
                 else:
-                    array = ndarray(spec[3], spec[5], raw, spec[2], spec[4]).view(Promise)
+                    array = raw if made.whole else ndarray.__new__(Promise, spec[3], spec[5], raw, spec[2], spec[4])
                 roots.append((made, array))
-                follower.made[id(array)] = made
+                self.made[id(array)] = made
                 results.append(array)
             elif spec[0] == NONE:
                 results.append(None)
             else:
                 results.append(_window(flat[spec[1]], *spec[2:]))
-        return results[0] if step.form is None else step.form(results)
+        return roots, results
 
-    def _the_same(self, follower: Follower, step: Step, reserved: list[Any]) -> Any:
+    def _the_same(self, step: Step, reserved: list[Any]) -> tuple[list[Any], list[Any]]:
         """Results that nobody has ever kept: the same arrays each time."""
-        region, put = follower.region, follower.places.put
-        self.roots = [(step.made[spec[1]], array) for spec, array in zip(step.results, reserved)]
-        for made, array in self.roots:
+        region = self.region
+        roots = [(step.made[spec[1]], array) for spec, array in zip(step.results, reserved)]
+        for made, array in roots:
             region.made[id(array)] = made
-        region.ready[step] = [(made.id, put[made.id]) for made in step.made], self.roots, reserved
-        return reserved[0] if step.form is None else step.form(reserved)
+        entry = step, (), (), roots
+        region.ready[step] = roots, reserved, entry
+        if step.form is not list and not step.written:
+            places = [x for made in step.made for x in (made.id, region.start + made.place)]
+            step.table.fixed(region.stamp, entry, reserved, step.form is tuple, places)
+        return roots, reserved
+
+
+_MAKE, _SLOW = Follower._make, Follower._call  # for C
 
 
 def _window(array: Any, delta: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> Any:

@@ -8,7 +8,7 @@ import platform
 import sys
 import sysconfig
 from array import array
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
@@ -17,11 +17,12 @@ from ..backends.cpu import memory, shared
 from ..native import pointer, toolchain
 from ..native.calls import builtin
 from ..tensor import Size
-from .promises import Promise, usable
+from .promises import Promise, finalized, usable
 
 _P, _L = ctypes.c_void_p, ctypes.c_long
 _PYTHON = ("PyLong_AsLong", "PyLong_AsVoidPtr", "PyErr_Occurred", "PyErr_Clear", "PyLong_FromLong", "PyList_Size",
-           "PyList_GetItem", "PyTuple_Size", "PyTuple_GetItem")
+           "PyList_GetItem", "PyTuple_Size", "PyTuple_GetItem", "PyList_Append", "PyTuple_New", "PyTuple_SetItem", "Py_IncRef",
+           "Py_DecRef", "PyObject_Vectorcall", "PyWeakref_NewRef")
 ARRAY, EMPTY, LITERAL, NUMBER, PLAIN = range(5)  # as in follow.c
 MISMATCH, ASK = -1, -2
 
@@ -31,15 +32,40 @@ class _Leaf(ctypes.Structure):
 
 
 class _Step(ctypes.Structure):
-    _fields_ = [("leaves", _L), ("leaf", _P)]
+    _fields_ = [("leaves", _L), ("leaf", _P), ("first", _P), ("sibling", _P), ("kernel", _P), ("self", _P), ("simple", _L),
+                ("count", _L), ("inputs", _L), ("input", _P), ("stamp", _L), ("results", _L), ("several", _L), ("result", _P),
+                ("places", _L), ("place", _P), ("roots", _P), ("done", _P)]
+
+
+class State(ctypes.Structure):
+    """What C knows of a follower."""
+
+    _fields_ = [("done", _P), ("views", _P), ("known", _L), ("at", _P), ("base", _P), ("room", _L), ("low", _P), ("high", _P),
+                ("given", _P), ("n_given", _L), ("stamp", _L), ("version", _L), ("self", _P), ("make", _P), ("slow", _P)]
 
 
 obstacles: list[str] = []  # why there is none
 
 
+class Native(NamedTuple):
+    """Functions of follow.c."""
+
+    fits: Any
+    change: Any
+    keep: Any
+    promise: Any
+    count: Any
+    enter: Any
+    library: Any
+
+    def call(self, state: State) -> Any:
+        """The function that takes the kernel calls of a follower."""
+        return builtin(self.library, "fl_call", ctypes.addressof(state))
+
+
 @functools.cache
-def native() -> Any:
-    """The functions fits, change and keep; None where this Python or this machine is not one they were tested with."""
+def native() -> Native | None:
+    """The native functions; None where this Python or this machine is not one they were tested with."""
     known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
     if not known or sysconfig.get_config_var("Py_GIL_DISABLED") or not usable():
         return None
@@ -50,22 +76,32 @@ def native() -> Any:
         obstacles.append(f"what follows calls could not be built: {error}")
         return None
     owners = memory.Block, shared.Lease, shared.Outgoing, memory.Region
-    types = map(id, (ndarray, Promise, float, int, bool, tuple, Size, *owners))
-    found = [*functions, *types, pointer(memory.marks), object.__basicsize__]
+    objects = map(id, (finalized, None, (), ndarray, Promise, float, int, bool, tuple, Size, *owners))
+    found = [*functions, *objects, pointer(memory.marks), object.__basicsize__]
     words = (_P * len(found))(*found)
     if library.fl_follow_attach(words, ctypes.sizeof(words)) != ctypes.sizeof(_P):
         return None
-    return tuple([builtin(library, name) for name in ("fl_fits", "fl_change", "fl_keep")])
+    names = ("fl_fits", "fl_change", "fl_keep", "fl_promise", "fl_count", "fl_enter")
+    Promise.__array_finalize__ = builtin(library, "fl_finalize")
+    return Native(*[builtin(library, name) for name in names], library)
 
 
 class Table:
-    """The leaves of a step, for C. Whoever has it keeps the objects that it refers to alive (they are in the step)."""
+    """A step, for C. Whoever has it keeps the objects that it refers to alive (they are in the step)."""
 
-    def __init__(self, leaves: list[tuple[Any, ...]]):
+    def __init__(self, step: Any):
+        self.words = _Step(kernel=id(step.kernel), self=id(step))
+        self.address = ctypes.addressof(self.words)
+
+    def fill(self, step: Any, simple: bool) -> None:
+        """After a step is complete, or has changed."""
         self.extents: list[ndarray] = []
-        self.leaves = (_Leaf * max(1, len(leaves)))(*[self._leaf(leaf) for leaf in leaves])
-        self.step = _Step(len(leaves), ctypes.addressof(self.leaves))
-        self.address = ctypes.addressof(self.step)
+        self.leaves = (_Leaf * max(1, len(step.leaves)))(*[self._leaf(leaf) for leaf in step.leaves])
+        self.inputs = (_L * max(1, len(step.new)))(*step.new)
+        words = self.words
+        words.leaf, words.leaves = ctypes.addressof(self.leaves), len(step.leaves)
+        words.input, words.inputs = ctypes.addressof(self.inputs), len(step.new)
+        words.simple, words.count, words.stamp = simple, step.count, 0
 
     def _leaf(self, leaf: tuple[Any, ...]) -> _Leaf:
         kind = leaf[0]
@@ -74,6 +110,14 @@ class Table:
             self.extents.append(np.array([*shape, *strides, 0], np.int64))
             return _Leaf(kind, number, offset, len(shape), pointer(self.extents[-1]), id(dtype))
         return _Leaf(kind, 0, 0, 0, None, None if kind == NUMBER else id(leaf[1]))
+
+    def fixed(self, stamp: int, entry: Any, arrays: list[ndarray], several: bool, places: list[int]) -> None:
+        """What the step makes is the same each time, as long as the reserved memory has this stamp and keeps all this alive."""
+        self.results, self.places = (_P * len(arrays))(*map(id, arrays)), (_L * len(places))(*places)
+        words = self.words
+        words.result, words.results, words.several = ctypes.addressof(self.results), len(arrays), several
+        words.place, words.places = ctypes.addressof(self.places), len(places) // 2
+        words.roots, words.done, words.stamp = id(entry[-1]), id(entry), stamp
 
 
 class Places:

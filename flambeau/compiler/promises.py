@@ -12,6 +12,7 @@ collector, which plain arrays do not have; so the type comes from Python's funct
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import os
 import weakref
@@ -107,8 +108,9 @@ def settle(array: Any, what: str) -> None:
 memory.settle = settle
 
 
-def _finalize(self: Any, source: Any) -> None:
-    """Called by NumPy for each new Promise, views included: they all become plain arrays together."""
+def finalized(self: Any, source: Any) -> None:
+    """Called for each new Promise, views included: they all become plain arrays together. (follow.c does this in the thread
+    that follows a call.)"""
     follower = state.follower
     if follower is not None:
         follower.views.append(weakref.ref(self))
@@ -233,7 +235,7 @@ def _reshape(self: Any, *shape: Any, **kwargs: Any) -> Any:
     return state.follower.call("~reshape", (self, shape), "reshape_copy", lambda: stripped(self).reshape(*shape))
 
 
-for _name, _method in {"__array_finalize__": _finalize, "__array_ufunc__": _ufunc, "__array_function__": _function,
+for _name, _method in {"__array_ufunc__": _ufunc, "__array_function__": _function,
                        "__getitem__": _getitem, "__setitem__": _setitem, "fill": _fill, "astype": _astype, "copy": _copy,
                        "reshape": _reshape, "ravel": lambda self, order="C": self.reshape(-1),
                        "flatten": lambda self, order="C": self.copy().reshape(-1)}.items():
@@ -242,6 +244,7 @@ for _name, _method in {"__array_finalize__": _finalize, "__array_ufunc__": _ufun
 
 # ------------------------------------------------------------------------------------------------------- reserved memory
 _NORESERVE = 0x4000  # of Linux: pages that nobody touches need not exist
+_stamps = itertools.count(1)
 _GUARDED = "follow" in os.environ.get("FLAMBEAU_DEBUG", "").split(",")  # reading what is not there yet ends the process
 
 
@@ -256,8 +259,14 @@ class Reserved:
         self.end = self.start + size
         self.arrays: dict[Any, list[Any]] = {}  # step -> the arrays that it hands out
         self.made: dict[int, Any] = {}          # address of one of these -> the storage that it is a window onto
-        self.ready: dict[Any, Any] = {}         # step of which nothing was ever kept -> where its storages are, roots, results
+        self.ready: dict[Any, Any] = {}         # step of which nothing was ever kept -> roots, results, entry: the same each time
+        self.stamp = next(_stamps)
         self.guard(True)
+
+    def changed(self) -> None:
+        """Something is kept from now on."""
+        self.stamp = next(_stamps)
+        self.ready.clear()
 
     def window(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> Any:
         return ndarray.__new__(Promise, shape, dtype, self.bytes, offset, strides)

@@ -65,7 +65,7 @@ class Recording:
                 follower.busy = False
         for made in [m for step in steps for m in step.made]:
             self._add(made.storage, base[made.id])
-        for storage, array in [pair for d in follower.done for pair in zip(d.step.held(), d.holds)]:
+        for storage, array in [pair for step, holds, _, _ in follower.done for pair in zip(step.held(), holds)]:
             if storage.kind is INPUT:
                 start, owner = base[storage.id], Memory(array).address
                 self.inputs.setdefault(owner, []).append((start, start + storage.nbytes, storage))
@@ -101,7 +101,7 @@ class Recording:
     # ------------------------------------------------------------------------------------------------------- calls
     def call(self, name: str, args: tuple[Any, ...], flat: list[Any], layout: Any, kernel: str | None, run: Any) -> Any:
         follower = self.follower
-        version = follower.version
+        version = follower.known.version
         step = Step(follower.at, name)
         step.layout = layout
         draft = _Draft(self, step)
@@ -119,7 +119,7 @@ class Recording:
         except Exception:
             follower.at.breaks.add(name)
             raise
-        if follower.version != version:  # a finalizer has called kernels meanwhile
+        if follower.known.version != version:  # a finalizer has called kernels meanwhile
             follower.settle()
             return made
         draft.commit()
@@ -134,11 +134,11 @@ class Recording:
             step.op = Op(kernel or name, op_args, outs, written, where)
         step.written = [i for i in indices if values[i].storage.kind is INPUT]
         step.ready()
-        follower.at.next.append(step)
+        follower.at.follow(step)
         if step.written:
             follower.will_change(step, flat)
-        follower.done.append(Noted(step, draft.holds, roots))
-        follower.version += 1
+        follower.done.append((step, draft.holds, (), roots))
+        follower.known.version += 1
         follower.paths.noted(step)
         return results
 
@@ -201,8 +201,8 @@ class Recording:
     def _sweep(self) -> None:
         """Dead results keep their addresses, which tell storages apart, but not their pages."""
         self.since = 0
-        for one in self.follower.done:
-            for made, array in one.roots:
+        for *_, some in self.follower.done:
+            for made, array in some:
                 if made.nbytes >= _LARGE and getrefcount(array) == PAIRED and array.nbytes == made.nbytes:
                     pages.give_back(pointer(array) or 0, made.nbytes)
 
@@ -210,13 +210,13 @@ class Recording:
     def end(self) -> None:
         """What is alive now is so at this place of later calls, too."""
         follower = self.follower
-        for one in follower.done:
-            for made, array in one.roots:
+        for *_, roots in follower.done:
+            for made, array in roots:
                 if not made.survives and getrefcount(array) > PAIRED:
                     made.survives = True
                     follower.paths.epoch += 1
                     if follower.region is not None:
-                        follower.region.ready.clear()
+                        follower.region.changed()
         follower.at.seen += 1
         self._tie(follower.steps)
 
@@ -232,15 +232,7 @@ class Recording:
                     tie = s.id, before.id, base[s.id] - base[before.id]
                     if before is not s and tie not in step.ties:
                         step.ties.append(tie)
-
-
-class Noted:
-    """A kernel call that was written down: what the follower knows of one that it has `Done`."""
-
-    __slots__ = ("holds", "numbers", "roots", "step")
-
-    def __init__(self, step: Step, holds: list[Any], roots: list[Any]):
-        self.step, self.holds, self.numbers, self.roots = step, holds, (), roots
+                        step.ready()
 
 
 class _Draft:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .deferred import LATER, kind_of
 from .ir import CONSTANT, INPUT, Number, Op, Storage, Value, replaced
 from .matching import ARRAY, LITERAL, NUMBER, Table
 
@@ -56,20 +57,29 @@ class Step:
         self.changes = 0                           # how often a number that was part of the program became one of the run
         self.seen = 0                              # how often a segment ended here
         self.end: Any = None                       # what runs it then (segments.py)
+        self.table = Table(self)
+        self.address = self.table.address
 
     def ready(self) -> None:
         """After the leaves have been noted, or changed."""
-        self.table = Table(self.leaves)
-        self.address = self.table.address
         self.flat = not any(self.layout)
-        self.which = np.array(self.written, np.int64)
         ids = {s.id for s in self.inputs}
         self.new = []                              # leaves that are inputs, or numbers, used for the first time
         for i, leaf in enumerate(self.leaves):
             if leaf[0] == LITERAL or (leaf[0] == ARRAY and leaf[1] in ids):
                 self.new.append(i)
                 ids.discard(leaf[1] if leaf[0] == ARRAY else None)
+        self.ids = [made.id for made in self.made]
         self.counted = [i for i, leaf in enumerate(self.leaves) if leaf[0] == NUMBER]
+        self.table.fill(self, self.flat and kind_of(self.kernel) is LATER and not self.counted and not self.ties)
+
+    def follow(self, step: Step) -> None:
+        """Another one that was seen to come next."""
+        if self.next:
+            self.next[-1].table.words.sibling = step.address
+        else:
+            self.table.words.first = step.address
+        self.next.append(step)
 
     def vary(self, at: int) -> None:
         """The number at a leaf is another one in the same place: from now on it is read at each run."""

@@ -1,6 +1,6 @@
-// Compares a kernel call with one that was recorded, and changes the types of arrays whose elements are to come or have come.
-// compiler/matching.py writes the tables below and makes builtin functions of `fl_fits`, `fl_change` and `fl_keep`. The caller
-// holds the interpreter lock.
+// Takes kernel calls that are the ones that were recorded, and changes the types of arrays whose elements are to come or have
+// come. compiler/matching.py writes the tables below and makes builtin functions of those that begin with `fl_`. The caller holds
+// the interpreter lock.
 #include <stdint.h>
 #include <string.h>
 
@@ -15,6 +15,15 @@ struct python {
     void *(*list_get)(void *, long);
     long (*tuple_size)(void *);
     void *(*tuple_get)(void *, long);
+    int (*list_append)(void *, void *);
+    void *(*tuple_new)(long);
+    int (*tuple_set)(void *, long, void *);
+    void (*keep)(void *);
+    void (*forget)(void *);
+    void *(*call)(void *, void *const *, unsigned long, void *);
+    void *(*weak)(void *, void *);
+    void *finalized;        // Python's function for promises that are made where nothing is followed
+    void *none, *nothing;   // None and ()
     void *array_type, *promise_type, *float_type, *int_type, *bool_type, *tuple_type, *size_type;
     void *owner_types[4];   // of memory that nobody but flambeau knows
     unsigned char *marks;   // by address of an owner: whether somebody else may see its memory after all
@@ -38,7 +47,37 @@ struct leaf {
     void *object;           // the dtype; of what is no array: the object that it must be
 };
 
-struct step { long leaves; const struct leaf *leaf; };
+struct step {
+    long leaves;
+    const struct leaf *leaf;
+    struct step *first, *sibling;  // of those that were seen to come after it; of those that were seen to come in its place
+    void *kernel, *self;    // the kernel's name; the Step
+    long simple;            // whether a call of it can be compared here; else Python has to look
+    long count;             // storages, up to and with those of this step
+    long inputs;            // those that it is the first to use,
+    const long *input;      // by number of the leaf
+    // What is the same each time where nobody ever kept what it makes:
+    long stamp;             // of the reserved memory
+    long results, several;  // how many; whether it returns a tuple
+    void *const *result;
+    long places;            // number and address of the storages
+    const long *place;
+    void *roots, *done;     // the results with their storages; the entry of `done` where there are no inputs
+};
+
+struct follower {           // what C knows of a call that is followed
+    void *done, *views;     // lists: kernel calls so far (Step, inputs, numbers, roots); weak references to promises
+    long known;             // how many entries `done` had when `at` was the last; else Python has to look
+    struct step *at;
+    long *base, room;       // where each storage is
+    uintptr_t low, high;    // the reserved memory
+    const uintptr_t *given; // start and end of each piece of memory that was handed out
+    long n_given, stamp;
+    long version;           // goes up with each kernel call
+    void *self;             // the Follower, and methods of its type:
+    void *make, *slow;      // for a call that fits a step; for any other
+};
+static __thread struct follower *current;
 
 struct array {              // the part of NumPy's array object that its interface fixes
     char *data;
@@ -96,19 +135,12 @@ static int ours(void *object) {  // whether nobody else can change an array's me
     return !py.marks[(uintptr_t)object >> 5 & 0xffff];
 }
 
-// (step, leaves as a list, base, count, start and end of the reserved memory, pieces of memory that were handed out, how many):
-// how many storages of the step are new, whose places are then in base; or MISMATCH, or ASK.
-static long fits(void *const *args) {
-    const struct step *step = py.as_address(args[0]);
-    void *flat = args[1];
-    long *base = py.as_address(args[2]), count = py.as_long(args[3]), new = 0;
-    uintptr_t low = (uintptr_t)py.as_address(args[4]), high = (uintptr_t)py.as_address(args[5]);
-    const uintptr_t *given = py.as_address(args[6]);
-    long n_given = py.as_long(args[7]);
-    if (py.list_size(flat) != step->leaves) return MISMATCH;
+// How many storages of the step are new, whose places are then in base; or MISMATCH, or ASK.
+static long fits(const struct follower *f, const struct step *step, void *flat, void *(*get)(void *, long), long count) {
+    long *base = f->base, new = 0;
     for (long i = 0; i < step->leaves; i++) {
         const struct leaf *leaf = step->leaf + i;
-        void *a = py.list_get(flat, i);
+        void *a = get(flat, i);
         if (leaf->kind == ARRAY || leaf->kind == EMPTY) {
             if (!is_array(a)) return MISMATCH;
             const struct array *array = FIELDS(a);
@@ -120,9 +152,9 @@ static long fits(void *const *args) {
                 if ((uintptr_t)(base[leaf->number] + leaf->offset) != at) return MISMATCH;
                 continue;
             }
-            if (TYPE(a) != py.array_type || (low <= at && at < high)) return MISMATCH;
-            for (long k = 0; k < n_given; k++)
-                if (given[2 * k] <= at && at < given[2 * k + 1]) return MISMATCH;
+            if (TYPE(a) != py.array_type || (f->low <= at && at < f->high)) return MISMATCH;
+            for (long k = 0; k < f->n_given; k++)
+                if (f->given[2 * k] <= at && at < f->given[2 * k + 1]) return MISMATCH;
             if (!ours(a)) return ASK;
             base[count + new++] = (long)at - leaf->offset;
         } else if (leaf->kind == LITERAL) {
@@ -138,14 +170,128 @@ static long fits(void *const *args) {
     return new;
 }
 
-void *fl_fits(void *self, void *const *args, long given) { return py.from_long(given == 8 ? fits(args) : ASK); }
+// (follower, step, leaves as a list, storages before it)
+void *fl_fits(void *self, void *const *args, long given) {
+    const struct step *step = py.as_address(args[1]);
+    return py.from_long(py.list_size(args[2]) != step->leaves ? MISMATCH :
+                        fits(py.as_address(args[0]), step, args[2], py.list_get, py.as_long(args[3])));
+}
 
-// (list of arrays, numbers of those that will be written, how many, where to note their memory): they become promises.
+static void put(void *tuple, long i, void *a) {
+    py.keep(a);
+    py.tuple_set(tuple, i, a);
+}
+
+// From here on a call counts. 0: not, since something else has come between.
+static int counts(struct follower *f, struct step *s, void *entry, long version) {
+    if (f->version != version || py.list_append(f->done, entry)) return 0;
+    f->version++;
+    f->at = s;
+    f->known = py.list_size(f->done);
+    return 1;
+}
+
+// A call that fits a step of which nothing is kept: what it returns; 0 where Python has to look after all.
+static void *followed(struct follower *f, struct step *s, void *args) {
+    long version = f->version;
+    void *inputs = s->inputs ? py.tuple_new(s->inputs) : 0, *entry = s->inputs ? py.tuple_new(4) : 0;
+    void *answer = s->several ? py.tuple_new(s->results) : 0;
+    // A finalizer, which may run whenever memory is asked for, may have called kernels.
+    int fine = f->version == version && s->stamp == f->stamp && (!s->inputs || (inputs && entry)) && (!s->several || answer);
+    if (fine && s->inputs) {
+        for (long i = 0; i < s->inputs; i++) put(inputs, i, py.tuple_get(args, s->input[i]));
+        py.tuple_set(entry, 1, inputs);
+        put(entry, 0, s->self), put(entry, 2, py.nothing), put(entry, 3, s->roots);
+    } else if (fine) {
+        py.keep(entry = s->done);
+    } else {
+        py.forget(inputs);
+    }
+    fine = fine && counts(f, s, entry, version);
+    py.forget(entry);
+    if (!fine) {
+        py.forget(answer);
+        py.clear_error();
+        return 0;
+    }
+    for (long i = 0; i < s->places; i++) f->base[s->place[2 * i]] = s->place[2 * i + 1];
+    if (!s->several) py.keep(answer = s->result[0]);
+    else for (long i = 0; i < s->results; i++) put(answer, i, s->result[i]);
+    return answer;
+}
+
+// (follower, step, entry of `done`, version, numbers of storages that the step makes, their memory): whether the call counts.
+void *fl_count(void *self, void *const *args, long given) {
+    struct follower *f = py.as_address(args[0]);
+    int fine = counts(f, py.as_address(args[1]), args[2], py.as_long(args[3]));
+    for (long i = 0, n = fine ? py.list_size(args[4]) : 0; i < n; i++) {
+        void *memory = py.list_get(args[5], i);
+        f->base[py.as_long(py.list_get(args[4], i))] = is_array(memory) ? (long)FIELDS(memory)->data : py.as_long(memory);
+    }
+    return py.from_long(fine);
+}
+
+static void *python(struct follower *f, struct step *fitting, void *const *args, long given) {
+    void *all[6] = {f->self}, **next = all + 1;
+    if (fitting) *next++ = fitting->self;
+    memcpy(next, args, given * sizeof *args);
+    return py.call(fitting ? f->make : f->slow, all, next - all + given, 0);
+}
+
+// A kernel call (name, arguments as a tuple, ...), where `self` is the address of the follower.
+void *fl_call(void *self, void *const *args, long given) {
+    struct follower *f = py.as_address(self);
+    given = given < 4 ? given : 4;
+    if (given < 2 || f->known != py.list_size(f->done) || TYPE(args[1]) != py.tuple_type) return python(f, 0, args, given);
+    long count = f->at->count, leaves = py.tuple_size(args[1]);
+    for (struct step *s = f->at->first; s; s = s->sibling) {
+        if (s->kernel != args[0]) continue;
+        if (!s->simple || s->count > f->room) break;
+        long found = s->leaves == leaves ? fits(f, s, args[1], py.tuple_get, count) : MISMATCH;
+        if (found == MISMATCH) continue;
+        if (found == ASK) break;
+        if (s->stamp != f->stamp) return python(f, s, args, given);
+        void *answer = followed(f, s, args[1]);
+        if (answer) return answer;
+        break;
+    }
+    return python(f, 0, args, given);
+}
+
+// The thread's follower, or 0.
+void *fl_enter(void *self, void *const *args, long given) {
+    current = py.as_address(args[0]);
+    return py.from_long(0);
+}
+
+static void *noted(struct follower *f, void *promise) {  // it becomes a plain array with all others
+    void *reference = py.weak(promise, 0);
+    if (!reference || py.list_append(f->views, reference)) return 0;
+    py.forget(reference);
+    py.keep(py.none);
+    return py.none;
+}
+
+// (promise, what it is a view of): called by NumPy for each new one.
+void *fl_finalize(void *self, void *const *args, long given) {
+    return current ? noted(current, args[0]) : py.call(py.finalized, args, given, 0);
+}
+
+// (follower, array, its bytes): memory for a result that is to be kept becomes a promise.
+void *fl_promise(void *self, void *const *args, long given) {
+    struct follower *f = py.as_address(args[0]);
+    uintptr_t *piece = (uintptr_t *)f->given + 2 * f->n_given++;
+    piece[0] = (uintptr_t)FIELDS(args[1])->data;
+    piece[1] = piece[0] + py.as_long(args[2]);
+    TYPE(args[1]) = py.promise_type;
+    return noted(f, args[1]);
+}
+
+// (list of arrays that will be written, where to note their memory): they become promises.
 void *fl_change(void *self, void *const *args, long given) {
-    const long *which = py.as_address(args[1]);
-    long n = py.as_long(args[2]), *to = py.as_address(args[3]);
+    long n = py.list_size(args[0]), *to = py.as_address(args[1]);
     for (long i = 0; i < n; i++) {
-        void *a = py.list_get(args[0], which[i]);
+        void *a = py.list_get(args[0], i);
         const struct array *array = FIELDS(a);
         long end = (long)array->data, size = 1;
         for (int d = 0; d < array->dimensions; d++) {
