@@ -52,6 +52,7 @@ class Paths:
         self.most = _RESERVED      # bytes of reserved memory that the longest segment needs
         self.steps = self.builds = self.interpreted = self.runs = self.calls = 0
         self.reserved: Reserved | None = None
+        self.idle: Follower | None = None  # for the next call
         self.reasons: list[str] = []     # what values were looked at for
         self.stopped: str | None = None  # why calls are not followed any more
         self.pace: Pace | None = Pace()  # None: every call is followed
@@ -88,10 +89,11 @@ class Paths:
     def _followed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.calls += 1
         try:
-            follower = Follower(self)
+            follower, self.idle = self.idle or Follower(self), None
         except OSError as error:
             self.stop(f"no memory can be reserved: {error}")
             return self.function(*args, **kwargs)
+        follower.paths = self
         with waiting(not self.exact and self.calls < 3):
             try:
                 _enter(follower)
@@ -101,7 +103,8 @@ class Paths:
                     self._settled(follower)
                 finally:
                     _leave(follower)
-                    self.runs += follower.runs
+                follower.paths = None  # no cycles
+                self.idle = follower
 
     def _settled(self, follower: Follower) -> None:
         """The end of a call, however it comes about."""

@@ -46,7 +46,6 @@ class Follower:
         self.lock = threading.RLock()  # another thread may need what is pending
         self.busy = False              # a program or a list of kernels is running
         self.off = False               # the rest of the call is eager
-        self.runs = 0
         self.region: Any = None
         self.places = Places()                     # where each storage is
         self.written = Places()                    # start and end of each piece of memory from before that will be changed
@@ -120,8 +119,7 @@ class Follower:
         if not self.n_written or not isinstance(array, ndarray) or not array.size:
             return False
         start = pointer(array) or 0
-        pieces = self.written.all[:2 * self.n_written]
-        return bool(((pieces[::2] < start + span(array)) & (pieces[1::2] > start)).any())
+        return bool(self.native.overlaps(self.written.address, self.n_written, start, start + span(array)))
 
     def alone(self, array: Any, others: int) -> bool:
         """Whether an array is all of a result to which only so many others refer."""
@@ -162,20 +160,18 @@ class Follower:
 
     def _run(self) -> None:
         """The pending steps: as a program, if exactly those results are alive that it keeps."""
-        escaped, cached = False, PAIRED + 1  # the region keeps one more
-        for *_, roots in self.done:
-            for made, array in roots:
-                if not made.survives and getrefcount(array) > cached:
-                    made.survives = escaped = True
+        escaped = [made for made in self.native.alive(self.done, 2) if not made.survives]  # others than pair and region
         if escaped:
+            for made in escaped:
+                made.survives = True
             self.paths.epoch += 1
             self.region.changed()
         end = None if escaped else self.paths.end_of(self)
-        if end is not None and end.apart(self.places.all):
+        if end is not None and end.apart(self.places.address):
             end.started = False
             self.end = end
-            end.run(self.places.all, [n for _, _, numbers, _ in self.done for n in numbers])
-            self.runs += 1
+            end.run(self.places.address, [n for _, _, numbers, _ in self.done for n in numbers])
+            self.paths.runs += 1
             return
         self.interpret()
         if escaped:
@@ -342,8 +338,9 @@ class Follower:
     def _brought(self, a: ndarray) -> ndarray | None:
         """An input that is used for the first time: a copy if others may change it. None if its elements are to come."""
         at = pointer(a) or 0
-        region, pieces = self.region, self.given.all[:2 * self.known.n_given]
-        if type(a) is not ndarray or region.start <= at < region.end or ((pieces[::2] <= at) & (at < pieces[1::2])).any():
+        known = self.known
+        if type(a) is not ndarray or known.low <= at < known.high or (
+                self.native.overlaps(known.given, known.n_given, at, at + 1)):
             return None
         return _copy_in_place(a) if memory.is_exposed(a) else a
 

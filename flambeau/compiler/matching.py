@@ -21,8 +21,8 @@ from .promises import Promise, finalized, usable
 
 _P, _L = ctypes.c_void_p, ctypes.c_long
 _PYTHON = ("PyLong_AsLong", "PyLong_AsVoidPtr", "PyErr_Occurred", "PyErr_Clear", "PyLong_FromLong", "PyList_Size",
-           "PyList_GetItem", "PyTuple_Size", "PyTuple_GetItem", "PyList_Append", "PyTuple_New", "PyTuple_SetItem", "Py_IncRef",
-           "Py_DecRef", "PyObject_Vectorcall", "PyWeakref_NewRef")
+           "PyList_GetItem", "PyList_New", "PyTuple_Size", "PyTuple_GetItem", "PyList_Append", "PyTuple_New",
+           "PyTuple_SetItem", "Py_IncRef", "Py_DecRef", "PyObject_Vectorcall", "PyWeakref_NewRef")
 ARRAY, EMPTY, LITERAL, NUMBER, PLAIN = range(5)  # as in follow.c
 MISMATCH, ASK = -1, -2
 
@@ -56,6 +56,9 @@ class Native(NamedTuple):
     promise: Any
     count: Any
     enter: Any
+    alive: Any
+    overlaps: Any
+    place: Any
     library: Any
 
     def call(self, state: State) -> Any:
@@ -81,9 +84,8 @@ def native() -> Native | None:
     words = (_P * len(found))(*found)
     if library.fl_follow_attach(words, ctypes.sizeof(words)) != ctypes.sizeof(_P):
         return None
-    names = ("fl_fits", "fl_change", "fl_keep", "fl_promise", "fl_count", "fl_enter")
     Promise.__array_finalize__ = builtin(library, "fl_finalize")
-    return Native(*[builtin(library, name) for name in names], library)
+    return Native(*[builtin(library, f"fl_{name}") for name in Native._fields[:-1]], library)
 
 
 class Table:
@@ -121,18 +123,12 @@ class Table:
 
 
 class Places:
-    """Addresses: `put` by Python one at a time (an array of Python's takes a third of NumPy's time), read by C and by NumPy."""
+    """Addresses, put there by Python and by C."""
 
     def __init__(self) -> None:
         self.put = array("q", bytes(8 * 1024))
-        self._seen()
-
-    def _seen(self) -> None:
         self.address, self.size = self.put.buffer_info()
-        self.all = np.frombuffer(self.put, np.int64)
 
     def grow(self, least: int) -> None:
-        before, size = self.put, max(least, 2 * self.size)
-        self.put = array("q", bytes(8 * size))
-        self.put[:len(before)] = before
-        self._seen()
+        self.put.extend(bytes(max(least - self.size, self.size)))
+        self.address, self.size = self.put.buffer_info()

@@ -259,7 +259,7 @@ class Reserved:
         self.end = self.start + size
         self.arrays: dict[Any, list[Any]] = {}  # step -> the arrays that it hands out
         self.made: dict[int, Any] = {}          # address of one of these -> the storage that it is a window onto
-        self.ready: dict[Any, Any] = {}         # step of which nothing was ever kept -> roots, results, entry: the same each time
+        self.ready: dict[Any, Any] = {}         # step of which nothing was ever kept -> roots, results, entry
         self.stamp = next(_stamps)
         self.guard(True)
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from ..native import pointer
 from . import pages
 from .ir import Storage
+from .matching import native as _native
 from .program import Program, array_at, run_kernel
 from .steps import Inputs, Step, operations
 from .template import Family
@@ -41,8 +43,7 @@ class End:
         self.program = program = Program(ops, list(storages.values()), [], count, exact, timed, family)
         fills = [(program.place[over.id], i, offset) for i, (over, offset) in inputs.of.items() if over.id in program.place]
         fills += [(program.place[i], i, 0) for i in storages]
-        self.places, self.sources, self.offsets = np.array(fills, np.int64).reshape(-1, 3).T.copy()
-        self.table = np.ctypeslib.as_array(ctypes.cast(program.table, ctypes.POINTER(ctypes.c_int64)), (len(program.table),))
+        self.fills = np.array(fills, np.int64).reshape(-1, 3).T.copy()  # places in the program's table, storages, offsets
         self._separate(steps, inputs)
 
     def _separate(self, steps: list[Step], inputs: Inputs) -> None:
@@ -52,31 +53,28 @@ class End:
             whole.setdefault(over.id, (i, offset))
         sizes = {over.id: over.nbytes for over, _ in inputs.of.values()}
         written = {inputs.of[i][0].id for i in inputs.written}
-        rows = [(i, offset, sizes[over], over in written) for over, (i, offset) in whole.items()] if written else []
-        self.spans = np.array(rows, np.int64).reshape(-1, 4).T.copy()
-        self.checked: np.ndarray | None = None  # places of these that were found to be apart
+        rows = [(n, i, offset, sizes[over], over in written) for n, (over, (i, offset)) in enumerate(whole.items())]
+        self.spans = np.array(rows if written else [], np.int64).reshape(-1, 5).T.copy()
+        self.starts = np.zeros(len(self.spans[0]), np.int64)
+        self.fine = False  # whether these were found to be apart
 
-    def apart(self, base: np.ndarray) -> bool:
-        """Whether what is written shares no memory with anything else."""
-        inputs, offsets, sizes, written = self.spans
-        if not len(inputs):
-            return True
-        starts = base[inputs] - offsets
-        if self.checked is not None and (starts == self.checked).all():
+    def apart(self, base: int) -> bool:
+        """Whether what is written shares no memory with anything else. base: the address of the places of all storages."""
+        *_, sizes, written = self.spans
+        starts = self.starts
+        if not _native().place(pointer(starts), pointer(self.spans), len(starts), base) and self.fine:
             return True
         order = np.argsort(starts, kind="stable")
         first, last, writes = starts[order], (starts + sizes)[order], written[order] != 0
         reach = np.maximum.accumulate(last)[:-1]                               # of all that begin before
         writer = np.maximum.accumulate(np.where(writes, last, 0))[:-1]        # of those that are written
-        if ((first[1:] < writer) | (writes[1:] & (first[1:] < reach))).any():
-            return False
-        self.checked = starts
-        return True
+        self.fine = not ((first[1:] < writer) | (writes[1:] & (first[1:] < reach))).any()
+        return self.fine
 
-    def run(self, base: np.ndarray, numbers: list[float]) -> None:
+    def run(self, base: int, numbers: list[float]) -> None:
         program = self.program
         with program.lock:
-            self.table[self.places] = base[self.sources] - self.offsets
+            _native().place(ctypes.addressof(program.table), pointer(self.fills), len(self.fills[0]), base)
             if numbers:
                 program.numbers[:len(numbers)] = numbers
             self.started = True  # from here on nothing can come between

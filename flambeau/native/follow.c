@@ -13,6 +13,7 @@ struct python {
     void *(*from_long)(long);
     long (*list_size)(void *);
     void *(*list_get)(void *, long);
+    void *(*list_new)(long);
     long (*tuple_size)(void *);
     void *(*tuple_get)(void *, long);
     int (*list_append)(void *, void *);
@@ -319,4 +320,38 @@ void *fl_keep(void *self, void *const *args, long given) {
         } while (a && all);
     }
     return py.from_long(n);
+}
+
+// (list of kernel calls, references): the storages of those results to which more than so many refer.
+void *fl_alive(void *self, void *const *args, long given) {
+    long limit = py.as_long(args[1]);
+    void *made = py.list_new(0);
+    for (long i = 0; made && i < py.list_size(args[0]); i++) {
+        void *roots = py.tuple_get(py.list_get(args[0], i), 3);
+        for (long k = 0, n = TYPE(roots) == py.tuple_type ? 0 : py.list_size(roots); k < n; k++) {
+            void *pair = py.list_get(roots, k);
+            if (*(unsigned *)py.tuple_get(pair, 1) > limit) py.list_append(made, py.tuple_get(pair, 0));
+        }
+    }
+    return made;
+}
+
+// (start and end of pieces of memory, how many, start, end): whether one of them has bytes in common with the last.
+void *fl_overlaps(void *self, void *const *args, long given) {
+    const long *piece = py.as_address(args[0]);
+    long n = py.as_long(args[1]), start = py.as_long(args[2]), end = py.as_long(args[3]), found = 0;
+    for (long i = 0; i < n; i++) found |= piece[2 * i] < end && piece[2 * i + 1] > start;
+    return py.from_long(found);
+}
+
+// (to, columns, how many, base): to[column 0] = base[column 1] - column 2, row by row; whether something is another address now.
+void *fl_place(void *self, void *const *args, long given) {
+    long *to = py.as_address(args[0]), n = py.as_long(args[2]), changed = 0;
+    const long *at = py.as_address(args[1]), *base = py.as_address(args[3]);
+    for (long i = 0; i < n; i++) {
+        long place = base[at[n + i]] - at[2 * n + i];
+        changed |= to[at[i]] != place;
+        to[at[i]] = place;
+    }
+    return py.from_long(changed);
 }
