@@ -12,12 +12,12 @@ from typing import Any
 from ..autograd.state import CAPTURE, FOLLOW, state
 from ..backends import registry
 from ..backends.cpu import conv as _kernels  # noqa: F401  (enters the kernels into the table)
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 from .activations import quiet
 from .layouts import channels_last_of, contiguous_copy, laid_out
 from .pointwise import conj
 from .rules import images
-from .table import FUNCTIONS, RowNode, _type_word, freed_error, public, row, unpack
+from .table import FUNCTIONS, _type_word, freed_error, public, row, unpack
 
 _AGAIN = "ConvolutionBackwardBackward0"
 
@@ -63,30 +63,39 @@ conv_weight = row("conv_weight", "grad_output input size stride padding dilation
     grad_output=_again_output_grad,
     input=lambda grad, grad_output, input_shape, stride, padding, dilation, groups: conv_input(
         conj(grad_output), grad, None, tuple(input_shape[2:]), stride, padding, dilation, groups)))
-_weight_bias = row("conv_weight_bias", "grad_output input size stride padding dilation groups", shape=images.conv_weight_bias,
-                   node=None)
+row("conv_weight_bias", "grad_output input size stride padding dilation groups", shape=images.conv_weight_bias, node=None)
 _SAVED = ("input_shape", "weight", "stride", "padding", "dilation", "transposed", "output_padding", "groups", "input",
           "weight_shape")
 assert convolution.slots == _SAVED  # the order that _backward takes them in
 
 
+def _run(name: str, args: tuple[Any, ...]) -> Any:
+    if state.mode & FOLLOW and {type(args[0]), type(args[1])} <= registry.WINDOWS:
+        return state.follower.call(name, args)
+    return registry.common([args[0], args[1]]).call(name, args)
+
+
 def _backward(self: Any, grad: Tensor) -> Any:
-    """The gradients of weight and bias together, where both are wanted and nobody records."""
-    input_edge, weight_edge, bias_edge = self.next[:3]
-    g = grad._array
-    plain = g.dtype.char in "fd" and (type(g) is registry.CPU_ARRAY or state.mode & (CAPTURE | FOLLOW))
-    if weight_edge is None or bias_edge is None or not plain or not quiet():
-        return RowNode.apply(self, grad)
-    if self.saved is None:
+    """All gradients from arrays to arrays where nobody records, those of weight and bias together."""
+    g, saved = grad._array, self.saved
+    if saved is None:
         raise freed_error(self)
-    shape, weight, stride, padding, dilation, transposed, more, groups, x, weight_shape = [
-        unpack(self, i) for i in range(len(_SAVED))]
-    if transposed:
-        return RowNode.apply(self, grad)
-    results = [None] * len(self.next)
+    plain = g.dtype.char in "fd" and (type(g) is registry.CPU_ARRAY or state.mode & (CAPTURE | FOLLOW))
+    if not plain or not quiet() or saved[5]:  # (which is `transposed`)
+        return self.row.formulas_applied(self, grad)
+    shape, weight, stride, padding, dilation, _, _, groups, x, weight_shape = [unpack(self, i) for i in range(len(saved))]
+    numbers = stride, padding, dilation, groups
+    input_edge, weight_edge, bias_edge, *_ = self.next
+    results: list[Any] = [None] * len(self.next)
     if input_edge is not None:
-        results[0] = _input_grad(grad, shape, weight, stride, padding, dilation, transposed, more, groups)
-    results[1:3] = _weight_bias(grad, x, tuple(weight_shape[2:]), stride, padding, dilation, groups)
+        results[0] = wrap(_run("conv_input", (g, weight._array, None, tuple(shape[2:]), *numbers)))
+    if weight_edge is None:
+        if bias_edge is not None:
+            results[2] = grad.sum((0, *range(2, grad.ndim)))
+    elif bias_edge is None:
+        results[1] = wrap(_run("conv_weight", (g, x._array, tuple(weight_shape[2:]), *numbers)))
+    else:
+        results[1:3] = map(wrap, _run("conv_weight_bias", (g, x._array, tuple(weight_shape[2:]), *numbers)))
     return results
 
 

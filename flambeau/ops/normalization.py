@@ -26,6 +26,7 @@ from .table import FLOAT32, FUNCTIONS, _type_word, public, row, unpack
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _OURS = frozenset((Tensor, Parameter))
+_PLAIN = frozenset((ndarray,))
 Grads = "tuple[Tensor | None, Tensor | None, Tensor | None]"
 _batch_grad = row("batch_norm_grad", "grad_output input weight mean invstd training needs", shape=layers.batch_norm_grad)
 _layer_grad = row("layer_norm_grad", "grad_output input dims mean rstd weight needs", shape=layers.layer_norm_grad)
@@ -53,6 +54,69 @@ def _together(made: Any, joint: Any, targets: tuple[int, ...], every: bool = Fal
 
     made.node.apply = apply
     return made
+
+
+def _recorded(r: Any, args: tuple[Any, ...], made: Any) -> Tensor:
+    """What `Row.finish` does, but for the result alone: nobody else has the statistics, they need no counters or edges."""
+    t = _new(Tensor)
+    t._array = out = made[0]
+    t._node = t._counter = None
+    if state.mode & NO_GRAD:
+        return t
+    edges: list[Any] = [None] * len(args)
+    for i in r.targets:
+        a = args[i]
+        edges[i] = a._node if a._counter is None else edge_of(a)
+    if edges.count(None) == len(args):
+        return t
+    saved = tuple([args[i] if kind == "argument" else wrap(made[i]) for kind, i, _ in r.saving])
+    versions = []
+    for v in saved:
+        ours = v.__class__ in _OURS
+        if ours and v._inference:
+            return r.finish(args, made)[0]  # which says what is wrong
+        versions.append(0 if not ours or v._counter is None else v._counter.value)
+    t._node = n = _new(r.node)
+    n.next, n.saved = tuple(edges), saved
+    n.sequence = next_sequence()
+    n.shape = out.shape
+    if out.dtype is not FLOAT32:
+        n.dtype = out.dtype
+    if any(versions):
+        n.versions = tuple(versions)
+    return t
+
+
+def _quick_grads(r: Any, gradient: Any, kernel: Any, targets: tuple[int, ...], given: Any) -> None:
+    """Gives a row's nodes a `Node.quick` for what `_recorded` made: from arrays to arrays. given: what the kernel takes, from
+    the gradient's array, which arguments want one, and what was saved."""
+
+    def quick(self: Any, grad: Any, keep: bool) -> Any:
+        saved = self.saved
+        if saved is None:
+            raise freed_error(self)
+        g = grad._array if self.outputs is None else None
+        follows = state.mode & FOLLOW
+        if g is None or type(g) not in (registry.WINDOWS if follows else _PLAIN) or g.dtype is not saved[0]._array.dtype:
+            results = self.apply(grad)
+            if not keep:
+                self.release()
+            return results
+        for i, v in enumerate(saved):
+            if v.__class__ in _OURS and v._counter is not None:
+                unpack(self, i)  # compares versions
+        edges = self.next
+        asked = given(g, tuple([edges[t] is not None for t in targets]), *saved)
+        made = state.follower.call(gradient.kernel, asked) if follows else kernel(*asked)
+        if not keep:
+            self.saved = None
+        results = [None] * len(edges)
+        for t, m in zip(targets, made):
+            if m is not None:
+                results[t] = wrap(m)
+        return results
+
+    r.node.quick, r.node.follows = quick, True
 
 
 def _only(index: int) -> tuple[bool, bool, bool]:
@@ -122,6 +186,9 @@ _batch_norm = _together(
         kernel="batch_norm",
         constant=(1, 2), backward=dict(input=_batch_formula(0), weight=_batch_formula(1), bias=_batch_formula(2))),
     _batch_grads, (0, 1, 2))
+_quick_grads(_batch_norm, _batch_grad, _kernels.batch_norm_grad, (0, 1, 2),
+             lambda g, needs, x, w, running_mean, running_var, training, eps, mean, inverse: (
+                 g, x._array, w._array, mean._array, inverse._array, training, needs))
 
 
 def _check_size(name: str, value: Any, channels: int) -> None:
@@ -166,7 +233,7 @@ def _run_batch_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, ru
 
 
 @public(method=False, toplevel=False, name="batch_norm", out=False)
-def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+def _any_batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
                bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias per channel; in training with the batch's own statistics."""
     if training and input.ndim > 1 and input.numel() == input.shape[1]:
@@ -174,6 +241,31 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     if training and eps <= 0:
         raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
     return _run_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
+
+
+@in_front(_any_batch_norm, method=False, toplevel=False)
+def batch_norm(*args, **kwargs):
+    mode = state.mode
+    if not kwargs and len(args) == 8 and args[5] is True and (
+            plain(args[0]) if mode < 2 else mode in FOLLOWED and windowed(args[0])):
+        input, mean, var, weight, bias, _, momentum, eps = args
+        x = input._array
+        if _per_channel(x, (weight, bias, mean, var)) and momentum.__class__ is float is eps.__class__ and eps > 0:
+            given = x, weight._array, bias._array, mean._array, var._array, True, momentum, eps
+            made = _kernels.batch_norm(*given) if mode < 2 else state.follower.call("batch_norm", given)
+            return _recorded(_batch_norm, (input, weight, bias, mean, var, True, momentum, eps), made)
+    return _any_batch_norm(*args, **kwargs)
+
+
+def _per_channel(x: Any, others: tuple[Any, ...]) -> bool:
+    """Whether all others are plain tensors of one number per channel of a contiguous batch with several values for each."""
+    if x.ndim < 2 or not x.flags.c_contiguous or x.size == x.shape[1]:
+        return False
+    known, shape, dtype = registry.WINDOWS if state.mode > 1 else _PLAIN, x.shape[1:2], x.dtype
+    for t in others:
+        if t.__class__ not in _OURS or t._array.shape != shape or t._array.dtype is not dtype or type(t._array) not in known:
+            return False
+    return True
 
 
 @public(method=False, name="batch_norm", out=False)
@@ -274,33 +366,9 @@ _layer_norm = _together(
     _layer_grads, (0, 2, 3))
 
 
-def _quick_layer_grads(self: Any, grad: Any, keep: bool) -> Any:
-    """`Node.quick` for what `_recorded` made: from arrays to arrays."""
-    saved = self.saved
-    if saved is None:
-        raise freed_error(self)
-    follows = state.mode & FOLLOW
-    if self.outputs is None and (follows or type(grad._array) is ndarray) and grad._array.dtype is saved[0]._array.dtype:
-        for i in (0, 2, 3):
-            if saved[i]._counter is not None:
-                unpack(self, i)  # compares versions
-        input, shape, weight, _, mean, inverse, _ = saved
-        to_input, _, to_weight, to_bias, _ = self.next
-        given = (grad._array, input._array, len(shape), mean._array, inverse._array, weight._array,
-                 (to_input is not None, to_weight is not None, to_bias is not None))
-        made = state.follower.call("layer_norm_grad", given) if follows else _kernels.layer_norm_grad(*given)
-        if not keep:
-            self.saved = None
-        dx, dw, db = [None if m is None else wrap(m) for m in made]
-        return dx, None, dw, db, None
-    results = self.apply(grad)
-    if not keep:
-        self.release()
-    return results
-
-
-_layer_norm.node.quick = _quick_layer_grads
-_layer_norm.node.follows = True
+_quick_grads(_layer_norm, _layer_grad, _kernels.layer_norm_grad, (0, 2, 3),
+             lambda g, needs, x, shape, w, b, mean, inverse, eps: (
+                 g, x._array, len(shape), mean._array, inverse._array, w._array, needs))
 
 
 @public(method=False)
@@ -361,42 +429,17 @@ def layer_norm(*args, **kwargs):
             w, b = weight._array, bias._array
             if shape and w.shape == shape == b.shape == x.shape[-len(shape):] and w.dtype is x.dtype is b.dtype and (
                     type(w) is ndarray is type(b) if mode < 2 else {type(w), type(b)} <= registry.WINDOWS):
-                if mode > 1:
-                    return _recorded(input, shape, weight, bias, eps, state.follower.call(
-                        "layer_norm", (x, len(shape), w, b, eps)))
-                if mode == 0 and (input._node is not None or weight._node is not None or bias._node is not None
-                                  or input._counter is not None or weight._counter is not None
-                                  or bias._counter is not None):
-                    return _recorded(input, shape, weight, bias, eps, _kernels.layer_norm(x, len(shape), w, b, eps))
+                if mode > 1 or (mode == 0 and (
+                        input._node is not None or weight._node is not None or bias._node is not None
+                        or input._counter is not None or weight._counter is not None or bias._counter is not None)):
+                    given = x, len(shape), w, b, eps
+                    made = _kernels.layer_norm(*given) if mode == 0 else state.follower.call("layer_norm", given)
+                    return _recorded(_layer_norm, (input, shape, weight, bias, eps), made)
                 t = _new(Tensor)
                 t._array = _kernels.layer_norm_only(x, len(shape), w, b, eps)
                 t._node = t._counter = None
                 return t
     return _any_layer_norm(*args, **kwargs)
-
-
-def _recorded(input: Tensor, shape: tuple[int, ...], weight: Tensor, bias: Tensor, eps: float, made: Any) -> Tensor:
-    """What `Row.finish` does, but for the result alone: nobody else has the statistics, they need no counters or edges."""
-    edges = [None if state.mode & NO_GRAD else t._node if t._counter is None else edge_of(t) for t in (input, weight, bias)]
-    out, mean, inverse = made
-    t = _new(Tensor)
-    t._array = out
-    t._node = t._counter = None
-    if edges[0] is None and edges[1] is None and edges[2] is None:
-        return t
-    if input._inference or weight._inference or bias._inference:
-        return _layer_norm.finish((input, shape, weight, bias, eps), made)[0]  # which says what is wrong
-    t._node = n = _new(_layer_norm.node)
-    n.next = (edges[0], None, edges[1], edges[2], None)
-    n.sequence = next_sequence()
-    n.shape = out.shape
-    if out.dtype is not FLOAT32:
-        n.dtype = out.dtype
-    n.saved = (input, shape, weight, bias, wrap(mean), wrap(inverse), eps)
-    versions = [0 if v._counter is None else v._counter.value for v in (input, weight, bias)]
-    if any(versions):
-        n.versions = (versions[0], 0, versions[1], versions[2], 0, 0, 0)
-    return t
 
 
 def _rms_grads(grad, needs, input, dims, weight, eps, result1):
