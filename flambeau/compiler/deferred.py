@@ -15,6 +15,7 @@ from numpy import ndarray
 from ..backends import registry
 from . import lowerings
 from .lower import _load as load_lowerings
+from .matching import native
 from .promises import Promise
 
 VIEW, LATER, CHECKED, NOW = "view", "later", "checked", "now"  # a window onto the same memory; may wait; perhaps; may not
@@ -33,6 +34,7 @@ _SAFE = frozenset("""
 # With native form, but they may fail in ways that are not worth a look.
 _NEVER = frozenset(("binary_cross_entropy", "frexp", "view_dtype"))
 _kinds: dict[str, str] = {}
+_LONG = np.dtype(np.int64)
 
 
 def kind_of(kernel: str) -> str:
@@ -52,6 +54,8 @@ Check = tuple[tuple[int, ...], Callable[..., bool]]  # arguments whose values ar
 
 
 def _within(at: Any, low: int, high: int) -> bool:
+    if type(at) is ndarray and at.dtype is _LONG and at.flags.c_contiguous:
+        return bool(native().within(at, low, high))
     return not at.size or (at.dtype.char != "?" and bool(at.min() >= low) and bool(at.max() < high))
 
 

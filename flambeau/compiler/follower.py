@@ -266,11 +266,10 @@ class Follower:
 
     def _view(self, name: str, args: tuple[Any, ...]) -> Any:
         made = KERNELS[name](*[stripped(a) for a in args])
-        if type(args[0]) is not Promise:
-            return made
-        if made.__class__ in (tuple, list):
-            return made.__class__([m.view(Promise) for m in made])
-        return made.view(Promise)
+        if type(args[0]) is Promise:
+            for window in made if made.__class__ in (tuple, list) else (made,):
+                self.native.window(self.address, window)
+        return made
 
     def _must_be_now(self, name: str, args: tuple[Any, ...]) -> bool:
         if refused(name, args):

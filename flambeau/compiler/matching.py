@@ -59,6 +59,8 @@ class Native(NamedTuple):
     alive: Any
     overlaps: Any
     place: Any
+    window: Any
+    within: Any
     library: Any
 
     def call(self, state: State) -> Any:

@@ -278,6 +278,12 @@ void *fl_finalize(void *self, void *const *args, long given) {
     return current ? noted(current, args[0]) : py.call(py.finalized, args, given, 0);
 }
 
+// (follower, array): a new window onto promised memory becomes a promise.
+void *fl_window(void *self, void *const *args, long given) {
+    TYPE(args[1]) = py.promise_type;
+    return noted(py.as_address(args[0]), args[1]);
+}
+
 // (follower, array, its bytes): memory for a result that is to be kept becomes a promise.
 void *fl_promise(void *self, void *const *args, long given) {
     struct follower *f = py.as_address(args[0]);
@@ -354,4 +360,14 @@ void *fl_place(void *self, void *const *args, long given) {
         to[at[i]] = place;
     }
     return py.from_long(changed);
+}
+
+// (contiguous array of 64-bit integers, low, high): whether all of them are at least low, and less than high.
+void *fl_within(void *self, void *const *args, long given) {
+    const struct array *array = FIELDS(args[0]);
+    const long *value = (const long *)array->data;
+    long n = 1, low = py.as_long(args[1]), high = py.as_long(args[2]), outside = 0;
+    for (int d = 0; d < array->dimensions; d++) n *= array->shape[d];
+    for (long i = 0; i < n; i++) outside |= (value[i] < low) | (value[i] >= high);
+    return py.from_long(!outside);
 }

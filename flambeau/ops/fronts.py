@@ -83,13 +83,13 @@ def _permutation(dims: Any, n: int) -> tuple[int, ...] | None:
 def _reshaped(x: Any, shape: tuple[Any, ...]) -> Any:
     """The array in another shape, if both are simple enough that this is a view with PyTorch's strides."""
     shape = shape[0] if len(shape) == 1 and shape[0].__class__ is not int else shape
-    if shape.__class__ not in _SHAPES or not x.flags.c_contiguous or 1 in x.shape:
+    if shape.__class__ not in _SHAPES or 1 in x.shape or (1 in shape and not x.flags.c_contiguous):
         return None
     for n in shape:
         if n.__class__ is not int or n < -1:
             return None
     try:
-        return x.reshape(shape)
+        return ndarray.reshape(x, shape, copy=False)
     except ValueError:
         return None
 
@@ -124,8 +124,8 @@ front(v.permute, v._permute, "self *dims", prepare=["dims = permutation(dims, n)
       made="x.transpose(dims)", given="dims", permutation=_permutation)
 front(v.view, v._view, "self *shape", prepare=["made = reshaped(x, shape) if shape else None"], when="made is not None",
       made="made", given="None", reshaped=_reshaped, toplevel=False)
-front(v.reshape, v._view, "self *shape", prepare=["made = reshaped(x, shape) if shape else None"], when="made is not None",
-      made="made", given="None", reshaped=_reshaped)
+front(v.reshape, v._view, "self *shape", when="made is not None", made="made",
+      prepare=["made = reshaped(x, shape) if shape and x.flags.c_contiguous else None"], given="None", reshaped=_reshaped)
 front(v.expand, v._expand, "self *size", prepare=["made = expanded(x, size)"], when="made is not None", made="made",
       given="None", expanded=_expanded, toplevel=False)
 front(v.unsqueeze, v._unsqueeze, "self dim", when=f"dim.__class__ is int and -n - 1 <= dim <= n and {_simple}",
@@ -182,8 +182,9 @@ def _cutting(of: Any, size_of: Any) -> None:
     @in_front(of)
     def cutting(*args, **kwargs):
         mode = state.mode
-        if (mode < 2 or mode in FOLLOWED) and not kwargs and 1 < len(args) < 4 and viewable(args[0]):
-            x, size, dim = args[0]._array, args[1], args[2] if len(args) == 3 else 0
+        if (mode < 2 or mode in FOLLOWED) and 1 < len(args) < 4 and viewable(args[0]) and (
+                not kwargs or (len(kwargs) == 1 and "dim" in kwargs and len(args) == 2)):
+            x, size, dim = args[0]._array, args[1], args[2] if len(args) == 3 else kwargs.get("dim", 0)
             n = x.ndim
             if size.__class__ is int is dim.__class__ and size > 0 and -n <= dim < n and x.size:
                 return _cut(args[0], size_of(x.shape[dim], size), dim % n, mode & NO_GRAD)

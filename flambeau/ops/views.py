@@ -49,10 +49,10 @@ _unsafe_view = row("unsafe_view", "self size", kernel="view",
                    backward={"self": lambda grad, self_shape: grad.reshape(self_shape)})
 _expand = row("expand", "self size", view=True,
               backward={"self": lambda grad, self_shape: grad.sum_to_size(self_shape)})
-_permute = row("permute", "self dims", view=True, backward={"self": lambda grad, dims: _permute(grad, _inverse(dims))})
+_permute = row("permute", "self dims", view=True, backward={"self": lambda grad, dims: grad.permute(_inverse(dims))})
 _transpose = row("transpose", "self dim0 dim1", view=True,
-                 backward={"self": lambda grad, dim0, dim1: _transpose(grad, dim0, dim1)})
-_t = row("t", "self", view=True, backward={"self": lambda grad: _t(grad)})
+                 backward={"self": lambda grad, dim0, dim1: grad.transpose(dim0, dim1)})
+_t = row("t", "self", view=True, backward={"self": lambda grad: grad.t()})
 _select = row("select", "self dim index", view=True, backward={
     "self": lambda grad, self_shape, dim, index: _select_backward(grad, tuple(self_shape), dim, index)})
 _slice = row("slice", "self dim start end step", view=True, backward={
