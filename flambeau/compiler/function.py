@@ -86,6 +86,7 @@ class CompiledFunction:
         self.ints: dict[Any, set[int]] = {}      # (shape of the arguments, number) -> the values seen there
         self.counting = False                    # one of them takes value after value: new ones are followed
         self.followed = 0                        # calls whose Python ran
+        self.straight = 0                        # calls that go to the function itself: that is quicker than to follow them
         self.reasons: list[str] = []
         self.name = name or getattr(function, "__name__", type(function).__name__)
         self.dynamic = dynamic
@@ -102,6 +103,9 @@ class CompiledFunction:
         return CompiledFunction, self._made_of  # a copy makes its own programs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.straight > 0:
+            self.straight -= 1
+            return self.function(*args, **kwargs)
         mode = state.mode
         if (_FOLLOW or self.followed > _SETTLED) and not self.plans and not mode & ~_MODES:
             return self._followed(args, kwargs)
@@ -161,7 +165,10 @@ class CompiledFunction:
         if stance != "default" or toolchain.compiler() is None:
             return self.function(*args, **kwargs)
         self.followed += 1
-        return self.paths.call(args, kwargs)
+        made = self.paths.call(args, kwargs)
+        if self.followed > _SETTLED and not self.plans:
+            self.straight = self.paths.straight()
+        return made
 
     def _remember(self, plan: Plan, args: tuple[Any, ...], mode: int) -> None:
         """After a call that went the long way: the next ones may be just like it (replay.py).
@@ -501,3 +508,4 @@ def reset() -> None:
         function.ints.clear()
         function.counting, function.followed = False, 0
         function.paths = function._new_paths()
+        function.straight = 0
