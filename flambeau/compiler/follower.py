@@ -25,7 +25,7 @@ from ..backends.cpu.table import KERNELS
 from ..native import pointer
 from .capture import Uncapturable, _copy_in_place
 from .deferred import CHECKED, LATER, VIEW, kind_of, needs, numeric, passes, promised, refused, same
-from .matching import ARRAY, ASK, EMPTY, LITERAL, MISMATCH, NUMBER, PLAIN, Places, State, native
+from .matching import ARRAY, ASK, EMPTY, LITERAL, MISMATCH, MOST, NUMBER, PLAIN, Places, State, native
 from .promises import PAIRED, Promise, stripped
 from .recording import Recording, plain_call
 from .segments import interpreted
@@ -54,8 +54,10 @@ class Follower:
         # that it is a window onto.
         self.done: list[tuple[Step, Any, Any, Any]] = []
         self.views: list[Any] = []                 # weak references to promises
+        self.changed: list[Any] = []               # arrays from before that will be written, promises until then
         self.native: Any = native()
-        self.known = State(done=id(self.done), views=id(self.views), self=id(self), make=id(_MAKE), slow=id(_SLOW))
+        self.known = State(done=id(self.done), views=id(self.views), changed=id(self.changed), self=id(self), make=id(_MAKE),
+                           slow=id(_SLOW), memory=id(_MEMORY))
         self.address = ctypes.addressof(self.known)
         self.call = self.native.call(self.known)   # a kernel call: its name and arguments, and what `_call` takes further
         self._begin()
@@ -67,15 +69,14 @@ class Follower:
             self.region = self.paths.region()
         known, region = self.known, self.region
         known.known = -1
-        known.low, known.high, known.stamp, known.n_given = region.start, region.end, region.stamp, 0
+        known.low, known.high, known.stamp, known.n_given, known.n_written = region.start, region.end, region.stamp, 0, 0
         known.version += 1
         self.done.clear()
-        self.n_written = 0
         self.end: Any = None                       # what runs them
         self.progress = [0]                        # how many of them were run one by one
         self.made: dict[int, Made] = {}            # address of a result -> the storage that it is a window onto
         self.views.clear()
-        self.changed: list[Any] = []               # arrays from before that will be written, promises until then
+        self.changed.clear()
         self.recording: Recording | None = None    # kernels run as they are called
 
     @property
@@ -94,8 +95,9 @@ class Follower:
 
     def _known(self) -> None:
         """C may compare the next call with those that were seen to come after the last one."""
-        known, places, given = self.known, self.places, self.given
-        known.base, known.room, known.given = places.address, places.size, given.address
+        known, places, written = self.known, self.places, self.written
+        known.base, known.room, known.given = places.address, places.size, self.given.address
+        known.written, known.room_written = written.address, written.size // 2
         known.at = self.at.address
         known.known = -1 if self.off else len(self.done)
 
@@ -116,18 +118,17 @@ class Follower:
             return False
         if array is None or type(array) is Promise:
             return True
-        if not self.n_written or not isinstance(array, ndarray) or not array.size:
+        if not self.known.n_written or not isinstance(array, ndarray) or not array.size:
             return False
         start = pointer(array) or 0
-        return bool(self.native.overlaps(self.written.address, self.n_written, start, start + span(array)))
+        return bool(self.native.overlaps(self.written.address, self.known.n_written, start, start + span(array)))
 
     def alone(self, array: Any, others: int) -> bool:
         """Whether an array is all of a result to which only so many others refer."""
         made = self.made.get(id(array)) or self.region.made.get(id(array))
         if made is None or made.whole is None:
             return False
-        cached = self.recording is None and not made.survives
-        return getrefcount(array) <= PAIRED + cached + others
+        return getrefcount(array) <= PAIRED + others
 
     def settle(self) -> None:
         """Everything that was promised is made true; a segment ends."""
@@ -160,7 +161,7 @@ class Follower:
 
     def _run(self) -> None:
         """The pending steps: as a program, if exactly those results are alive that it keeps."""
-        escaped = [made for made in self.native.alive(self.done, 2) if not made.survives]  # others than pair and region
+        escaped = [made for made in self.native.alive(self.done, 1) if not made.survives]  # not only its pair
         if escaped:
             for made in escaped:
                 made.survives = True
@@ -182,8 +183,7 @@ class Follower:
     def interpret(self) -> None:
         """What is pending, kernel by kernel."""
         self.region.guard(False)
-        cached = PAIRED + 1
-        alive = {made.id for *_, roots in self.done for made, array in roots if made.survives or getrefcount(array) > cached}
+        alive = {made.id for *_, roots in self.done for made, array in roots if made.survives or getrefcount(array) > PAIRED}
         numbers = [one[2] for one in self.done]
         interpreted(self.steps, self.places.put.tolist(), numbers, alive, self.progress)
         self.paths.interpreted += 1
@@ -191,7 +191,7 @@ class Follower:
     def abandon(self) -> None:
         """Arrays in the reserved memory are real now: it belongs to them."""
         if self.region is not None:
-            self.views += [weakref.ref(a) for some in list(self.region.arrays.values()) for a in some if a is not None]
+            self.views += [weakref.ref(p[1]) for some in list(self.region.pairs.values()) for p in some if p is not None]
             self.region.guard(False)
             self.paths.reserved = self.region = None
 
@@ -204,6 +204,8 @@ class Follower:
             kind = kind_of(name)
             if kind is VIEW:
                 return self._view(name, args)
+            if self.known.inside > 1:  # a finalizer has come in the middle of another call, which then begins anew
+                return self.now(name, args, run)
             if kind is not LATER and (kind is not CHECKED or self._must_be_now(name, args)):
                 return self.now(name, args, run)
             if self.recording is None:
@@ -213,10 +215,16 @@ class Follower:
                         flat, layout = (list(args), None) if step.flat else flattened(args)
                         if (step.flat or step.layout == layout) and self._fits(step, flat, at.count):
                             return self._agreed(version, step, flat, name, args, kernel, run)
+                if self.known.version != version:
+                    return self._call(name, args, kernel, run)
                 if name in at.breaks:
                     return self.now(name, args, run)
                 self.known.known = -1
-                self.recording = Recording(self)
+                self.busy = True
+                try:
+                    self.recording = Recording(self)
+                finally:
+                    self.busy = False
             flat, layout = flattened(args)
             made = self.recording.call(name, args, flat, layout, kernel, run)
             if self.paths.stopped is not None:
@@ -224,33 +232,30 @@ class Follower:
                 self.settle()
             return made
 
-    def _make(self, step: Step, name: str, args: tuple[Any, ...], kernel: str | None = None, run: Any = None) -> Any:
-        """A kernel call that agrees with a step, as C has found."""
+    def _make(self, version: int, step: Step, name: str, args: tuple[Any, ...], *rest: Any) -> Any:
+        """A kernel call that agreed with a step at a version, as C has found."""
         with self.lock:
-            if self.known.known != len(self.done):  # another thread has needed what was pending
-                return self._call(name, args, kernel, run)
-            return self._agreed(self.known.version, step, args, name, args, kernel, run)
+            return self._agreed(version, step, args, name, args, *rest)
 
     def _agreed(self, version: int, step: Step, flat: Any, *call: Any) -> Any:
-        """What a call returns that agrees with a step; `call` again if a finalizer has called kernels since `version`."""
-        roots: Any = ()
-        answer = step.answer
+        """What a call returns that agreed with a step at a version; it begins anew if something has come between."""
+        if self.known.version != version:
+            return self._call(*call)
         memories = [self._memory(made) for made in step.made]
-        if step.results:
-            roots, results = self._results(step, flat, memories)
-            answer = results[0] if step.form is None else step.form(results)
-            del results  # who refers to them shows that they are alive
+        roots, results = self._results(step, flat, memories)
+        answer = step.answer if not results else results[0] if step.form is None else step.form(results)
+        del results  # who refers to them shows that they are alive
         holds = [flat[i] for i in step.new] if step.new else ()
         numbers = [float(flat[i]) for i in step.counted] if step.counted else ()
         if step.written:
             self.will_change(step, flat)
         if not self.native.count(self.address, step.address, (step, holds, numbers, roots), version, step.ids, memories):
-            return self.call(*call)
+            return self._call(*call)
         return answer
 
     def _meanwhile(self, name: str, args: tuple[Any, ...], run: Any) -> Any:
-        """A kernel call while promises are made true: of a finalizer, which must not wait for them."""
-        if self.busy and promised(flattened(args)[0]):
+        """A kernel call while promises are made true, or a call is written down: of a finalizer, which must not wait."""
+        if self.busy and self.recording is None and promised(flattened(args)[0]):
             raise RuntimeError("a finalizer uses a tensor that is being computed")
         return plain_call(name, args, run)
 
@@ -357,13 +362,11 @@ class Follower:
 
     def will_change(self, step: Step, flat: Any) -> None:
         """Arrays from before are promises until they have been changed."""
-        n, at = len(step.written), self.n_written
-        if 2 * (at + n) > self.written.size:
-            self.written.grow(2 * (at + n))
-        arrays = [flat[i] for i in step.written]
-        self.changed += arrays
-        self.n_written += n
-        self.native.change(arrays, self.written.address + 16 * at)
+        known, written = self.known, self.written
+        if 2 * (known.n_written + len(step.written)) > written.size:
+            written.grow(2 * (known.n_written + len(step.written)))
+            known.written, known.room_written = written.address, written.size // 2
+        self.native.change(self.address, step.address, flat)
 
     # ------------------------------------------------------------------------------------------------------ results
     def _memory(self, made: Made) -> Any:
@@ -376,54 +379,62 @@ class Follower:
             self.given.grow(0)
             self.known.given = self.given.address
         self.native.promise(self.address, raw, made.nbytes)
+        self.made[id(raw)] = made
         return raw
 
     def _results(self, step: Step, flat: Any, memories: list[Any]) -> tuple[list[Any], list[Any]]:
         """The results of a step, with the storages that they are windows onto, and as they are returned."""
-        ready = self.region.ready.get(step)
-        if ready is not None:
-            return ready[:2]
-        reserved = self.region.arrays.get(step)
-        if reserved is None:
-            reserved = self.region.arrays[step] = [None] * len(step.results)
-        elif not any([made.survives for made in step.made]) and all([spec[0] == MADE for spec in step.results]) and (
-                all([array is not None for array in reserved])):  # (a finalizer may come while they are made)
-            return self._the_same(step, reserved)
-        roots, results = [], []
+        region, roots, results = self.region, [], []
+        stamp = region.stamp  # a finalizer may come, here and everywhere, after which nothing of this counts
+        pairs = region.pairs.get(step)
+        if pairs is None:
+            pairs = region.pairs[step] = [None] * len(step.results)
         for number, spec in enumerate(step.results):
             if spec[0] == MADE:
                 made, raw = step.made[spec[1]], memories[spec[1]]
-                if raw.__class__ is int:
-                    array = reserved[number]
-                    if array is None:
-                        array = reserved[number] = self.region.window(made.place + spec[2], *spec[3:])
-                        self.views.pop()  # it stays a promise, to be given again
-                else:
+                if raw.__class__ is not int:
                     array = raw if made.whole else ndarray.__new__(Promise, spec[3], spec[5], raw, spec[2], spec[4])
-                roots.append((made, array))
-                self.made[id(array)] = made
-                results.append(array)
+                    self.made[id(array)] = made
+                    roots.append((made, array))
+                else:
+                    if pairs[number] is None:
+                        array = region.window(made.place + spec[2], *spec[3:])
+                        self.views.pop()  # it stays a promise, to be given again
+                        region.made[id(array)] = made
+                        pairs[number] = made, array
+                    roots.append(pairs[number])
+                results.append(roots[-1][1])
             elif spec[0] == NONE:
                 results.append(None)
             else:
                 results.append(_window(flat[spec[1]], *spec[2:]))
+        if step.table.stamp != stamp and step.form is not list:
+            _fix(step, region, stamp, pairs)
         return roots, results
 
-    def _the_same(self, step: Step, reserved: list[Any]) -> tuple[list[Any], list[Any]]:
-        """Results that nobody has ever kept: the same arrays each time."""
-        region = self.region
-        roots = [(step.made[spec[1]], array) for spec, array in zip(step.results, reserved)]
-        for made, array in roots:
-            region.made[id(array)] = made
-        entry = step, (), (), roots
-        region.ready[step] = roots, reserved, entry
-        if step.form is not list and not step.written:
-            places = [x for made in step.made for x in (made.id, region.start + made.place)]
-            step.table.fixed(region.stamp, entry, reserved, step.form is tuple, places)
-        return roots, reserved
+
+def _fix(step: Step, region: Any, stamp: int, pairs: list[Any]) -> None:
+    """Lets C make the results of a step, where each is all of a storage that is kept, or an array that nobody ever kept."""
+    results: list[Any] = []
+    found = [(step.made[spec[1]], pair) for spec, pair in zip(step.results, pairs) if spec[0] == MADE]
+    if len(found) != len(step.made) or len(pairs) > MOST or any([made.survives and not made.whole for made, _ in found]):
+        return
+    for spec, pair in zip(step.results, pairs):
+        if spec[0] == MADE:
+            made = step.made[spec[1]]
+            fixed = (None, None, made) if made.survives else (pair[1], pair, None)
+            results.append((*fixed, made.id, region.start + made.place))
+        elif spec[0] == NONE:
+            results.append((id(None), None, None, 0, 0))
+        else:
+            return
+    entry = step, (), (), [pair for made, pair in found if not made.survives]
+    region.ready.append(entry)
+    kept = any([made.survives for made, _ in found])
+    step.table.fixed(stamp, entry, results or [(id(step.answer), None, None, 0, 0)], step.form is tuple, kept)
 
 
-_MAKE, _SLOW = Follower._make, Follower._call  # for C
+_MAKE, _SLOW, _MEMORY = Follower._make, Follower._call, Follower._memory  # for C
 
 
 def _window(array: Any, delta: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> Any:

@@ -33,17 +33,27 @@ class _Leaf(ctypes.Structure):
 
 class _Step(ctypes.Structure):
     _fields_ = [("leaves", _L), ("leaf", _P), ("first", _P), ("sibling", _P), ("kernel", _P), ("self", _P), ("simple", _L),
-                ("count", _L), ("inputs", _L), ("input", _P), ("stamp", _L), ("results", _L), ("several", _L), ("result", _P),
-                ("places", _L), ("place", _P), ("roots", _P), ("done", _P)]
+                ("count", _L), ("inputs", _L), ("input", _P), ("writes", _L), ("write", _P), ("fixed", _P)]
+
+
+class _Result(ctypes.Structure):
+    _fields_ = [("object", _P), ("pair", _P), ("made", _P), ("number", _L), ("address", _L)]
+
+
+class _Results(ctypes.Structure):
+    _fields_ = [("stamp", _L), ("count", _L), ("several", _L), ("result", _P), ("roots", _P), ("done", _P)]
 
 
 class State(ctypes.Structure):
     """What C knows of a follower."""
 
-    _fields_ = [("done", _P), ("views", _P), ("known", _L), ("at", _P), ("base", _P), ("room", _L), ("low", _P), ("high", _P),
-                ("given", _P), ("n_given", _L), ("stamp", _L), ("version", _L), ("self", _P), ("make", _P), ("slow", _P)]
+    _fields_ = [("done", _P), ("views", _P), ("changed", _P), ("known", _L), ("at", _P), ("base", _P), ("room", _L),
+                ("low", _P), ("high", _P), ("given", _P), ("n_given", _L), ("written", _P), ("n_written", _L),
+                ("room_written", _L), ("stamp", _L), ("version", _L), ("inside", _L), ("self", _P), ("make", _P), ("slow", _P),
+                ("memory", _P)]
 
 
+MOST = 8  # results of a step that C deals with
 obstacles: list[str] = []  # why there is none
 
 
@@ -96,16 +106,20 @@ class Table:
     def __init__(self, step: Any):
         self.words = _Step(kernel=id(step.kernel), self=id(step))
         self.address = ctypes.addressof(self.words)
+        self.stamp = 0
+        self.kept: list[Any] = []  # what C may still look at
 
     def fill(self, step: Any, simple: bool) -> None:
         """After a step is complete, or has changed."""
+        self.stamp = 0
         self.extents: list[ndarray] = []
         self.leaves = (_Leaf * max(1, len(step.leaves)))(*[self._leaf(leaf) for leaf in step.leaves])
-        self.inputs = (_L * max(1, len(step.new)))(*step.new)
+        self.inputs, self.writes = [(_L * max(1, len(some)))(*some) for some in (step.new, step.written)]
         words = self.words
         words.leaf, words.leaves = ctypes.addressof(self.leaves), len(step.leaves)
         words.input, words.inputs = ctypes.addressof(self.inputs), len(step.new)
-        words.simple, words.count, words.stamp = simple, step.count, 0
+        words.write, words.writes = ctypes.addressof(self.writes), len(step.written)
+        words.simple, words.count, words.fixed = simple, step.count, None
 
     def _leaf(self, leaf: tuple[Any, ...]) -> _Leaf:
         kind = leaf[0]
@@ -115,13 +129,14 @@ class Table:
             return _Leaf(kind, number, offset, len(shape), pointer(self.extents[-1]), id(dtype))
         return _Leaf(kind, 0, 0, 0, None, None if kind == NUMBER else id(leaf[1]))
 
-    def fixed(self, stamp: int, entry: Any, arrays: list[ndarray], several: bool, places: list[int]) -> None:
-        """What the step makes is the same each time, as long as the reserved memory has this stamp and keeps all this alive."""
-        self.results, self.places = (_P * len(arrays))(*map(id, arrays)), (_L * len(places))(*places)
-        words = self.words
-        words.result, words.results, words.several = ctypes.addressof(self.results), len(arrays), several
-        words.place, words.places = ctypes.addressof(self.places), len(places) // 2
-        words.roots, words.done, words.stamp = id(entry[-1]), id(entry), stamp
+    def fixed(self, stamp: int, entry: Any, results: list[tuple[Any, Any, Any, int, int]], several: bool, kept: bool) -> None:
+        """What the step returns, as long as the reserved memory has this stamp and keeps the entry alive. Each result: the
+        object, its pair, else the storage that gets memory of its own; number and address of the storage."""
+        address = lambda x: x if x is None or x.__class__ is int else id(x)
+        each = (_Result * len(results))(*[_Result(*map(address, result)) for result in results])
+        block = _Results(stamp, len(results), several, ctypes.addressof(each), None if kept else id(entry[-1]), id(entry))
+        self.kept += (each, block)
+        self.words.fixed, self.stamp = ctypes.addressof(block), stamp
 
 
 class Places:

@@ -257,9 +257,9 @@ class Reserved:
         self.bytes = np.frombuffer(raw, np.uint8).view(Region)
         self.start, self.nbytes = pointer(self.bytes) or 0, size
         self.end = self.start + size
-        self.arrays: dict[Any, list[Any]] = {}  # step -> the arrays that it hands out
-        self.made: dict[int, Any] = {}          # address of one of these -> the storage that it is a window onto
-        self.ready: dict[Any, Any] = {}         # step of which nothing was ever kept -> roots, results, entry
+        self.pairs: dict[Any, list[Any]] = {}  # step -> the arrays that it hands out, the same each time, with their storages
+        self.made: dict[int, Any] = {}         # address of one of these -> the storage that it is a window onto
+        self.ready: list[Any] = []             # entries that C knows
         self.stamp = next(_stamps)
         self.guard(True)
 

@@ -55,14 +55,11 @@ class Recording:
         steps, base = follower.steps, follower.places.put
         self.count = follower.at.count    # storages so far
         if steps:
-            follower.busy = True
             try:
                 follower.interpret()
             except KeyboardInterrupt:
                 follower.interpret()
                 raise
-            finally:
-                follower.busy = False
         for made in [m for step in steps for m in step.made]:
             self._add(made.storage, base[made.id])
         for storage, array in [pair for step, holds, _, _ in follower.done for pair in zip(step.held(), holds)]:
@@ -122,23 +119,27 @@ class Recording:
         if follower.known.version != version:  # a finalizer has called kernels meanwhile
             follower.settle()
             return made
-        draft.commit()
-        outs: list[Value] = []
-        roots: list[tuple[Made, Any]] = []
-        results = self._results(step, flat, made, outs, roots)
         if made is False:  # the kernel does not serve these arrays; the caller knows another way
             written, indices = [], []
-        if outs or written:
-            frame = user_frame()
-            where = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-            step.op = Op(kernel or name, op_args, outs, written, where)
-        step.written = [i for i in indices if values[i].storage.kind is INPUT]
-        step.ready()
-        follower.at.follow(step)
-        if step.written:
-            follower.will_change(step, flat)
-        follower.done.append((step, draft.holds, (), roots))
-        follower.known.version += 1
+        follower.busy = True  # a finalizer finds everything as it was
+        try:
+            draft.commit()
+            outs: list[Value] = []
+            roots: list[tuple[Made, Any]] = []
+            results = self._results(step, flat, made, outs, roots)
+            if outs or written:
+                frame = user_frame()
+                where = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+                step.op = Op(kernel or name, op_args, outs, written, where)
+            step.written = [i for i in indices if values[i].storage.kind is INPUT]
+            step.ready()
+            follower.at.follow(step)
+            if step.written:
+                follower.will_change(step, flat)
+            follower.done.append((step, draft.holds, (), roots))
+            follower.known.version += 1
+        finally:
+            follower.busy = False
         follower.paths.noted(step)
         return results
 

@@ -57,26 +57,42 @@ struct step {
     long count;             // storages, up to and with those of this step
     long inputs;            // those that it is the first to use,
     const long *input;      // by number of the leaf
-    // What is the same each time where nobody ever kept what it makes:
-    long stamp;             // of the reserved memory
-    long results, several;  // how many; whether it returns a tuple
-    void *const *result;
-    long places;            // number and address of the storages
-    const long *place;
-    void *roots, *done;     // the results with their storages; the entry of `done` where there are no inputs
+    long writes;            // arrays from before that it changes,
+    const long *write;      // by number of the leaf
+    const struct results *fixed;
 };
+
+struct result {
+    void *object, *pair;    // what is returned, and (Made, array); both 0 where it has memory of its own, for
+    void *made;             // this storage
+    long number, address;   // of the storage
+};
+
+struct results {            // what a step returns, as long as the same results are kept
+    long stamp;             // of the reserved memory
+    long count, several;    // how many; whether it returns a tuple
+    const struct result *result;
+    void *roots, *done;     // where no result is kept: the list of pairs; the entry of `done` if there are no inputs either
+};
+#define MOST 8              // results that are dealt with here
 
 struct follower {           // what C knows of a call that is followed
     void *done, *views;     // lists: kernel calls so far (Step, inputs, numbers, roots); weak references to promises
+    void *changed;          // list of arrays from before that will be written, promises until then
     long known;             // how many entries `done` had when `at` was the last; else Python has to look
     struct step *at;
     long *base, room;       // where each storage is
     uintptr_t low, high;    // the reserved memory
     const uintptr_t *given; // start and end of each piece of memory that was handed out
-    long n_given, stamp;
+    long n_given;
+    long *written;          // start and end of each piece of memory from before that will be changed
+    long n_written, room_written;
+    long stamp;
     long version;           // goes up with each kernel call
+    long inside;            // calls that are being looked at: more than one if a finalizer has come between
     void *self;             // the Follower, and methods of its type:
-    void *make, *slow;      // for a call that fits a step; for any other
+    void *make, *slow;      // for a call that fits a step; for any other;
+    void *memory;           // memory for a storage
 };
 static __thread struct follower *current;
 
@@ -192,33 +208,89 @@ static int counts(struct follower *f, struct step *s, void *entry, long version)
     return 1;
 }
 
-// A call that fits a step of which nothing is kept: what it returns; 0 where Python has to look after all.
+// Arrays that a step will write become promises.
+static void change(struct follower *f, const struct step *s, void *flat, void *(*get)(void *, long)) {
+    for (long i = 0; i < s->writes; i++) {
+        void *a = get(flat, s->write[i]);
+        const struct array *array = FIELDS(a);
+        long end = (long)array->data, size = 1, *to = f->written + 2 * f->n_written++;
+        for (int d = 0; d < array->dimensions; d++) {
+            end += (array->shape[d] - 1) * array->strides[d];
+            size *= array->shape[d];
+        }
+        to[0] = (long)array->data;
+        to[1] = size ? end + 1 : (long)array->data;  // some byte of the last element will do
+        py.list_append(f->changed, a);
+        for (; a && TYPE(a) == py.array_type; a = FIELDS(a)->base)  // and those that it is a view of
+            TYPE(a) = py.promise_type;
+    }
+}
+
+// (follower, step, list of leaves)
+void *fl_change(void *self, void *const *args, long given) {
+    change(py.as_address(args[0]), py.as_address(args[1]), args[2], TYPE(args[2]) == py.tuple_type ? py.tuple_get : py.list_get);
+    return py.from_long(0);
+}
+
+struct parts { void *array[MOST], *pair[MOST], *inputs, *roots, *entry, *answer; };  // what is made for a call
+
+static int all_made(struct follower *f, const struct step *s, struct parts *p) {
+    const struct results *r = s->fixed;
+    int fine = 1, kept = !r->roots;
+    if (s->inputs) fine &= !!(p->inputs = py.tuple_new(s->inputs));
+    if (kept) fine &= !!(p->roots = py.list_new(0));
+    if (kept || s->inputs) fine &= !!(p->entry = py.tuple_new(4));
+    if (r->several) fine &= !!(p->answer = py.tuple_new(r->count));
+    for (long i = 0; i < r->count && r == s->fixed; i++)
+        if (r->result[i].made) {
+            void *given[] = {f->self, r->result[i].made};
+            p->pair[i] = py.tuple_new(2);
+            p->array[i] = py.call(f->memory, given, 2, 0);
+            fine &= p->array[i] && p->pair[i];
+        }
+    return fine && r == s->fixed;
+}
+
+static void fill(const struct step *s, struct parts *p, void *args) {
+    const struct results *r = s->fixed;
+    for (long i = 0; i < r->count; i++) {
+        const struct result *one = r->result + i;
+        if (one->made) put(p->pair[i], 0, one->made), put(p->pair[i], 1, p->array[i]);
+        if (p->roots && (one->made || one->pair)) py.list_append(p->roots, one->made ? p->pair[i] : one->pair);
+        void *object = one->made ? p->array[i] : one->object;
+        if (r->several) put(p->answer, i, object);
+        else py.keep(p->answer = object);
+    }
+    for (long i = 0; i < s->inputs; i++) put(p->inputs, i, py.tuple_get(args, s->input[i]));
+    if (!p->entry) { py.keep(p->entry = r->done); return; }
+    put(p->entry, 0, s->self);
+    put(p->entry, 1, p->inputs ? p->inputs : py.nothing);
+    put(p->entry, 2, py.nothing);
+    put(p->entry, 3, p->roots ? p->roots : r->roots);
+}
+
+// A call that fits a step: what it returns; 0 where Python has to look after all.
 static void *followed(struct follower *f, struct step *s, void *args) {
     long version = f->version;
-    void *inputs = s->inputs ? py.tuple_new(s->inputs) : 0, *entry = s->inputs ? py.tuple_new(4) : 0;
-    void *answer = s->several ? py.tuple_new(s->results) : 0;
-    // A finalizer, which may run whenever memory is asked for, may have called kernels.
-    int fine = f->version == version && s->stamp == f->stamp && (!s->inputs || (inputs && entry)) && (!s->several || answer);
-    if (fine && s->inputs) {
-        for (long i = 0; i < s->inputs; i++) put(inputs, i, py.tuple_get(args, s->input[i]));
-        py.tuple_set(entry, 1, inputs);
-        put(entry, 0, s->self), put(entry, 2, py.nothing), put(entry, 3, s->roots);
-    } else if (fine) {
-        py.keep(entry = s->done);
-    } else {
-        py.forget(inputs);
+    struct parts p = {{0}};
+    // A finalizer, which may run whenever memory is asked for, may have changed everything.
+    int fine = f->n_written + s->writes <= f->room_written && all_made(f, s, &p) && f->version == version &&
+               s->fixed->stamp == f->stamp;
+    if (fine) {
+        fill(s, &p, args);
+        fine = counts(f, s, p.entry, version);
     }
-    fine = fine && counts(f, s, entry, version);
-    py.forget(entry);
-    if (!fine) {
-        py.forget(answer);
-        py.clear_error();
-        return 0;
+    for (long i = 0; fine && i < s->fixed->count; i++) {
+        const struct result *one = s->fixed->result + i;
+        if (one->made || one->pair) f->base[one->number] = one->made ? (long)FIELDS(p.array[i])->data : one->address;
     }
-    for (long i = 0; i < s->places; i++) f->base[s->place[2 * i]] = s->place[2 * i + 1];
-    if (!s->several) py.keep(answer = s->result[0]);
-    else for (long i = 0; i < s->results; i++) put(answer, i, s->result[i]);
-    return answer;
+    if (fine) change(f, s, args, py.tuple_get);
+    for (int i = 0; i < MOST; i++) py.forget(p.array[i]), py.forget(p.pair[i]);
+    py.forget(p.inputs), py.forget(p.roots), py.forget(p.entry);
+    if (fine) return p.answer;
+    py.forget(p.answer);
+    py.clear_error();
+    return 0;
 }
 
 // (follower, step, entry of `done`, version, numbers of storages that the step makes, their memory): whether the call counts.
@@ -233,16 +305,15 @@ void *fl_count(void *self, void *const *args, long given) {
 }
 
 static void *python(struct follower *f, struct step *fitting, void *const *args, long given) {
-    void *all[6] = {f->self}, **next = all + 1;
-    if (fitting) *next++ = fitting->self;
+    void *all[7] = {f->self}, **next = all + 1, *version = py.from_long(f->version);
+    if (fitting) *next++ = version, *next++ = fitting->self;
     memcpy(next, args, given * sizeof *args);
-    return py.call(fitting ? f->make : f->slow, all, next - all + given, 0);
+    void *made = py.call(fitting ? f->make : f->slow, all, next - all + given, 0);
+    py.forget(version);
+    return made;
 }
 
-// A kernel call (name, arguments as a tuple, ...), where `self` is the address of the follower.
-void *fl_call(void *self, void *const *args, long given) {
-    struct follower *f = py.as_address(self);
-    given = given < 4 ? given : 4;
+static void *called(struct follower *f, void *const *args, long given) {
     if (given < 2 || f->known != py.list_size(f->done) || TYPE(args[1]) != py.tuple_type) return python(f, 0, args, given);
     long count = f->at->count, leaves = py.tuple_size(args[1]);
     for (struct step *s = f->at->first; s; s = s->sibling) {
@@ -251,12 +322,21 @@ void *fl_call(void *self, void *const *args, long given) {
         long found = s->leaves == leaves ? fits(f, s, args[1], py.tuple_get, count) : MISMATCH;
         if (found == MISMATCH) continue;
         if (found == ASK) break;
-        if (s->stamp != f->stamp) return python(f, s, args, given);
+        if (!s->fixed || s->fixed->stamp != f->stamp) return python(f, s, args, given);
         void *answer = followed(f, s, args[1]);
         if (answer) return answer;
         break;
     }
     return python(f, 0, args, given);
+}
+
+// A kernel call (name, arguments as a tuple, ...), where `self` is the address of the follower.
+void *fl_call(void *self, void *const *args, long given) {
+    struct follower *f = py.as_address(self);
+    given = given < 4 ? given : 4;
+    void *made = f->inside++ ? python(f, 0, args, given) : called(f, args, given);
+    f->inside--;
+    return made;
 }
 
 // The thread's follower, or 0.
@@ -292,25 +372,6 @@ void *fl_promise(void *self, void *const *args, long given) {
     piece[1] = piece[0] + py.as_long(args[2]);
     TYPE(args[1]) = py.promise_type;
     return noted(f, args[1]);
-}
-
-// (list of arrays that will be written, where to note their memory): they become promises.
-void *fl_change(void *self, void *const *args, long given) {
-    long n = py.list_size(args[0]), *to = py.as_address(args[1]);
-    for (long i = 0; i < n; i++) {
-        void *a = py.list_get(args[0], i);
-        const struct array *array = FIELDS(a);
-        long end = (long)array->data, size = 1;
-        for (int d = 0; d < array->dimensions; d++) {
-            end += (array->shape[d] - 1) * array->strides[d];
-            size *= array->shape[d];
-        }
-        to[2 * i] = (long)array->data;
-        to[2 * i + 1] = size ? end + 1 : (long)array->data;  // some byte of the last element will do
-        for (; a && TYPE(a) == py.array_type; a = FIELDS(a)->base)  // and those that it is a view of
-            TYPE(a) = py.promise_type;
-    }
-    return py.from_long(n);
 }
 
 // (list of arrays, whether what they are views of became promises along with them): they become plain.

@@ -48,7 +48,7 @@ def _again_output_grad(grad, grad_output_shape, input, stride, padding, dilation
 
 
 convolution = row(
-    "convolution", "input weight bias stride padding dilation transposed output_padding groups", shape=images.convolution,
+    "convolution", "input weight bias? stride padding dilation transposed output_padding groups", shape=images.convolution,
     backward=dict(
         input=_input_grad, weight=_weight_grad,
         bias=lambda grad: grad.sum((0, *range(2, grad.ndim)))))
