@@ -125,7 +125,7 @@ class Follower:
 
     def alone(self, array: Any, others: int) -> bool:
         """Whether an array is all of a result to which only so many others refer."""
-        made = self.made.get(id(array)) or self.region.made.get(id(array))
+        made = self.made.get(id(array)) or (self.region and self.region.made.get(id(array)))
         if made is None or made.whole is None:
             return False
         return getrefcount(array) <= PAIRED + others
@@ -208,8 +208,8 @@ class Follower:
                 return self.now(name, args, run)
             if kind is not LATER and (kind is not CHECKED or self._must_be_now(name, args)):
                 return self.now(name, args, run)
-            if self.recording is None:
-                version, at = self.known.version, self.at
+            version, at, recording = self.known.version, self.at, self.recording
+            if recording is None:
                 for step in at.next:
                     if step.kernel == name:
                         flat, layout = (list(args), None) if step.flat else flattened(args)
@@ -222,11 +222,10 @@ class Follower:
                 self.known.known = -1
                 self.busy = True
                 try:
-                    self.recording = Recording(self)
+                    self.recording = recording = Recording(self)
                 finally:
                     self.busy = False
-            flat, layout = flattened(args)
-            made = self.recording.call(name, args, flat, layout, kernel, run)
+            made = recording.call(version, name, args, kernel, run)
             if self.paths.stopped is not None:
                 self.off = True
                 self.settle()

@@ -25,7 +25,7 @@ from .deferred import lasting
 from .ir import CONSTANT, INPUT, TEMPORARY, Number, Op, Storage, Value
 from .matching import ARRAY, EMPTY, LITERAL, NUMBER, PLAIN
 from .promises import PAIRED, Promise, stripped
-from .steps import MADE, NONE, WINDOW, Made, Step, span, unflattened
+from .steps import MADE, NONE, WINDOW, Made, Step, flattened, span, unflattened
 
 _LARGE = 1 << 16  # bytes of a result that are worth a system call once it is dead
 _SWEPT = 1 << 22  # bytes of new ones after which the old ones are looked at
@@ -96,14 +96,13 @@ class Recording:
         self.count += 1
 
     # ------------------------------------------------------------------------------------------------------- calls
-    def call(self, name: str, args: tuple[Any, ...], flat: list[Any], layout: Any, kernel: str | None, run: Any) -> Any:
+    def call(self, version: int, name: str, args: tuple[Any, ...], kernel: str | None, run: Any) -> Any:
         follower = self.follower
-        version = follower.known.version
         step = Step(follower.at, name)
-        step.layout = layout
+        flat, step.layout = flattened(args)
         draft = _Draft(self, step)
         step.values = values = [draft.leaf(a, name) for a in flat]
-        op_args = unflattened(values, layout)
+        op_args = unflattened(values, step.layout)
         if kernel is not None:
             op_args = [v for v in op_args if v.__class__ is Value]
         written = changed_by(name, op_args) if name != "~write" else [values[0]]
