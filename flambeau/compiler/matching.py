@@ -94,7 +94,8 @@ def native() -> Native | None:
     objects = map(id, (finalized, None, (), ndarray, Promise, float, int, bool, tuple, Size, *owners))
     found = [*functions, *objects, pointer(memory.marks), object.__basicsize__]
     words = (_P * len(found))(*found)
-    if library.fl_follow_attach(words, ctypes.sizeof(words)) != ctypes.sizeof(_P):
+    sizes = (_L * 7)(ctypes.sizeof(words), *map(ctypes.sizeof, (_Leaf, _Step, _Result, _Results, State)), MOST)
+    if library.fl_follow_attach(words, sizes) != ctypes.sizeof(_P):
         return None
     Promise.__array_finalize__ = builtin(library, "fl_finalize")
     return Native(*[builtin(library, f"fl_{name}") for name in Native._fields[:-1]], library)
