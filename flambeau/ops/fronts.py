@@ -80,16 +80,18 @@ def _permutation(dims: Any, n: int) -> tuple[int, ...] | None:
     return dims if len({*dims, n}) == n + 1 else None
 
 
-def _reshaped(x: Any, shape: tuple[Any, ...]) -> Any:
-    """The array in another shape, if both are simple enough that this is a view with PyTorch's strides."""
+def _reshaped(x: Any, shape: tuple[Any, ...], strided: bool = False) -> Any:
+    """The array in another shape, if both are simple enough that this is a view with PyTorch's strides. strided: it need not be
+    contiguous."""
     shape = shape[0] if len(shape) == 1 and shape[0].__class__ is not int else shape
-    if shape.__class__ not in _SHAPES or 1 in x.shape or (1 in shape and not x.flags.c_contiguous):
+    dense = x.flags.c_contiguous
+    if shape.__class__ not in _SHAPES or 1 in x.shape or (not dense and (not strided or 1 in shape)):
         return None
     for n in shape:
         if n.__class__ is not int or n < -1:
             return None
     try:
-        return ndarray.reshape(x, shape, copy=False)
+        return x.reshape(shape) if dense and type(x) is ndarray else ndarray.reshape(x, shape, copy=False)
     except ValueError:
         return None
 
@@ -122,10 +124,10 @@ front(v.transpose, v._transpose, "self dim0 dim1", made="x.swapaxes(dim0, dim1)"
       when="dim0.__class__ is int is dim1.__class__ and -n <= dim0 < n and -n <= dim1 < n")
 front(v.permute, v._permute, "self *dims", prepare=["dims = permutation(dims, n)"], when="dims is not None",
       made="x.transpose(dims)", given="dims", permutation=_permutation)
-front(v.view, v._view, "self *shape", prepare=["made = reshaped(x, shape) if shape else None"], when="made is not None",
+front(v.view, v._view, "self *shape", prepare=["made = reshaped(x, shape, True) if shape else None"], when="made is not None",
       made="made", given="None", reshaped=_reshaped, toplevel=False)
-front(v.reshape, v._view, "self *shape", when="made is not None", made="made",
-      prepare=["made = reshaped(x, shape) if shape and x.flags.c_contiguous else None"], given="None", reshaped=_reshaped)
+front(v.reshape, v._view, "self *shape", prepare=["made = reshaped(x, shape) if shape else None"], when="made is not None",
+      made="made", given="None", reshaped=_reshaped)
 front(v.expand, v._expand, "self *size", prepare=["made = expanded(x, size)"], when="made is not None", made="made",
       given="None", expanded=_expanded, toplevel=False)
 front(v.unsqueeze, v._unsqueeze, "self dim", when=f"dim.__class__ is int and -n - 1 <= dim <= n and {_simple}",

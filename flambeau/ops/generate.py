@@ -25,13 +25,13 @@ from ..autograd.views import NO_GRAD_VIEW, edge_of
 from ..backends import registry
 from ..backends.cpu.parallel import LARGE, large
 from ..parameter import Parameter
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 
 _NAMES: dict[str, Any] = dict(
     __name__=__name__, FLOAT32=FLOAT32, FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE,
     NO_GRAD=_state.NO_GRAD, NO_GRAD_VIEW=NO_GRAD_VIEW, Parameter=Parameter, Tensor=Tensor, WINDOWS=registry.WINDOWS,
     asarray=registry.cpu.asarray, edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY,
-    new=object.__new__, next_sequence=next_sequence, start_counter=start_counter, state=_state.state)
+    new=object.__new__, next_sequence=next_sequence, start_counter=start_counter, state=_state.state, wrap=wrap)
 _HERE = os.path.splitext(os.path.abspath(__file__))[0] + "d"
 
 
@@ -118,9 +118,9 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
     for slot, (kind, index, users) in enumerate(row.saving):
         users = [u for u in users if u in wanted]
         name = None if kind == "result" else names[index]
-        value = "made" if kind == "result" else {"argument": name, "shape": f"{name}._array.shape",
-                                                 "strides": f"{name}._array.strides", "dtype": f"{name}.dtype",
-                                                 "needs": "tuple([e is not None for e in node.next])"}[kind]
+        value = {"argument": name, "result": f"wrap(results[{index}])" if index else "made", "dtype": f"{name}.dtype",
+                 "shape": f"{name}._array.shape", "strides": f"{name}._array.strides",
+                 "needs": "tuple([e is not None for e in node.next])"}[kind]
         if not users:
             values.append("None")
             continue
@@ -159,6 +159,16 @@ def tensor(row: Any) -> Callable[..., Tensor]:
     if lines := recording(row, names, [i for i in row.targets if i not in row.optional], plain):
         body += ["if in_mode == 0:", *["    " + line for line in lines]]
     return function(row.name, ", ".join(["in_mode", "made", *names]), [*body, "return t"], Node=row.node)
+
+
+def first(row: Any, plain: Iterable[int]) -> Callable[..., Tensor]:
+    """The function of (results, *arguments): the first result as a tensor with its node. Nobody gets the others, which need no
+    counters or edges then. plain: numbers of the arguments that are no tensors."""
+    names = list(row.args)
+    lines = recording(row, names, set(range(len(names))) - set(plain), plain)
+    return function(row.name, ", ".join(["results", *names]),
+                    ["made = results[0]", "t = new(Tensor)", "t._array = made", "t._node = t._counter = None",
+                     "if not state.mode & NO_GRAD:", *["    " + line for line in lines], "return t"], Node=row.node)
 
 
 def _view_of(base: str, mode: str) -> list[str]:

@@ -11,17 +11,17 @@ from typing import Any
 
 from .. import dtypes as _dtypes
 from ..autograd.modes import no_grad
-from ..autograd.node import freed_error, next_sequence
-from ..autograd.state import CAPTURE, FOLLOW, FOLLOWED, NO_GRAD, grad_enabled, state
-from ..autograd.views import edge_of
+from ..autograd.node import freed_error
+from ..autograd.state import CAPTURE, FOLLOW, FOLLOWED, grad_enabled, state
 from ..backends import registry
 from ..backends.cpu import normalization as _kernels
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
+from . import generate
 from .fronts import in_front, plain, windowed
 from .layouts import channels_last_of, contiguous_copy, dense_channels_last, laid_out
 from .rules import layers
-from .table import FLOAT32, FUNCTIONS, _type_word, public, row, unpack
+from .table import FUNCTIONS, _type_word, public, row, unpack
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -56,40 +56,10 @@ def _together(made: Any, joint: Any, targets: tuple[int, ...], every: bool = Fal
     return made
 
 
-def _recorded(r: Any, args: tuple[Any, ...], made: Any) -> Tensor:
-    """What `Row.finish` does, but for the result alone: nobody else has the statistics, they need no counters or edges."""
-    t = _new(Tensor)
-    t._array = out = made[0]
-    t._node = t._counter = None
-    if state.mode & NO_GRAD:
-        return t
-    edges: list[Any] = [None] * len(args)
-    for i in r.targets:
-        a = args[i]
-        edges[i] = a._node if a._counter is None else edge_of(a)
-    if edges.count(None) == len(args):
-        return t
-    saved = tuple([args[i] if kind == "argument" else wrap(made[i]) for kind, i, _ in r.saving])
-    versions = []
-    for v in saved:
-        ours = v.__class__ in _OURS
-        if ours and v._inference:
-            return r.finish(args, made)[0]  # which says what is wrong
-        versions.append(0 if not ours or v._counter is None else v._counter.value)
-    t._node = n = _new(r.node)
-    n.next, n.saved = tuple(edges), saved
-    n.sequence = next_sequence()
-    n.shape = out.shape
-    if out.dtype is not FLOAT32:
-        n.dtype = out.dtype
-    if any(versions):
-        n.versions = tuple(versions)
-    return t
-
-
-def _quick_grads(r: Any, gradient: Any, kernel: Any, targets: tuple[int, ...], given: Any) -> None:
-    """Gives a row's nodes a `Node.quick` for what `_recorded` made: from arrays to arrays. given: what the kernel takes, from
-    the gradient's array, which arguments want one, and what was saved."""
+def _quick(r: Any, plain: tuple[int, ...], gradient: Any, kernel: Any, targets: tuple[int, ...], given: Any) -> Any:
+    """`generate.first` of a row, and a `Node.quick` for it, from arrays to arrays. given: what the kernel takes, from the
+    gradient's array, which arguments want one, and what was saved."""
+    tensors = [slot for slot, (kind, index, _) in enumerate(r.saving) if kind == "argument" and index not in plain]
 
     def quick(self: Any, grad: Any, keep: bool) -> Any:
         saved = self.saved
@@ -102,8 +72,8 @@ def _quick_grads(r: Any, gradient: Any, kernel: Any, targets: tuple[int, ...], g
             if not keep:
                 self.release()
             return results
-        for i, v in enumerate(saved):
-            if v.__class__ in _OURS and v._counter is not None:
+        for i in tensors:
+            if saved[i]._counter is not None:
                 unpack(self, i)  # compares versions
         edges = self.next
         asked = given(g, tuple([edges[t] is not None for t in targets]), *saved)
@@ -117,6 +87,7 @@ def _quick_grads(r: Any, gradient: Any, kernel: Any, targets: tuple[int, ...], g
         return results
 
     r.node.quick, r.node.follows = quick, True
+    return generate.first(r, plain)
 
 
 def _only(index: int) -> tuple[bool, bool, bool]:
@@ -186,9 +157,9 @@ _batch_norm = _together(
         kernel="batch_norm",
         constant=(1, 2), backward=dict(input=_batch_formula(0), weight=_batch_formula(1), bias=_batch_formula(2))),
     _batch_grads, (0, 1, 2))
-_quick_grads(_batch_norm, _batch_grad, _kernels.batch_norm_grad, (0, 1, 2),
-             lambda g, needs, x, w, running_mean, running_var, training, eps, mean, inverse: (
-                 g, x._array, w._array, mean._array, inverse._array, training, needs))
+_batch_normed = _quick(_batch_norm, (5, 6, 7), _batch_grad, _kernels.batch_norm_grad, (0, 1, 2),
+                       lambda g, needs, x, w, running_mean, running_var, training, eps, mean, inverse: (
+                           g, x._array, w._array, mean._array, inverse._array, training, needs))
 
 
 def _check_size(name: str, value: Any, channels: int) -> None:
@@ -253,7 +224,7 @@ def batch_norm(*args, **kwargs):
         if _per_channel(x, (weight, bias, mean, var)) and momentum.__class__ is float is eps.__class__ and eps > 0:
             given = x, weight._array, bias._array, mean._array, var._array, True, momentum, eps
             made = _kernels.batch_norm(*given) if mode < 2 else state.follower.call("batch_norm", given)
-            return _recorded(_batch_norm, (input, weight, bias, mean, var, True, momentum, eps), made)
+            return _batch_normed(made, input, weight, bias, mean, var, True, momentum, eps)
     return _any_batch_norm(*args, **kwargs)
 
 
@@ -366,9 +337,9 @@ _layer_norm = _together(
     _layer_grads, (0, 2, 3))
 
 
-_quick_grads(_layer_norm, _layer_grad, _kernels.layer_norm_grad, (0, 2, 3),
-             lambda g, needs, x, shape, w, b, mean, inverse, eps: (
-                 g, x._array, len(shape), mean._array, inverse._array, w._array, needs))
+_layer_normed = _quick(_layer_norm, (1, 4), _layer_grad, _kernels.layer_norm_grad, (0, 2, 3),
+                       lambda g, needs, x, shape, w, b, mean, inverse, eps: (
+                           g, x._array, len(shape), mean._array, inverse._array, w._array, needs))
 
 
 @public(method=False)
@@ -434,7 +405,7 @@ def layer_norm(*args, **kwargs):
                         or input._counter is not None or weight._counter is not None or bias._counter is not None)):
                     given = x, len(shape), w, b, eps
                     made = _kernels.layer_norm(*given) if mode == 0 else state.follower.call("layer_norm", given)
-                    return _recorded(_layer_norm, (input, shape, weight, bias, eps), made)
+                    return _layer_normed(made, input, shape, weight, bias, eps)
                 t = _new(Tensor)
                 t._array = _kernels.layer_norm_only(x, len(shape), w, b, eps)
                 t._node = t._counter = None
