@@ -61,7 +61,7 @@ class Paths:
         self._numbers: dict[int, ndarray] = {}
 
     # ------------------------------------------------------------------------------------------------------- calls
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Any = ()) -> Any:
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Does what function(*args, **kwargs) does."""
         pace = self.pace
         if pace is not None and pace.left and pace.way:

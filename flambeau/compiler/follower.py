@@ -88,11 +88,6 @@ class Follower:
     def steps(self) -> list[Step]:
         return [one[0] for one in self.done]
 
-    @property
-    def roots(self) -> list[tuple[Made, Any]]:
-        """The results that were handed out."""
-        return [pair for *_, roots in self.done for pair in roots]
-
     def _known(self) -> None:
         """C may compare the next call with those that were seen to come after the last one."""
         known, places, written = self.known, self.places, self.written
