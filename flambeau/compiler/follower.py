@@ -265,10 +265,18 @@ class Follower:
 
     def _view(self, name: str, args: tuple[Any, ...]) -> Any:
         made = KERNELS[name](*[stripped(a) for a in args])
-        if type(args[0]) is Promise:
-            for window in made if made.__class__ in (tuple, list) else (made,):
-                self.native.window(self.address, window)
-        return made
+        if type(args[0]) is not Promise:
+            return made
+        if made.__class__ in (tuple, list):
+            return made.__class__([self._promised(m) for m in made])
+        return self._promised(made)
+
+    def _promised(self, window: Any) -> Any:
+        """A new window onto promised memory, as a promise."""
+        if type(window) is not ndarray:  # a batch (vmap)
+            return window.view(Promise)
+        self.native.window(self.address, window)
+        return window
 
     def _must_be_now(self, name: str, args: tuple[Any, ...]) -> bool:
         if refused(name, args):
