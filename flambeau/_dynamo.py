@@ -27,10 +27,6 @@ __all__ = ["OptimizedModule", "allow_in_graph", "assume_constant_result", "confi
            "maybe_mark_dynamic", "reset"]
 
 config = sys.modules[f"{__name__}.config"] = Settings(f"{__name__}.config", "Settings of PyTorch's compiler.")
-config.__dict__.update(suppress_errors=False, cache_size_limit=8, recompile_limit=8, verbose=False, optimize_ddp=True,
-                       capture_scalar_outputs=False, capture_dynamic_output_shape_ops=False,
-                       automatic_dynamic_shapes=True, assume_static_by_default=True)
-
 exc = sys.modules[f"{__name__}.exc"] = ModuleType(f"{__name__}.exc", "Errors of PyTorch's compiler.")
 exc.InvalidBackend = InvalidBackend
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
 
 from .compiler import cudagraph_mark_step_begin
 from .compiler_settings import Settings
@@ -13,5 +12,3 @@ __path__: list[str] = []  # private modules below it are found by name (internal
 __all__ = ["config", "cudagraph_mark_step_begin"]
 
 config = sys.modules[f"{__name__}.config"] = Settings(f"{__name__}.config", "Settings of PyTorch's compiler.")
-config.__dict__.update(coordinate_descent_tuning=False, fx_graph_cache=True, max_autotune=False, debug=False,
-                       triton=SimpleNamespace(unique_kernel_names=False, cudagraphs=False), cpp=SimpleNamespace(threads=-1))

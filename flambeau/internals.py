@@ -1,8 +1,8 @@
 """Private modules of PyTorch's that programs and its own tests import: `torch._refs`, `torch.utils._mode_utils`, ...
 
 Each becomes a stand-in when it is first imported. A name in it is looked up in the module of flambeau that does the same
-work; what flambeau has nothing for can be imported and derived from, and says so when it is called. Modules that PyTorch
-does not have stay missing, so programs that try an import to learn the version get the right answer.
+work; what flambeau has nothing for can be imported by name and derived from, and says so when it is called. Modules that
+PyTorch does not have stay missing, so programs that try an import to learn the version get the right answer.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import importlib.util
 import os
+import sys
 import typing
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
@@ -236,7 +237,7 @@ class StandIn(ModuleType):
         made = VALUES.get(inner, {}).get(name)
         value = made() if made else _found(HOMES[inner], name)
         if value is None:
-            value = refused(inner, _REASON, name)[name]
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}: {_REASON}")
         setattr(self, name, value)
         return value
 
@@ -249,8 +250,27 @@ def _found(homes: str, name: str) -> Any:
     return None
 
 
+def _is_from_import() -> bool:
+    """Whether `from module import name` asks, rather than `import module.name`."""
+    frame = sys._getframe(3)  # beyond `spec` and the finder that called it
+    while frame is not None and "importlib" in frame.f_code.co_filename + str(frame.f_globals.get("__name__")):
+        if frame.f_code.co_name == "_handle_fromlist":
+            return True
+        frame = frame.f_back
+    return False
+
+
 def spec(name: str) -> ModuleSpec | None:
-    """How to import a stand-in, by its full name; None for names that are not in HOMES."""
+    """How to import a stand-in, by its full name; None for names that are not in HOMES.
+
+    `from stand_in import name` may name what flambeau has nothing for: it gets something that raises when it is used, so that
+    files import which use it in one place of many. `hasattr` keeps saying no to all others.
+    """
+    parent, _, child = name.rpartition(".")
+    inner = parent[len(_OWN) + 1:]
+    if inner in HOMES and name[len(_OWN) + 1:] not in HOMES and _is_from_import():
+        setattr(sys.modules[parent], child, refused(inner, _REASON, child)[child])
+        return None  # found as an attribute
     return ModuleSpec(name, _Maker(), is_package=True) if name[len(_OWN) + 1:] in HOMES else None
 
 

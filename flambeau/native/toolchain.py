@@ -141,7 +141,8 @@ def digest(source: str, flags: tuple[str, ...]) -> str:
 def _flags(extra: tuple[str, ...]) -> tuple[str, ...]:
     """All flags, less what other compilers than GCC do not know. `FLAMBEAU_MARCH` names the CPU to build for: x86-64-v3..."""
     march = f"-march={os.environ.get('FLAMBEAU_MARCH') or 'native'}"
-    return tuple(f for f in (*FLAGS, march, *_NO_MMX, *extra) if is_gcc() or not f.startswith("-fno-tree-"))
+    wide = ("-mprefer-vector-width=512",) if platform.machine() in ("x86_64", "AMD64") else ()  # where there is AVX-512
+    return tuple(f for f in (*FLAGS, march, *wide, *_NO_MMX, *extra) if is_gcc() or not f.startswith("-fno-tree-"))
 
 
 def _target(source: str, name: str, flags: tuple[str, ...]) -> Path:

@@ -12,7 +12,7 @@ from ..geometry import padded_shape
 from ..strides import CHANNEL_ORDER, expand_strides, format_strides, unsqueeze_stride, view_strides
 from . import arrays, memory
 from .arrays import cast_into, restride, strides
-from .parallel import copy_into
+from .parallel import LARGE, NATIVE_COPY, copy_into
 from .table import KERNELS, add, kernel
 
 
@@ -376,6 +376,14 @@ def _target(shape, dtype: np.dtype, fmt: str) -> ndarray:
     return arrays.empty_strided(shape, format_strides(shape, fmt), dtype)
 
 
+def _put(out: ndarray, x: ndarray) -> None:
+    """Writes to fresh memory: large pieces on all cores."""
+    if x.size >= NATIVE_COPY and x.dtype is out.dtype:
+        copy_into(out, x)
+    else:
+        cast_into(out, x)
+
+
 @kernel
 def cat(arrays_, dim, dtype, fmt):
     if len(arrays_) < 64 and fmt == "contiguous" and all([x.flags.c_contiguous and x.dtype is dtype and x.ndim > 1
@@ -391,7 +399,7 @@ def cat(arrays_, dim, dtype, fmt):
     front = (_ALL,) * dim
     for x in parts:
         n = x.shape[dim]
-        cast_into(out[(*front, slice(at, at + n))], x)
+        _put(out[(*front, slice(at, at + n))], x)
         at += n
     return out
 
@@ -400,12 +408,12 @@ def cat(arrays_, dim, dtype, fmt):
 def stack(arrays_, dim, dtype):
     shape = arrays_[0].shape
     out = memory.empty(shape[:dim] + (len(arrays_),) + shape[dim:], dtype)
-    if not dim and shape and all([type(x) is ndarray and x.dtype is dtype for x in arrays_]):
+    if not dim and shape and out.size < LARGE and all([type(x) is ndarray and x.dtype is dtype for x in arrays_]):
         np.concatenate(arrays_, out=out.reshape(len(arrays_) * shape[0], *shape[1:]))  # a batch of samples
         return out
     front = (_ALL,) * dim
     for i, x in enumerate(arrays_):
-        cast_into(out[(*front, i, ...)], x)
+        _put(out[(*front, i, ...)], x)
     return out
 
 
