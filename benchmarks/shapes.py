@@ -49,7 +49,7 @@ def steps(dynamic: bool | None) -> Any:
     from workloads import gpt_of
 
     import flambeau
-    from flambeau.compiler.template import Family
+    from flambeau.compiler.render.template import Family
     flambeau.manual_seed(0)
     step = gpt_of(flambeau, 2, 8, 128).step()
     step(*batch(flambeau, (2, 8)))

@@ -14,21 +14,23 @@ import importlib as _importlib
 import math as _math
 from typing import Any
 
+__path__.append(__path__[0] + "/torch_names")  # what is there only because PyTorch has the name
+
 # The order matters: operations first, then what is built on them.
 # isort: off
-from . import dtypes as _dtypes
+from .tensors import dtypes as _dtypes
 from . import ops as _ops  # noqa: F401
-from . import creation as _creation
-from . import legacy as _legacy
-from . import random as _random
-from . import interop as _interop
+from .creation import factories as _creation
+from .creation import legacy as _legacy
+from .creation import random as _random
+from .tensors import interop as _interop
 from . import missing as _missing
 from . import settings as _settings
-from . import tensor_methods as _tensor_methods  # noqa: F401
-from . import tensor_leftovers as _tensor_leftovers  # noqa: F401
+from .tensors import methods as _tensor_methods  # noqa: F401
+from .ops import rare as _rare  # noqa: F401
 from .autograd import hooks as _hooks  # noqa: F401  (gives Tensor register_hook and retain_grad)
 from .autograd import passes as _passes  # noqa: F401  (gives Tensor backward)
-from . import overrides as _overrides
+from .ops.core import overrides as _overrides
 from . import compat as _compat  # noqa: F401  (answers `import torch...` where torch means flambeau)
 # isort: on
 from .autograd.modes import (
@@ -39,13 +41,13 @@ from .autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
-from .device import device
-from .dtypes import can_cast, dtype, finfo, get_default_dtype, iinfo, promote_types, set_default_dtype
-from .formats import *  # noqa: F403
-from .ops.table import FUNCTIONS as _FUNCTIONS
-from .parameter import Parameter as _Parameter  # noqa: F401
-from .shapes import broadcast_shapes as _broadcast_shapes
-from .tensor import Size, Tensor, is_tensor
+from .ops.core.row import FUNCTIONS as _FUNCTIONS
+from .tensors.device import device
+from .tensors.dtypes import can_cast, dtype, finfo, get_default_dtype, iinfo, promote_types, set_default_dtype
+from .tensors.formats import *  # noqa: F403
+from .tensors.parameter import Parameter as _Parameter  # noqa: F401
+from .tensors.shapes import broadcast_shapes as _broadcast_shapes
+from .tensors.tensor import Size, Tensor, is_tensor
 
 __version__ = "0.1.0"
 
@@ -73,8 +75,8 @@ _LAZY = frozenset("""
 # Where single names live, module by module.
 _HOMES = {
     "autograd.anomaly": "is_anomaly_enabled is_anomaly_check_nan_enabled set_anomaly_enabled",
-    "printing": "set_printoptions get_printoptions",
-    "storage": "UntypedStorage TypedStorage FloatStorage DoubleStorage HalfStorage BFloat16Storage "
+    "tensors.printing": "set_printoptions get_printoptions",
+    "tensors.storage": "UntypedStorage TypedStorage FloatStorage DoubleStorage HalfStorage BFloat16Storage "
                "LongStorage IntStorage ShortStorage CharStorage ByteStorage BoolStorage Storage "
                "ComplexFloatStorage ComplexDoubleStorage StorageBase from_file",
     "serialization": "save load",
@@ -86,30 +88,32 @@ _HOMES = {
     "_C": "AnyType AwaitType BoolType ClassType ComplexType DeviceObjType DictType EnumType FloatType FutureType IntType "
           "InterfaceType ListType NoneType NumberType OptionalType PyObjectType RRefType StreamObjType StringType SymBoolType "
           "SymIntType TensorType TupleType Type UnionType",
-    "checks": "_check _check_index _check_is_size _check_not_implemented _check_tensor_all _check_type _check_value "
+    "checks": "_assert _check _check_index _check_is_size _check_not_implemented _check_tensor_all _check_type _check_value "
               "_check_with _check_tensor_all_with _assert_async _assert_scalar _assert_tensor_metadata "
               "_functional_assert_async",
     "futures": "Future",
     "streams": "Stream Event",
-    "overrides": "DisableTorchFunction DisableTorchFunctionSubclass",
-    "ops.loss_functions": "binary_cross_entropy_with_logits cosine_embedding_loss cosine_similarity hinge_embedding_loss "
-                          "kl_div margin_ranking_loss norm_except_dim pairwise_distance pdist poisson_nll_loss "
-                          "segment_reduce _segment_reduce triplet_margin_loss",
-    "ops.losses": "ctc_loss",
-    "ops.grouped": "_grouped_mm",
-    "ops.rnn": "gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell",
+    "ops.core.overrides": "DisableTorchFunction DisableTorchFunctionSubclass",
+    "losses_by_number":
+        "binary_cross_entropy_with_logits cosine_embedding_loss cosine_similarity hinge_embedding_loss "
+        "kl_div margin_ranking_loss pairwise_distance pdist poisson_nll_loss "
+        "segment_reduce _segment_reduce triplet_margin_loss",
+    "ops.layers.losses": "ctc_loss",
+    "ops.linalg.grouped": "_grouped_mm",
+    "ops.layers.rnn": "gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell",
     "amp": "autocast GradScaler",
     "amp.autocast_mode": "is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype "
                          "is_autocast_cpu_enabled set_autocast_cpu_enabled get_autocast_cpu_dtype "
                          "set_autocast_cpu_dtype get_autocast_gpu_dtype set_autocast_gpu_dtype "
                          "is_autocast_cache_enabled set_autocast_cache_enabled clear_autocast_cache "
                          "autocast_increment_nesting autocast_decrement_nesting",
-    "ops.layer_functions": "conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d convolution "
-                           "max_pool1d max_pool1d_with_indices max_pool2d max_pool3d avg_pool1d adaptive_avg_pool1d "
-                           "adaptive_max_pool1d batch_norm native_batch_norm instance_norm layer_norm native_layer_norm "
-                           "batch_norm_update_stats group_norm native_group_norm rms_norm pixel_shuffle pixel_unshuffle "
-                           "channel_shuffle native_channel_shuffle grid_sampler grid_sampler_2d grid_sampler_3d "
-                           "affine_grid_generator",
+    "ops.layers.layer_functions":
+        "conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d convolution "
+        "max_pool1d max_pool1d_with_indices max_pool2d max_pool3d avg_pool1d adaptive_avg_pool1d "
+        "adaptive_max_pool1d batch_norm native_batch_norm instance_norm layer_norm native_layer_norm "
+        "batch_norm_update_stats group_norm native_group_norm rms_norm pixel_shuffle pixel_unshuffle "
+        "channel_shuffle native_channel_shuffle grid_sampler grid_sampler_2d grid_sampler_3d "
+        "affine_grid_generator",
 }
 _ELSEWHERE = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -121,7 +125,9 @@ class MissingName(AttributeError, NotImplementedError):
 def __getattr__(name: str) -> Any:
     if name == "torch":  # PyTorch is found inside itself, too
         return _importlib.import_module(__package__)
-    home = "ops.foreach" if name.startswith("_foreach_") else _ELSEWHERE.get(name)
+    if name in _FUNCTIONS:  # an operation that was defined later
+        return _FUNCTIONS[name]
+    home = "ops.lists.foreach" if name.startswith("_foreach_") else _ELSEWHERE.get(name)
     if home is None and name not in _LAZY and not (name.startswith("_") and _is_internal(name)):
         raise MissingName(f"module 'flambeau' has no attribute '{name}' (if PyTorch has one: it is not implemented)")
     try:

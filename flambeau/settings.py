@@ -14,7 +14,7 @@ __all__ = ["use_deterministic_algorithms", "are_deterministic_algorithms_enabled
            "get_deterministic_debug_mode",
            "set_float32_matmul_precision", "get_float32_matmul_precision", "set_num_threads", "get_num_threads",
            "set_num_interop_threads", "get_num_interop_threads", "set_flush_denormal", "set_warn_always",
-           "is_warn_always_enabled", "compiled_with_cxx11_abi", "_assert", "init_num_threads", "get_device_module",
+           "is_warn_always_enabled", "compiled_with_cxx11_abi", "init_num_threads", "get_device_module",
            "has_lapack",
            "has_mkl", "has_openmp", "has_spectral", "is_vulkan_available", "SymInt", "SymFloat", "SymBool", "sym_int",
            "sym_float", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum", "sym_ite", "OutOfMemoryError"]
@@ -54,8 +54,8 @@ def fills_memory() -> bool:
     """Whether memory that an operation leaves as it is has to be filled, so that programs that read it do so alike."""
     if not _state["deterministic"]:
         return False
-    from .utils import deterministic
-    return deterministic.fill_uninitialized_memory
+    chosen = sys.modules.get(f"{__package__}.utils.deterministic")  # True unless a program says otherwise there
+    return chosen is None or chosen.fill_uninitialized_memory
 
 
 def are_deterministic_algorithms_enabled() -> bool:
@@ -158,15 +158,6 @@ def compiled_with_cxx11_abi() -> bool:
     return True
 
 
-def _assert(condition: Any, message: str) -> Any:
-    """Python's assert as a function, so that a tracer can write it down."""
-    if condition.__class__ is not bool and hasattr(type(condition), "__torch_function__"):
-        from . import overrides
-        done, value = overrides.dispatch(_assert, (condition, message), {}, (condition,))
-        if done:
-            return value
-    assert condition, message
-
 
 def init_num_threads() -> None:
     """Kept for old programs; the number of threads is set by set_num_threads."""
@@ -176,7 +167,7 @@ def get_device_module(device: Any = None) -> Any:
     """The module of a device's functions (flambeau.cuda)."""
     import importlib
 
-    from .device import to_device
+    from .tensors.device import to_device
     kind = "cpu" if device is None else to_device(device).type
     return importlib.import_module(f".{kind}", __package__)
 

@@ -6,7 +6,7 @@ import torch as reference
 from nn_twins import same
 
 import flambeau
-from flambeau.backends.cpu import attention as kernels
+from flambeau.backends.cpu.layers import attention as kernels
 
 RNG = np.random.default_rng(0)
 

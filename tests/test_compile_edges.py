@@ -16,8 +16,8 @@ from compiled import programs, way, why
 
 import flambeau as torch
 from flambeau import nn, optim
-from flambeau.compiler import pages
-from flambeau.compiler.capture import Traced
+from flambeau.compiler.capture.tracing import Traced
+from flambeau.compiler.run import pages
 
 
 def both(build, calls):
@@ -580,3 +580,21 @@ def test_objects_that_live_inside_a_call():
     for i in range(4):
         assert f(torch.full((3, 2), float(i))).tolist() == [i, i]
     assert programs(f) == 1
+
+
+@pytest.mark.parametrize("layer", ["Embedding", "EmbeddingBag"])
+def test_sparse_gradients_whose_size_depends_on_the_padding(layer):
+    def build():
+        torch.manual_seed(0)
+        table = getattr(nn, layer)(6, 3, sparse=True, padding_idx=0, **({"mode": "sum"} if layer == "EmbeddingBag" else {}))
+        optimizer = optim.SGD(table.parameters(), lr=0.1)
+
+        def step(at):
+            optimizer.zero_grad()
+            (table(at) ** 2).sum().backward()
+            optimizer.step()
+            return table.weight.detach().clone()
+        return step, [(torch.tensor([i]),) for i in ([1, 2, 0], [0, 0, 3], [1, 4, 5], [0, 1, 2], [0, 0, 0])]
+    eager, compiled = both(build, (0, 1, 2, 3, 4, 0, 1, 2))
+    for ours, theirs in zip(compiled, eager):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)

@@ -22,10 +22,10 @@ from compiled import same, seen
 import flambeau as torch
 from flambeau import nn, optim
 from flambeau.autograd.state import FOLLOW, state
-from flambeau.compiler.capture import Uncapturable
-from flambeau.compiler.follow import Pace, Paths
-from flambeau.compiler.matching import native
-from flambeau.compiler.promises import Promise
+from flambeau.compiler.capture.tracing import Uncapturable
+from flambeau.compiler.follow.matching import native
+from flambeau.compiler.follow.paths import Pace, Paths
+from flambeau.compiler.follow.promises import Promise
 from flambeau.nn import functional as F
 from flambeau.utils.data import DataLoader, TensorDataset
 
@@ -877,7 +877,8 @@ def test_nothing_is_left_behind():
     assert all(r() is None for r in kept)
 
 
-def test_finalizers_that_compute():
+@pytest.mark.parametrize("threshold", [1, 2, 3, 5, 7, 11])
+def test_finalizers_that_compute(threshold):
     """The collector may run Python at any time, also while a kernel call is being compared or written down."""
     done = []
 
@@ -893,17 +894,28 @@ def test_finalizers_that_compute():
             Loop()
             x = (x * 2).tanh() + 1
         return x
+
+    def build():
+        net, opt = task(kind=optim.SGD, momentum=0.9)
+
+        def step(x, y):
+            Loop()
+            loss = stepped(net, opt, f(x), y)
+            Loop()
+            return loss
+        return step, batch, net, opt
     g, before = follow(f), gc.get_threshold()
     gc.collect()
-    gc.set_threshold(7)
+    gc.set_threshold(threshold)
     try:
         for n in range(30):
             x = torch.arange(3.0) + n
             assert torch.allclose(g(x), f(x))
+        agree(build, calls=12)
     finally:
         gc.set_threshold(*before)
     gc.collect()
-    assert done == [9.0] * 240 and g.paths.runs
+    assert done == [9.0] * (240 + 2 * 12 * 6) and g.paths.runs
 
 
 def test_an_interrupt_leaves_what_it_leaves_in_eager_mode():
@@ -966,7 +978,7 @@ def test_programs_go_away_with_their_function():
 
 
 def test_calls_that_never_repeat_are_left_to_eager_with_one_warning(monkeypatch):
-    monkeypatch.setattr("flambeau.compiler.follow._STEPS", 20)
+    monkeypatch.setattr("flambeau.compiler.follow.paths._STEPS", 20)
     f = follow(lambda x: x * 2 + 1)
     with pytest.warns(RuntimeWarning, match="runs eagerly") as caught:
         for n in range(20):
@@ -982,6 +994,24 @@ def test_the_quicker_way_is_taken():
             taken.append(eager)
             pace.took(1.0 if eager is quick else 2.0)
         assert sum(way is quick for way in taken) > 320 and {*taken} == {True, False}
+
+
+def test_calls_that_are_quicker_eagerly_go_straight_to_the_function():
+    calls = []
+
+    def f(x):
+        calls.append(len(calls))
+        return x + 1
+    g = torch.compile(f)
+    made, x = g._compiled, torch.ones(2)
+    made.followed, made.paths.pace.way, made.paths.pace.left = 1000, True, 50
+    assert g(x).tolist() == [2, 2] and made.straight == 48
+    for n in range(48):
+        assert g(x).tolist() == [2, 2] and made.straight == 47 - n
+    assert made.paths.pace.left == 1 and g(x).tolist() == [2, 2] and made.paths.pace.left == 0  # the ways are compared again
+    made.straight = 10
+    torch.compiler.reset()
+    assert made.straight == 0 and calls == [*range(50)]
 
 
 def test_calls_that_always_meet_something_new_are_run_eagerly():

@@ -13,8 +13,8 @@ import pytest
 
 import flambeau as torch
 from flambeau import nn, optim
-from flambeau.compiler.follow import Paths
-from flambeau.compiler.matching import native
+from flambeau.compiler.follow.matching import native
+from flambeau.compiler.follow.paths import Paths
 from flambeau.nn import functional as F
 
 pytestmark = [pytest.mark.skipif(native() is None, reason="needs a C compiler"), pytest.mark.filterwarnings("ignore")]

@@ -8,8 +8,8 @@ from compiled import agree
 
 import flambeau as torch
 import flambeau.nn.functional as F
-from flambeau.compiler.epilogues import Product
-from flambeau.compiler.fusion import Loop, Single
+from flambeau.compiler.passes.epilogues import Product
+from flambeau.compiler.passes.fusion import Loop, Single
 from flambeau.native import library, pointer, toolchain
 
 pytestmark = pytest.mark.skipif(toolchain.compiler() is None, reason="needs a C compiler")

@@ -1,4 +1,4 @@
-"""What a program takes for granted (compiler/reads.py): when a value counts as the same, and what each kind of read notices."""
+"""What a program takes for granted (capture/reads.py): when a value counts as the same, what each kind of read notices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau.compiler.reads import (
+from flambeau.compiler.capture.reads import (
     MISSING,
     Content,
     Entry,

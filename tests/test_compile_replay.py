@@ -14,9 +14,9 @@ from compiled import same, seen
 
 import flambeau as torch
 from flambeau import nn, optim
-from flambeau.compiler.plan import Plan
-from flambeau.compiler.replay import builder
-from flambeau.compiler.trees import flatten
+from flambeau.compiler.capture.trees import flatten
+from flambeau.compiler.run.plan import Plan
+from flambeau.compiler.run.replay import builder
 
 SCALE = 1.5
 NESTED = {"a": [1.0, (2.0, [3.0])]}
@@ -468,7 +468,7 @@ def test_results_are_put_together(tree):
 
 
 def test_without_the_native_part_every_call_goes_the_long_way(monkeypatch, long_way):
-    from flambeau.compiler import replay
+    from flambeau.compiler.run import replay
     monkeypatch.setattr(replay, "_native", lambda: None)
     eager, compiled = pair()
     in_step(eager, compiled, 6)

@@ -1,5 +1,5 @@
-"""Functions that report themselves (compiler/rewrite.py) do what the plain ones do: results, exceptions and their lines, and
-the order in which everything happens; with a witness listening and without."""
+"""Functions that report themselves (capture/rewrite.py) do what the plain ones do: results, exceptions and their lines,
+and the order in which everything happens; with a witness listening and without."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import warnings
 import pytest
 from snippets import PRELUDE, SNIPPETS, UNSUPPORTED, WRONG
 
-from flambeau.compiler.rewrite import REWRITTEN, Unsupported, rewritten
-from flambeau.compiler.witness import HELPERS, Witness
+from flambeau.compiler.capture.rewrite import REWRITTEN, Unsupported, rewritten
+from flambeau.compiler.capture.witness import HELPERS, Witness
 
 numbers = itertools.count()
 

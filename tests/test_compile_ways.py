@@ -14,8 +14,8 @@ from compiled import agree, programs, same, seen, way, why
 import flambeau as torch
 import flambeau.nn.functional as F
 from flambeau import nn
-from flambeau.compiler import witness
-from flambeau.compiler.function import CompiledFunction
+from flambeau.compiler.capture import witness
+from flambeau.compiler.run.function import CompiledFunction
 
 KEPT: list = []
 

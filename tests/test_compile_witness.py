@@ -1,5 +1,5 @@
-"""What a captured call may do to be skipped later (compiler/witness.py): one row for each thing that keeps it from that, with
-the words in which it is said, and one for each that does not."""
+"""What a captured call may do to be skipped later (capture/witness.py): one row for each thing that keeps it from that,
+with the words in which it is said, and one for each that does not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compiled import same, seen
 from provable import NUMBERS, PROVABLE, UNPROVABLE, X, helper
 
 import flambeau as torch
-from flambeau.compiler.witness import Witness, present, watching
+from flambeau.compiler.capture.witness import Witness, present, watching
 
 
 def witnessed(function):

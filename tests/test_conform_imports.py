@@ -18,9 +18,14 @@ ROOT = pathlib.Path(__file__).parents[1]
 @pytest.mark.parametrize("name", sorted(internals.HOMES))
 def test_stand_in(name):
     module = importlib.import_module(f"flambeau.{name}")
-    refused = module.no_such_thing_here
+    assert not hasattr(module, "no_such_thing_here")
+    found = {}
+    exec(f"from flambeau.{name} import no_such_thing_here as refused", found)
     with pytest.raises(NotImplementedError, match="no_such_thing_here"):
-        refused()
+        found["refused"]()
+    del module.no_such_thing_here
+    with pytest.raises(ImportError):
+        importlib.import_module(f"flambeau.{name}.no_such_thing_here")
     with pytest.raises(AttributeError):
         _ = module.__no_such_thing__
 
@@ -44,7 +49,11 @@ def test_modules_that_pytorch_does_not_have_stay_missing():
 
 def test_settings_of_the_compiler_are_remembered():
     config = flambeau._dynamo.config
-    assert config.never_heard_of is False
+    with pytest.raises(AttributeError, match="never_heard_of"):
+        _ = config.never_heard_of
+    with pytest.raises(AttributeError, match="never_heard_of does not exist"):
+        config.never_heard_of = True
+    assert flambeau._inductor.config.triton.cudagraphs is False
     with config.patch(cache_size_limit=3, verbose=True):
         assert config.cache_size_limit == 3 and config.verbose
     assert config.cache_size_limit == 8 and not config.verbose

@@ -255,9 +255,9 @@ def test_types_of_one_s_own_can_be_collated():
 
 
 def test_internals_are_found_where_programs_look_for_them():
+    from flambeau._utils import ExceptionWrapper
     from flambeau.utils.data._utils.collate import default_collate
 
-    from flambeau._utils import ExceptionWrapper
     from flambeau.utils.data.dataloader import default_collate as second
     from flambeau.utils.data.distributed import DistributedSampler
 

@@ -16,6 +16,7 @@ import sys
 import time
 import warnings
 
+import flambeau.multiprocessing as mp
 import numpy as np
 import pytest
 import torch
@@ -23,7 +24,6 @@ import torch.utils.data
 from spawned import Squares, add_one, fail_second, leave
 
 import flambeau
-import flambeau.multiprocessing as mp
 from flambeau.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 MODULES = (flambeau, torch)

@@ -1,4 +1,4 @@
-"""Code that is made from rows (ops/generate.py): what it records is what PyTorch records, whichever way a call goes."""
+"""Code that is made from rows (ops/core/generate.py): what it records is what PyTorch records, whichever way a call goes."""
 
 import inspect
 import linecache
@@ -10,9 +10,9 @@ import torch
 import flambeau
 from flambeau.autograd.graph import saved_tensors_hooks
 from flambeau.backends.cpu.table import KERNELS
-from flambeau.ops import generate
-from flambeau.ops.elementwise import unary
-from flambeau.ops.table import FUNCTIONS, ROWS
+from flambeau.ops.core import generate
+from flambeau.ops.core.row import FUNCTIONS, ROWS
+from flambeau.ops.pointwise.families import unary
 
 # Functions of a module, a 3 x 4 tensor, another one, and one that needs no gradient.
 CALLS = {

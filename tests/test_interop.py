@@ -13,7 +13,7 @@ import pytest
 from expressions import agree, torch
 
 import flambeau
-from flambeau.parameter import Parameter
+from flambeau.tensors.parameter import Parameter
 
 PYTHON = """
 __import__('operator').index(torch.tensor(True))
@@ -141,7 +141,7 @@ DTYPES = ["float16", "float32", "float64", "complex64", "complex128", "int8", "i
 def test_memory_is_shared_both_ways(name):
     source = np.zeros((2, 3), name)
     t = flambeau.from_numpy(source)
-    assert t.dtype is flambeau.dtypes.ALIASES[name]
+    assert t.dtype is flambeau.tensors.dtypes.ALIASES[name]
     source[0, 1] = 1
     assert t[0, 1].item() == 1
     t.numpy()[1, 2] = 1

@@ -7,8 +7,8 @@ import pytest
 import scipy.linalg as scipy_linalg
 import torch
 
-from flambeau.backends.cpu import fft as F
-from flambeau.backends.cpu import linalg as L
+from flambeau.backends.cpu.linalg import fft as F
+from flambeau.backends.cpu.linalg import kernels as L
 
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
 REALS = DTYPES[:2]
@@ -524,7 +524,7 @@ def test_cdist(dtype, p, s1, s2):
 
 
 def test_cdist_chunks_and_modes(monkeypatch):
-    monkeypatch.setattr("flambeau.backends.cpu.linalg_functions._CDIST_CHUNK", 64)
+    monkeypatch.setattr("flambeau.backends.cpu.linalg.functions._CDIST_CHUNK", 64)
     x, y = rand((2, 33, 3), np.float64), rand((2, 6, 3), np.float64, 1)
     same(L.cdist(x, y, 1.0), torch.cdist(t(x), t(y), p=1.0))
     near = L.cdist(x, x)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from flambeau.backends.cpu import random as R
+from flambeau.backends.cpu.random import draws as R
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 NP = {

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from flambeau.backends.cpu import special as K  # noqa: E402
+from flambeau.backends.cpu.pointwise import special as K  # noqa: E402
 
 INF, NAN = float("inf"), float("nan")
 SPECIAL = np.array([

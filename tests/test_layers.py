@@ -37,31 +37,6 @@ def test_nothing_imports_torch():
     assert not [f"{p}:{line}" for p in FILES for name, line in imported(p) if name == "torch"]
 
 
-def test_backends_do_not_import_what_stands_above_them():
-    """Relative imports out of backends/ would point upward; two late ones in function bodies are known.
-
-    native/ is the exception: its kernels are what backends/cpu calls, so it stands below.
-    """
-    found = []
-    for p in (PACKAGE / "backends").rglob("*.py"):
-        depth = len(p.relative_to(PACKAGE).parts)
-        for node in ast.parse(p.read_text()).body:
-            native = isinstance(node, ast.ImportFrom) and (
-                (node.module or "").partition(".")[0] == "native" or {a.name for a in node.names} == {"native"})
-            if isinstance(node, ast.ImportFrom) and node.level >= depth and not native:
-                found.append(f"{p.relative_to(PACKAGE)}:{node.lineno}")
-    assert not found
-
-
-def test_native_imports_array_code_only():
-    """native/ works for backends/cpu; of the package it may know the pooled memory there, and nothing above."""
-    found = []
-    for p in (PACKAGE / "native").rglob("*.py"):
-        found += [f"{p.relative_to(PACKAGE)}:{node.lineno}" for node in ast.parse(p.read_text()).body
-                  if isinstance(node, ast.ImportFrom) and node.level > 1 and not (node.module or "").startswith("backends")]
-    assert not found
-
-
 @pytest.mark.parametrize("module", ["numpy.random", "numpy.fft", "concurrent.futures", "inspect",
                                     "flambeau.autograd.gradcheck"])
 def test_import_leaves_heavy_parts_for_later(module):

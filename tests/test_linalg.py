@@ -288,7 +288,7 @@ def test_det_has_a_gradient_at_singular_matrices(name, kind):
 
 @pytest.mark.parametrize("pivot", [0.0, 1e-16, -3e-15, 1e-320])
 def test_cofactors_do_not_depend_on_how_a_pivot_rounds(pivot):
-    from flambeau.backends.cpu import linalg as kernels
+    from flambeau.backends.cpu.linalg import kernels as kernels
     for dtype in ("float64", "complex128"):
         _, lu, pivots = kernels.det_lu(np.array([[1, 2, 3], [4, 5, 6], [5, 7, 9]], dtype))
         lu[2, 2] = pivot

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import flambeau
-from flambeau.parameter import Parameter
+from flambeau.tensors.parameter import Parameter
 
 CASES = {
     "LambdaLR": lambda S, o: S.LambdaLR(o, lambda e: 0.9**e),

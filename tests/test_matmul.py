@@ -73,7 +73,7 @@ def test_the_recorded_graph_is_torchs(a, b):
 @pytest.mark.parametrize("shape", [(2, 3), (5, 2, 3), (3,)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_linear_graph_and_gradients(shape, bias):
-    from flambeau.ops.matmul import linear
+    from flambeau.ops.linalg.matmul import linear
     tensors = [pair(numbers(s, "float64"), True) for s in (shape, (4, 3), (4,))][:3 if bias else 2]
     want = torch.nn.functional.linear(*[t for t, _ in tensors])
     got = linear(*[f for _, f in tensors])

@@ -8,7 +8,7 @@ import pytest
 from expressions import agree, torch
 
 import flambeau
-from flambeau.backends import registry
+from flambeau.backends import facts
 from flambeau.backends.cpu.table import KERNELS
 
 # x: 2 M x 1024 numbers; images, volumes and rows of a usual size, in large batches. l(...): integers.
@@ -308,14 +308,14 @@ def test_every_kernel_has_a_rule():
     """Kernels that meta tensors can reach: those of rows. A kernel without a row is called on CPU arrays only."""
     for module in pkgutil.iter_modules(flambeau.ops.__path__):
         importlib.import_module(f"flambeau.ops.{module.name}")
-    from flambeau.ops.table import ROWS
-    known = {*registry.SHAPES, *registry.VIEWS, *registry.POINTWISE}
+    from flambeau.ops.core.row import ROWS
+    known = {*facts.SHAPES, *facts.VIEWS, *facts.POINTWISE}
     assert not {r.kernel for r in ROWS.values() if r.kernel in KERNELS} - known
 
 
 @pytest.fixture
 def unknown_kernel():
-    from flambeau.ops.table import ROWS, Row
+    from flambeau.ops.core.row import ROWS, Row
     KERNELS["without_rule"] = lambda x, n: x[:n].copy()
     yield Row("without_rule", "self n")
     del KERNELS["without_rule"], ROWS["without_rule"]

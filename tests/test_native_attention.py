@@ -120,7 +120,7 @@ def _losses(F, scores, target, y):
 
 
 def test_a_program_of_all_of_them(monkeypatch):
-    from flambeau.compiler import lower, lowerings
+    from flambeau.compiler.render import lower, lowerings
     lower._load()
     fallen, taken = [], set()
     for name, function in list(lowerings.LOWERINGS.items()):

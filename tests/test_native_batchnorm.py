@@ -8,7 +8,7 @@ import torch
 from lowered import run_lowered
 
 import flambeau
-import flambeau.backends.cpu.normalization  # enters its kernels
+import flambeau.backends.cpu.layers.normalization  # enters its kernels
 from flambeau import native
 from flambeau.backends.cpu.table import KERNELS
 

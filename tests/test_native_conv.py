@@ -12,9 +12,9 @@ from lowered import run_lowered
 
 import flambeau
 from flambeau import native
-from flambeau.backends.cpu import conv
+from flambeau.backends.cpu.layers import conv
+from flambeau.backends.cpu.shape.windows import out_size
 from flambeau.backends.cpu.table import KERNELS
-from flambeau.backends.cpu.windows import out_size
 
 pytestmark = pytest.mark.skipif(native.library("conv") is None, reason="no C compiler")
 TOLERANCE = {np.float32: 2e-6, np.float64: 4e-15}

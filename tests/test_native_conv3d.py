@@ -8,8 +8,8 @@ import torch
 
 import flambeau
 from flambeau import native
-from flambeau.backends.cpu import conv, conv3d
-from flambeau.backends.cpu.windows import out_size
+from flambeau.backends.cpu.layers import conv, conv3d
+from flambeau.backends.cpu.shape.windows import out_size
 
 pytestmark = pytest.mark.skipif(native.library("conv") is None, reason="no C compiler")
 GEOMETRIES = [  # batch, channels in and out, groups; size; kernel; stride; padding; dilation

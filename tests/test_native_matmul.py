@@ -10,7 +10,7 @@ from lowered import run_lowered
 
 import flambeau
 from flambeau import native
-from flambeau.backends.cpu import gemm
+from flambeau.backends.cpu.linalg import gemm
 from flambeau.backends.cpu.table import KERNELS
 from flambeau.native import pointer
 

@@ -7,7 +7,7 @@ import pytest
 
 import flambeau
 from flambeau import native
-from flambeau.backends.cpu.normalization import batch_norm, group_norm
+from flambeau.backends.cpu.layers.normalization import batch_norm, group_norm
 
 pytestmark = pytest.mark.skipif(native.library("batchnorm") is None, reason="needs a C compiler")
 LENGTHS = (1, 7, 8, 15, 16, 17, 31, 49, 63, 64, 65, 127, 255, 1000, 1023, 1024, 1025, 1088, 2100)

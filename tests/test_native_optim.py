@@ -7,9 +7,9 @@ import torch
 import flambeau
 from flambeau import native
 from flambeau.backends.cpu.table import KERNELS
-from flambeau.compiler import lower, lowerings
+from flambeau.compiler.render import lower, lowerings
 from flambeau.nn.utils import clip_grad_norm_, get_total_norm
-from flambeau.parameter import Parameter
+from flambeau.tensors.parameter import Parameter
 
 pytestmark = pytest.mark.skipif(native.library("optim") is None, reason="there is no C compiler")
 SHAPES = [(), (0,), (1,), (3, 5), (17,), (64,), (129, 1030), (2, 0, 3), (100,)]

@@ -9,8 +9,9 @@ import pytest
 
 import flambeau
 from flambeau.backends.cpu.parallel import copy_into
+from flambeau.backends.cpu.pointwise import loops as pointwise
 from flambeau.backends.cpu.table import KERNELS
-from flambeau.native import library, off, pointwise, toolchain
+from flambeau.native import library, off, toolchain
 
 pytestmark = pytest.mark.skipif(toolchain.compiler() is None, reason="no C compiler")
 NAMES = sorted(pointwise.kernels())

@@ -9,7 +9,7 @@ from lowered import run_lowered
 import flambeau
 from flambeau import native
 from flambeau.backends.cpu.table import KERNELS
-from flambeau.ops.pooling import pooled_size
+from flambeau.ops.layers.pooling import pooled_size
 
 pytestmark = pytest.mark.skipif(native.library("pool") is None, reason="needs a C compiler")
 DTYPES = (np.float32, np.float64)

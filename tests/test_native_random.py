@@ -8,9 +8,9 @@ import torch
 
 import flambeau
 from flambeau import native
-from flambeau.backends.cpu import random as reference
-from flambeau.backends.cpu.random_engine import AT, Engine
-from flambeau.backends.cpu.random_kernels import DRAWS
+from flambeau.backends.cpu.random import draws as reference
+from flambeau.backends.cpu.random.engine import AT, Engine
+from flambeau.backends.cpu.random.kernels import DRAWS
 from flambeau.backends.cpu.table import KERNELS
 
 needs_compiler = pytest.mark.skipif(native.library("random") is None, reason="no C compiler: nothing native to compare")

@@ -6,8 +6,8 @@ import pytest
 import flambeau
 from flambeau import native
 from flambeau.backends.cpu.table import KERNELS
-from flambeau.compiler import lower, lowerings
-from flambeau.ops import rnn  # noqa: F401  (enters the kernels)
+from flambeau.compiler.render import lower, lowerings
+from flambeau.ops.layers import rnn  # noqa: F401  (enters the kernels)
 
 pytestmark = pytest.mark.skipif(native.library("gemm") is None or native.library("rnn") is None,
                                 reason="there is no C compiler")

@@ -8,7 +8,7 @@ import pytest
 import flambeau
 import flambeau.nn.functional
 from flambeau import native
-from flambeau.backends.cpu.normalization import layer_norm_only
+from flambeau.backends.cpu.layers.normalization import layer_norm_only
 from flambeau.backends.cpu.table import KERNELS
 
 pytestmark = pytest.mark.skipif(native.library("softmax") is None, reason="needs a C compiler")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import flambeau
-from flambeau.parameter import Parameter
+from flambeau.tensors.parameter import Parameter
 
 CONFIGS = [
     ("SGD", dict(lr=0.1)), ("SGD", dict(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)),

@@ -8,7 +8,7 @@ import torch
 from both import Programs, agree
 
 import flambeau as fl
-from flambeau import overrides
+from flambeau.ops.core import overrides
 
 programs = Programs()
 

@@ -15,7 +15,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flambeau import printing
+from flambeau.tensors import printing
 
 try:
     if os.environ.get("PRINTING_STANDIN"):

@@ -1,7 +1,8 @@
-"""autocast: inside it, operations choose their precision by PyTorch's lists for the CPU.
+"""autocast: inside it, operations choose their precision as PyTorch's do on the CPU.
 
-Products and convolutions run in the lower precision, a list of delicate functions (losses, decompositions, FFTs) in
-float32, and a few that join tensors in the widest dtype of their arguments. All others take what they are given.
+Products and convolutions run in the lower precision, delicate functions (losses, decompositions, FFTs) in float32, and a few
+that join tensors in the widest dtype of their arguments: each says so where it is defined (`public(autocast=...)`). All others
+take what they are given.
 
 While nobody uses autocast it costs nothing: `overrides.active`, which every operation reads anyway, is switched on as
 long as a block is entered, and `overrides.dispatch` asks `cast_call`.
@@ -16,28 +17,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .. import dtypes as _dtypes
-from .. import overrides as _overrides
-from ..autograd.state import AUTOCAST, state
-from ..tensor import Tensor
+from ..autograd import state as _state
+from ..autograd.state import state
+from ..ops.core import overrides as _overrides
+from ..ops.core.export import AUTOCAST
+from ..tensors import dtypes as _dtypes
+from ..tensors.tensor import Tensor
 
 __all__ = ["autocast", "autocast_decorator", "custom_fwd", "custom_bwd", "is_autocast_available"]
-
-LOWER = frozenset("""
-    conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d bmm mm addmm addbmm baddbmm linear
-    matmul linalg_vecdot vecdot prelu scaled_dot_product_attention lstm""".split())
-FLOAT32 = frozenset("""
-    avg_pool3d binary_cross_entropy grid_sample polar prod quantile nanquantile stft cdist trace view_as_complex cholesky
-    cholesky_inverse cholesky_solve inverse lu_solve orgqr ormqr pinverse max_pool3d max_unpool2d max_unpool3d
-    adaptive_avg_pool3d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d mse_loss cosine_embedding_loss
-    nll_loss hinge_embedding_loss poisson_nll_loss smooth_l1_loss cross_entropy l1_loss huber_loss margin_ranking_loss
-    soft_margin_loss triplet_margin_loss multi_margin_loss ctc_loss kl_div multilabel_margin_loss
-    binary_cross_entropy_with_logits fft_fft fft_ifft fft_fft2 fft_ifft2 fft_fftn fft_ifftn fft_rfft fft_irfft fft_rfft2
-    fft_irfft2 fft_rfftn fft_irfftn fft_hfft fft_ihfft linalg_cond linalg_matrix_rank linalg_solve linalg_cholesky
-    linalg_svdvals linalg_eigvals linalg_eigvalsh linalg_inv linalg_householder_product linalg_tensorinv
-    linalg_tensorsolve geqrf qr svd triangular_solve linalg_qr linalg_cholesky_ex linalg_svd linalg_eig linalg_eigh
-    linalg_lstsq linalg_inv_ex""".split())
-WIDEST = frozenset(("stack", "cat", "concat", "concatenate", "index_copy"))
 
 _DEVICES = ("cpu", "cuda", "xpu", "hpu", "mps", "mtia", "maia", "xla", "ipu")
 _LOWERED = (_dtypes.bfloat16, _dtypes.float16)
@@ -65,28 +52,24 @@ _users = 0  # blocks of all threads with autocast on
 def _switch(on: bool) -> None:
     """Sets this thread's bit, and tells the operations whether to ask at all."""
     global _users
-    before = bool(state.mode & AUTOCAST)
+    before = bool(state.mode & _state.AUTOCAST)
     if on == before:
         return
-    state.mode = (state.mode & ~AUTOCAST) | (AUTOCAST if on else 0)
+    state.mode = (state.mode & ~_state.AUTOCAST) | (_state.AUTOCAST if on else 0)
     _users += 1 if on else -1
     _overrides.autocast(cast_call if _users else None)
 
 
 # ------------------------------------------------------------------------------------------------------- the casts
 def cast_call(function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
-    """(True, result) if the lists say something about the function, else (False, None)."""
-    name = function.__name__
-    if name in LOWER:
-        target = _settings.dtype_of("cpu")
-    elif name in FLOAT32:
-        target = _dtypes.float32
-    elif name in WIDEST:
-        target = _widest((args, kwargs))
-    else:
+    """(True, result) if the function says in which precision it runs, else (False, None)."""
+    precision = AUTOCAST.get(function.__name__)
+    if precision is None:
         return False, None
+    target = _dtypes.float32 if precision == "float32" else _settings.dtype_of("cpu") if precision == "lower" else (
+        _widest((args, kwargs)))
     before = state.mode
-    state.mode = before & ~AUTOCAST
+    state.mode = before & ~_state.AUTOCAST
     try:
         args = tuple([_cast_one(a, target) for a in args])
         return True, function(*args, **{k: _cast_one(v, target) for k, v in kwargs.items() if k != "out"}, **(
@@ -218,7 +201,7 @@ def _exit_autocast(mode: autocast) -> None:
 def is_autocast_enabled(device_type: str | None = None) -> bool:
     """Whether autocast is on for a type of device (CUDA, if none is named)."""
     if device_type == "cpu":
-        return bool(state.mode & AUTOCAST)
+        return bool(state.mode & _state.AUTOCAST)
     return _settings.enabled.get("cuda" if device_type is None else _known(device_type), False)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
-from .. import creation
-from .. import dtypes as _dtypes
 from ..autograd.modes import no_grad
-from ..tensor import Tensor
+from ..creation import factories as creation
+from ..tensors import dtypes as _dtypes
+from ..tensors.tensor import Tensor
 
 __all__ = ["OptState", "GradScaler"]
 

@@ -110,7 +110,7 @@ def _has_nan(g: Any) -> bool:
     state.mode = 1  # plain no_grad: the check itself is nobody's business
     try:
         if type(g._array) is BatchedArray:  # all examples at once
-            from ..tensor import wrap
+            from ..tensors.tensor import wrap
             g = wrap(innermost(g._array))
         return bool((g != g).any())
     finally:

@@ -19,8 +19,9 @@ from ..backends.batched.arrays import Level, levels_of, marked
 from ..backends.cpu.parallel import LARGE
 from ..backends.cpu.table import KERNELS
 from ..backends.registry import CPU_ARRAY
-from ..tensor import Tensor
-from ..tensor import _captured_grad as captured_grad
+from ..ops.core.levels import enter, leave
+from ..tensors.tensor import Tensor
+from ..tensors.tensor import _captured_grad as captured_grad
 from .node import AccumulateGrad, Edge, Node
 from .state import ANOMALY, BATCHED, CAPTURE, FOLLOW, NO_GRAD, state
 
@@ -116,9 +117,8 @@ def run(roots: list[tuple[Node, int, Any]], task: Task) -> dict[tuple[Node, int]
     for outer in stack:
         outer.admit(task)
     before = state.mode
-    if before & CAPTURE:
-        from ..compiler.capture import backward_starts
-        backward_starts(waiting, task.keep_graph)
+    if state.recorder is not None:
+        state.recorder.backward_starts(waiting, task.keep_graph)
     if len(stack) >= _DEEPEST:
         return _run_in_new_thread(roots, task)
     stack.append(task)
@@ -437,7 +437,7 @@ def fit(grad: Any, shape: tuple[int, ...], dtype: Any, node: Node, index: int) -
     if grad._array.dtype != dtype:
         if grad.is_complex() and dtype.kind != "c":
             grad = grad.real
-        from ..dtypes import BY_NUM
+        from ..tensors.dtypes import BY_NUM
         grad = grad.to(BY_NUM[dtype.num])
     return grad
 
@@ -450,7 +450,6 @@ def _without_batches(grad: Any, levels: tuple[Any, ...]) -> Any:
     known = (*levels, *state.levels)
     for level in levels_of(grad._array):
         if level not in known:
-            from ..func.batching import leave
             grad = leave(grad, 0, level).sum(0)
     return grad
 
@@ -460,7 +459,6 @@ def _with_batches(grad: Any, levels: tuple[Any, ...]) -> Any:
     known = levels_of(grad._array)
     for level in levels:
         if level not in known:
-            from ..func.batching import enter
             grad = enter(grad.unsqueeze(0).expand((level.size, *grad.shape)), 0, level)
     return grad
 
@@ -546,10 +544,10 @@ def _is_ours(grad: Any, tensor: Any) -> bool:
 
 def _recorded_copy(grad: Any, tensor: Any) -> Any:
     """A copy that is itself part of the graph: changing `.grad` must not change what the graph still needs."""
-    from ..creation import empty_like
+    from ..creation.factories import empty_like
     return empty_like(tensor.detach()).copy_(grad)
 
 
 def _copy_like(grad: Any, tensor: Any) -> Any:
-    from ..tensor import copy_with_layout
+    from ..tensors.tensor import copy_with_layout
     return copy_with_layout(grad, tensor)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 from .modes import no_grad
 
 
@@ -62,8 +62,8 @@ def _get_numerical_jacobian(fn: Callable[..., Any], inputs: Any, outputs: Any = 
 
 
 def _stacked(rows: list[Tensor], like: Tensor) -> Tensor:
-    from ..creation import zeros
-    from ..ops.table import FUNCTIONS
+    from ..creation.factories import zeros
+    from ..ops.core.row import FUNCTIONS
     return FUNCTIONS["stack"](rows) if rows else zeros(0, like.numel(), dtype=like.dtype)
 
 
@@ -108,7 +108,7 @@ def get_analytical_jacobian(inputs: Any, output: Tensor, nondet_tol: float = 0.0
 
 def _backward_rows(output: Tensor, points: list[Tensor]) -> list[tuple[Any, ...]]:
     """Per element of the output, the gradients of the points."""
-    from ..creation import zeros_like
+    from ..creation.factories import zeros_like
     from .passes import grad
     rows = []
     for index in itertools.product(*map(range, output.shape)):
@@ -119,5 +119,5 @@ def _backward_rows(output: Tensor, points: list[Tensor]) -> list[tuple[Any, ...]
 
 
 def _flat_or_zero(gradient: Any, like: Tensor) -> Tensor:
-    from ..creation import zeros_like
+    from ..creation.factories import zeros_like
     return (zeros_like(like) if gradient is None else gradient).detach().reshape(-1)

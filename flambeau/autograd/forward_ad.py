@@ -6,8 +6,8 @@ import functools
 import itertools
 from typing import Any, NamedTuple
 
-from ..dtypes import GRAD_NUMS
-from ..tensor import Tensor, wrap
+from ..tensors.dtypes import GRAD_NUMS
+from ..tensors.tensor import Tensor, wrap
 from .forward_mode import set_tangent, tangent_of
 from .state import FORWARD_AD, state
 from .views import history_of, mark_view

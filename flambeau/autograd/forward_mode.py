@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dtypes import GRAD_NUMS
-from ..tensor import Tensor, wrap
+from ..tensors.dtypes import GRAD_NUMS
+from ..tensors.tensor import Tensor, wrap
 from .engine import fit
 from .state import FORWARD_AD, NO_GRAD, SAVED_HOOKS, grad_enabled, state
 

@@ -13,8 +13,8 @@ import weakref
 from typing import Any
 
 from ..backends.batched.arrays import marked
-from ..dtypes import GRAD_NUMS
-from ..tensor import Tensor, wrap
+from ..tensors.dtypes import GRAD_NUMS
+from ..tensors.tensor import Tensor, wrap
 from . import state as _state
 from .node import (
     INFERENCE_SAVED,
@@ -31,7 +31,7 @@ from .node import (
     next_sequence,
     version_of,
 )
-from .state import BATCHED, CAPTURE, FORWARD_AD, INFERENCE, NO_GRAD, SAVED_HOOKS, state
+from .state import BATCHED, FORWARD_AD, INFERENCE, NO_GRAD, SAVED_HOOKS, state
 from .views import CUSTOM_FUNCTION, NO_GRAD_VIEW, check_creation, edge_of, mark_view, set_history
 
 _new = object.__new__
@@ -54,8 +54,8 @@ class FunctionNode(Node):
         backward = function.backward
         if function.vjp is not _no_vjp:
             backward = _vjp_of(function)
-        if state.mode & CAPTURE:
-            backward = _reporting(backward)
+        if state.witness is not None:  # a captured call hears of what the user's function reads
+            backward = state.witness.call(backward)
         if outputs is None:
             results = backward(ctx, grads)
         else:
@@ -99,8 +99,8 @@ class FunctionNode(Node):
 
 
 def _zeros(meta: tuple[tuple[int, ...], Any]) -> Tensor:
-    from ..creation import zeros
-    from ..dtypes import BY_NUM
+    from ..creation.factories import zeros
+    from ..tensors.dtypes import BY_NUM
     return zeros(meta[0], dtype=BY_NUM[meta[1].num])
 
 
@@ -309,12 +309,6 @@ def _make_node(ctx: BackwardCFunction) -> FunctionNode:
     return node
 
 
-def _reporting(function: Any) -> Any:
-    """A captured call hears of what the user's function reads."""
-    from ..compiler.witness import entered
-    return entered(function)
-
-
 # --------------------------------------------------------------------------------------------------- Function
 def _no_vjp(ctx: Any, *grad_outputs: Any) -> Any:
     raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function "
@@ -390,8 +384,7 @@ class Function(FunctionCtx):
         """Runs forward and records the call. (This is the hot path of custom functions.)"""
         mode = state.mode
         if mode & BATCHED and state.levels:
-            from ..func.functions import apply
-            made = apply(cls, args, kwargs)
+            made = state.levels[-1].run_function(cls, args, kwargs)
             if made is not NotImplemented:
                 return made
         ctx = _new(cls._backward_cls)
@@ -416,8 +409,9 @@ class Function(FunctionCtx):
         ctx.needs_input_grad = tuple(needs)
         state.mode = (mode | NO_GRAD) & ~FORWARD_AD
         forward = cls.forward
-        if mode & CAPTURE:
-            forward, setup = _reporting(forward), setup if setup is _no_setup else _reporting(setup)
+        if state.witness is not None:
+            forward = state.witness.call(forward)
+            setup = setup if setup is _no_setup else state.witness.call(setup)
         try:
             if setup is _no_setup:
                 out = forward(ctx, *args, **kwargs)

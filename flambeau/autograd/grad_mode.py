@@ -13,7 +13,7 @@ class _unsafe_preserve_version_counter:
     """A `with` block whose in-place changes of the given tensors are not counted."""
 
     def __init__(self, tensors: Any):
-        from ..tensor import Tensor
+        from ..tensors.tensor import Tensor
         self.tensors = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
         self.versions = [t._version for t in self.tensors]
 

@@ -14,8 +14,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..creation import tensor, zeros_like
-from ..tensor import Tensor
+from ..creation.factories import tensor, zeros_like
+from ..tensors.tensor import Tensor
 from . import forward_ad
 from .finite_differences import _get_numerical_jacobian, get_analytical_jacobian, get_numerical_jacobian  # noqa: F401
 from .finite_differences import iter_tensors as _iter_tensors  # noqa: F401
@@ -314,7 +314,7 @@ class _Check:
 
     def batched(self) -> None:
         """Several gradients in one call must equal one call each."""
-        from ..ops.shape import stack
+        from ..ops.shape.joining import stack
         outputs = self.call(self.inputs)
         for o, out in enumerate(outputs):
             if not out.requires_grad or not out.numel():
@@ -353,7 +353,7 @@ class _Check:
     def batched_tangents(self) -> None:
         """Several tangents in one call must equal one call each."""
         from ..func import vmap
-        from ..ops.shape import stack
+        from ..ops.shape.joining import stack
         for i in self.wanted:
             tangents = [zeros_like(self.inputs[i].detach()) + (0.5 + j) for j in range(2)]
             expected = [stack(shards) for shards in zip(*[self.pushed_tensors(i, t) for t in tangents])]
@@ -500,7 +500,7 @@ def _grad_outputs(func: Callable[..., Any], inputs: tuple[Any, ...], given: Any,
     made = []
     for o in outs:
         if isinstance(o, Tensor) and o.requires_grad:
-            from ..random import randn
+            from ..ops.random.factories import randn
             g = randn(o.shape, dtype=o.dtype)
             made.append((g.repeat(*([1] * g.dim()), 2)[..., ::2] if spread and g.dim() else g).requires_grad_(True))
     return tuple(made) or None

@@ -9,11 +9,11 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ..tensor import Tensor, wrap
+from ..tensors.tensor import Tensor, wrap
 from . import node as _node
 from .function import BackwardCFunction, DelayedError, UndefinedGrad
 from .hooks import RemovableHandle
-from .node import Edge, GradientEdge, VersionCounter, behind, bump, face, start_counter
+from .node import Edge, GradientEdge, VersionCounter, bump, face, start_counter
 from .state import SAVED_HOOKS, looked_at, state
 from .views import history_of
 
@@ -296,6 +296,5 @@ def region_activation_memory_budget(*args: Any, **kwargs: Any) -> Any:
                               "here")
 
 
-_behind = behind
 __all__ = ["saved_tensors_hooks", "save_on_cpu", "disable_saved_tensors_hooks", "register_multi_grad_hook",
            "allow_mutation_on_saved_tensors", "Node", "GradientEdge", "get_gradient_edge", "increment_version"]

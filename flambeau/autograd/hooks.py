@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 from .node import AccumulateGrad, Edge, HookTable, Node
 from .views import history_of
 

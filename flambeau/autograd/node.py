@@ -15,7 +15,9 @@ import sys
 import weakref
 from typing import Any, NamedTuple
 
+from ..backends import registry
 from ..backends.dtypes import native as _native
+from ..tensors.device import META
 
 next_sequence = itertools.count().__next__
 FLOAT32 = _native("float32")
@@ -158,10 +160,9 @@ class Node:
 
     @property
     def _input_metadata(self) -> list[Any]:
-        from ..creation import empty
-        from ..dtypes import BY_NUM
+        from ..tensors.tensor import wrap
         metas = self.outputs if self.outputs is not None else [(self.shape, self.dtype)]
-        return [empty(shape, dtype=BY_NUM[dtype.num], device="meta") for shape, dtype in metas]
+        return [wrap(registry.backend_for(META).empty(shape, dtype)) for shape, dtype in metas]
 
     def register_hook(self, hook) -> Any:
         """Calls hook(grad_inputs, grad_outputs) after this node ran; a returned tuple replaces grad_inputs."""
@@ -257,7 +258,7 @@ class AccumulateGrad(Node):
 
 
 def _revive(node: AccumulateGrad):
-    from ..tensor import wrap
+    from ..tensors.tensor import wrap
     tensor = wrap(node._array)
     tensor._node = node
     node._variable = weakref.ref(tensor)
@@ -290,7 +291,7 @@ def freed_error(node: Any, what: str = "") -> RuntimeError:
 
 def modified_error(node: Node, tensor: Any, array: Any, saved: int, now: int, counter: VersionCounter) -> RuntimeError:
     """The saved value was written to since: says which one, and the line that wrote."""
-    from ..dtypes import BY_NUM
+    from ..tensors.dtypes import BY_NUM
     kind = type_name(BY_NUM[array.dtype.num])
     made_by = ""
     if tensor is not None and tensor._node is not None and tensor._node.__class__ is not AccumulateGrad:
@@ -312,10 +313,7 @@ def modified_error(node: Node, tensor: Any, array: Any, saved: int, now: int, co
 
 def type_name(d) -> str:
     """PyTorch's legacy class name of a dtype: FloatTensor, LongTensor..."""
-    return {"float32": "FloatTensor", "float64": "DoubleTensor", "float16": "HalfTensor", "bfloat16": "BFloat16Tensor",
-            "int64": "LongTensor", "int32": "IntTensor", "int16": "ShortTensor", "int8": "CharTensor",
-            "uint8": "ByteTensor", "bool": "BoolTensor", "complex64": "ComplexFloatTensor",
-            "complex128": "ComplexDoubleTensor"}.get(d.name, f"{d.name}Tensor")
+    return f"{d.word}Tensor"
 
 
 def location(where) -> str:

@@ -6,11 +6,11 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from .. import overrides as _overrides
-from ..creation import ones_like, zeros_like
-from ..dtypes import BY_NUM
+from ..creation.factories import ones_like, zeros_like
+from ..ops.core import overrides as _overrides
 from ..settings import is_warn_always_enabled
-from ..tensor import Size, Tensor
+from ..tensors.dtypes import BY_NUM
+from ..tensors.tensor import Size, Tensor
 from .engine import Task, run
 from .node import Edge, GradientEdge, Node, behind
 from .views import history_of
@@ -202,7 +202,7 @@ def _root_of_edge(node: Node, nr: int, g: Any, i: int) -> tuple[Node, int, Tenso
     else:
         if any(n != 1 for n in shape):
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
-        from ..creation import ones
+        from ..creation.factories import ones
         g = ones(shape, dtype=BY_NUM[dtype.num])
     return node, nr, g
 

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from ..missing import refused
-from ..overrides import TorchFunctionMode
+from ..ops.core.overrides import TorchFunctionMode
 from .state import state
 
 

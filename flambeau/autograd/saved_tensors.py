@@ -1,6 +1,6 @@
 """Saved tensors that go through the user's hooks: pack when they are saved, unpack when backward asks for them.
 
-`pack` and `unpack` are called by whatever saves (ops/table.py, function.py). A packed output is unpacked without its
+`pack` and `unpack` are called by whatever saves (ops/core/row.py, function.py). A packed output is unpacked without its
 history, which is then given back, so that packing an output makes no reference cycle.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..backends.registry import WINDOWS
-from ..tensor import Tensor, wrap
+from ..tensors.tensor import Tensor, wrap
 from . import state as _state
 from .node import Edge, Node, Packed, SavedOutput, behind, freed_error, modified_error, saved_result, start_counter, version_of
 from .state import NO_GRAD, state
@@ -128,7 +128,7 @@ class SavedTensor:
         """The saved tensor."""
         self._store()
         if isinstance(self._node, Node):
-            from ..ops.table import unpack as read
+            from ..ops.core.row import unpack as read
             return read(self._node, self._slot)
         return self._node._unpack(self._slot)
 

@@ -35,7 +35,9 @@ class _State(threading.local):
         self.function_modes = []     # stack of TorchFunctionMode
         self.running = []            # nodes whose backward is being evaluated (innermost last)
         self.levels = []             # calls of vmap that are under way (backends/batched/arrays.py), innermost last
-        self.follower = None         # takes the kernel calls while a compiled call is followed (compiler/follower.py)
+        self.recorder = None         # notes the kernel calls while a call is captured (compiler/capture/tracing.py)
+        self.witness = None          # hears of all that the Python of a captured call reads (compiler/capture/witness.py)
+        self.follower = None         # takes the kernel calls while a compiled call is followed (compiler/follow/follower.py)
         errors.silence()             # NumPy's floating-point warnings are per thread
 
 
@@ -51,13 +53,18 @@ def looked_at(array: Any, what: str, writing: bool = False) -> None:
 
     writing: others may be changed or shown along with them. An array may be what a followed call of another thread promised.
     """
-    if state.mode & CAPTURE:
-        from ..compiler.capture import look
-        look(array, what, writing)
+    if state.recorder is not None:
+        state.recorder.look(array, what, writing)
     if state.mode & FOLLOW:
         state.follower.look(None if writing else array, what)
     if memory.settle is not None and type(array) is memory.promised:
         memory.settle(array, what)
+
+
+def not_repeatable(reason: str) -> None:
+    """Ends a capture: the function does something that cannot be repeated. It goes on, without being noted."""
+    if state.recorder is not None:
+        state.recorder.fail(reason)
 
 
 class mode_bits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 
 
 class _VariableType(type):
@@ -21,7 +21,7 @@ class Variable(metaclass=_VariableType):
 
     def __new__(cls, data: Any = None, requires_grad: bool = False, volatile: Any = None):
         if data is None:
-            from ..creation import empty
+            from ..creation.factories import empty
             data = empty(0)
         if not isinstance(data, Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(data).__name__}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 
@@ -23,3 +26,8 @@ def iinfo(dtype: np.dtype):
 
 def finfo(dtype: np.dtype):
     return ml_dtypes.finfo(dtype)
+
+
+def element_at(address: int, dtype: np.dtype) -> Any:
+    """The Python number that lies at an address."""
+    return np.frombuffer(ctypes.string_at(address, dtype.itemsize), dtype)[0].item()

@@ -5,8 +5,43 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
+from collections.abc import Iterator
+from enum import IntEnum
 from types import ModuleType
 from typing import Any
+
+
+class SDPBackend(IntEnum):
+    """The implementations of attention that PyTorch knows."""
+
+    ERROR = -1
+    MATH = 0
+    FLASH_ATTENTION = 1
+    EFFICIENT_ATTENTION = 2
+    CUDNN_ATTENTION = 3
+    OVERRIDEABLE = 4
+
+
+chosen = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH,
+           SDPBackend.OVERRIDEABLE]
+
+
+def _cur_sdpa_kernel_backends(with_priority: bool = False) -> list[SDPBackend]:
+    return list(chosen)
+
+
+@contextlib.contextmanager
+def sdpa_kernel(backends: list[SDPBackend] | SDPBackend, set_priority: bool = False) -> Iterator[dict[str, Any]]:
+    """A block in which only the given implementations count as allowed."""
+    if not isinstance(backends, (list, SDPBackend)):
+        raise AssertionError("Backend must be an instance of SDPBackend or a list of SDPBackend instances, got "
+                             f"{type(backends).__name__}")
+    before = list(chosen)
+    chosen[:] = dict.fromkeys([backends] if isinstance(backends, SDPBackend) else backends)
+    try:
+        yield {}
+    finally:
+        chosen[:] = before
 
 
 class Flags(ModuleType):
@@ -42,13 +77,11 @@ class Flags(ModuleType):
 def _switch(backend: str) -> tuple[Any, Any]:
     """The two functions that ask and say whether attention may use the implementation of this name."""
     def enabled(self: Any) -> bool:
-        from ..nn.attention import SDPBackend, _chosen
-        return SDPBackend[backend] in _chosen
+        return SDPBackend[backend] in chosen
 
     def enable(self: Any, enabled: bool) -> None:
-        from ..nn.attention import SDPBackend, _chosen
-        kept = [b for b in _chosen if b != SDPBackend[backend]]
-        _chosen[:] = kept + [SDPBackend[backend]] if enabled else kept
+        kept = [b for b in chosen if b != SDPBackend[backend]]
+        chosen[:] = kept + [SDPBackend[backend]] if enabled else kept
 
     return enabled, enable
 
@@ -90,19 +123,17 @@ class _Scaled(Flags):
     @property
     def SDPBackend(self) -> Any:
         """The names of PyTorch's attention kernels."""
-        from ..nn.attention import SDPBackend
         return SDPBackend
 
     def sdp_kernel(self, enable_flash: bool = True, enable_math: bool = True, enable_mem_efficient: bool = True,
                    enable_cudnn: bool = True) -> Any:
         """A block in which only the given implementations count as allowed."""
-        from ..nn.attention import SDPBackend, sdpa_kernel
         warnings.warn("`torch.backends.cuda.sdp_kernel()` is deprecated. In the future, this context manager will be removed. "
                       "Please see `torch.nn.attention.sdpa_kernel()` for the new context manager, with updated signature.",
                       FutureWarning, stacklevel=2)
-        chosen = {SDPBackend.FLASH_ATTENTION: enable_flash, SDPBackend.EFFICIENT_ATTENTION: enable_mem_efficient,
+        wanted = {SDPBackend.FLASH_ATTENTION: enable_flash, SDPBackend.EFFICIENT_ATTENTION: enable_mem_efficient,
                   SDPBackend.MATH: enable_math, SDPBackend.CUDNN_ATTENTION: enable_cudnn}
-        return sdpa_kernel([backend for backend, enabled in chosen.items() if enabled])
+        return sdpa_kernel([backend for backend, enabled in wanted.items() if enabled])
 
 
 cudnn = Flags("cudnn", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=10)

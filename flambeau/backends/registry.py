@@ -10,9 +10,6 @@ CPU_ARRAY = cpu.ARRAY
 _BY_TYPE: dict[type, Any] = {cpu.ARRAY: cpu}
 ARRAY_TYPES = _BY_TYPE
 WINDOWS = {cpu.ARRAY}        # types of arrays whose NumPy views are views of tensors
-POINTWISE = cpu.POINTWISE    # kernels that work element by element
-VIEWS: set[str] = set()      # kernels whose result is a view of their first array (ops/table.py enters their names)
-SHAPES: dict[str, Any] = {}  # kernel -> its shape rule (ops/rules), for arrays without memory
 
 following: Any = None        # () -> the backend of plain arrays in this thread; None while no thread follows a compiled call
 batched: Any = None          # the backend of arrays inside vmap, once there was one
@@ -37,7 +34,6 @@ def _load(kind: type) -> Any:
 def _meta() -> Any:
     """The meta backend, loaded when first used."""
     from .meta import backend as meta
-    meta.POINTWISE, meta.VIEWS, meta.SHAPES = POINTWISE, VIEWS, SHAPES
     _BY_TYPE[meta.ARRAY] = meta
     return meta
 

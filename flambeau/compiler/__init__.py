@@ -1,6 +1,6 @@
 """`torch.compile` and `torch.compiler`: whole functions, training steps above all, as native programs.
 
-The way of a program: capture.py notes kernel calls -> ir.py -> passes.py -> fusion.py -> arena.py -> render.py (C) ->
+The way of a program: capture.py notes kernel calls -> ir.py -> passes.py -> fusion.py -> arena.py -> dialects/ (C) ->
 program.py; plan.py and joint.py call it where witness.py has proved that the Python need not run; else follow.py runs the
 Python and takes the kernels from a program.
 """
@@ -111,7 +111,7 @@ def compile(model: Callable[..., Any] | None = None, *, fullgraph: bool = False,
     backend = _checked(_default_backend if backend is None else backend)
     if disable or backend in _EAGER or getattr(model, "_flambeau_disabled", False):
         return model
-    from .function import CompiledFunction
+    from .run.function import CompiledFunction
     compiled = CompiledFunction(model, fullgraph, mode, recompile_limit, dynamic=dynamic, name=name)
     if isinstance(model, Module):
         made = OptimizedModule(model)
@@ -157,7 +157,7 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     Runs fn for real, a few times. Print the result.
     """
-    from .report import explain as made
+    from .run.report import explain as made
     return made(fn, args, kwargs)
 
 
@@ -173,8 +173,8 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
     @functools.wraps(fn)
     def eager(*args: Any, **kwargs: Any) -> Any:
-        from .capture import give_up
-        give_up(reason or f"'{getattr(fn, '__name__', fn)}' is marked by compiler.disable")
+        from ..autograd.state import not_repeatable
+        not_repeatable(reason or f"'{getattr(fn, '__name__', fn)}' is marked by compiler.disable")
         return fn(*args, **kwargs)
 
     eager._flambeau_disabled = True
@@ -210,7 +210,7 @@ def is_exporting() -> bool:
 
 def reset() -> None:
     """Forgets all that was compiled."""
-    from .function import reset as forget
+    from .run.function import reset as forget
     forget()
 
 
@@ -264,7 +264,7 @@ class set_stance(contextlib.ContextDecorator):
 
 
 def _exchange_stance(stance: str) -> str:
-    from . import function
+    from .run import function
     before, function.stance = function.stance, stance
     return before
 
@@ -304,9 +304,9 @@ skip_guard_on_all_nn_modules_unsafe = skip_guard_on_inbuilt_nn_modules_unsafe = 
 
 def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function of NumPy arrays as one of tensors. It looks at values, so a compiled function that calls it runs eagerly."""
-    from ..interop import from_numpy
-    from ..tensor import Tensor
-    from .trees import flatten, unflatten
+    from ..tensors.interop import from_numpy
+    from ..tensors.tensor import Tensor
+    from .capture.trees import flatten, unflatten
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:

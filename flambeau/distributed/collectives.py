@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.modes import no_grad
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 from .groups import ReduceOp, Work, world
 
 __all__ = ["P2POp", "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object", "all_reduce",

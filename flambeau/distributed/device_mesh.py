@@ -15,7 +15,7 @@ class DeviceMesh:
 
     def __init__(self, device_type: str, mesh: Any, *, mesh_dim_names: tuple[str, ...] | None = None,
                  backend_override: Any = None, **options: Any):
-        from ..creation import tensor
+        from ..creation.factories import tensor
         self.device_type, self.mesh, self.mesh_dim_names = device_type, tensor(mesh), mesh_dim_names
         if self.mesh.numel() != 1:
             raise NotImplementedError(f"DeviceMesh over {self.mesh.numel()} processes is not implemented in flambeau")

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import Tensor, _sample_dirichlet, digamma, lgamma, xlogy
 from ..nn.functional import one_hot
-from ..ops.sampling import _dirichlet_backward
+from ..ops.random.sampling import _dirichlet_backward
 from . import constraints
 from .exp_family import ExponentialFamily
 

@@ -15,7 +15,7 @@ def functionalize(func, *, remove: str = "mutations"):
 def debug_unwrap(tensor, *, recurse: bool = True):
     """The tensor of all examples behind one inside vmap (of one level, unless `recurse`); any other tensor as it is."""
     from ..backends.batched.arrays import BatchedArray, innermost
-    from ..tensor import wrap
+    from ..tensors.tensor import wrap
     array = tensor._array
     if type(array) is not BatchedArray:
         return tensor

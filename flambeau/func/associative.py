@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..ops.table import FUNCTIONS
-from ..shapes import wrap_dim
-from ..tensor import Tensor
+from ..ops.core.row import FUNCTIONS
+from ..tensors.shapes import wrap_dim
+from ..tensors.tensor import Tensor
 from ..utils import _pytree as pytree
 from .batching import vmap
 

@@ -12,58 +12,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd import state as _state
-from ..autograd.state import mode_bits, state
+from ..autograd.state import mode_bits, not_repeatable, state
 from ..backends import registry
 from ..backends.batched.arrays import Level, levels_of
-from ..ops.table import row
-from ..tensor import Tensor, wrap
+from ..ops.core.export import FUNCTIONS
+from ..ops.core.levels import enter, leave
+from ..tensors.tensor import Tensor
 from ..utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
 _RANDOMNESS = ("error", "different", "same")
-
-
-# --------------------------------------------------------------------------------------------------- in and out of a level
-_enter = row("add_batch_dim", "self dim level", view=True, node="AddBatchDimBackward0",
-             backward=dict(self=lambda grad, dim, level: leave(grad, dim, level)), forward="linear")
-_leave = row("remove_batch_dim", "self dim level", view=True, node="RemoveBatchDimBackward0",
-             backward=dict(self=lambda grad, dim, level: enter(grad, dim, level)), forward="linear")
-
-
-def _crossed(operation: Any, tensor: Tensor, dim: int, level: Level) -> Tensor:
-    made = operation(tensor, dim, level)
-    if made._view_fn is None and made._base is not None:  # as_strided knows nothing of levels
-        before = tensor._view_fn
-        made._view_fn = (lambda base: operation(base, dim, level)) if tensor._base is None or before is None else (
-            lambda base: operation(before(base), dim, level))
-        if tensor._base is not None and before is None:
-            size, stride, offset = tensor.size(), tensor.stride(), tensor.storage_offset()
-            made._view_fn = lambda base: operation(base.as_strided(size, stride, offset), dim, level)
-    return made
-
-
-def enter(tensor: Tensor, dim: int, level: Level) -> Tensor:
-    """The tensor as one example of itself: `dim` is the batch of a level."""
-    return _crossed(_enter, tensor, dim, level)
-
-
-def leave(tensor: Tensor, dim: int, level: Level) -> Tensor:
-    """All examples of a tensor at a level, in dimension `dim`; what is the same for all examples is repeated."""
-    if level in levels_of(tensor._array):
-        if tensor.requires_grad or state.mode & _state.FORWARD_AD:
-            return _crossed(_leave, tensor, dim, level)
-        # Without a history it is the bare memory: a view would keep the level alive, and backward passes looking for it.
-        made = wrap(registry.batched.removed(tensor._array, dim, level))
-        made._counter = tensor._counter
-        return made
-    shape = tensor.shape
-    return tensor.unsqueeze(dim).expand((*shape[:dim], level.size, *shape[dim:]))
-
-
-def shown(tensor: Tensor) -> str:
-    """The text of a tensor inside vmap: its level and all examples."""
-    levels = levels_of(tensor._array)
-    inner = wrap(tensor._array.whole)
-    return f"BatchedTensor(lvl={len(levels)}, bdim=0, value=\n    {repr(inner).replace(chr(10), chr(10) + '    ')}\n)"
 
 
 class inside:
@@ -113,13 +70,20 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
 
 def _uncompiled(call: _Call, size: int, leaves: list[Any], dims: list[Any], chunk_size: int | None) -> Any:
     """A call of vmap inside a compiled function: its kernels run at once, for they are given arrays that no program has."""
-    if state.mode & _state.CAPTURE:
-        from ..compiler.capture import give_up
-        give_up("vmap was called")
+    not_repeatable("vmap was called")
     if state.mode & _state.FOLLOW:
         state.follower.look(None, "vmap was called")
     with mode_bits(clear=_state.CAPTURE | _state.FOLLOW):
         return call(size, leaves, dims) if chunk_size is None else call.in_chunks(chunk_size, size, leaves, dims)
+
+
+def _run_function(level: Level, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A custom autograd Function on batched tensors."""
+    from .functions import apply
+    return apply(cls, args, kwargs)
+
+
+Level.run_function = _run_function
 
 
 class _Call:
@@ -162,8 +126,7 @@ class _Call:
 
     def in_chunks(self, chunk: int, size: int, leaves: list[Any], dims: list[Any]) -> Any:
         """Some examples at a time; the results are joined."""
-        from ..ops.shape import cat
-        from ..random import default_generator
+        from ..creation.random import default_generator
         pieces = []
         before = default_generator.get_state() if self.randomness == "same" else None
         for start in range(0, size, chunk):
@@ -173,7 +136,7 @@ class _Call:
             part = [v if d is None else v.narrow(d, start, count) for v, d in zip(leaves, dims)]
             results, out, spec = self.flat(count, part, dims)
             pieces.append(results)
-        joined = [values[0] if d is None else cat(values, d) for values, d in zip(zip(*pieces), out)]
+        joined = [values[0] if d is None else FUNCTIONS["cat"](values, d) for values, d in zip(zip(*pieces), out)]
         return tree_unflatten(joined, spec)
 
 

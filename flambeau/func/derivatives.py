@@ -15,8 +15,8 @@ from ..autograd.node import AccumulateGrad, Edge
 from ..autograd.passes import grad as _differentiate
 from ..autograd.state import grad_enabled
 from ..autograd.views import history_of
-from ..creation import eye, ones, zeros, zeros_like
-from ..tensor import Tensor
+from ..creation.factories import eye, ones, zeros, zeros_like
+from ..tensors.tensor import Tensor
 from ..utils._pytree import tree_flatten, tree_map, tree_unflatten
 from .batching import vmap
 
@@ -278,7 +278,7 @@ def _basis(over: list[Tensor], start: int, stop: int) -> list[Tensor]:
 
 def _swept(pull: Callable[..., list[Tensor]], over: list[Tensor], chunk: int | None, randomness: str) -> list[list[Tensor]]:
     """pull of each unit vector, stacked: all at once, or a chunk at a time. The results, for each tensor of `over`."""
-    from ..ops.shape import cat
+    from ..ops.shape.joining import cat
     if len(over) == 1 and not over[0].ndim:
         return [pull(ones((), dtype=over[0].dtype))]
     counts = [x.numel() for x in over]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ..autograd.state import BATCHED, state
 from ..backends.batched.arrays import Level, levels_of
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 from ..utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_map, tree_unflatten
 from .batching import enter, leave
 

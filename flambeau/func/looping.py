@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.engine import graphs_kept
-from ..ops.table import FUNCTIONS
-from ..tensor import Tensor
+from ..ops.core.row import FUNCTIONS
+from ..tensors.tensor import Tensor
 from ..utils._pytree import tree_flatten, tree_unflatten
 from .batching import name_of, places, tensor_like
 
@@ -44,7 +44,7 @@ class _Draws:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.randomness == "different":
             return self.func(*args, **kwargs)
-        from ..random import default_generator
+        from ..creation.random import default_generator
         if self.randomness == "same" and self.before is not None:
             default_generator.set_state(self.before)
             return self.func(*args, **kwargs)
@@ -60,7 +60,7 @@ class _Draws:
 
 
 def _outputs(func: Any, out_dims: Any, results: list[Any]) -> Any:
-    from ..ops.shape import stack
+    from ..ops.shape.joining import stack
     taken = [tree_flatten(r, tensor_like) for r in results]
     spec = taken[0][1]
     made = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 
 
 def functional_call(module: Any, parameter_and_buffer_dicts: Any, args: Any = None,
@@ -31,7 +31,7 @@ def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Tensor], dict[s
 
 
 def _stacked(tensors: list[Tensor], leaf: bool = True) -> Tensor:
-    from ..ops.shape import stack
+    from ..ops.shape.joining import stack
     wants = tensors[0].requires_grad
     if any(t.requires_grad != wants for t in tensors):
         raise RuntimeError("Expected parameters to have the same requires_grad for each model")

@@ -8,8 +8,8 @@ import linecache
 from typing import Any
 
 from ..nn.module import Module
-from ..parameter import Parameter
-from ..tensor import Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from .graph import Graph
 
 __all__ = ["GraphModule"]

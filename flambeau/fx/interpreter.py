@@ -135,7 +135,7 @@ class Transformer(Interpreter):
 
     def transform(self) -> GraphModule:
         """The new module."""
-        from .. import overrides
+        from ..ops.core import overrides
         with overrides.asked():
             result = super().run()
         unwrap: Callable[[Any], Any] = self.tracer.create_arg

@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..tensor import Size
+from ..tensors.tensor import Size
 
 __all__ = ["Argument", "Node", "Target", "has_side_effect", "map_aggregate", "map_arg"]
 

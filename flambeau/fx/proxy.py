@@ -7,9 +7,9 @@ import operator
 from collections.abc import Iterator
 from typing import Any
 
-from .. import dtypes as _dtypes
-from ..device import device as _device
-from ..tensor import Tensor
+from ..tensors import dtypes as _dtypes
+from ..tensors.device import device as _device
+from ..tensors.tensor import Tensor
 from .graph import Graph
 from .node import Argument, Node, Target, public_form
 

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .. import overrides as _overrides
 from ..nn.module import Module
-from ..parameter import Parameter
-from ..tensor import Tensor
+from ..ops.core import overrides as _overrides
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from .graph import Graph
 from .graph_module import GraphModule
 from .node import Argument

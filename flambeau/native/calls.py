@@ -64,11 +64,16 @@ _make.restype, _make.argtypes = ctypes.py_object, [_P, ctypes.py_object, _P, _P]
 _kept: list[Any] = []  # what the functions refer to by address: they live as long as the process
 
 
-def builtin(library: Any, name: str) -> Any:
-    """A function of a library that takes (self, arguments, how many) as Python's own do, as a builtin."""
+@functools.cache
+def _definition(library: Any, name: str) -> int:
     definition = _Definition(name.encode(), ctypes.cast(getattr(library, name), _P).value, _FASTCALL, None)
     _kept.extend((library, definition))
-    return _make(ctypes.addressof(definition), None, None, None)
+    return ctypes.addressof(definition)
+
+
+def builtin(library: Any, name: str, self: Any = None) -> Any:
+    """A function of a library that takes (self, arguments, how many) as Python's own do, as a builtin."""
+    return _make(_definition(library, name), self, None, None)
 
 
 def direct(name: str, function: Any, result: str, arguments: str) -> Any:

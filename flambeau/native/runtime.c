@@ -1,8 +1,9 @@
-// Threads for all native code: a pool whose members take shares of a parallel region, first come, first served.
+// Threads for all native code: a pool whose members take shares of a parallel region.
 //
 // A region has as many shares as threads were asked for, numbered; what a share does depends on its number alone, so results do
-// not depend on who ran it. The caller takes shares too, and goes on as soon as all are done: a helper that was not woken in
-// time finds nothing left, and nobody waits for it. Helpers look for work for a while before they sleep.
+// not depend on who ran it. Each thread begins with the share of its own number, whose memory its core has seen before, and then
+// takes what is left of the others': a helper that was not woken in time finds nothing to do, and nobody waits for it. Helpers
+// look for work for a while before they sleep.
 //! now
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -31,10 +32,11 @@ static struct {
     work_t work;
     void *data;
     unsigned shares;
-    uint64_t ticket;           // number of the region << 16 | next share; no share is left when it is >= `shares`
-    unsigned done;             // shares that are finished
-    unsigned arrived, phase;   // at a barrier
+    uint64_t round;            // number of the region, even; odd while the fields above change
 } region;
+static struct { unsigned done; char rest[60]; } finished;               // shares that are finished; lines of their own:
+static struct { uint64_t round; char rest[56]; } claimed[MOST];         // the last region in which a share was taken
+static unsigned arrived, met;                                           // at a barrier: how many, how often all
 static int calls;              // what sleeping helpers wait on: goes up with each region
 static int asleep;
 static int helpers;            // threads of the pool
@@ -85,15 +87,20 @@ static void wait_on(int *word, int value) { usleep(50); }
 static void wake_all(int *word) {}
 #endif
 
-// Runs shares of the present region until none is left.
-static void take(void) {
-    for (;;) {
-        uint64_t ticket = __atomic_load_n(&region.ticket, __ATOMIC_ACQUIRE);
-        unsigned share = ticket & 0xffff, shares = region.shares;
-        if (share >= shares) return;
-        work_t work = region.work;
-        void *data = region.data;
-        if (!__atomic_compare_exchange_n(&region.ticket, &ticket, ticket + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) continue;
+// Runs the share of this number in the present region, then whatever nobody has taken. A region does not end before all of its
+// shares are taken, so a share whose claim is older belongs to a region that is still there.
+static void take(unsigned first) {
+    uint64_t round = __atomic_load_n(&region.round, __ATOMIC_ACQUIRE);
+    unsigned shares = __atomic_load_n(&region.shares, __ATOMIC_RELAXED);
+    work_t work = __atomic_load_n(&region.work, __ATOMIC_RELAXED);
+    void *data = __atomic_load_n(&region.data, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    if (round & 1 || __atomic_load_n(&region.round, __ATOMIC_RELAXED) != round || first >= shares) return;
+    for (unsigned k = 0; k < shares; k++) {
+        unsigned share = first + k < shares ? first + k : first + k - shares;
+        uint64_t last = __atomic_load_n(&claimed[share].round, __ATOMIC_ACQUIRE);
+        if (last >= round) continue;
+        if (!__atomic_compare_exchange_n(&claimed[share].round, &last, round, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) continue;
         number = share;
         count = shares;
         inside = 1;
@@ -101,11 +108,11 @@ static void take(void) {
         inside = 0;
         number = 0;
         count = 1;
-        __atomic_add_fetch(&region.done, 1, __ATOMIC_ACQ_REL);
+        __atomic_add_fetch(&finished.done, 1, __ATOMIC_ACQ_REL);
     }
 }
 
-static void *helper(void *nothing) {
+static void *helper(void *own) {
     int seen = 0;
     for (;;) {
         int looks = 0;
@@ -120,7 +127,7 @@ static void *helper(void *nothing) {
             __atomic_sub_fetch(&asleep, 1, __ATOMIC_SEQ_CST);
         }
         seen = __atomic_load_n(&calls, __ATOMIC_ACQUIRE);
-        take();
+        take((unsigned)(uintptr_t)own);
     }
     return 0;
 }
@@ -133,6 +140,7 @@ static void forked(void) {
     pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
     owner = shared = fresh;
     region.shares = 0;
+    region.round += region.round & 1;
 }
 
 static void grow(int wanted) {
@@ -147,7 +155,7 @@ static void grow(int wanted) {
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, 8 << 20);
     while (helpers < wanted) {
-        if (pthread_create(&team[helpers], &attributes, helper, 0)) break;
+        if (pthread_create(&team[helpers], &attributes, helper, (void *)(uintptr_t)(helpers + 1))) break;
         helpers++;
     }
     pthread_attr_destroy(&attributes);
@@ -158,19 +166,20 @@ void fl_parallel(work_t work, void *data, unsigned shares) {
     if (shares > 1 && !inside && pthread_mutex_trylock(&owner) == 0) {
         if (helpers < (int)shares - 1) grow(shares - 1);
         if (helpers >= (int)shares - 1) {
-            uint64_t next = ((__atomic_load_n(&region.ticket, __ATOMIC_RELAXED) >> 16) + 1) << 16;
-            region.work = work;
-            region.data = data;
-            __atomic_store_n(&region.done, 0, __ATOMIC_RELAXED);
-            __atomic_store_n(&region.arrived, 0, __ATOMIC_RELAXED);
-            __atomic_store_n(&region.ticket, next | 0xffff, __ATOMIC_RELEASE);  // nothing to take while shares changes
-            __atomic_store_n(&region.shares, shares, __ATOMIC_RELEASE);
-            __atomic_store_n(&region.ticket, next, __ATOMIC_SEQ_CST);
+            uint64_t next = region.round + 2;
+            __atomic_store_n(&region.round, next - 1, __ATOMIC_RELAXED);
+            __atomic_thread_fence(__ATOMIC_RELEASE);
+            __atomic_store_n(&region.work, work, __ATOMIC_RELAXED);
+            __atomic_store_n(&region.data, data, __ATOMIC_RELAXED);
+            __atomic_store_n(&region.shares, shares, __ATOMIC_RELAXED);
+            __atomic_store_n(&finished.done, 0, __ATOMIC_RELAXED);
+            __atomic_store_n(&arrived, 0, __ATOMIC_RELAXED);
+            __atomic_store_n(&region.round, next, __ATOMIC_SEQ_CST);
             __atomic_add_fetch(&calls, 1, __ATOMIC_SEQ_CST);
             keep_off();
             if (__atomic_load_n(&asleep, __ATOMIC_SEQ_CST)) wake_all(&calls);
-            take();
-            for (long looks = 0; __atomic_load_n(&region.done, __ATOMIC_ACQUIRE) < shares; looks++) {
+            take(0);
+            for (long looks = 0; __atomic_load_n(&finished.done, __ATOMIC_ACQUIRE) < shares; looks++) {
                 if (looks < PATIENT) relax();
                 else sched_yield();
             }
@@ -193,13 +202,13 @@ void fl_parallel(work_t work, void *data, unsigned shares) {
 // All shares of a region meet. (One that nobody has taken yet is waited for: the helpers are on their way.)
 void fl_barrier(void) {
     if (count == 1) return;
-    unsigned phase = __atomic_load_n(&region.phase, __ATOMIC_ACQUIRE);
-    if (__atomic_add_fetch(&region.arrived, 1, __ATOMIC_ACQ_REL) == (unsigned)count) {
-        __atomic_store_n(&region.arrived, 0, __ATOMIC_RELAXED);
-        __atomic_add_fetch(&region.phase, 1, __ATOMIC_RELEASE);
+    unsigned before = __atomic_load_n(&met, __ATOMIC_ACQUIRE);
+    if (__atomic_add_fetch(&arrived, 1, __ATOMIC_ACQ_REL) == (unsigned)count) {
+        __atomic_store_n(&arrived, 0, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&met, 1, __ATOMIC_RELEASE);
         return;
     }
-    for (long looks = 0; __atomic_load_n(&region.phase, __ATOMIC_ACQUIRE) == phase; looks++) {
+    for (long looks = 0; __atomic_load_n(&met, __ATOMIC_ACQUIRE) == before; looks++) {
         if (looks < PATIENT) relax();
         else sched_yield();
     }

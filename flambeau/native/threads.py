@@ -7,14 +7,18 @@ from typing import Any
 _runtime: Any = None
 
 
+_count = 1
+
+
 def attach(runtime: Any) -> None:
     global _runtime
-    from ..backends.cpu import parallel
     _runtime = runtime
-    runtime.fl_set_threads(parallel.get_num_threads())
+    runtime.fl_set_threads(_count)
 
 
 def changed(count: int) -> None:
-    """`set_num_threads` was called."""
+    """How many threads there are to be from now on."""
+    global _count
+    _count = count
     if _runtime is not None:
         _runtime.fl_set_threads(count)

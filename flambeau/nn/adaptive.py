@@ -6,8 +6,8 @@ from collections import namedtuple
 from collections.abc import Sequence
 from typing import Any
 
-from ..ops.table import FUNCTIONS
-from ..tensor import Tensor
+from ..ops.core.row import FUNCTIONS
+from ..tensors.tensor import Tensor
 from . import functional as F
 from .containers import ModuleList, Sequential
 from .linear import Linear

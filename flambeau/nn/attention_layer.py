@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import creation
 from ..autograd.state import grad_enabled
-from ..tensor import Tensor
+from ..creation import factories as creation
+from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
 from .linear import NonDynamicallyQuantizableLinear

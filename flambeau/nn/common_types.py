@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar, Union
 
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 
 T = TypeVar("T")
 _scalar_or_tuple_any_t = Union[T, tuple[T, ...]]

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from ..parameter import Parameter
-from ..tensor import Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from .module import Module, _addindent
 
 __all__ = ["Container", "Identity", "Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"]

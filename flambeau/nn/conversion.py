@@ -6,10 +6,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .. import dtypes as _dtypes
 from ..autograd.modes import no_grad
-from ..parameter import Parameter, is_lazy
-from ..tensor import Tensor
+from ..ops.rare import swap_tensors
+from ..tensors import dtypes as _dtypes
+from ..tensors.tensor import Tensor
+from .parameter import Parameter, is_lazy
 
 S = TypeVar("S", bound="Conversion")
 
@@ -54,7 +55,6 @@ class Conversion:
 
     def _swap_parameter(self, name: str, parameter: Any, moved: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
         """Exchanges the parameter with a converted one, gradient and all (see __future__.py)."""
-        from ..utils import swap_tensors
         grad = None if is_lazy(parameter) else parameter.grad
         parameter._grad = None
         try:
@@ -147,7 +147,7 @@ class Conversion:
 
     def to_empty(self: S, *, device: Any, recurse: bool = True) -> S:
         """Moves everything to a device without copying: the values are whatever the memory holds."""
-        from ..creation import empty_like
+        from ..creation.factories import empty_like
         return self._apply(lambda t: empty_like(t, device=device), recurse=recurse)
 
     def share_memory(self: S) -> S:
@@ -168,7 +168,7 @@ def _with_data(grad: Tensor, moved: Tensor) -> Tensor:
 
 def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     """(device, dtype, non_blocking, memory_format) from the arguments that Module.to takes."""
-    from ..ops.convert import parse_to as parse
+    from ..ops.pointwise.convert import parse_to as parse
     dtype, device, non_blocking, copy, memory_format = parse(args, kwargs)
     if copy:
         raise RuntimeError(".to() does not accept copy argument")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.modes import no_grad
-from ..creation import empty
-from ..tensor import Tensor
+from ..creation.factories import empty
+from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
 from .module import Module

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ops.conv import conv_input, conv_weight, spread
-from ..tensor import Tensor
+from ..ops.layers.conv import conv_input, conv_weight, spread
+from ..tensors.tensor import Tensor
 
 __all__ = ["conv1d_input", "conv1d_weight", "conv2d_input", "conv2d_weight", "conv3d_input", "conv3d_weight"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.hooks import RemovableHandle, changes
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 
 _global_backward_pre_hooks: OrderedDict[int, Callable] = OrderedDict()
 _global_backward_hooks: OrderedDict[int, Callable] = OrderedDict()

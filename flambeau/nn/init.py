@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.modes import no_grad
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 
 __all__ = ["calculate_gain", "uniform_", "normal_", "trunc_normal_", "constant_", "ones_", "zeros_", "eye_", "dirac_",
            "xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_", "orthogonal_", "sparse_",
@@ -216,7 +216,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     """Normal values, of which this fraction is zero in each column."""
     if tensor.ndimension() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
-    from ..random import randperm
+    from ..ops.random.factories import randperm
     rows, columns = tensor.shape
     zeros = math.ceil(sparsity * rows)
     with no_grad():

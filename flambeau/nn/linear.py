@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..creation import empty
-from ..ops.linear import bilinear, linear
-from ..tensor import Tensor
+from ..creation.factories import empty
+from ..ops.layers.linear import bilinear, linear
+from ..tensors.tensor import Tensor
 from . import init
 from .lazy import LazyModuleMixin
 from .module import Module

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 from . import _reduction
 from . import functional as F
 from .module import Module

@@ -12,8 +12,8 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 from ..autograd.hooks import RemovableHandle
-from ..parameter import Buffer, Parameter
-from ..tensor import Tensor
+from ..tensors.parameter import Buffer, Parameter
+from ..tensors.tensor import Tensor
 from . import hooks as _hooks
 from .conversion import Conversion
 from .hooks import (  # noqa: F401 (programs reach for nn.modules.module.register_module_forward_hook)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numbers
 from typing import Any
 
-from .. import dtypes as _dtypes
-from ..creation import empty, ones, tensor, zeros
-from ..tensor import Tensor
+from ..creation.factories import empty, ones, tensor, zeros
+from ..tensors import dtypes as _dtypes
+from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
 from .lazy import LazyModuleMixin
@@ -446,7 +446,7 @@ class CrossMapLRN2d(Module):
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() != 4:
             raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
-        from ..ops.table import FUNCTIONS
+        from ..ops.core.row import FUNCTIONS
         cat = FUNCTIONS["cat"]
         first = min(int((self.size - 1) / 2 + 1), input.size(1))
         reach = first - 1

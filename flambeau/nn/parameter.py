@@ -4,20 +4,90 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..parameter import (
+from ..creation.factories import empty
+from ..ops.core.overrides import DisableTorchFunctionSubclass, _convert
+from ..tensors.parameter import (
     Buffer,
     Parameter,
-    UninitializedTensorMixin,
     _ParameterType,
     _rebuild_parameter,
     _rebuild_parameter_with_state,
-    is_lazy,
 )
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 
 __all__ = ["Parameter", "UninitializedParameter", "is_lazy", "Buffer", "UninitializedBuffer",
            "UninitializedTensorMixin"]
 _ParameterMeta = _ParameterType
+
+
+class UninitializedTensorMixin:
+    """What parameters and buffers of lazy modules share: a dtype and a device, but no shape before `materialize`."""
+
+    __slots__ = ()
+
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """Gives the tensor memory of this shape (uninitialised) and turns it into an ordinary one."""
+        self.data = empty(shape, device=self.data.device if device is None else device,
+                          dtype=self.data.dtype if dtype is None else dtype)
+        self.__class__ = self.cls_to_become
+
+    @property
+    def shape(self):
+        raise RuntimeError("Can't access the shape of an uninitialized parameter or buffer. This error usually happens "
+                           "in `load_state_dict` when trying to load an uninitialized parameter into an initialized "
+                           "one. Call `forward` to initialize the parameters before accessing their attributes.")
+
+    def _refuse(self, *args, **kwargs):
+        raise uninitialized_error("a question about its shape")
+
+    numel = nelement = dim = ndimension = stride = __len__ = _refuse
+
+    def share_memory_(self):
+        raise RuntimeError("Can't share memory on an uninitialized parameter or buffer. Call `forward` to initialize "
+                           "the parameters before calling `module.share_memory()`.")
+
+    def __repr__(self, *, tensor_contents=None) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]):
+        if id(self) in memo:
+            return memo[id(self)]
+        memo[id(self)] = made = type(self)(**self._options())
+        return made
+
+    def __reduce_ex__(self, protocol: int):
+        return _rebuild_uninitialized, (type(self), self._options())
+
+    def __dir__(self):
+        return [name for name in Tensor.__dir__(self) if name != "shape"]
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if getattr(func, "__name__", "") not in _ALLOWED:
+            raise uninitialized_error(func)
+        with DisableTorchFunctionSubclass():
+            return _convert(func(*args, **(kwargs or {})), cls)
+
+
+# What may be asked of a tensor that has no shape yet: its dtype and device, and what leaves the shape alone.
+_ALLOWED = frozenset("""__hash__ size copy_ is_complex is_floating_point half float double bfloat16 char short int long
+cuda cpu to get_device requires_grad_ detach register_hook __deepcopy__ __reduce_ex__ __repr__ __get__""".split())
+
+
+def uninitialized_error(function: Any) -> ValueError:
+    return ValueError(f"Attempted to use an uninitialized parameter in {function}. This error happens when you are "
+                      "using a `LazyModule` or explicitly manipulating `torch.nn.parameter.UninitializedParameter` "
+                      "objects. When using LazyModules Call `forward` with a dummy batch to initialize the parameters "
+                      "before calling torch functions")
+
+
+def _rebuild_uninitialized(kind: type, options: dict[str, Any]) -> Any:
+    return kind(**options)
+
+
+def is_lazy(tensor: Any) -> bool:
+    """Whether a parameter or buffer still waits for its shape."""
+    return isinstance(tensor, UninitializedTensorMixin)
 
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
@@ -27,7 +97,6 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     cls_to_become = Parameter
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None):
-        from ..creation import empty
         return _bare(cls, empty(0, device=device, dtype=dtype), requires_grad)
 
     def _options(self) -> dict[str, Any]:
@@ -43,7 +112,6 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
     cls_to_become = Tensor
 
     def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True):
-        from ..creation import empty
         made = _bare(cls, empty(0, device=device, dtype=dtype), requires_grad)
         if not persistent:
             made.persistent = False
@@ -55,8 +123,8 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
 
 
 def _bare(cls: type, data: Tensor, requires_grad: bool) -> Any:
-    from ..overrides import activate
-    from ..tensor import wrap_as
+    from ..ops.core.overrides import activate
+    from ..tensors.tensor import wrap_as
     activate()  # from now on operations ask their arguments, so that this one can refuse
     made = wrap_as(cls, data._array)
     if requires_grad:

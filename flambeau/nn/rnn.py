@@ -7,10 +7,10 @@ import numbers
 import warnings
 from typing import Any
 
-from .. import creation
 from ..autograd.state import AUTOCAST, state
-from ..ops import rnn as _ops
-from ..tensor import Tensor
+from ..creation import factories as creation
+from ..ops.layers import rnn as _ops
+from ..tensors.tensor import Tensor
 from . import init
 from .module import Module
 from .parameter import Parameter

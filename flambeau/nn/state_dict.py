@@ -7,12 +7,13 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .. import overrides as _overrides
 from ..autograd.hooks import RemovableHandle
 from ..autograd.modes import no_grad
-from ..parameter import Parameter, is_lazy
-from ..tensor import Tensor
+from ..ops.core import overrides as _overrides
+from ..ops.rare import swap_tensors
+from ..tensors.tensor import Tensor
 from .hooks import add_hook
+from .parameter import Parameter, is_lazy
 
 _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 
@@ -270,7 +271,6 @@ def _assign(module: Any, name: str, tensor: Tensor, value: Any) -> None:
 
 def _swap(tensor: Tensor, value: Tensor, assign: bool) -> None:
     """Exchanges the module's tensor with what `module_load` makes of the checkpoint's."""
-    from ..utils import swap_tensors
     new = tensor.module_load(value, assign=assign)
     if new is value or new is tensor:
         raise RuntimeError("module_load returned one of self or other, please .detach() the result if returning one of "

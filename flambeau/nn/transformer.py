@@ -8,10 +8,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from .. import creation
 from ..autograd.state import CAPTURE, FOLLOW, grad_enabled, state
-from ..ops.table import FUNCTIONS
-from ..tensor import Tensor
+from ..creation import factories as creation
+from ..ops.core.row import FUNCTIONS
+from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
 from .activation import GELU, ReLU

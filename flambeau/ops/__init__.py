@@ -4,35 +4,14 @@ Families that only layers use (conv, losses, rnn...) are imported by those.
 """
 
 from ..backends.cpu import kernels  # noqa: F401  (the table of kernels comes first)
-from . import (  # noqa: F401  # noqa: E402, F401  (stand in front of others: after them)
-    activations,
-    arithmetic,
-    comparison,
-    complex,
-    convert,
-    dropout,
-    embedding,
-    fronts,
-    indexing,
-    inplace,
-    linalg,
-    linear,
-    matmul,
-    memory,
-    padding,
-    pieces,
-    pointwise,
-    reductions,
-    scans,
-    shape,
-    sorting,
-    sparse,
-    special,
-    statistics,
-    vector_norms,
-    view_forms,
-    views,
-)
+from . import fronts, linalg, sparse  # noqa: F401
+from .index import embedding, indexing  # noqa: F401
+from .layers import dropout, linear, padding  # noqa: F401
+from .linalg import matmul  # noqa: F401
+from .pointwise import activations, arithmetic, comparison, complex, convert, functions, special  # noqa: F401
+from .random import distributions, factories  # noqa: F401
+from .reduce import reductions, scans, sorting, statistics, vector_norms  # noqa: F401
+from .shape import joining, memory, splitting, view_forms, views  # noqa: F401
 
 loaded_libraries: set[str] = set()
 
@@ -48,5 +27,5 @@ def __getattr__(name: str):
         return importlib.import_module(".aten", __name__)
     if name.startswith("__") or importlib.util.find_spec(f"{__name__}.{name}"):  # a family that is not imported yet
         raise AttributeError(f"module 'flambeau.ops' has no attribute '{name}'")
-    from ..library import NAMESPACES, OpNamespace  # operations that users defined
+    from .core.namespaces import NAMESPACES, OpNamespace
     return NAMESPACES[name] if name in NAMESPACES else OpNamespace(name)

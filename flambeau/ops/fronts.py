@@ -9,22 +9,27 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from .. import overrides as _overrides
-from .. import return_types
 from ..autograd.node import Edge, next_sequence, start_counter
 from ..autograd.state import FOLLOWED, NO_GRAD, state
 from ..autograd.views import MULTI_OUTPUT, NO_GRAD_VIEW, edge_of
 from ..backends import registry
-from ..backends.cpu import reductions as kernels
+from ..backends.cpu.reduce import reductions as kernels
 from ..backends.cpu.table import KERNELS
-from ..parameter import Parameter
-from ..tensor import Size, Tensor
-from . import arithmetic, comparison, convert, generate, indexing, pieces, scans, scatter, shape, vector_norms
-from . import reductions as slow
-from . import views as v
-from .pointwise import where_row
-from .table import LARGE, _nothing_to_free, constant, export
-from .views import viewable
+from ..tensors import return_types
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Size, Tensor
+from .core import generate
+from .core import overrides as _overrides
+from .core.row import LARGE, _nothing_to_free, constant, export
+from .index import indexing, scatter
+from .pointwise import arithmetic, comparison, convert
+from .pointwise.functions import where_row
+from .reduce import reductions as slow
+from .reduce import scans, vector_norms
+from .shape import joining as shape
+from .shape import splitting as pieces
+from .shape import views as v
+from .shape.views import viewable
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -80,16 +85,18 @@ def _permutation(dims: Any, n: int) -> tuple[int, ...] | None:
     return dims if len({*dims, n}) == n + 1 else None
 
 
-def _reshaped(x: Any, shape: tuple[Any, ...]) -> Any:
-    """The array in another shape, if both are simple enough that this is a view with PyTorch's strides."""
+def _reshaped(x: Any, shape: tuple[Any, ...], strided: bool = False) -> Any:
+    """The array in another shape, if both are simple enough that this is a view with PyTorch's strides. strided: it need not be
+    contiguous."""
     shape = shape[0] if len(shape) == 1 and shape[0].__class__ is not int else shape
-    if shape.__class__ not in _SHAPES or not x.flags.c_contiguous or 1 in x.shape:
+    dense = x.flags.c_contiguous
+    if shape.__class__ not in _SHAPES or 1 in x.shape or (not dense and (not strided or 1 in shape)):
         return None
     for n in shape:
         if n.__class__ is not int or n < -1:
             return None
     try:
-        return x.reshape(shape)
+        return x.reshape(shape) if dense and type(x) is ndarray else ndarray.reshape(x, shape, copy=False)
     except ValueError:
         return None
 
@@ -122,7 +129,7 @@ front(v.transpose, v._transpose, "self dim0 dim1", made="x.swapaxes(dim0, dim1)"
       when="dim0.__class__ is int is dim1.__class__ and -n <= dim0 < n and -n <= dim1 < n")
 front(v.permute, v._permute, "self *dims", prepare=["dims = permutation(dims, n)"], when="dims is not None",
       made="x.transpose(dims)", given="dims", permutation=_permutation)
-front(v.view, v._view, "self *shape", prepare=["made = reshaped(x, shape) if shape else None"], when="made is not None",
+front(v.view, v._view, "self *shape", prepare=["made = reshaped(x, shape, True) if shape else None"], when="made is not None",
       made="made", given="None", reshaped=_reshaped, toplevel=False)
 front(v.reshape, v._view, "self *shape", prepare=["made = reshaped(x, shape) if shape else None"], when="made is not None",
       made="made", given="None", reshaped=_reshaped)
@@ -182,8 +189,9 @@ def _cutting(of: Any, size_of: Any) -> None:
     @in_front(of)
     def cutting(*args, **kwargs):
         mode = state.mode
-        if (mode < 2 or mode in FOLLOWED) and not kwargs and 1 < len(args) < 4 and viewable(args[0]):
-            x, size, dim = args[0]._array, args[1], args[2] if len(args) == 3 else 0
+        if (mode < 2 or mode in FOLLOWED) and 1 < len(args) < 4 and viewable(args[0]) and (
+                not kwargs or (len(kwargs) == 1 and "dim" in kwargs and len(args) == 2)):
+            x, size, dim = args[0]._array, args[1], args[2] if len(args) == 3 else kwargs.get("dim", 0)
             n = x.ndim
             if size.__class__ is int is dim.__class__ and size > 0 and -n <= dim < n and x.size:
                 return _cut(args[0], size_of(x.shape[dim], size), dim % n, mode & NO_GRAD)

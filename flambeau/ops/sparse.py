@@ -1,14 +1,16 @@
 """The names by which ordinary tensors meet sparse ones.
 
-The sparse tensors themselves are in flambeau/sparse.py, which is imported when the first one is made.
+The sparse tensors themselves are in flambeau/torch_names/sparse.py, which is imported when the first one is made.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..tensor import Tensor
-from .table import FUNCTIONS, public
+from ..creation.factories import arange
+from ..tensors.dtypes import int32, int64
+from ..tensors.tensor import Tensor
+from .core.row import FUNCTIONS, public
 
 
 @public(method=False, out=False)
@@ -46,21 +48,14 @@ def spmm(input: Tensor, mat2: Tensor) -> Tensor:
 @public(name="_convert_indices_from_coo_to_csr", method=False)
 def convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: bool = False) -> Tensor:
     """Where each of `size` rows begins in a sorted list of row numbers, and where the last one ends."""
-    import flambeau
-    return flambeau.searchsorted(input, flambeau.arange(size + 1, dtype=input.dtype), out_int32=out_int32)
+    return FUNCTIONS["searchsorted"](input, arange(size + 1, dtype=input.dtype), out_int32=out_int32)
 
 
 @public(name="_convert_indices_from_csr_to_coo", method=False)
 def convert_indices_from_csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False,
                                     transpose: bool = False) -> Tensor:
     """Rows and columns of the elements, from where the rows begin and the columns; transpose: columns and rows."""
-    import flambeau
-    dtype = flambeau.int32 if out_int32 else flambeau.int64
-    rows = flambeau.arange(crow_indices.shape[0] - 1, dtype=dtype).repeat_interleave(crow_indices.diff())
+    dtype = int32 if out_int32 else int64
+    rows = arange(crow_indices.shape[0] - 1, dtype=dtype).repeat_interleave(crow_indices.diff())
     columns = col_indices.to(dtype)
-    return flambeau.stack([columns, rows] if transpose else [rows, columns])
-
-
-def add_rows_(target: Tensor, rows: Tensor, values: Tensor, alpha: float = 1.0) -> Tensor:
-    """target[rows] += alpha * values, in place: what it costs depends on the rows, not on the table."""
-    return target.index_add_(0, rows, values, alpha=alpha)
+    return FUNCTIONS["stack"]([columns, rows] if transpose else [rows, columns])

@@ -9,11 +9,11 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from .. import dtypes as _dtypes
 from ..autograd.modes import set_grad_enabled
-from ..ops.complex import view_as_real
-from ..parameter import Parameter
-from ..tensor import Tensor
+from ..ops.pointwise.complex import view_as_real
+from ..tensors import dtypes as _dtypes
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from ..utils._foreach_utils import (
     _get_foreach_kernels_supported_devices,
     _get_fused_kernels_supported_devices,

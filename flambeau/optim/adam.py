@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..creation import zeros_like
-from ..ops import fused
-from ..ops.comparison import maximum
-from ..tensor import Tensor
+from ..creation.factories import zeros_like
+from ..ops.lists import fused
+from ..ops.pointwise.comparison import maximum
+from ..tensors.tensor import Tensor
 from ._steps import step_number
 from .optimizer import Optimizer, check_floating, check_fused, check_lr, check_range, counter, number, real_views, refuse_sparse
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.modes import enable_grad, no_grad
-from ..ops.complex import view_as_real
-from ..ops.shape import cat
+from ..ops.pointwise.complex import view_as_real
+from ..ops.shape.joining import cat
 from .optimizer import Optimizer, check_lr
 
 

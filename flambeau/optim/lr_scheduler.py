@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
 
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 from .optimizer import Optimizer
 
 __all__ = ["LRScheduler", "LambdaLR", "MultiplicativeLR", "StepLR", "MultiStepLR", "ConstantLR", "LinearLR",

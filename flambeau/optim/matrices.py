@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..creation import zeros_like
-from ..dtypes import bfloat16, finfo
-from ..ops.matmul import addmm
+from ..creation.factories import zeros_like
+from ..ops.linalg.matmul import addmm
+from ..tensors.dtypes import bfloat16, finfo
 from ._steps import larger, smaller, step_number
 from .optimizer import Optimizer, check, check_lr, check_range, counter, number, refuse_sparse
 

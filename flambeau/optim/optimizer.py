@@ -18,8 +18,8 @@ from ..autograd.hooks import RemovableHandle
 from ..autograd.modes import enable_grad, no_grad
 from ..autograd.state import CAPTURE, NO_GRAD
 from ..autograd.state import state as mode_state
-from ..tensor import Tensor
-from ..tensor import _captured_grad as captured_grad
+from ..tensors.tensor import Tensor
+from ..tensors.tensor import _captured_grad as captured_grad
 from ._steps import step_number
 
 
@@ -314,9 +314,8 @@ def _with_hooks(step: Callable) -> Callable:
                         raise RuntimeError(f"{type(self).__name__}.step must return None or a tuple of (new_args, "
                                            f"new_kwargs), but got {replaced}.")
                     args, kwargs = replaced
-        if mode_state.mode & CAPTURE:
-            from ..compiler.optimizers import captured_step
-            result = captured_step(self, step, args, kwargs)
+        if mode_state.recorder is not None:
+            result = mode_state.recorder.optimizer_step(self, step, args, kwargs)
         else:
             result = step(self, *args, **kwargs)
         if _global_post_hooks or self._optimizer_step_post_hooks:
@@ -390,8 +389,8 @@ def check_floating(p: Tensor) -> None:
 
 def counter(start: float = 0.0) -> Tensor:
     """A step count, a float32 tensor as in PyTorch's files."""
-    from ..creation import tensor
-    from ..dtypes import float32, float64, get_default_dtype
+    from ..creation.factories import tensor
+    from ..tensors.dtypes import float32, float64, get_default_dtype
     return tensor(float(start), dtype=float64 if get_default_dtype() is float64 else float32)
 
 
@@ -400,7 +399,7 @@ def real_views(params: list[Tensor], grads: list[Tensor], states: list[dict[str,
     if not any(p.is_complex() for p in params):
         return params, grads, states
     params, grads, states = list(params), list(grads), [dict(s) for s in states]
-    from ..ops.complex import view_as_real
+    from ..ops.pointwise.complex import view_as_real
     for i, p in enumerate(params):
         if p.is_complex():
             params[i], grads[i] = view_as_real(p), view_as_real(grads[i])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..creation import full_like, ones_like, zeros_like
-from ..ops import fused
-from ..ops.comparison import maximum
+from ..creation.factories import full_like, ones_like, zeros_like
+from ..ops.lists import fused
+from ..ops.pointwise.comparison import maximum
 from ._steps import larger, step_number
 from .optimizer import (
     Optimizer,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..creation import zeros_like
-from ..ops import fused
-from ..tensor import Tensor
+from ..creation.factories import zeros_like
+from ..ops.lists import fused
+from ..tensors.tensor import Tensor
 from .optimizer import Optimizer, check_floating, check_fused, check_lr, check_range, number, with_gradient
 
 

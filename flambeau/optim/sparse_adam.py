@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..creation import zeros_like
-from ..ops.embedding import adam_rows
+from ..creation.factories import zeros_like
+from ..ops.index.embedding import adam_rows
 from ._steps import counted
 from .optimizer import Optimizer, check, check_lr, check_range, number
 

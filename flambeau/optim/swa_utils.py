@@ -9,10 +9,10 @@ from copy import deepcopy
 from typing import Any
 
 from ..autograd.modes import no_grad
-from ..creation import tensor
-from ..dtypes import long
+from ..creation.factories import tensor
 from ..nn import Module
-from ..tensor import Tensor
+from ..tensors.dtypes import long
+from ..tensors.tensor import Tensor
 from .lr_scheduler import LRScheduler, _per_group
 from .optimizer import Optimizer
 

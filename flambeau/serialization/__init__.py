@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from ..device import device
+from ..tensors.device import device
 from .loading import get_unsafe_globals_in_checkpoint, load
 from .locations import (
     default_restore_location,
@@ -59,7 +59,7 @@ def mkdtemp() -> Any:
 
 
 def normalize_storage_type(storage_type: type) -> type:
-    from .. import storage
+    from ..tensors import storage
     return getattr(storage, storage_type.__name__)
 
 

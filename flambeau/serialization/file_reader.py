@@ -6,9 +6,9 @@ import os
 from typing import Any
 
 from ..backends import registry
-from ..dtypes import dtype as _dtype
-from ..dtypes import uint8
-from ..tensor import Tensor, wrap
+from ..tensors.dtypes import dtype as _dtype
+from ..tensors.dtypes import uint8
+from ..tensors.tensor import Tensor, wrap
 from .archive import ArchiveReader
 
 

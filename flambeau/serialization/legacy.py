@@ -6,8 +6,8 @@ import pickle
 import struct
 from typing import Any
 
-from ..backends.cpu import checkpoint as _memory
-from ..storage import TypedStorage
+from ..backends.cpu.data import checkpoint as _memory
+from ..tensors.storage import TypedStorage
 from . import locations
 from .archive import fill
 from .loading import _TRUST, _Reading, storage_fields

@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..backends.cpu import checkpoint as _memory
-from ..storage import TypedStorage
+from ..backends.cpu.data import checkpoint as _memory
+from ..tensors.storage import TypedStorage
 from . import locations
 from .archive import ArchiveReader, corrupt
 from .names import StorageType, resolve

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..backends import registry
-from ..device import META, device
-from ..dtypes import uint8
-from ..storage import UntypedStorage
+from ..tensors.device import META, device
+from ..tensors.dtypes import uint8
+from ..tensors.storage import UntypedStorage
 
 _CPU_HINT = ("If you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to "
              "map your storages to the CPU.")

@@ -9,21 +9,16 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .. import dtypes as _dtypes
-from .. import formats
-from ..device import device
-from ..parameter import Parameter
-from ..storage import TypedStorage, UntypedStorage
-from ..tensor import Size, Tensor
+from ..tensors import dtypes as _dtypes
+from ..tensors import formats
+from ..tensors.device import device
+from ..tensors.parameter import Parameter
+from ..tensors.storage import TypedStorage, UntypedStorage
+from ..tensors.tensor import Size, Tensor
 from . import rebuild
 
 # ------------------------------------------------------------------------------------------------------ storage types
-STORAGE_NAMES = {
-    _dtypes.float64: "DoubleStorage", _dtypes.float32: "FloatStorage", _dtypes.float16: "HalfStorage",
-    _dtypes.int64: "LongStorage", _dtypes.int32: "IntStorage", _dtypes.int16: "ShortStorage",
-    _dtypes.int8: "CharStorage", _dtypes.uint8: "ByteStorage", _dtypes.bool_: "BoolStorage",
-    _dtypes.bfloat16: "BFloat16Storage", _dtypes.complex128: "ComplexDoubleStorage",
-    _dtypes.complex64: "ComplexFloatStorage"}
+STORAGE_NAMES = {d: f"{d.word}Storage" for d in _dtypes.ALL if d.word != d.name}
 _STORAGE_DTYPES = {name: dtype for dtype, name in STORAGE_NAMES.items()}
 _STORAGE_DTYPES.update(UntypedStorage=_dtypes.uint8, TypedStorage=_dtypes.uint8)
 # uint16, float8...: these have no storage class; their tensors are saved over plain bytes

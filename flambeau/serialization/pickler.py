@@ -13,14 +13,14 @@ from collections import OrderedDict
 from types import FunctionType
 from typing import Any
 
-from .. import dtypes as _dtypes
-from .. import formats
-from .. import parameter as _parameter
-from .. import storage as _storage
 from ..backends import registry
-from ..device import device
-from ..storage import TypedStorage, UntypedStorage
-from ..tensor import Tensor
+from ..tensors import dtypes as _dtypes
+from ..tensors import formats
+from ..tensors import parameter as _parameter
+from ..tensors import storage as _storage
+from ..tensors.device import device
+from ..tensors.storage import TypedStorage, UntypedStorage
+from ..tensors.tensor import Tensor
 from . import rebuild
 from .locations import location_tag
 from .names import STORAGE_NAMES, get_layout, torch_name
@@ -123,7 +123,7 @@ class Reducers:
         if kind.is_sparse is True:
             return _maker
         own = kind.__reduce_ex__
-        if issubclass(kind, _parameter.UninitializedTensorMixin):
+        if hasattr(kind, "cls_to_become"):  # of a lazy module: without a shape
             return _reduce_uninitialized
         if own is _parameter.Parameter.__reduce_ex__:
             return _reduce_parameter if kind is _parameter.Parameter else _reduce_tensor

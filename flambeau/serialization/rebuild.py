@@ -12,15 +12,16 @@ from collections.abc import Iterator
 from pickle import UnpicklingError
 from typing import Any
 
-from .. import parameter as _parameter
 from ..backends import registry
-from ..backends.cpu import checkpoint as _memory
 from ..backends.cpu import creation as _cpu
-from ..device import META, to_device
-from ..dtypes import dtype as _dtype
-from ..dtypes import int64
-from ..storage import TypedStorage
-from ..tensor import Tensor, wrap, wrap_as
+from ..backends.cpu.data import checkpoint as _memory
+from ..ops.core.export import FUNCTIONS
+from ..tensors import parameter as _parameter
+from ..tensors.device import META, to_device
+from ..tensors.dtypes import dtype as _dtype
+from ..tensors.dtypes import int64
+from ..tensors.storage import TypedStorage
+from ..tensors.tensor import Tensor, wrap, wrap_as
 
 
 def rebuild_tensor(cls: type, flat: Any, shape: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool,
@@ -36,7 +37,7 @@ def rebuild_meta(cls: type, shape: tuple[int, ...], stride: tuple[int, ...], dty
 
 
 def rebuild_parameter(data: Tensor, requires_grad: bool) -> Tensor:
-    from ..parameter import Parameter
+    from ..tensors.parameter import Parameter
     return Parameter(data, requires_grad)
 
 
@@ -181,18 +182,17 @@ _later = _Later()
 @contextlib.contextmanager
 def sparse_checked_at_the_end() -> Iterator[None]:
     """In files of the old format the indices are read after the tensors are made: until then they are zeros."""
-    from .. import sparse_coo_tensor
     before, _later.sparse = _later.sparse, []
     try:
         yield
         for made in _later.sparse:
-            sparse_coo_tensor(made._indices(), made._values(), made.shape, check_invariants=True)
+            FUNCTIONS["sparse_coo_tensor"](made._indices(), made._values(), made.shape, check_invariants=True)
     finally:
         _later.sparse = before
 
 
 def _rebuild_sparse_tensor(layout: Any, data: Any) -> Tensor:
-    from .. import formats, sparse_coo_tensor
+    from ..tensors import formats
     if layout is not formats.sparse_coo:
         raise NotImplementedError(f"tensors of layout {layout} cannot be loaded: flambeau has only strided and "
                                   "sparse_coo tensors")
@@ -203,7 +203,7 @@ def _rebuild_sparse_tensor(layout: Any, data: Any) -> Tensor:
             raise UnpicklingError("a sparse tensor needs dense tensors of indices and values")
     if indices.dtype is not int64:
         raise UnpicklingError(f"a sparse tensor's indices must be int64, got {indices.dtype}")
-    made = sparse_coo_tensor(indices, values, size, check_invariants=True)
+    made = FUNCTIONS["sparse_coo_tensor"](indices, values, size, check_invariants=True)
     if _later.sparse is not None:
         _later.sparse.append(made)
     return made._coalesced_(True) if coalesced and coalesced[0] is True else made

@@ -6,12 +6,12 @@ import os
 from itertools import pairwise
 from typing import Any
 
-from .. import dtypes as _dtypes
 from ..autograd.state import looked_at
-from ..backends.cpu import checkpoint as _memory
-from ..device import to_device
-from ..dtypes import dtype
-from ..tensor import Tensor, wrap
+from ..backends.cpu.data import checkpoint as _memory
+from ..tensors import dtypes as _dtypes
+from ..tensors.device import to_device
+from ..tensors.dtypes import dtype
+from ..tensors.tensor import Tensor, wrap
 from .saving import replacing
 
 _DTYPES: dict[str, dtype] = {

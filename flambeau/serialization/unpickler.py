@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pickle import UnpicklingError
 from typing import Any
 
-from ..parameter import Parameter
-from ..tensor import Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from .rebuild import LegacyTensor, set_attributes, set_legacy_state
 from .safe_globals import BLOCKED_MODULES, DEFAULT, GUARDED, Budget, check_key, user_globals
 

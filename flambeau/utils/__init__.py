@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from ..missing import refused_modules
+from ..ops.rare import swap_tensors
 
 _LAZY = ("hooks", "checkpoint", "data", "dlpack", "tensorboard", "weak", "_pytree", "deterministic", "collect_env",
          "model_zoo", "benchmark", "cpp_extension", "flop_counter", "module_tracker", "backcompat")
@@ -47,28 +48,3 @@ def set_module(obj: Any, mod: str) -> None:
     if not isinstance(mod, str):
         raise TypeError("The mod argument should be a string")
     obj.__module__ = mod
-
-
-def _poisoned(grads: Any) -> None:
-    raise RuntimeError("Trying to execute AccumulateGrad node that was poisoned by swap_tensors: its tensor was swapped after "
-                       "the graph was recorded. With torch.__future__.set_swap_module_params_on_conversion(True), change a "
-                       "module's device or dtype before running forward, or after both forward and backward.")
-
-
-def swap_tensors(t1: Any, t2: Any) -> None:
-    """Exchanges everything of two tensors: data, place in the graph, attributes and class."""
-    from ..autograd.node import AccumulateGrad
-    for t in (t1, t2):
-        if t._node is not None and t._node.__class__ is not AccumulateGrad:
-            raise RuntimeError("swap_tensors: a tensor that an operation made cannot be swapped; detach() it first")
-    wants = t1.requires_grad, t2.requires_grad
-    for name in ("_array", "_counter", "__dict__", "__class__"):
-        first, second = getattr(t1, name), getattr(t2, name)
-        setattr(t1, name, second)
-        setattr(t2, name, first)
-    for t, wanted in zip((t1, t2), reversed(wants)):
-        if t._node is not None:
-            t._node.register_prehook(_poisoned)  # of use only to graphs that were recorded before
-        t._node = None  # the accumulator belongs to the object, not to its contents
-        if wanted:
-            t.requires_grad_(True)

@@ -22,8 +22,8 @@ from ..autograd.engine import current_task
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.modes import enable_grad, no_grad
 from ..autograd.state import grad_enabled, state
-from ..random import default_generator, set_rng_state
-from ..tensor import Tensor
+from ..creation.random import default_generator, set_rng_state
+from ..tensors.tensor import Tensor
 
 __all__ = ["checkpoint", "checkpoint_sequential", "CheckpointError", "CheckpointFunction", "check_backward_validity",
            "detach_variable", "get_device_states", "set_device_states", "noop_context_fn", "set_checkpoint_early_stop",

@@ -1,5 +1,5 @@
 """DLPack under the name that older programs import."""
 
-from ..interop import from_dlpack, to_dlpack
+from ..tensors.interop import from_dlpack, to_dlpack
 
 __all__ = ["from_dlpack", "to_dlpack"]

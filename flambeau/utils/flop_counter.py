@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ops import aten as _aten
-from ..overrides import TorchFunctionMode
-from ..tensor import Tensor
+from ..ops.core.overrides import TorchFunctionMode
+from ..tensors.tensor import Tensor
 from .module_tracker import ModuleTracker
 
 __all__ = ["FlopCounterMode", "register_flop_formula"]
@@ -32,7 +32,7 @@ def _matmul(a: Tensor, b: Tensor, *rest: Any, **named: Any) -> Count:
 
 
 def _broadcast(*shapes: Any) -> Any:
-    from ..shapes import broadcast_shapes
+    from ..tensors.shapes import broadcast_shapes
     return broadcast_shapes(*map(tuple, shapes))
 
 

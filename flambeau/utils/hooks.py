@@ -8,7 +8,7 @@ from typing import Any
 
 from ..autograd import Function
 from ..autograd.hooks import RemovableHandle
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 
 __all__ = ["RemovableHandle", "unserializable_hook", "warn_if_has_hooks", "BackwardHook"]
 

@@ -472,7 +472,7 @@ def anomaly_mode_around(compile):
 
 
 def training_under_a_mode_of_ones_own(compile):
-    from flambeau.overrides import TorchFunctionMode
+    from flambeau.ops.core.overrides import TorchFunctionMode
 
     class Counting(TorchFunctionMode):
         calls = 0

@@ -30,6 +30,7 @@ class Level:
 
     __slots__ = ("number", "randomness", "size")
     alive = 0
+    run_function: Any = None  # how a custom autograd Function runs at a level (func/functions.py)
 
     def __init__(self, size: int, randomness: str = "error"):
         self.number, self.size, self.randomness = _next_number(), size, randomness

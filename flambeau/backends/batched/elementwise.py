@@ -13,7 +13,7 @@ from .table import batched, has, inside, rule, run, whole
 _plain = registry.cpu.call
 
 
-@rule("pointwise complex polar relu_backward clamp_within conj conj_physical")
+@rule
 def pointwise(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Examples of fewer dimensions get dimensions of length one behind the batch."""
     ndim, plain, mine = 0, True, False
@@ -36,7 +36,7 @@ def pointwise(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(made, level)
 
 
-@rule("masked_fill")
+@rule
 def masked_fill(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, mask, value = args
     if value.__class__ is BatchedArray:
@@ -46,8 +46,8 @@ def masked_fill(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, goal, inside(mask, level, len(shape)), value), level)
 
 
-@rule("clone _to_copy")
-def copied(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+@rule
+def cloned(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, form = args[0], args[-1]
     if form not in ("preserve", "contiguous"):  # channels last: of one example
         order = {4: (0, 1, 3, 4, 2), 5: (0, 1, 3, 4, 5, 2)}[x.ndim]
@@ -57,17 +57,12 @@ def copied(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, x.whole, *args[1:]), level)
 
 
-@rule("alias_copy copied")
-def alone(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    return batched(run(kernel, args[0].whole, *args[1:]), level)
-
-
-@rule("drawn drawn_third")
+@rule
 def drawn(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return args[-1]
 
 
-@rule("fill copy")
+@rule
 def filled(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """The second argument's value, in the first one's shape."""
     x, value = args

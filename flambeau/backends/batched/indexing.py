@@ -33,7 +33,7 @@ def _order(first: int, count: int, total: int) -> tuple[int, ...]:
     return (0, *range(1 + count, 1 + count + first), *range(1, 1 + count), *range(1 + count + first, total))
 
 
-@rule("index")
+@rule
 def index(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, indices = args
     if _masks(indices):
@@ -57,7 +57,7 @@ def index(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(made, level)
 
 
-@rule("index_put")
+@rule
 def index_put(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, indices, values, accumulate = args
     if _masks(indices):
@@ -79,7 +79,7 @@ def index_put(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, whole(x, level), [_numbers(level, count), *places], values, accumulate), level)
 
 
-@rule("index_select")
+@rule
 def index_select(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, dim, positions = args
     if has(positions, level):
@@ -92,7 +92,7 @@ def index_select(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, x.whole, up(dim), positions), level)
 
 
-@rule("index_add index_copy index_fill index_reduce")
+@rule
 def index_change(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """(x, dim, positions, values, ...)."""
     x, dim, positions, values, *rest = args
@@ -129,7 +129,7 @@ def _index_change_each(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(made.transpose(sorted(range(made.ndim), key=order.__getitem__)), level)
 
 
-@rule("added_rows")
+@rule
 def added_rows(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Rows of all examples, one example's behind the other's."""
     source, positions, shape = args
@@ -141,8 +141,8 @@ def added_rows(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 
 
 # ----------------------------------------------------------------------------------------------- gather and scatter
-@rule("gather")
-def gather(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+@rule
+def picked_along(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, dim, positions = args
     a, at = whole(x, level), whole(positions, level)
     if x.ndim and positions.ndim:
@@ -152,7 +152,7 @@ def gather(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(made.reshape((size, *positions.shape)), level)
 
 
-@rule("scatter scatter_add scatter_with scatter_reduce")
+@rule
 def scatter(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """(x, dim, positions, values, ...)."""
     x, dim, positions, values, *rest = args
@@ -169,7 +169,7 @@ def scatter(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, whole(x, level), up(dim), whole(positions, level), values, *rest), level)
 
 
-@rule("scatter_added")
+@rule
 def scatter_added(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     source, dim, positions, shape = args
     if not shape or not positions.ndim:
@@ -179,7 +179,7 @@ def scatter_added(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, whole(source, level), up(dim), whole(positions, level), (level.size, *shape)), level)
 
 
-@rule("take")
+@rule
 def take(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, positions = args
     size = level.size
@@ -193,7 +193,7 @@ def take(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(made.reshape((size, *positions.shape)), level)
 
 
-@rule("put")
+@rule
 def put(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """One example's elements behind the other's."""
     x, positions, values, accumulate = args
@@ -204,7 +204,7 @@ def put(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(made.reshape((size, *x.shape)), level)
 
 
-@rule("masked_select")
+@rule
 def masked_select(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, mask = args
     if has(mask, level):
@@ -215,7 +215,7 @@ def masked_select(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run("index_select", spread.reshape((level.size, -1)), 1, places), level)
 
 
-@rule("nonzero unique unique_dim unique_consecutive unique_consecutive_dim")
+@rule
 def dynamic(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """As many results as the values give: other numbers for each example."""
     raise RuntimeError("vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over "
@@ -233,7 +233,7 @@ def _shifted(positions: Any, level: Level, rows: int) -> Any:
     return run("add", at, (np.arange(level.size) * rows).astype(at.dtype).reshape((-1, *(1,) * positions.ndim)))
 
 
-@rule("embedding")
+@rule
 def embedding(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     weight, positions, *rest = args
     if not has(weight, level):
@@ -245,7 +245,7 @@ def embedding(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, table, _shifted(positions, level, weight.shape[0]), *rest), level)
 
 
-@rule("embedding_dense_backward")
+@rule
 def embedding_dense_backward(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     grad, positions, count, padding, by_frequency = args
     if padding >= 0:  # its number is another one in each example's table: its gradients are made zero instead

@@ -32,7 +32,7 @@ def _from_channels(x: Any, level: Level) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------ convolution
-@rule("convolution conv_forward")
+@rule
 def convolution(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Weights of each example's own: as many groups as there are examples."""
     x, weight, bias, *rest = args
@@ -49,7 +49,7 @@ def convolution(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(_from_channels(made, level), level)
 
 
-@rule("conv_input")
+@rule
 def conv_input(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     grad, weight, bias, *rest = args
     if not has(weight, level) and not has(bias, level):
@@ -59,7 +59,7 @@ def conv_input(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(_from_channels(made, level), level)
 
 
-@rule("conv_weight conv_weight_bias")
+@rule
 def conv_weight(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     grad, x, *rest = args
     made = run(kernel, _channels(grad, level), _channels(x, level), *rest[:-1], rest[-1] * level.size)
@@ -79,13 +79,12 @@ def _by_sample(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(tuple([back(m) for m in made]) if made.__class__ in (tuple, list) else back(made), level)
 
 
-@rule("""max_pool max_pool_values max_pool_indices max_pool_scatter max_pool_gather avg_pool avg_pool_grad adaptive_avg_pool
-         adaptive_avg_pool_grad adaptive_max_pool max_unpool upsample upsample_grad channel_shuffle""")
+@rule
 def by_sample(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return _by_sample(kernel, level, args)
 
 
-@rule("im2col")
+@rule
 def im2col(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, size = args[:2]
     if x.ndim == len(size) + 1:
@@ -93,7 +92,7 @@ def im2col(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return _by_sample(kernel, level, args)
 
 
-@rule("col2im")
+@rule
 def col2im(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     if args[0].ndim == 2:
         return batched(run(kernel, args[0].whole, *args[1:]), level)
@@ -101,7 +100,7 @@ def col2im(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------ normalization
-@rule("batch_norm")
+@rule
 def batch_norm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Every example's channels are channels of their own."""
     x, weight, bias, mean, var, training, momentum, eps = args
@@ -132,7 +131,7 @@ def _write(goal: Any, value: Any) -> None:
     registry.backend_of(goal).write(goal, value)
 
 
-@rule("batch_norm_grad")
+@rule
 def batch_norm_grad(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     grad, x, weight, mean, inverse, training, needs = args
     parts = [None if a is None else _samples(a, level) for a in (weight, mean, inverse)]
@@ -149,7 +148,7 @@ def _affine(out: Any, weight: Any, bias: Any, level: Level, after: int = 0) -> A
     return out
 
 
-@rule("layer_norm layer_norm_shaped")
+@rule
 def layer_norm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, dims, weight, bias, eps = args
     if not (has(weight, level) or has(bias, level)):
@@ -158,7 +157,7 @@ def layer_norm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return _affine(out, weight, bias, level), mean, rstd
 
 
-@rule("rms_norm")
+@rule
 def rms_norm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, dims, weight, eps = args
     if not has(weight, level):
@@ -171,7 +170,7 @@ def _times(a: Any, b: Any, level: Level) -> Any:
     return pointwise("mul", level, (a, b))
 
 
-@rule("layer_norm_grad rms_norm_grad")
+@rule
 def layer_norm_grad(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """The input's gradient has no part in other samples; those of weight and bias are summed per example."""
     grad, x, dims, *statistics, weight, needs = args
@@ -194,7 +193,7 @@ def layer_norm_grad(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return tuple(made)
 
 
-@rule("group_norm")
+@rule
 def group_norm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, groups, weight, bias, eps = args
     own = has(weight, level) or has(bias, level)
@@ -203,7 +202,7 @@ def group_norm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return (_affine(out, weight, bias, level, x.ndim - 2) if own else out), mean, rstd
 
 
-@rule("group_norm_grad")
+@rule
 def group_norm_grad(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     grad, x, groups, mean, rstd, weight, needs = args
     if x.ndim < 2:

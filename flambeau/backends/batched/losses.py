@@ -34,20 +34,17 @@ def _alike(arrays: Any, level: Level) -> tuple[list[Any], tuple[int, ...]]:
     return [None if a is None else broadcast(inside(a, level, len(shape)), (level.size, *shape)) for a in arrays], shape
 
 
-_PAIRS = {"mse_loss": 0, "huber_loss": 0, "smooth_l1_loss": 0, "soft_margin_loss": 0, "binary_cross_entropy": 1,
-          "bce_with_logits": 2}  # how many weights come before the reduction
-
-
-@rule(" ".join(_PAIRS))
-def pair(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    at = 2 + _PAIRS[kernel]
+@rule
+def pair(kernel: str, level: Level, args: tuple[Any, ...], weights: int) -> Any:
+    """Of two arrays, some weights, the reduction and numbers."""
+    at = 2 + weights
     arrays, _ = _alike(args[:at], level)
     return _reduced(run(kernel, *arrays, _NONE, *args[at + 1:]), args[at], level)
 
 
-@rule(" ".join([f"{name}_backward" for name in _PAIRS]))
-def pair_backward(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    at = 3 + _PAIRS[kernel.removesuffix("_backward")]
+@rule
+def pair_backward(kernel: str, level: Level, args: tuple[Any, ...], weights: int) -> Any:
+    at = 3 + weights
     arrays, shape = _alike(args[1:at], level)
     grad = _spread(args[0], args[at], shape, level)
     return batched(run(kernel, grad, *arrays, _NONE, *args[at + 1:]), level)
@@ -63,7 +60,7 @@ def _folded(x: Any, target: Any, level: Level) -> tuple[Any, Any]:
     return scores.reshape((size * n, *x.shape[1:])), targets.reshape((size * n, *target.shape[1:]))
 
 
-@rule("nll_loss")
+@rule
 def nll_loss(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, target, weight, reduction, ignored = args
     if has(weight, level):
@@ -80,7 +77,7 @@ def nll_loss(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched((run("div", made, total) if reduction == _MEAN else made, total), level)
 
 
-@rule("nll_loss_backward")
+@rule
 def nll_loss_backward(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     grad, shape, target, weight, reduction, ignored, total = args
     if has(weight, level):

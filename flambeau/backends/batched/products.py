@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..cpu.gemm import WORTH
+from ..cpu.linalg.gemm import WORTH
 from .arrays import Level
 from .elementwise import pointwise
-from .table import batched, has, rule, run, whole
+from .table import RULES, batched, has, rule, run, whole
 
 
 def _conj(x: Any) -> Any:
@@ -58,27 +59,15 @@ def _dot(a: Any, b: Any, level: Level) -> Any:
     return run("mv", a.whole, b) if has(a, level) else run("mv", b.whole, a)
 
 
-@rule("mm matmul_2d")
-def mm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    return batched(_mm(*args[:2], level), level)
+def _enter(name: str, product: Callable) -> None:
+    RULES[name] = lambda kernel, level, args: batched(product(*args[:2], level), level)
 
 
-@rule("bmm")
-def bmm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    return batched(_bmm(*args[:2], level), level)
+for _name, _product in (("mm", _mm), ("bmm", _bmm), ("mv", _mv), ("dot", _dot)):
+    _enter(_name, _product)
 
 
-@rule("mv")
-def mv(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    return batched(_mv(*args[:2], level), level)
-
-
-@rule("dot")
-def dot(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    return batched(_dot(*args[:2], level), level)
-
-
-@rule("vdot")
+@rule
 def vdot(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(_dot(_conj(args[0]), args[1], level), level)
 
@@ -95,7 +84,7 @@ def _added(self: Any, product: Any, beta: Any, alpha: Any, level: Level) -> Any:
     return pointwise("add", level, (_scaled(self, beta), product))
 
 
-@rule("addmm")
+@rule
 def addmm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     bias, a, b, beta, alpha = args
     if not (has(a, level) or has(b, level)):
@@ -110,33 +99,33 @@ def _or_repeated(product: Any, kernel: str, a: Any, b: Any, level: Level) -> Any
     return product(a, b, level) if has(a, level) or has(b, level) else whole(run(kernel, a, b), level)
 
 
-@rule("addmv")
+@rule
 def addmv(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     bias, a, v, beta, alpha = args
     return _added(bias, _or_repeated(_mv, "mv", a, v, level), beta, alpha, level)
 
 
-@rule("baddbmm")
+@rule
 def baddbmm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     bias, a, b, beta, alpha = args
     return _added(bias, _or_repeated(_bmm, "bmm", a, b, level), beta, alpha, level)
 
 
-@rule("addbmm")
+@rule
 def addbmm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     bias, a, b, beta, alpha = args
     product = _or_repeated(_bmm, "bmm", a, b, level)
     return _added(bias, run("sum", product, (1,), False, None), beta, alpha, level)
 
 
-@rule("addr")
+@rule
 def addr(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     bias, u, v, beta, alpha = args
     column = u[:, None]
     return _added(bias, whole(pointwise("mul", level, (column, v)), level), beta, alpha, level)
 
 
-@rule("linear")
+@rule
 def linear(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """(bias, x, weight); x may have any number of dimensions."""
     bias, x, weight = args
@@ -157,6 +146,6 @@ def linear(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return product if bias is None else pointwise("add", level, (product, bias))
 
 
-@rule("trace")
+@rule
 def trace(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run("sum", run("diagonal", args[0].whole, 0, 1, 2), (1,), False, None), level)

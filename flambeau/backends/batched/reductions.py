@@ -9,8 +9,12 @@ from .elementwise import pointwise
 from .table import batched, has, one_by_one, rule, run, up, ups, whole
 
 
-def _along(kernel: str, level: Level, args: tuple[Any, ...], at: int, count: int = 1) -> Any:
-    """A kernel of `count` arrays of one shape, whose argument number `at` is a dimension or several (None: all)."""
+@rule
+def along(kernel: str, level: Level, args: tuple[Any, ...], at: int) -> Any:
+    """A kernel of arrays of one shape, whose argument number `at` is a dimension or several (None: all)."""
+    count = 1
+    while count < at and hasattr(args[count], "strides"):
+        count += 1
     arrays = [whole(a, level) for a in args[:count]]
     ndim = arrays[0].ndim - 1
     dims = args[at] if len(args) > at else None
@@ -23,53 +27,36 @@ def _along(kernel: str, level: Level, args: tuple[Any, ...], at: int, count: int
     return batched([m.reshape((size,)) for m in made] if made.__class__ in (tuple, list) else made.reshape((size,)), level)
 
 
-@rule("""sum mean prod nansum any all count_nonzero amax amin aminmax logsumexp var std var_mean std_mean max_dim min_dim mode
-         median_dim cumsum cumprod cummax cummin logcumsumexp cumsum_from_end softmax log_softmax safe_softmax sort
-         hash_tensor""")
-def second(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    return _along(kernel, level, args, 1)
-
-
-@rule("vector_norm topk kthvalue")
-def third(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    return _along(kernel, level, args, 2)
-
-
-@rule("softmax_backward log_softmax_backward linalg_cross")
-def third_of_two(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    return _along(kernel, level, args, 2, 2)
-
-
-@rule("argmax argmin")
-def place(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
+@rule
+def argument_of_extreme(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Without a dimension it is the place in the flattened example."""
     x, dim, keepdim = (*args, None, False)[:3] if len(args) == 1 else (*args, False)[:3]
     if dim is not None:
-        return _along(kernel, level, (x, dim, keepdim), 1)
+        return along(kernel, level, (x, dim, keepdim), 1)
     made = run(kernel, x.whole.reshape((level.size, x.size)), 1, False)
     return batched(made.reshape((level.size, *(1,) * x.ndim)) if keepdim else made, level)
 
 
-@rule("median")
+@rule
 def median(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, ignore_nan = args
     return batched(run("median_dim", x.whole.reshape((level.size, x.size)), 1, False, ignore_nan)[0], level)
 
 
-@rule("sum_to_size")
+@rule
 def sum_to_size(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, dims, shape = args
     return batched(run(kernel, x.whole, ups(dims, 0), (level.size, *shape)), level)
 
 
-@rule("dist")
+@rule
 def dist(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, y, p = args
     difference = pointwise("sub", level, (x, y)).whole
     return batched(run("vector_norm", difference, p, tuple(range(1, difference.ndim)), False), level)
 
 
-@rule("searchsorted")
+@rule
 def searchsorted(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     bounds, values, right, sorter, narrow = args
     if not has(bounds, level) and bounds.ndim == 1 and not has(sorter, level):
@@ -83,7 +70,7 @@ def searchsorted(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, b, v, right, s, narrow).reshape((level.size, *values.shape)), level)
 
 
-@rule("isin")
+@rule
 def isin(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     if has(args[1], level):
         values, known, _, invert = args
@@ -93,7 +80,7 @@ def isin(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, args[0].whole, *args[1:]), level)
 
 
-@rule("renorm")
+@rule
 def renorm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Slices of all examples along one dimension: the batch and that dimension as one."""
     x, p, dim, largest = args

@@ -9,21 +9,19 @@ from typing import Any
 from numpy import dtype, ndarray
 
 from .. import registry
+from ..facts import BATCHING, POINTWISE
 from .arrays import BatchedArray, Level, batch, broadcast
 
-RULES: dict[str, Callable[..., Any]] = {}  # kernel -> (kernel, level, args) -> its result, batched
+RULES: dict[str, Callable[..., Any]] = {}  # by name: (kernel, level, args, numbers that rows say) -> the result, batched
 _PLAIN = frozenset((ndarray, int, float, bool, str, type(None), *[type(dtype(c)) for c in "fdilqbBhHIFD?"]))
+_found: dict[str, Callable[..., Any]] = {}  # the rules of kernels that were called so far
 looped: set[str] = set()                   # kernels that went example by example so far
 
 
-def rule(names: str) -> Callable:
-    """Enters a function as the rule of some kernels."""
-    def enter(function: Callable) -> Callable:
-        for name in names.split():
-            RULES[name] = function
-        return function
-
-    return enter
+def rule(function: Callable) -> Callable:
+    """Enters a rule under its name: for the kernel of that name, and for those whose row says so (facts.BATCHING)."""
+    RULES[function.__name__] = function
+    return function
 
 
 def run(kernel: str, *args: Any) -> Any:
@@ -134,7 +132,17 @@ def call(kernel: str, args: tuple[Any, ...]) -> Any:
             for t in a:
                 if t.__class__ is BatchedArray and (level is None or t.level.number > level.number):
                     level = t.level
-    found = RULES.get(kernel)
-    if found is None:
-        found = RULES["pointwise"] if kernel in registry.POINTWISE else one_by_one
-    return found(kernel, level, args)
+    return (_found.get(kernel) or _rule_of(kernel))(kernel, level, args)
+
+
+def _rule_of(kernel: str) -> Callable:
+    """The rule that its row says, that of its own name, that of all pointwise kernels, or a loop."""
+    said = BATCHING.get(kernel, kernel)
+    if said.__class__ is tuple:
+        rule, numbers = RULES[said[0]], said[1:]
+        found = lambda kernel, level, args: rule(kernel, level, args, *numbers)
+    else:
+        found = RULES.get(said) if said.__class__ is str else said
+        found = found or (RULES["pointwise"] if kernel in POINTWISE else one_by_one)
+    _found[kernel] = found
+    return found

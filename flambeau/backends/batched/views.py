@@ -14,31 +14,26 @@ def _aligned(x: Any, ndim: int) -> Any:
     return x if x.ndim > ndim else x.reshape((x.shape[0], *(1,) * (ndim + 1 - x.ndim), *x.shape[1:]))
 
 
-@rule("as_strided as_strided_copy")
+@rule
 def as_strided(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, size, stride, offset = args[:4]
     step = x.whole.strides[0] // x.itemsize
     return batched(run(kernel, x.whole, (level.size, *size), (step, *stride), offset), level)
 
 
-@rule("alias view_as_real view_as_complex real imag")
-def same(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
-    return batched(run(kernel, args[0].whole, *args[1:]), level)
-
-
-@rule("view view_copy unsafe_view")
+@rule
 def view(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, args[0].whole, (level.size, *args[1])), level)
 
 
-@rule("view_dtype")
+@rule
 def view_dtype(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, dtype, shape, stride = args
     step = x.whole.strides[0] // dtype.itemsize
     return batched(run(kernel, x.whole, dtype, (level.size, *shape), (step, *stride)), level)
 
 
-@rule("clone_strided")
+@rule
 def clone_strided(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Each example's memory comes after the one before."""
     x, stride = args
@@ -46,18 +41,18 @@ def clone_strided(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, x.whole, (reach, *stride)), level)
 
 
-@rule("expand expand_copy")
+@rule
 def expand(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, shape = args
     return batched(run(kernel, _aligned(x.whole, len(shape)), (level.size, *shape)), level)
 
 
-@rule("permute permute_copy")
+@rule
 def permute(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, args[0].whole, (0, *ups(args[1], 0))), level)
 
 
-@rule("transpose transpose_copy")
+@rule
 def transpose(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x = args[0]
     if not x.ndim:
@@ -65,44 +60,44 @@ def transpose(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, x.whole, up(args[1]), up(args[2])), level)
 
 
-@rule("t t_copy")
+@rule
 def t(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x = args[0]
     a, b = (1, 2) if x.ndim == 2 else (0, 0)
     return batched(run(kernel.replace("t", "transpose", 1), x.whole, a, b), level)
 
 
-@rule("select select_copy slice slice_copy unsqueeze unsqueeze_copy unbind unbind_copy narrow_copy glu")
+@rule
 def first_dim(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """(x, dim, ...)."""
     return batched(run(kernel, args[0].whole, up(args[1]), *args[2:]), level)
 
 
-@rule("unfold unfold_copy")
+@rule
 def unfold(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x = args[0].whole
     return batched(run(kernel, x if x.ndim > 1 else x.reshape((level.size, 1)), up(args[1]), *args[2:])
                    if x.ndim > 1 else x.reshape((level.size, 1))[:, :args[2]], level)
 
 
-@rule("diagonal diagonal_copy diag_embed")
+@rule
 def diagonal(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, offset, dim1, dim2 = args
     return batched(run(kernel, x.whole, offset, up(dim1), up(dim2)), level)
 
 
-@rule("squeeze squeeze_copy")
+@rule
 def squeeze(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, dims = args
     return batched(run(kernel, x.whole, tuple([up(d) for d in dims]) if x.ndim else ()), level)
 
 
-@rule("split split_copy split_with_sizes split_with_sizes_copy")
+@rule
 def split(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, args[0].whole, args[1], up(args[2])), level)
 
 
-@rule("select_backward slice_backward unfold_backward")
+@rule
 def placed(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """(grad, shape, dim, ...)."""
     if not args[1]:
@@ -110,13 +105,13 @@ def placed(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, args[0].whole, (level.size, *args[1]), up(args[2]), *args[3:]), level)
 
 
-@rule("diagonal_backward")
+@rule
 def diagonal_backward(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     grad, shape, offset, dim1, dim2 = args
     return batched(run(kernel, grad.whole, (level.size, *shape), offset, up(dim1), up(dim2)), level)
 
 
-@rule("restore")
+@rule
 def restore(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Every example is a stretch of memory of its own."""
     grad, *geometries = args
@@ -125,20 +120,20 @@ def restore(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
                                              for size, stride, offset in geometries]), level)
 
 
-@rule("select_scatter slice_scatter")
+@rule
 def scattered(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, source, dim, *rest = args
     return batched(run(kernel, whole(x, level), whole(source, level), up(dim), *rest), level)
 
 
-@rule("diagonal_scatter")
+@rule
 def diagonal_scatter(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, source, offset, dim1, dim2 = args
     return batched(run(kernel, whole(x, level), whole(source, level), offset, up(dim1), up(dim2)), level)
 
 
 # --------------------------------------------------------------------------------------------------- joining, rearranging
-@rule("cat")
+@rule
 def cat(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     arrays, dim, dtype, form = args
     parts = [a for a in arrays if a.shape != (0,)] or list(arrays)
@@ -147,19 +142,19 @@ def cat(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, [whole(a, level) for a in parts], up(dim), dtype, "contiguous"), level)
 
 
-@rule("stack")
+@rule
 def stack(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     arrays, dim, *rest = args
     return batched(run(kernel, [whole(a, level) for a in arrays], up(dim), *rest), level)
 
 
-@rule("repeat")
+@rule
 def repeat(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, repeats = args
     return batched(run(kernel, _aligned(x.whole, len(repeats)), (1, *repeats)), level)
 
 
-@rule("roll")
+@rule
 def roll(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, shifts, dims = args
     if not x.ndim:
@@ -169,36 +164,36 @@ def roll(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, x.whole, shifts, ups(dims, 0)), level)
 
 
-@rule("flip")
+@rule
 def flip(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, dims = args
     return batched(run(kernel, x.whole, ups(dims, 0) if x.ndim else ()), level)
 
 
-@rule("rot90")
+@rule
 def rot90(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return batched(run(kernel, args[0].whole, args[1], ups(args[2], 0)), level)
 
 
-@rule("tril triu constant_pad_nd one_hot pixel_shuffle pixel_unshuffle")
+@rule
 def trailing(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Kernels that work on the last dimensions, whatever comes before."""
     return batched(run(kernel, args[0].whole, *args[1:]), level)
 
 
-@rule("pad_edges pad_edges_backward")
+@rule
 def pad_edges(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, pads, mode = args
     return batched(run(kernel, x.whole, ((0, 0), *pads), mode), level)
 
 
 # --------------------------------------------------------------------------------------------------- into and out of a level
-@rule("add_batch_dim")
+@rule
 def add_batch_dim(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return enter(*args)
 
 
-@rule("remove_batch_dim")
+@rule
 def remove_batch_dim(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     return leave(*args)
 

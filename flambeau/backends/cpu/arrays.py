@@ -195,10 +195,6 @@ def from_data(data: Any, dtype: np.dtype | None) -> ndarray:
     return np.array(data, dtype)
 
 
-def is_ndarray(x: Any) -> bool:
-    return isinstance(x, (ndarray, np.generic))
-
-
 def empty_strided(shape, stride, dtype: np.dtype) -> ndarray:
     """Uninitialised memory for exactly this geometry."""
     shape = tuple(shape)

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from . import arrays, creation, memory, parallel, shared
+from ...tensors.device import CPU
+from ..facts import POINTWISE
+from . import arrays, creation, memory, parallel
+from .data import shared
 from .table import KERNELS
 
 ARRAY = np.ndarray
 NAME = "cpu"
-POINTWISE: set[str] = set()  # kernels that work element by element (ops/elementwise.py enters their names)
-_device = None
 
 strides = arrays.strides
 storage_offset = arrays.storage_offset
@@ -35,11 +36,7 @@ asarray = np.asarray
 
 
 def device_of(array: Any) -> Any:
-    global _device
-    if _device is None:
-        from ...device import CPU
-        _device = CPU
-    return _device
+    return CPU
 
 
 def copy_with_layout(source: Any, like: Any) -> Any:

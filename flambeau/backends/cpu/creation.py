@@ -11,7 +11,7 @@ import numpy as np
 from numpy import ndarray
 
 from . import arrays, memory
-from .random_engine import _split as split
+from .random.engine import _split as split
 from .table import kernel
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

@@ -1,16 +1,8 @@
 """Imports the kernels of all that `import flambeau` offers, which fills the table; layers bring theirs along."""
 
-from . import (  # noqa: F401  # noqa: F401
-    activations,
-    embedding,
-    indexing,
-    linear,
-    matmul,
-    padding,
-    pointwise,
-    reductions,
-    scans,
-    shape,
-    sorting,
-    special,
-)
+from .index import embedding, indexing  # noqa: F401
+from .layers import linear, padding  # noqa: F401
+from .linalg import matmul  # noqa: F401
+from .pointwise import activations, functions, special  # noqa: F401
+from .reduce import reductions, scans, sorting  # noqa: F401
+from .shape import joining  # noqa: F401

@@ -104,10 +104,6 @@ def trim() -> None:
         give_back(0)
 
 
-def cached_bytes() -> int:
-    return _held
-
-
 def like(x: ndarray, dtype: np.dtype | None = None) -> ndarray:
     """Uninitialised memory of x's shape and dtype, and of its strides; where x has holes or overlaps, of its order of
     dimensions."""
@@ -140,7 +136,7 @@ def dense_order(x: ndarray) -> list[int] | None:
     return order
 
 
-promised: type = ndarray  # the type of arrays whose elements are still to come (compiler/promises.py)
+promised: type = ndarray  # the type of arrays whose elements are still to come (compiler/follow/promises.py)
 settle: Any = None        # brings them: (array, what they are needed for)
 
 
@@ -219,4 +215,4 @@ def is_exposed(x: ndarray) -> bool:
 
 
 class Region(ndarray):
-    """Reserved memory in which arrays lie whose elements are still to come (compiler/promises.py)."""
+    """Reserved memory in which arrays lie whose elements are still to come (compiler/follow/promises.py)."""

@@ -16,9 +16,9 @@ import numpy as np
 from numpy import ndarray
 
 from ...native import threads
-from ...native.pointwise import enter, run
 from . import memory
 from .errors import silence
+from .pointwise.loops import enter, run
 from .table import KERNELS, kernel
 
 SPLIT = 1 << 19
@@ -28,6 +28,7 @@ NATIVE_COPY = 1 << 16  # the same for a copy, which NumPy does in one pass too
 _asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # as PyTorch, although no OpenMP is used
 _cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _threads = int(_asked) if _asked.isdigit() and int(_asked) > 0 else _cores
+threads.changed(_threads)
 _team: list[_Worker] = []
 _team_pid = 0
 _busy = _thread.allocate_lock()
@@ -162,7 +163,7 @@ _names: dict[Any, str] = {}
 
 
 def native(function: Callable[..., Any], least: int = NATIVE) -> Callable[..., Any]:
-    """For kernels with a C expression (native/pointwise.py) whose first argument is an array: from `least` elements on they
+    """For kernels with a C expression (pointwise/loops.py) whose first argument is an array: from `least` elements on they
     run it."""
     name = function.__name__.rstrip("_")
 
@@ -180,7 +181,7 @@ def native(function: Callable[..., Any], least: int = NATIVE) -> Callable[..., A
 early = functools.partial(native, least=2)  # for what takes NumPy several passes: a call into C takes less than two of them
 
 
-@kernel
+@kernel(safe=True, batch="trailing")
 def copied(x: ndarray) -> ndarray:
     return x.copy()
 

@@ -8,27 +8,21 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ...tensors.device import META
 from ..cpu import arrays as _cpu_arrays
 from ..cpu.table import KERNELS
+from ..facts import POINTWISE, SHAPES, VIEWS
 from ..geometry import RUNS
 from ..strides import elementwise_strides, ordered_strides
 from .arrays import MetaArray, Reserved, meta, over, owner, plain, reserve, reserve_like, reserve_strided, storage
 
 ARRAY = MetaArray
 NAME = "meta"
-POINTWISE: set[str] = set()  # the registry's sets of kernels that work element by element, and of those that make views
-VIEWS: set[str] = set()
-SHAPES: dict[str, Any] = {}  # the registry's shape rules
 _SMALL = 1 << 16             # elements in all up to which a kernel without a rule may run on zeros
-_device = None
 
 
 def device_of(array: Any) -> Any:
-    global _device
-    if _device is None:
-        from ...device import META
-        _device = META
-    return _device
+    return META
 
 
 # ----------------------------------------------------------------------------------------------------- new arrays

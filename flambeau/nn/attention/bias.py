@@ -6,10 +6,10 @@ import warnings
 from enum import IntEnum, auto
 from typing import Any
 
-from ...creation import ones
-from ...dtypes import bool_
-from ...ops.table import FUNCTIONS
-from ...tensor import Tensor, wrap_as
+from ...creation.factories import ones
+from ...ops.core.row import FUNCTIONS
+from ...tensors.dtypes import bool_
+from ...tensors.tensor import Tensor, wrap_as
 
 __all__ = ["causal_upper_left", "causal_lower_right", "CausalVariant", "CausalBias"]
 

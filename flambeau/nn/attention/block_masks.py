@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ...creation import arange, tensor, zeros
+from ...creation.factories import arange, tensor, zeros
 from ...func.batching import vmap
-from ...ops.table import FUNCTIONS
-from ...tensor import Tensor
+from ...ops.core.row import FUNCTIONS
+from ...tensors.tensor import Tensor
 
 DEFAULT_BLOCK_SIZE = 128
 _CHECKS = 8  # places at which a rule that was asked for all at once is asked alone
@@ -137,12 +137,12 @@ def _ordered_to_dense(counts: Tensor, indices: Tensor) -> Tensor:
 
 
 def _int32() -> Any:
-    from ...dtypes import int32
+    from ...tensors.dtypes import int32
     return int32
 
 
 def _int64() -> Any:
-    from ...dtypes import int64
+    from ...tensors.dtypes import int64
     return int64
 
 

@@ -19,13 +19,13 @@ for _part in _PARTS:
         __all__ += _module.__all__
 
 # What PyTorch's file imports, and programs take from there.
-from ...overrides import (  # noqa: E402, F401
+from ...ops.core.overrides import (  # noqa: E402, F401
     handle_torch_function,
     has_torch_function,
     has_torch_function_unary,
     has_torch_function_variadic,
 )
-from ...tensor import Tensor  # noqa: E402, F401
+from ...tensors.tensor import Tensor  # noqa: E402, F401
 
 # Private names of PyTorch's file that programs borrow -> where they are here.
 _BORROWED = {**dict.fromkeys(("_single", "_pair", "_triple", "_list_with_default"), "flambeau.nn.modules.utils"),

@@ -5,15 +5,15 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from ... import overrides as _overrides
-from ...creation import empty_like, zeros_like
-from ...dtypes import finfo
-from ...ops import activations as _ops
-from ...ops.pointwise import relu as _relu
-from ...ops.scans import log_softmax as _log_softmax
-from ...ops.scans import softmax as _softmax
-from ...ops.table import FUNCTIONS, _type_word, make_inplace, public, write_out
-from ...tensor import Tensor
+from ...creation.factories import empty_like, zeros_like
+from ...ops.core import overrides as _overrides
+from ...ops.core.row import FUNCTIONS, _type_word, make_inplace, public, write_out
+from ...ops.pointwise import activations as _ops
+from ...ops.pointwise.functions import relu as _relu
+from ...ops.reduce.scans import log_softmax as _log_softmax
+from ...ops.reduce.scans import softmax as _softmax
+from ...tensors.dtypes import finfo
+from ...tensors.tensor import Tensor
 
 __all__ = ["relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_", "selu", "selu_", "celu", "celu_",
            "gelu", "silu", "mish", "hardtanh", "hardtanh_", "hardswish", "hardsigmoid", "hardshrink", "softshrink",
@@ -21,9 +21,9 @@ __all__ = ["relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_",
            "threshold", "threshold_", "softmax", "log_softmax", "softmin", "gumbel_softmax"]
 
 
-def functional(function: Any) -> Any:
+def functional(function: Any = None, **options: Any) -> Any:
     """A function of this namespace alone; overrides of its arguments are asked first."""
-    return public(function, method=False, toplevel=False, out=False)
+    return public(function, method=False, toplevel=False, out=False, **options)
 
 
 def functional_with_out(function: Any) -> Any:
@@ -154,13 +154,13 @@ def logsigmoid(input: Tensor) -> Tensor:
     return _ops.log_sigmoid_(input)
 
 
-@functional
+@functional()
 def sigmoid(input: Tensor) -> Tensor:
     """1 / (1 + exp(-x))."""
     return input.sigmoid()
 
 
-@functional
+@functional()
 def tanh(input: Tensor) -> Tensor:
     """(exp(x) - exp(-x)) / (exp(x) + exp(-x))."""
     return input.tanh()

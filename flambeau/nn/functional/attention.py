@@ -6,10 +6,10 @@ import math
 import warnings
 from typing import Any
 
-from ...ops.attention import scaled_dot_product_attention
-from ...ops.linear import linear
-from ...ops.table import FUNCTIONS, public
-from ...tensor import Tensor
+from ...ops.core.row import FUNCTIONS, public
+from ...ops.layers.attention import scaled_dot_product_attention
+from ...ops.layers.linear import linear
+from ...tensors.tensor import Tensor
 
 __all__ = ["scaled_dot_product_attention", "multi_head_attention_forward", "_canonical_mask", "_none_or_dtype"]
 

@@ -1,6 +1,6 @@
 """Convolutions, unfold and fold."""
 
-from ...ops.conv import (
+from ...ops.layers.conv import (
     conv1d,
     conv2d,
     conv3d,

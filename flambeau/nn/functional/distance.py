@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ... import dtypes as _dtypes
 from ...autograd.modes import no_grad
-from ...ops.elementwise import broadcast_error
-from ...ops.table import public
-from ...ops.vector_norms import vector_norm
-from ...shapes import broadcast_shapes
-from ...tensor import Tensor
+from ...ops.core.row import public
+from ...ops.pointwise.families import broadcast_error
+from ...ops.reduce.vector_norms import vector_norm
+from ...tensors import dtypes as _dtypes
+from ...tensors.shapes import broadcast_shapes
+from ...tensors.tensor import Tensor
 
 __all__ = ["cosine_similarity", "pairwise_distance", "pdist"]
 
@@ -49,7 +49,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         raise RuntimeError(f"pdist only supports floating-point dtypes, got: {input.dtype}")
     if p < 0:
         raise RuntimeError(f"pdist only supports non-negative p values, got: {p}")
-    from ...creation import triu_indices
+    from ...creation.factories import triu_indices
     n = input.shape[0]
     if n < 2:
         return input.new_zeros((0,)) + input.sum() * 0 if input.requires_grad else input.new_zeros((0,))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from ... import overrides as _overrides
-from ...ops import dropout as _ops
-from ...ops.table import FUNCTIONS
-from ...tensor import Tensor
+from ...ops.core import overrides as _overrides
+from ...ops.core.row import FUNCTIONS
+from ...ops.layers import dropout as _ops
+from ...tensors.tensor import Tensor
 from .activations import functional
 
 __all__ = ["dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ... import overrides as _overrides
-from ...creation import arange
-from ...ops.embedding import embedding_bag as _bag
-from ...ops.embedding import lookup, one_hot, renorm_
-from ...tensor import Tensor
+from ...creation.factories import arange
+from ...ops.core import overrides as _overrides
+from ...ops.index.embedding import embedding_bag as _bag
+from ...ops.index.embedding import lookup, one_hot, renorm_
+from ...tensors.tensor import Tensor
 from .activations import functional
 
 __all__ = ["embedding", "embedding_bag", "one_hot"]

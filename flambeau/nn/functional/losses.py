@@ -1,4 +1,4 @@
-"""Losses. Arguments are checked here; the arithmetic is in ops/losses.py, or composed of other operations."""
+"""Losses. Arguments are checked here; the arithmetic is in ops/layers/losses.py, or composed of other operations."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ... import dtypes as _dtypes
-from ... import overrides as _overrides
-from ...ops import losses as _ops
-from ...ops.scans import log_softmax as _log_softmax
-from ...ops.table import FUNCTIONS, _type_word
-from ...shapes import broadcast_shapes
-from ...tensor import Tensor
+from ...ops.core import overrides as _overrides
+from ...ops.core.row import FUNCTIONS, _type_word, autocast_as
+from ...ops.layers import losses as _ops
+from ...ops.reduce.scans import log_softmax as _log_softmax
+from ...tensors import dtypes as _dtypes
+from ...tensors.shapes import broadcast_shapes
+from ...tensors.tensor import Tensor
 from .. import _reduction
 from .activations import functional, logsigmoid
 from .distance import pairwise_distance
@@ -58,7 +58,7 @@ def _check_weight(input: Tensor, weight: Tensor) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------- of two tensors
-@functional
+@functional(autocast="float32")
 def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
             reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """|x - y|."""
@@ -70,6 +70,7 @@ def l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, red
     return _reduce((input - target).abs(), reduction)
 
 
+@autocast_as("float32")
 def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
              reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """(x - y) ** 2."""
@@ -90,7 +91,7 @@ def mse_loss(input: Tensor, target: Tensor, size_average: bool | None = None, re
     return _ops.pair(_ops.mse_row, input, target, _reduction.get_enum(reduction))
 
 
-@functional
+@functional(autocast="float32")
 def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                    reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """(x - y) ** 2 / (2 * beta) where |x - y| < beta, |x - y| - beta / 2 elsewhere."""
@@ -103,7 +104,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, size_average: bool | None = No
     return _ops.pair(_ops.smooth_l1_row, input, target, _reduction.get_enum(reduction), beta)
 
 
-@functional
+@functional(autocast="float32")
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
                weight: Tensor | None = None) -> Tensor:
     """(x - y) ** 2 / 2 where |x - y| <= delta, delta * (|x - y| - delta / 2) elsewhere."""
@@ -116,7 +117,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     return _ops.pair(_ops.huber_row, input, target, _reduction.get_enum(reduction), delta)
 
 
-@functional
+@functional(autocast="float32")
 def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                      reduction: str = "mean") -> Tensor:
     """log(1 + exp(-y * x)) for y of -1 or 1."""
@@ -124,7 +125,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = 
     return _ops.pair(_ops.soft_margin_row, input, target, _reduction.get_enum(reduction))
 
 
-@functional
+@functional(autocast="float32")
 def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
            reduction: str = "mean", log_target: bool = False) -> Tensor:
     """y * (log(y) - x) for log-probabilities x; log_target: y is given as its logarithm."""
@@ -140,7 +141,7 @@ def kl_div(input: Tensor, target: Tensor, size_average: bool | None = None, redu
     return _reduce(loss, reduction)
 
 
-@functional
+@functional(autocast="float32")
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
                      size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
                      reduction: str = "mean") -> Tensor:
@@ -195,7 +196,7 @@ def _no_grad() -> Any:
 
 
 # ---------------------------------------------------------------------------------------------- binary cross entropy
-@functional
+@functional(autocast="float32")
 def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
                          reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """-(y * log(x) + (1 - y) * log(1 - x)) for probabilities x; logarithms are not below -100."""
@@ -204,18 +205,13 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
         raise ValueError(f"Using a target size ({target.size()}) that is different to the input size ({input.size()}) "
                          "is deprecated. Please ensure they have the same size.")
     if input.dtype is not target.dtype:
-        raise RuntimeError(f"Found dtype {_ops_word(target.dtype)} but expected {_ops_word(input.dtype)}")
+        raise RuntimeError(f"Found dtype {target.dtype.word} but expected {input.dtype.word}")
     if weight is not None:
         weight = weight.expand(broadcast_shapes(tuple(weight.shape), tuple(target.shape)))
     return _ops.bce_row(input, target, weight, which)
 
 
-def _ops_word(d: Any) -> str:
-    from ...ops.table import _type_word
-    return _type_word(d)
-
-
-@functional
+@functional(autocast="float32")
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None,
                                      size_average: bool | None = None, reduce: bool | None = None,
                                      reduction: str = "mean", pos_weight: Tensor | None = None) -> Tensor:
@@ -234,7 +230,7 @@ def _promoted(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # -------------------------------------------------------------------------------------------------------- by classes
-@functional
+@functional(autocast="float32")
 def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
              ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """-x[class] for log-probabilities x of shape (C), (N, C) or (N, C, d1, ...)."""
@@ -262,7 +258,7 @@ def _nll(input: Tensor, target: Tensor, weight: Tensor | None, which: int, ignor
     if not input.ndim:
         raise ValueError("nll_loss: expected an input of 1 or more dimensions, got a 0-dim tensor")
     if target.is_floating_point() or target.is_complex() or target.dtype is _dtypes.bool_:
-        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {_ops_word(target.dtype)} "
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {target.dtype.word} "
                            "(nll_loss: expected scalar type Long)")
     n, classes = (input.shape[0], input.shape[1]) if input.ndim > 1 else (1, input.shape[0])
     if input.ndim == 1:
@@ -279,15 +275,16 @@ def _nll(input: Tensor, target: Tensor, weight: Tensor | None, which: int, ignor
             raise RuntimeError(f"weight tensor should be defined either for all {classes} classes or no classes but got "
                                f"weight tensor of shape: {list(weight.shape)}")
         if weight.dtype is not input.dtype:
-            raise RuntimeError(f"expected scalar type {_ops_word(input.dtype)} but found {_ops_word(weight.dtype)}")
+            raise RuntimeError(f"expected scalar type {input.dtype.word} but found {weight.dtype.word}")
     if not input.is_floating_point():
-        raise NotImplementedError(f'"nll_loss_out_frame" not implemented for \'{_ops_word(input.dtype)}\'')
+        raise NotImplementedError(f'"nll_loss_out_frame" not implemented for \'{input.dtype.word}\'')
     if smoothing:
         return _ops.smoothed_row(input, target.to(_dtypes.int64), weight, which, ignore_index, smoothing)[0]
     row = _ops.nll_row if input.ndim < 3 else _ops.nll2d_row
     return row(input, target.to(_dtypes.int64), weight, which, ignore_index)[0]
 
 
+@autocast_as("float32")
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
                   ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
                   label_smoothing: float = 0.0) -> Tensor:
@@ -322,7 +319,7 @@ def _cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, which: 
         return _soft(_log_softmax(input, classes), target, weight, which, smoothing, classes, ignore_index)
     if target.shape == input.shape and not target.is_complex():
         raise RuntimeError("Expected floating point type for target with class probabilities, got "
-                           f"{_ops_word(target.dtype)}")
+                           f"{target.dtype.word}")
     if target.is_floating_point() and target.ndim == input.ndim > 1 and target.shape[0] != input.shape[0]:
         raise ValueError(f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({target.shape[0]}).")
     if target.is_floating_point() and target.ndim == input.ndim:
@@ -397,7 +394,7 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
 
 
 # ------------------------------------------------------------------------------------------------------------ margins
-@functional
+@functional(autocast="float32")
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
                          reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """x where y is 1, max(0, margin - x) where y is -1."""
@@ -408,7 +405,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, siz
     return _reduce(apart + close, _chosen(reduction, size_average, reduce))
 
 
-@functional
+@functional(autocast="float32")
 def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
                           size_average: bool | None = None, reduce: bool | None = None,
                           reduction: str = "mean") -> Tensor:
@@ -428,7 +425,7 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     return _reduce(loss, _chosen(reduction, size_average, reduce))
 
 
-@functional
+@functional(autocast="float32")
 def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
                         size_average: bool | None = None, reduce: bool | None = None,
                         reduction: str = "mean") -> Tensor:
@@ -439,7 +436,7 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
     return _reduce((-target * (input1 - input2) + margin).clamp(min=0), _chosen(reduction, size_average, reduce))
 
 
-@functional
+@functional(autocast="float32")
 def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
                       size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> Tensor:
     """The sum over the other classes of max(0, margin - x[y] + x[i]) ** p, divided by their number."""
@@ -464,7 +461,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
     return _ops.multi_margin_row(input, target, p, margin, weight, which)
 
 
-@functional
+@functional(autocast="float32")
 def multilabel_margin_loss(input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
                            reduction: str = "mean") -> Tensor:
     """Hinge loss between all labels of an example (a list that ends at the first -1) and all other classes."""
@@ -490,7 +487,7 @@ def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | 
     return _reduce(loss, _chosen(reduction, size_average, reduce))
 
 
-@functional
+@functional(autocast="float32")
 def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2,
                         eps: float = 1e-6, swap: bool = False, size_average: bool | None = None,
                         reduce: bool | None = None, reduction: str = "mean") -> Tensor:
@@ -529,7 +526,7 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
     return _triplet(distance_function or pairwise_distance, anchor, positive, negative, margin, swap, reduction)
 
 
-@functional
+@functional(autocast="float32")
 def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
              reduction: str = "mean", zero_infinity: bool = False) -> Tensor:
     """The loss of unaligned sequences (connectionist temporal classification)."""

@@ -1,6 +1,6 @@
 """Normalization."""
 
-from ...ops.normalization import (
+from ...ops.layers.normalization import (
     batch_norm,
     group_norm,
     instance_norm,

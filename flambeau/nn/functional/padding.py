@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ops.padding import pad_edges
-from ...ops.shape import constant_pad_nd
-from ...tensor import Tensor
+from ...ops.layers.padding import pad_edges
+from ...ops.shape.joining import constant_pad_nd
+from ...tensors.tensor import Tensor
 from .activations import functional
 
 __all__ = ["pad"]

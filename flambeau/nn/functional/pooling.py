@@ -1,6 +1,6 @@
 """Pooling of one to three dimensions."""
 
-from ...ops.pooling import (
+from ...ops.layers.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,

@@ -1,6 +1,6 @@
 """Resizing, sampling at points, rearranging of pixels and channels."""
 
-from ...ops.resample import (
+from ...ops.layers.resample import (
     affine_grid,
     channel_shuffle,
     grid_sample,

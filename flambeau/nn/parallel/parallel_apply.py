@@ -14,7 +14,7 @@ __all__ = ["get_a_var", "parallel_apply"]
 
 def get_a_var(obj: Any) -> Any:
     """The first tensor in containers."""
-    from ...tensor import Tensor
+    from ...tensors.tensor import Tensor
     if isinstance(obj, Tensor):
         return obj
     values = obj if isinstance(obj, (list, tuple)) else obj.values() if isinstance(obj, dict) else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...tensor import Tensor
+from ...tensors.tensor import Tensor
 from ..module import Module
 
 _MISSING = object()

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...autograd.modes import no_grad
-from ...ops import fused
-from ...tensor import Tensor
+from ...ops.lists import fused
+from ...tensors.tensor import Tensor
 
 __all__ = ["clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "get_total_norm", "clip_grads_with_norm_"]
 
@@ -25,14 +25,14 @@ def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: boo
                    foreach: bool | None = None) -> Tensor:
     """The norm of all the tensors together, as if they were one vector."""
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    from ...creation import tensor as make
+    from ...creation.factories import tensor as make
     if not tensors:
         return make(0.0)
     norm_type = float(norm_type)
     total = fused.total_norm(tensors, norm_type)
     if total is None:
         from ...linalg import vector_norm
-        from ...ops.shape import stack
+        from ...ops.shape.joining import stack
         device = tensors[0].device
         norms = [vector_norm(t, norm_type) for t in tensors]
         total = vector_norm(stack([n.to(device) for n in norms]), norm_type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...tensor import Tensor
+from ...tensors.tensor import Tensor
 
 __all__ = ["parameters_to_vector", "vector_to_parameters"]
 
@@ -20,7 +20,7 @@ def _check_param_device(param: Tensor, old_param_device: Any) -> Any:
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """All parameters flattened and joined."""
-    from ...ops.shape import cat
+    from ...ops.shape.joining import cat
     device = None
     pieces = []
     for p in parameters:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
-from ...parameter import Parameter
-from ...tensor import Tensor
+from ...tensors.parameter import Parameter
+from ...tensors.tensor import Tensor
 
 __all__ = ["fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights"]
 M = TypeVar("M")

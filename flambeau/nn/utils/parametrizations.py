@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TypeVar
 
 from ...autograd.modes import no_grad
-from ...tensor import Tensor
+from ...tensors.tensor import Tensor
 from ..module import Module
 from . import parametrize
 from .spectral_norm import unit

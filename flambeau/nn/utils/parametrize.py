@@ -14,8 +14,8 @@ from copy import deepcopy
 from typing import Any
 
 from ...autograd.modes import no_grad
-from ...parameter import Parameter
-from ...tensor import Tensor
+from ...tensors.parameter import Parameter
+from ...tensors.tensor import Tensor
 from ..containers import ModuleDict, ModuleList
 from ..module import Module
 

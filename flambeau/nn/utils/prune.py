@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-from ...tensor import Tensor
+from ...tensors.tensor import Tensor
 from ..module import Module
 
 
@@ -101,8 +101,8 @@ class BasePruningMethod(ABC):
 
 
 def _ones_like(t: Tensor) -> Tensor:
-    from ...creation import ones_like
-    from ...formats import contiguous_format
+    from ...creation.factories import ones_like
+    from ...tensors.formats import contiguous_format
     return ones_like(t, memory_format=contiguous_format).detach()
 
 
@@ -187,7 +187,7 @@ class RandomUnstructured(BasePruningMethod):
         count = _checked_count(self.amount, t.nelement())
         mask = default_mask.clone()
         if count != 0:
-            from ...random import rand_like
+            from ...ops.random.factories import rand_like
             drawn = rand_like(t).view(-1).topk(k=count)
             mask.view(-1)[drawn.indices] = 0
         return mask
@@ -222,7 +222,7 @@ class L1Unstructured(BasePruningMethod):
 
 def _slices_mask(t: Tensor, dim: int, kept: Tensor) -> Tensor:
     """A mask that keeps whole slices along a dimension."""
-    from ...creation import zeros_like
+    from ...creation.factories import zeros_like
     mask = zeros_like(t)
     index: list[Any] = [slice(None)] * t.dim()
     index[dim] = kept
@@ -246,7 +246,7 @@ class RandomStructured(BasePruningMethod):
         count = _checked_count(self.amount, size)
         if count == 0:
             return default_mask
-        from ...random import rand
+        from ...ops.random.factories import rand
         drawn = rand(size)
         threshold = drawn.kthvalue(k=count).values
         return default_mask * _slices_mask(t, self.dim, drawn > threshold).to(dtype=default_mask.dtype)
@@ -335,7 +335,7 @@ def global_unstructured(parameters: Any, pruning_method: Any, importance_scores:
                         **kwargs: Any) -> None:
     """Prunes several parameters, (module, name) pairs, as if they were one."""
     from ... import cat
-    from ...creation import ones_like
+    from ...creation.factories import ones_like
     if not isinstance(parameters, Iterable):
         raise TypeError("global_unstructured(): parameters is not an Iterable")
     importance_scores = importance_scores if importance_scores is not None else {}

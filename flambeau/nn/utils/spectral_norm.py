@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from ...autograd.modes import no_grad
-from ...parameter import Parameter
-from ...tensor import Tensor
+from ...tensors.parameter import Parameter
+from ...tensors.tensor import Tensor
 from ..module import Module
 from ..parameter import UninitializedParameter
 

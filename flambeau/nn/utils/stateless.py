@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from ...tensor import Tensor
+from ...tensors.tensor import Tensor
 from ..module import Module
 
 __all__ = ["functional_call"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any, TypeVar
 
-from ...parameter import Parameter
-from ...tensor import Tensor
+from ...tensors.parameter import Parameter
+from ...tensors.tensor import Tensor
 from ..module import Module
 from ..parameter import UninitializedParameter
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ... import dtypes
 from ...backends import registry
+from ...backends.facts import SHAPES
 from ...backends.geometry import reduced_shape
 from ...backends.strides import dense_strides, elementwise_strides, like_strides, ordered_strides
-from ...shapes import broadcast_shapes
+from ...tensors import dtypes
+from ...tensors.shapes import broadcast_shapes
 
 BOOL, UINT8, INT32, INT64 = (d.native for d in (dtypes.bool_, dtypes.uint8, dtypes.int32, dtypes.int64))
 FLOAT32, FLOAT64 = dtypes.float32.native, dtypes.float64.native
@@ -35,7 +36,7 @@ def shape_rule(*kernels: str) -> Callable:
     """Enters a rule for kernels that are called without a row."""
     def enter(rule: Callable) -> Callable:
         for name in kernels:
-            registry.SHAPES[name] = rule
+            SHAPES[name] = rule
         return rule
 
     return enter
@@ -93,6 +94,7 @@ def by_value(name: str) -> Callable:
     def rule(*args: Any) -> Any:
         raise NotImplementedError(f"{name}: the shape of the result depends on values, which a meta tensor does not have")
 
+    rule.dynamic = True
     return rule
 
 

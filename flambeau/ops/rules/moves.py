@@ -8,7 +8,7 @@ from typing import Any
 from ...backends import registry
 from ...backends.geometry import broadcasts_to, indexed_shape, padded_shape, placed, value_shape_error
 from ...backends.strides import dense_strides, format_strides, stretched, view_strides
-from ...shapes import broadcast_shapes
+from ...tensors.shapes import broadcast_shapes
 from . import BOOL, INT64, Made, like, strides, with_dim
 
 

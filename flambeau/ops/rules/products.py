@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...backends.strides import contiguous_strides, ordered_strides
-from ...shapes import broadcast_shapes
+from ...tensors.shapes import broadcast_shapes
 from . import INT32, INT64, Made, columns, complex_of, like, promoted, real, strides, with_dim
 
 

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
-from ... import dtypes as _dtypes
 from ...autograd.state import NO_GRAD, state
-from ...backends.cpu import loading as _cpu
-from ...creation import as_tensor, tensor
-from ...ops.shape import stack
-from ...tensor import Tensor, wrap
+from ...backends.cpu.data import loading as _cpu
+from ...creation.factories import as_tensor, tensor
+from ...ops.shape.joining import stack
+from ...tensors import dtypes as _dtypes
+from ...tensors.tensor import Tensor, wrap
 from . import worker as _worker
 
 __all__ = ["default_collate", "default_convert", "collate", "default_collate_fn_map"]

@@ -9,8 +9,9 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from ... import random as _random
-from ...tensor import Tensor
+from ...creation import random as _random
+from ...ops.random import factories as _draws
+from ...tensors.tensor import Tensor
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -187,7 +188,7 @@ def random_split(dataset: Dataset[T], lengths: Sequence[int | float],
     if sum(lengths) != len(dataset):
         raise ValueError("Sum of input lengths does not equal the length of the input dataset! "
                          f"(they add up to {sum(lengths)}, the dataset has {len(dataset)})")
-    order = _random.randperm(sum(lengths), generator=generator).tolist()
+    order = _draws.randperm(sum(lengths), generator=generator).tolist()
     ends = itertools.accumulate(lengths)
     return [Subset(dataset, order[end - n:end]) for end, n in zip(ends, lengths)]
 

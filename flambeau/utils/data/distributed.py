@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ... import random as _random
+from ...creation import random as _random
+from ...ops.random import factories as _draws
 from .sampler import Sampler
 
 __all__ = ["DistributedSampler"]
@@ -40,7 +41,7 @@ class DistributedSampler(Sampler[int]):
         count = len(self.dataset)
         if self.shuffle:
             source = _random.Generator().manual_seed(self.seed + self.epoch)
-            indices = _random.randperm(count, generator=source).tolist()
+            indices = _draws.randperm(count, generator=source).tolist()
         else:
             indices = list(range(count))
         if self.drop_last:

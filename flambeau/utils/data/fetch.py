@@ -6,8 +6,8 @@ from typing import Any
 
 from ...autograd.state import looked_at
 from ...backends import registry
-from ...backends.cpu import loading as _cpu
-from ...tensor import Tensor, wrap
+from ...backends.cpu.data import loading as _cpu
+from ...tensors.tensor import Tensor, wrap
 from . import collate as _collate
 from .dataset import Subset, TensorDataset
 

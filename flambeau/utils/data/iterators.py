@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from ...backends.cpu import loading as _cpu
+from ...backends.cpu.data import loading as _cpu
 from . import channel as _channel
 from . import worker as _worker
 from .errors import ExceptionWrapper

@@ -9,9 +9,11 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
-from ... import dtypes as _dtypes
-from ... import random as _random
-from ...creation import as_tensor, empty
+from ...creation import random as _random
+from ...creation.factories import as_tensor, empty
+from ...ops.random import factories as _draws
+from ...ops.random.distributions import multinomial
+from ...tensors import dtypes as _dtypes
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -80,14 +82,14 @@ class RandomSampler(Sampler[int]):
         wanted, total = self.num_samples, len(self.data_source)
         for start in range(0, wanted - wanted % 32 + 1, 32):
             count = min(32, wanted - start)
-            yield from _random.randint(high=total, size=(count,), dtype=_dtypes.int64, generator=source).tolist()
+            yield from _draws.randint(high=total, size=(count,), dtype=_dtypes.int64, generator=source).tolist()
 
     def _shuffled(self, source: Any) -> Iterator[int]:
         rounds, rest = divmod(self.num_samples, len(self.data_source))
         for _ in range(rounds):
-            yield from _random.randperm(len(self.data_source), generator=source).tolist()
+            yield from _draws.randperm(len(self.data_source), generator=source).tolist()
         # drawn also when nothing is taken from it: the generator is where PyTorch leaves it
-        yield from _random.randperm(len(self.data_source), generator=source).tolist()[:rest]
+        yield from _draws.randperm(len(self.data_source), generator=source).tolist()[:rest]
 
     def __len__(self) -> int:
         return self.num_samples
@@ -101,7 +103,7 @@ class SubsetRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        for i in _random.randperm(len(self.indices), generator=self.generator).tolist():
+        for i in _draws.randperm(len(self.indices), generator=self.generator).tolist():
             yield self.indices[i]
 
     def __len__(self) -> int:
@@ -124,7 +126,7 @@ class WeightedRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        drawn = _random.multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator)
+        drawn = multinomial(self.weights, self.num_samples, self.replacement, generator=self.generator)
         yield from drawn.tolist()
 
     def __len__(self) -> int:

@@ -12,11 +12,11 @@ import threading
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from ... import random as _random
-from ...backends.cpu import loading as _cpu
-from ...parameter import Parameter, _attributes
+from ...backends.cpu.data import loading as _cpu
+from ...creation import random as _random
 from ...settings import set_num_threads
-from ...tensor import Tensor, wrap
+from ...tensors.parameter import Parameter, _attributes
+from ...tensors.tensor import Tensor, wrap
 from . import channel as _channel
 from .errors import ExceptionWrapper
 from .fetch import _IterableDatasetFetcher, _MapDatasetFetcher

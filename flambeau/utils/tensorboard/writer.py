@@ -10,9 +10,9 @@ import warnings
 from typing import Any
 
 from ...autograd.modes import no_grad
-from ...creation import as_tensor
+from ...creation.factories import as_tensor
 from ...missing import refusal
-from ...tensor import Tensor
+from ...tensors.tensor import Tensor
 from . import events
 
 __all__ = ["FileWriter", "SummaryWriter"]

@@ -1,0 +1,1 @@
+"""What checkpoints, data loading and other libraries ask of NumPy."""

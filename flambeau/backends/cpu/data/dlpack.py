@@ -1,0 +1,75 @@
+"""DLPack capsules of CPU arrays. NumPy does the work; bfloat16, unknown to it, travels as uint16 relabelled."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy import ndarray
+
+from .. import arrays
+
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+_CPU_DEVICE = (1, 0)
+_UINT, _BFLOAT = 1, 4
+# Offset of the DLTensor in the managed struct (the versioned one has version, context, deleter and flags in front), and
+# of the type code in the DLTensor (after the data pointer, the device and the number of dimensions).
+_TENSOR_AT = {b"dltensor": 0, b"dltensor_versioned": 32}
+_CODE_AT = 8 + 8 + 4
+
+_get_name = ctypes.pythonapi.PyCapsule_GetName
+_get_name.restype, _get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+_get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_get_pointer.restype, _get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+_is_capsule = ctypes.pythonapi.PyCapsule_CheckExact if hasattr(ctypes.pythonapi, "PyCapsule_CheckExact") else None
+
+
+def is_capsule(obj: Any) -> bool:
+    return type(obj).__name__ == "PyCapsule"
+
+
+def _type_code(capsule: Any) -> tuple[Any, int]:
+    """The code and the width of the capsule's elements; the code can be written."""
+    name = _get_name(capsule)
+    if name not in _TENSOR_AT:
+        raise RuntimeError("from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed only "
+                           "once, "
+                           "so you might have already constructed a tensor from it once.")
+    start = _get_pointer(capsule, name) + _TENSOR_AT[name] + _CODE_AT
+    return ctypes.c_uint8.from_address(start), ctypes.c_uint8.from_address(start + 1).value
+
+
+def export(array: ndarray, **options: Any) -> Any:
+    """A capsule over the array's memory."""
+    if array.dtype == _BFLOAT16:
+        capsule = array.view(np.uint16).__dlpack__(**options)
+        _type_code(capsule)[0].value = _BFLOAT
+        return capsule
+    if array.dtype.kind == "V":
+        raise BufferError(f"DLPack has no type for {array.dtype}")
+    return array.__dlpack__(**options)
+
+
+class _Handover:
+    """Shows NumPy a capsule under the protocol it asks for."""
+
+    def __init__(self, capsule: Any):
+        self.capsule = capsule
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CPU_DEVICE
+
+
+def take(capsule: Any) -> ndarray:
+    """An array over a capsule's memory, which the capsule's owner frees when the array is gone."""
+    code, bits = _type_code(capsule)
+    brain = code.value == _BFLOAT and bits == 16
+    if brain:
+        code.value = _UINT
+    array = np.from_dlpack(_Handover(capsule))
+    return arrays.share(array.view(_BFLOAT16) if brain else array)

@@ -1,0 +1,1 @@
+"""Kernels of linear algebra, matrix products and Fourier transforms."""

@@ -1,0 +1,83 @@
+"""Matrix products by the native kernels (native/gemm.c).
+
+They serve float32 and float64, matrices whose rows or columns lie together in memory, and sizes at which the call is worth it.
+Each function answers None for the rest: NumPy's BLAS does it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy import ndarray
+
+from .... import native
+from .. import memory
+
+WORTH = 1 << 19  # multiplications from which a product is faster than through NumPy
+_FLOAT32 = np.dtype(np.float32)
+_FLOAT64 = np.dtype(np.float64)
+
+
+def layout(x: ndarray) -> tuple[int, int] | None:
+    """(whether the last two dimensions are stored transposed, elements from one stored row to the next)."""
+    down, across = x.strides[-2:]
+    item = x.itemsize
+    if across == item and down % item == 0 and down >= x.shape[-1] * item:
+        return 0, down // item
+    if down == item and across % item == 0 and across >= x.shape[-2] * item:
+        return 1, across // item
+    return None
+
+
+def _suits(a: ndarray, b: ndarray) -> bool:
+    return a.dtype is b.dtype and (a.dtype is _FLOAT32 or a.dtype is _FLOAT64) and type(a) is ndarray is type(b)
+
+
+def mm(a: ndarray, b: ndarray, alpha: float = 1.0, beta: float = 0.0, out: ndarray | None = None) -> ndarray | None:
+    """alpha * a @ b (+ beta * out, which is then contiguous and is written to)."""
+    (m, k), n = a.shape, b.shape[1]
+    if m * n * k < WORTH or min(m, n) == 1 or not _suits(a, b):
+        return None
+    lib = native.library("gemm")
+    one, two = layout(a), layout(b)
+    if lib is None or one is None or two is None:
+        return None
+    if out is None:
+        out = memory.empty((m, n), a.dtype)
+    run = lib.fl_gemm_f32 if a.dtype is _FLOAT32 else lib.fl_gemm_f64
+    run(one[0], two[0], m, n, k, alpha, a, one[1], b, two[1], beta, out, n)
+    return out
+
+
+def bmm(a: ndarray, b: ndarray, alpha: float = 1.0, beta: float = 0.0, out: ndarray | None = None) -> ndarray | None:
+    """The same for a batch (count, m, k), (count, k, n)."""
+    (count, m, k), n = a.shape, b.shape[2]
+    if count * m * n * k < WORTH or min(m, n) == 1 or not _suits(a, b):
+        return None
+    lib = native.library("gemm")
+    one, two = layout(a), layout(b)
+    item = a.itemsize
+    if lib is None or one is None or two is None or a.strides[0] % item or b.strides[0] % item:
+        return None
+    if out is None:
+        out = memory.empty((count, m, n), a.dtype)
+    run = lib.fl_bgemm_f32 if a.dtype is _FLOAT32 else lib.fl_bgemm_f64
+    run(count, one[0], two[0], m, n, k, alpha, a, one[1], a.strides[0] // item, b, two[1],
+        b.strides[0] // item, beta, out, n, m * n)
+    return out
+
+
+def linear(x: ndarray, w: ndarray, bias: ndarray | None) -> ndarray | None:
+    """x @ w.T + bias for a matrix x; the bias is added to what is still in the cache."""
+    (m, k), n = x.shape, w.shape[0]
+    if m * n * k < WORTH or min(m, n) == 1 or not _suits(x, w):
+        return None
+    lib = native.library("gemm")
+    one, two = layout(x), layout(w)
+    if lib is None or one is None or two is None:
+        return None
+    if bias is not None and (bias.dtype is not x.dtype or bias.shape != (n,) or bias.strides[0] != bias.itemsize):
+        return None
+    out = memory.empty((m, n), x.dtype)
+    run = lib.fl_linear_f32 if x.dtype is _FLOAT32 else lib.fl_linear_f64
+    run(one[0], 1 - two[0], m, n, k, x, one[1], w, two[1], bias, out, n)
+    return out

@@ -1,0 +1,542 @@
+"""Pointwise kernels: NumPy's own functions under PyTorch's names, and the few it lacks.
+
+Kernels of two arguments take `out=` as NumPy's do (`out=...` asks for an array where NumPy would give a scalar).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy import ndarray
+
+from .. import memory
+from ..parallel import NATIVE, SPLIT, early, native, split
+from ..table import KERNELS, add, kernel
+from .loops import enter, run
+
+add(add=np.add, mul=np.multiply, div=np.true_divide, neg=np.negative, atan2=np.arctan2, hypot=np.hypot,
+    maximum=np.maximum, minimum=np.minimum, fmax=np.fmax, fmin=np.fmin, logaddexp2=np.logaddexp2,
+    copysign=np.copysign, nextafter=np.nextafter, gcd=np.gcd, lcm=np.lcm, sub=np.subtract)
+add(concatenate=np.concatenate)
+add(eq=np.equal, ne=np.not_equal, lt=np.less, le=np.less_equal, gt=np.greater, ge=np.greater_equal)
+add(logical_and=np.logical_and, logical_or=np.logical_or, logical_xor=np.logical_xor, logical_not=np.logical_not)
+add(bitwise_and=np.bitwise_and, bitwise_or=np.bitwise_or, bitwise_xor=np.bitwise_xor, bitwise_not=np.invert)
+add(exp=np.exp, exp2=np.exp2, expm1=np.expm1, log=np.log, log2=np.log2, log10=np.log10, log1p=np.log1p)
+add(sin=np.sin, cos=np.cos, tan=np.tan, asin=np.arcsin, acos=np.arccos, atan=np.arctan)
+add(sinh=np.sinh, cosh=np.cosh, tanh=np.tanh, asinh=np.arcsinh, acosh=np.arccosh, atanh=np.arctanh)
+add(sqrt=np.sqrt, abs=np.absolute, floor=np.floor, ceil=np.ceil, trunc=np.trunc, deg2rad=np.deg2rad, rad2deg=np.rad2deg)
+add(signbit=np.signbit, isnan=np.isnan, isinf=np.isinf, isfinite=np.isfinite)
+
+
+def two(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Enters a kernel of two arguments written without `out`."""
+
+    @functools.wraps(function)
+    def wrapped(x, y, out=None):
+        made = function(x, y)
+        if out is None or out is ...:
+            return np.asanyarray(made)  # those of meta tensors keep their type
+        out[...] = made
+        return out
+
+    KERNELS[function.__name__.rstrip("_")] = wrapped
+    return wrapped
+
+
+_BLOCK = 1 << 15  # elements that stay in the cache between the steps of one kernel
+
+
+def stepwise(core: Callable[..., None], x: ndarray, *others: Any) -> ndarray:
+    """core(x, out, *others), where core works in several steps inside `out`: block by block and on all cores if large.
+
+    `others` are numbers or zero-dim arrays.
+    """
+    if x.size < _BLOCK or not x.flags.c_contiguous:
+        out = np.empty_like(x) if x.size < _BLOCK else memory.like(x)
+        core(x, out, *others)
+        return out
+    out = memory.empty(x.shape, x.dtype)
+    flat, flat_out = x.reshape(-1), out.reshape(-1)
+
+    def work(start: int, stop: int) -> None:
+        for i in range(start, stop, _BLOCK):
+            j = min(i + _BLOCK, stop)
+            core(flat[i:j], flat_out[i:j], *others)
+
+    if x.size < SPLIT:
+        work(0, x.size)
+    else:
+        split(x.size, work)
+    return out
+
+
+def is_integer(x: Any) -> bool:
+    return type(x) is ndarray and x.dtype.kind in "iu"
+
+
+def check_divisor(x: Any, y: Any) -> None:
+    """Integer division by zero is an error, as in PyTorch; NumPy only warns."""
+    if is_integer(x) and not np.all(y):
+        raise RuntimeError("ZeroDivisionError: integer division by zero")
+
+
+# -------------------------------------------------------------------------------------------------- arithmetic
+@kernel
+@native
+def add_scaled(x, y, alpha):
+    """x + alpha * y, in the dtype of x and y."""
+    return np.asarray(x + y * _like(alpha, y))
+
+
+@kernel
+@native
+def sub_scaled(x, y, alpha):
+    return np.asarray(x - y * _like(alpha, y))
+
+
+def _like(value: Any, x: Any) -> Any:
+    """A Python number in the dtype of x (bool of an int, complex of a float...)."""
+    return np.asarray(value).astype(x.dtype)
+
+
+@kernel
+@native
+def addcmul(x, a, b, value):
+    return np.asarray(x + _like(value, x) * a * b)
+
+
+@kernel
+@native
+def addcdiv(x, a, b, value):
+    return np.asarray(x + _like(value, x) * a / b)
+
+
+@two
+def floor_divide(x, y):
+    check_divisor(x, y)
+    return np.floor_divide(x, y)
+
+
+@kernel
+def div_floor(x, y, rounding_mode):
+    return floor_divide(x, y)
+
+
+@kernel
+def div_trunc(x, y, rounding_mode):
+    check_divisor(x, y)
+    if is_integer(x):
+        down = np.floor_divide(x, y)
+        return down + ((down < 0) & (down * y != x)).astype(x.dtype)
+    return np.trunc(np.true_divide(x, y))
+
+
+@two
+def remainder(x, y):
+    check_divisor(x, y)
+    return np.remainder(x, y)
+
+
+@two
+def fmod(x, y):
+    check_divisor(x, y)
+    return np.fmod(x, y)
+
+
+@kernel
+def pow_(x, y, out=None):
+    """x ** y. Small constant exponents are products and roots, as in PyTorch."""
+    if not isinstance(y, ndarray) or (y.ndim == 0 and type(y) is ndarray):
+        easy = _EASY.get(y.item() if isinstance(y, ndarray) else y)
+        kind = x.dtype.kind if isinstance(x, ndarray) else "b"
+        if easy is not None and (kind in "fc" or (kind in "iu" and easy in (np.square, _cube))):
+            made = easy(x)
+            if out is None or out is ...:
+                return np.asanyarray(made)
+            out[...] = made
+            return out
+    if is_integer(x):
+        made = _integer_power(x, np.asarray(y))
+    elif type(x) is ndarray and x.dtype.kind == "b":
+        made = x | ~np.asarray(y, bool)
+    else:
+        made = np.power(x, y)
+    if out is None or out is ...:
+        return np.asanyarray(made)
+    out[...] = made
+    return out
+
+
+@kernel
+@native
+def rsqrt(x):
+    return 1 / np.sqrt(x)
+
+
+def _cube(x):
+    return x * x * x
+
+
+def _inverse_square(x):
+    return 1 / (x * x)
+
+
+_EASY = {2: np.square, 3: _cube, 0.5: np.sqrt, -0.5: rsqrt, -1: np.reciprocal, -2: _inverse_square}
+
+
+def _integer_power(x, y):
+    """Negative exponents: 1 and -1 have a whole power, everything else rounds to 0."""
+    negative = y < 0
+    if not np.any(negative):
+        return np.power(x, y)
+    whole = np.power(x, np.where(negative, 0, y).astype(y.dtype))
+    inverse = np.where(x == 1, 1, np.where(x == -1, np.where(y % 2 == 0, 1, -1), 0)).astype(x.dtype)
+    return np.where(negative, inverse, whole)
+
+
+@kernel
+def square(x):
+    return np.square(x if x.dtype.kind != "b" else x.astype(np.int64))
+
+
+@two
+def logaddexp(x, y):
+    if x.dtype.kind != "c":
+        return np.logaddexp(x, y)
+    swap = x.real < y.real
+    high, low = np.where(swap, y, x), np.where(swap, x, y)
+    return high + np.log1p(np.exp(low - high))
+
+
+@kernel
+def reciprocal(x):
+    return np.reciprocal(x)
+
+
+@kernel
+@early
+def sign(x):
+    # NumPy gives nan for nan; PyTorch compares, and so gives 0.
+    if x.dtype.kind in "fV":
+        return np.asarray((x > 0).astype(x.dtype) - (x < 0).astype(x.dtype))
+    return x.copy() if x.dtype.kind == "b" else np.sign(x)
+
+
+add(sgn=sign)
+
+
+@kernel
+def sigmoid(x):
+    if x.size >= NATIVE and (made := run("sigmoid", x)) is not None:
+        return made
+    if x.dtype.kind == "c":
+        return 1 / (1 + np.exp(-x))
+    if x.size < _BLOCK and x.ndim and x.dtype in _ONE:
+        one, out = _ONE[x.dtype], np.negative(x)
+        np.exp(out, out)
+        np.add(out, one, out)
+        return np.divide(one, out, out)
+    return stepwise(_sigmoid, x)
+
+
+def _sigmoid(x, out):
+    # exp of a large positive number is inf and its inverse 0: the limits come out right.
+    np.negative(x, out=out)
+    np.exp(out, out=out)
+    np.add(out, _ONE.get(x.dtype, 1), out=out)
+    np.reciprocal(out, out=out)
+
+
+@kernel
+def frac(x):
+    return x - np.trunc(x)
+
+
+@kernel
+def rint(x):
+    return x.copy() if x.dtype.kind in "iub" else np.rint(x)
+
+
+@kernel
+def rsub(x, y, out=None):
+    return np.subtract(y, x, out=out)
+
+
+# Numbers as arrays: in a call on a small array NumPy takes longer over a Python number than over the work.
+_ZERO, _ONE = ({np.dtype(t): np.asarray(value, t) for t in (np.float32, np.float64)} for value in (0, 1))
+
+
+@kernel(safe=True, batch="pointwise")
+def relu_backward(grad, result):
+    if grad.size >= NATIVE and (made := run("relu_backward", grad, result)) is not None:
+        return made
+    zero = _ZERO[result.dtype]
+    return np.where(result <= zero, zero, grad)  # nan counts as positive, as in PyTorch
+
+
+@kernel
+def tanh_backward(grad, output, out=None):
+    if grad.size >= NATIVE and (made := run("tanh_backward", grad, output)) is not None:
+        return made
+    slope = np.multiply(output, output, out=...)
+    np.subtract(_ONE.get(slope.dtype, 1), slope, out=slope)
+    return np.multiply(grad, _conjugate(slope), out=slope if slope.shape == grad.shape else ...)
+
+
+@kernel
+def sigmoid_backward(grad, output, out=None):
+    if grad.size >= NATIVE and (made := run("sigmoid_backward", grad, output)) is not None:
+        return made
+    slope = np.subtract(_ONE.get(output.dtype, 1), output, out=...)
+    np.multiply(slope, output, out=slope)
+    return np.multiply(grad, _conjugate(slope), out=slope if slope.shape == grad.shape else ...)
+
+
+def _conjugate(x):
+    return np.conjugate(x, out=x) if x.dtype.kind == "c" else x
+
+
+@kernel
+@native
+def round_decimals(x, decimals):
+    scale = x.dtype.type(10.0 ** abs(decimals))
+    return np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale
+
+
+@two
+def heaviside(x, y):
+    return np.where(x == 0, y, np.where(np.isnan(x), 0, x > 0)).astype(x.dtype) if x.dtype.kind != "f" else np.where(
+        np.isnan(x), x.dtype.type(0), np.heaviside(x, y))
+
+
+@two
+def ldexp(x, y):
+    return x * np.power(x.dtype.type(2), y)
+
+
+@kernel
+def frexp(x):
+    mantissa, exponent = np.frexp(x)
+    return np.asarray(mantissa), np.asarray(exponent)
+
+
+@kernel
+@native
+def nan_to_num(x, nan, posinf, neginf):
+    if x.dtype.kind == "c":
+        out = np.empty_like(x)
+        out.real = nan_to_num(x.real, nan, posinf, neginf)
+        out.imag = nan_to_num(x.imag, nan, posinf, neginf)
+        return out
+    if x.dtype.kind not in "fV":
+        return x.copy()
+    info = ml_dtypes.finfo(x.dtype)
+    out = np.array(x)
+    out[np.isnan(x)] = 0.0 if nan is None else nan
+    out[x == np.inf] = info.max if posinf is None else posinf
+    out[x == -np.inf] = info.min if neginf is None else neginf
+    return out
+
+
+@kernel
+@native
+def lerp(start, end, weight):
+    """From both ends towards the middle, so that weight 1 gives `end` exactly."""
+    near = np.abs(weight) < 0.5
+    return np.where(near, start + weight * (end - start), end - (end - start) * (1 - weight))
+
+
+# ---------------------------------------------------------------------------------------------- bits and choice
+@two
+def shift_left(x, y):
+    out_of_range = (y < 0) | (y >= x.dtype.itemsize * 8)
+    return np.where(out_of_range, 0, np.left_shift(x, np.where(out_of_range, 0, y))).astype(x.dtype)
+
+
+@two
+def shift_right(x, y):
+    last = x.dtype.itemsize * 8 - 1
+    out_of_range = (y < 0) | (y > last)
+    return np.right_shift(x, np.where(out_of_range, last, y)).astype(x.dtype)
+
+
+@kernel
+@native
+def clamp(x, low, high):
+    if not getattr(low, "ndim", 0) and not getattr(high, "ndim", 0):  # numbers, or arrays of no dimension
+        if x.size < _BLOCK and x.ndim:
+            if low is None or high is None:
+                return np.minimum(x, high) if low is None else np.maximum(x, low)
+            out = np.maximum(x, low)
+            return np.minimum(out, high, out=out)
+        return stepwise(_clamp, x, low, high)
+    if low is not None:
+        x = np.maximum(x, low)
+    return np.asarray(x if high is None else np.minimum(x, high))
+
+
+@kernel(safe=True, batch="pointwise")
+@early
+def clamp_within(x, low, high):
+    """clamp of floats by two numbers that are not nan."""
+    return np.where(x < low, x.dtype.type(low), np.where(x > high, x.dtype.type(high), x))
+
+
+enter("clamp_within", 3, "atmost(atleast(a, b), c)", plain=(1, 2))
+
+
+def _clamp(x, out, low, high):
+    if x.dtype.char in "fd":  # as fast for a number as for an array, unlike maximum and minimum
+        np.clip(x, -math.inf if low is None else low, math.inf if high is None else high, out=out)
+        return
+    if low is not None:
+        np.maximum(x, low, out=out)
+    if high is not None:
+        np.minimum(x if low is None else out, high, out=out)
+
+
+@kernel
+@native
+def where(condition, x, y):
+    if condition.size >= _BLOCK and _by_bits(condition, x, y):
+        return _where_bits(condition, x, y)
+    return np.where(condition, x, y)
+
+
+_INTEGERS = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+
+
+def _by_bits(condition, x, y) -> bool:
+    """Whether a choice can be made bit by bit: arrays of one dtype and shape, or zero-dim ones."""
+    if condition.dtype.kind != "b" or not condition.flags.c_contiguous or not type(x) is ndarray is type(y):
+        return False
+    if x.dtype is not y.dtype or x.dtype.itemsize not in _INTEGERS or x.dtype.kind == "c":
+        return False
+    return all(a.ndim == 0 or (a.shape == condition.shape and a.flags.c_contiguous) for a in (x, y))
+
+
+def _where_bits(condition, x, y):
+    """np.where without its branch, which a mask without pattern makes ten times slower."""
+    bits = _INTEGERS[x.dtype.itemsize]
+    out = memory.empty(condition.shape, x.dtype)
+    mask, target = condition.reshape(-1).view(np.int8), out.reshape(-1).view(bits)
+    a, b = [v.reshape(-1).view(bits) if v.ndim else v.reshape(1).view(bits)[0] for v in (x, y)]
+
+    def work(start: int, stop: int) -> None:
+        for i in range(start, stop, _BLOCK):
+            j = min(i + _BLOCK, stop)
+            first, second = [v[i:j] if type(v) is ndarray else v for v in (a, b)]
+            piece = target[i:j]
+            np.multiply(mask[i:j], np.int8(-1), out=piece, dtype=bits, casting="unsafe")
+            np.bitwise_and(piece, np.bitwise_xor(first, second), out=piece)
+            np.bitwise_xor(piece, second, out=piece)
+
+    if out.size < SPLIT:
+        work(0, out.size)
+    else:
+        split(out.size, work)
+    return out
+
+
+@kernel
+@early
+def isclose(x, y, rtol, atol, equal_nan):
+    close = x == y
+    if equal_nan:
+        close |= np.isnan(x) & np.isnan(y)
+    if x.dtype.kind in "fc":
+        allowed = atol + np.abs(rtol * y)
+        difference = np.abs(x - y)
+    else:
+        wide = np.float64 if x.dtype.kind != "b" else np.int8
+        x, y = x.astype(wide), y.astype(wide)
+        allowed, difference = atol + np.abs(rtol * y), np.abs(x - y)
+    return np.asarray(close | (np.isfinite(difference) & (difference <= allowed)))
+
+
+# -------------------------------------------------------------------------------------------------- activations
+@kernel
+def relu(x):
+    if x.size >= NATIVE and (made := run("relu", x)) is not None:
+        return made
+    if x.size < _BLOCK:
+        return np.maximum(x, _ZERO.get(x.dtype, 0))
+    return stepwise(_relu, x)
+
+
+def _relu(x, out):
+    # Against an array of zeros NumPy uses vector instructions, against a single zero it does not (three times slower).
+    zeros = _ZEROS.get(x.dtype)
+    np.maximum(x, 0 if zeros is None or x.size > _BLOCK or x.ndim != 1 else zeros[:x.size], out=out)
+
+
+_ZEROS = {np.dtype(t): np.zeros(_BLOCK, t) for t in (np.float32, np.float64)}
+
+
+@kernel
+@early
+def threshold(x, limit, value):
+    return np.where(x <= limit, np.asarray(value).astype(x.dtype), x)
+
+
+@kernel
+@early
+def hardshrink(x, lambd):
+    return np.where((x >= -lambd) & (x <= lambd), x.dtype.type(0), x)
+
+
+@kernel
+@early
+def prelu(x, weight):
+    return np.where(x > 0, x, weight * x)
+
+
+# ------------------------------------------------------------------------------------------------------ complex
+@kernel
+def real(x):
+    return x.real
+
+
+@kernel
+def imag(x):
+    return x.imag
+
+
+@kernel
+def conj(x):
+    return np.conjugate(x)
+
+
+@kernel
+def angle(x):
+    if x.dtype.kind == "c":
+        return np.angle(x)
+    return np.where(np.isnan(x), x, np.where(x < 0, x.dtype.type(math.pi), x.dtype.type(0)))
+
+
+@kernel
+def complex_(re, im):
+    out = np.empty(np.broadcast_shapes(re.shape, im.shape), np.complex64 if re.dtype.itemsize <= 4 else np.complex128)
+    out.real = re
+    out.imag = im
+    return out
+
+
+@kernel
+def polar(magnitude, angle):
+    return complex_(magnitude * np.cos(angle), magnitude * np.sin(angle))
+
+
+@kernel
+def view_as_real(x):
+    return x[..., None].view(np.float32 if x.dtype.itemsize == 8 else np.float64)
+
+
+@kernel
+def view_as_complex(x):
+    return x.view(np.complex64 if x.dtype.itemsize == 4 else np.complex128)[..., 0]

@@ -1,0 +1,397 @@
+"""Pointwise work in C: every kernel's expression, and loops made from it on demand.
+
+Rows of operations (ops/pointwise/families.py) enter an expression per kernel. The compiler fuses them (`expression`, `to_c`);
+eager mode builds a small library per expression and dtype when a large array first asks for it (`run`). In an expression the
+letters a, b, c... are the kernel's arguments in order, numbers included; `T` is the element type, and functions are those of
+vmath.h without their suffix. Constants have no suffix either: `to_c` makes them fit the dtype.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import re
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy import ndarray
+
+from ....native import Library, Postponed, library, pointer, postponed
+from .. import memory
+
+C_TYPES = {"f32": "float", "f64": "double", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",
+           "u8": "uint8_t", "b8": "uint8_t"}
+SUFFIXES = {np.dtype(t): s for t, s in ((np.float32, "f32"), (np.float64, "f64"), (np.int8, "i8"), (np.int16, "i16"),
+                                        (np.int32, "i32"), (np.int64, "i64"), (np.uint8, "u8"), (np.bool_, "b8"))}
+_CHEAP = frozenset("""
+    atleast atmost ceil copysign fabs floor fmax fmin isfinite isinf isnan largest max min rint signbit square
+    sizeof trunc""".split())  # functions of vmath.h that cost no more than an addition
+_TOKEN = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[-+]?\d+)?|[A-Za-z_]\w*")
+_BOOL = np.dtype(np.bool_)
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+# Without it choices between numbers would be branches again, which keep loops from vector code. Compilers think that the widest
+# vectors slow a CPU down: for loops of nothing but arithmetic they do not.
+FLAGS = ("-fno-tree-pre", *(["-mprefer-vector-width=512"] if os.uname().machine == "x86_64" else []))
+MASKS: dict[str, int] = {}  # kernel -> the argument that is bool whatever the others are, where it has one
+
+
+class Expression(NamedTuple):
+    """args: a letter per argument of the kernel; kinds: the dtypes it is right for (f: floats, i: integers, b: bool)."""
+
+    args: tuple[str, ...]
+    c: str
+    kinds: str
+
+
+class _Entry(NamedTuple):
+    count: int
+    c: str | Callable[..., str | None]
+    kinds: str
+    plain: frozenset[int]
+    is_bool: bool
+
+
+_entries: dict[str, _Entry] = {}
+
+
+def enter(kernel: str, count: int, c: str | Callable[..., str | None], kinds: str = "f", plain: Any = (),
+          is_bool: bool = False, mask: int | None = None) -> None:
+    """Makes an expression known. c: C text, or a function of the kernel's arguments that gives it (or None).
+
+    plain: arguments that are always numbers. Rows that share a kernel share its expression.
+    """
+    plain = frozenset(plain) - {mask}
+    if mask is not None:
+        MASKS[kernel] = mask
+    known = _entries.get(kernel)
+    if known is not None:
+        plain &= known.plain
+    _entries[kernel] = _Entry(count, c, kinds, plain, is_bool)
+
+
+def expression(kernel: str, arguments: tuple[Any, ...] | None = None) -> Expression | None:
+    """The expression of a kernel, or None. Some depend on the arguments (a bound that is None, an exponent of 2)."""
+    entry = _entries.get(kernel)
+    if entry is None:
+        return None
+    c = entry.c if isinstance(entry.c, str) else entry.c(*arguments) if arguments is not None else entry.c()
+    return None if c is None else Expression(tuple(_LETTERS[:entry.count]), c, entry.kinds)
+
+
+def kernels() -> list[str]:
+    """The names of all kernels that have an expression."""
+    return list(_entries)
+
+
+def result_is_bool(kernel: str) -> bool:
+    return _entries[kernel].is_bool
+
+
+def to_c(c: str, suffix: str, names: dict[str, str]) -> str:
+    """C for an expression: arguments by `names` (of type T), functions and constants for the dtype of that suffix."""
+    single = suffix == "f32"
+    kind = C_TYPES[suffix]
+
+    def token(match: re.Match[str]) -> str:
+        word = match[0]
+        if word[0] in "0123456789.":
+            return word + "f" if single else word
+        if word in names:
+            return names[word]
+        if word == "T":
+            return kind
+        if c[match.end():match.end() + 1] == "(" and word != "sizeof":
+            return f"{word}_{suffix}"
+        return f"({kind}){word}" if word.startswith("M_") else word
+
+    made = f"({_TOKEN.sub(token, c)})"
+    return f"(!!{made.replace('~', '!')})" if suffix == "b8" else made  # one and one is one
+
+
+# -------------------------------------------------------------------------------------------------------- eager loops
+_ROW = """
+static inline __attribute__((always_inline)) void row(R *o, long so, {parameters}long n) {{
+    {fixed}
+    #pragma omp simd
+    for (long i = 0; i < n; i++) {{
+        {loads}
+        o[i * so] = {value};
+    }}
+}}
+
+static __attribute__((noinline)) void strip(R *o, long so, {parameters}long n) {{
+    {choices}
+    row(o, so, {arguments}n);
+}}
+
+void fl_flat(R *o, {pointers}{numbers}long mask, long n) {{
+    {flat_steps}
+    int team = fl_team(n * {cost});
+    if (team == 1) {{
+        strip(o, 1, {arguments}n);
+        return;
+    }}
+    #pragma omp parallel num_threads(team)
+    {{
+        long from, to;
+        fl_share(n, 64, omp_get_thread_num(), omp_get_num_threads(), &from, &to);
+        if (from < to) strip(o + from, 1, {shifted}to - from);
+    }}
+}}
+
+void fl_walk(R *o, {pointers}{numbers}const long *g, long dims) {{
+    long inner = g[dims - 1], rows = 1;
+    for (long d = 0; d < dims - 1; d++) rows *= g[d];
+    #pragma omp parallel num_threads(fl_team(rows * inner * {cost}))
+    {{
+        long from, to, at[{arrays} + 1] = {{0}}, index[16];
+        if (dims == 1) {{
+            fl_share(inner, 64, omp_get_thread_num(), omp_get_num_threads(), &from, &to);
+            for (long k = 0; k <= {arrays}; k++) at[k] = from * g[k + 1];
+            if (from < to) strip(o + at[0], g[1], {walked}to - from);
+        }} else {{
+            fl_share(rows, 1, omp_get_thread_num(), omp_get_num_threads(), &from, &to);
+            long rest = from;
+            for (long d = dims - 2; d >= 0; d--) {{
+                index[d] = rest % g[d];
+                rest /= g[d];
+                for (long k = 0; k <= {arrays}; k++) at[k] += index[d] * g[(k + 1) * dims + d];
+            }}
+            for (long r = from; r < to; r++) {{
+                strip(o + at[0], g[2 * dims - 1], {walked}inner);
+                for (long d = dims - 2; d >= 0; d--) {{
+                    for (long k = 0; k <= {arrays}; k++) at[k] += g[(k + 1) * dims + d];
+                    if (++index[d] < g[d]) break;
+                    for (long k = 0; k <= {arrays}; k++) at[k] -= index[d] * g[(k + 1) * dims + d];
+                    index[d] = 0;
+                }}
+            }}
+        }}
+    }}
+}}
+"""
+
+
+class Loops:
+    """The compiled loops of one expression for one dtype."""
+
+    def __init__(self, kernel: str, e: Expression, dtype: np.dtype):
+        entry = _entries[kernel]
+        used = set(re.findall(r"\b[a-z]\b", e.c))
+        self.positions = [i for i, letter in enumerate(e.args) if letter in used and i not in entry.plain]
+        self.numbers = [i for i, letter in enumerate(e.args) if letter in used and i in entry.plain]
+        self.mask_position = MASKS.get(kernel)
+        self.alike = not self.numbers and self.mask_position is None and len(self.positions) == len(e.args)
+        self.dtype, self.result = dtype, _BOOL if entry.is_bool else dtype
+        source = self._source(kernel, e)
+        if postponed(source, "pointwise", FLAGS):
+            raise Postponed
+        from ....native import toolchain
+        made = ctypes.CDLL(str(toolchain.build(source, "pointwise", FLAGS)))
+        kinds = "p" * len(self.positions) + ("l" if dtype.kind in "iub" else "d") * len(self.numbers)
+        functions = Library(made, {"fl_flat": f":p{kinds}ll", "fl_walk": f":p{kinds}pl"})
+        self.flat, self.walk = functions.fl_flat, functions.fl_walk
+
+    def fits(self, value: Any) -> bool:
+        """Whether a Python number is one of this dtype's."""
+        kind = value.__class__
+        return kind is int or kind is bool or (kind is float and self.dtype.kind == "f")
+
+    def _source(self, kernel: str, e: Expression) -> str:
+        suffix = SUFFIXES[self.dtype]
+        kind, integer = C_TYPES[suffix], self.dtype.kind in "iub"
+        arrays = [(e.args[i], "uint8_t" if i == self.mask_position else "T") for i in self.positions]
+        numbers = [e.args[i] for i in self.numbers]
+        plain = "".join(f"{'long' if integer else 'double'} {x}_, " for x in numbers)
+        calls = sum(f not in _CHEAP for f in re.findall(r"(\w+)\(", e.c))
+
+        def choice(steps: tuple[int, ...]) -> str:
+            test = " && ".join(["so == 1", *[f"s{x} == {s}" for (x, _), s in zip(arrays, steps)]])
+            given = "".join(f"p{x}, {s}, " for (x, _), s in zip(arrays, steps))
+            return f"if ({test}) {{ row(o, 1, {given}{''.join(f'{x}_, ' for x in numbers)}n); return; }}"
+
+        combinations = [s for s in itertools.product((1, 0), repeat=len(arrays)) if any(s) or len(s) == 1]
+        text = _ROW.format(
+            parameters="".join(f"const {t} *p{x}, long s{x}, " for x, t in arrays) + plain,
+            fixed=" ".join([f"{t} f{x} = *p{x};" for x, t in arrays] + [f"T {x} = (T){x}_;" for x in numbers]),
+            loads=" ".join(f"{t} {x} = s{x} ? p{x}[i * s{x}] : f{x};" for x, t in arrays),
+            value=to_c(e.c, suffix, {}),
+            choices="\n    ".join(map(choice, combinations)),
+            arguments="".join(f"p{x}, s{x}, " for x, _ in arrays) + "".join(f"{x}_, " for x in numbers),
+            pointers="".join(f"const {t} *p{x}, " for x, t in arrays), numbers=plain, cost=1 + 4 * calls,
+            flat_steps=" ".join(f"long s{x} = !(mask >> {k} & 1);" for k, (x, _) in enumerate(arrays)),
+            shifted="".join(f"p{x} + from * s{x}, s{x}, " for x, _ in arrays) + "".join(f"{x}_, " for x in numbers),
+            walked="".join(f"p{x} + at[{k + 1}], g[{k + 3} * dims - 1], " for k, (x, _) in enumerate(arrays)) +
+            "".join(f"{x}_, " for x in numbers),
+            arrays=len(arrays))
+        return (f"// {kernel}: {e.c}\n#include \"runtime.h\"\n#include \"vmath.h\"\ntypedef {kind} T;\n"
+                f"typedef {C_TYPES[SUFFIXES[self.result]]} R;\n{text}")
+
+
+_loops: dict[tuple[str, str], Loops | None] = {}
+_ready: dict[tuple[str, np.dtype], Loops | None] = {}  # of kernels whose expression does not depend on the arguments
+_lock = threading.Lock()
+
+
+def _find(kernel: str, dtype: np.dtype, arguments: tuple[Any, ...]) -> Loops | None:
+    e = expression(kernel, arguments)
+    if e is None:
+        return None
+    try:
+        return _loops[e.c, dtype.char]
+    except KeyError:
+        pass
+    with _lock:
+        if (e.c, dtype.char) not in _loops:
+            made = None
+            if dtype in SUFFIXES and {"u": "i"}.get(dtype.kind, dtype.kind) in e.kinds:
+                try:
+                    made = Loops(kernel, e, dtype)
+                except Postponed:
+                    return None  # for now
+                except (RuntimeError, OSError):  # the build failed
+                    made = None  # the NumPy kernel is there
+            _loops[e.c, dtype.char] = made
+            if isinstance(_entries[kernel].c, str):
+                _ready[kernel, dtype] = made
+        return _loops[e.c, dtype.char]
+
+
+def run(kernel: str, *args: Any, out: ndarray | None = None) -> ndarray | None:
+    """kernel(*args) by a native loop; None where there is none for it. Arguments are arrays of one dtype, and numbers."""
+    main = args[0] if kernel not in MASKS else args[1]
+    if type(main) is not ndarray:
+        return None
+    dtype = main.dtype
+    try:
+        loops = _ready[kernel, dtype]
+        if out is None and loops is not None and loops.alike and main.ndim and main.flags.c_contiguous and (
+                library("runtime") is not None) and (made := _plain(loops, main, args)) is not None:
+            return made
+    except KeyError:
+        loops = _find(kernel, dtype, args) if library("runtime") is not None else None
+    if loops is None or library("runtime") is None or (out is not None and out.dtype is not loops.result):
+        return None
+    if loops.mask_position is not None or not main.ndim:
+        main = max((x for x in args if type(x) is ndarray), key=_dimensions)
+    shape, scalars, arrays, bit = main.shape, 0, [], 1
+    flat = main.flags.c_contiguous
+    for i in loops.positions:
+        x = args[i]
+        if type(x) is not ndarray:
+            if not loops.fits(x):
+                return None
+            x = np.asarray(x, dtype)
+        elif x is not main:
+            if x.dtype is not dtype and (i != loops.mask_position or x.dtype is not _BOOL):
+                return None
+            if flat and x.ndim and (x.shape != shape or not x.flags.c_contiguous):
+                flat = False
+        if not x.ndim:
+            scalars |= bit
+        arrays.append(x)
+        bit <<= 1
+    numbers = []
+    for i in loops.numbers:
+        x = args[i]
+        if not loops.fits(x):
+            if type(x) is not ndarray or x.ndim or x.dtype is not dtype:
+                return None
+            x = x.item()
+        numbers.append(x)
+    if flat and (out is None or out is main or (out.flags.c_contiguous and out.shape == shape)):
+        if out is None:
+            out = memory.empty(shape, loops.result)
+        loops.flat(out, *arrays, *numbers, scalars, out.size)
+        return out
+    return _walk(loops, main, arrays, numbers, out)
+
+
+def _plain(loops: Loops, x: ndarray, args: tuple[Any, ...]) -> ndarray | None:
+    """One contiguous array, or two of one shape and dtype: what most calls bring, with the fewest steps around the loop."""
+    if len(args) == 1:
+        out = memory.empty(x.shape, loops.result)
+        loops.flat(out, x, 0, x.size)
+        return out
+    y = args[1]
+    if len(args) == 2 and type(y) is ndarray and y.dtype is x.dtype and y.shape == (shape := x.shape) and (
+            y.flags.c_contiguous):
+        out = memory.empty(shape, loops.result)
+        loops.flat(out, x, y, 0, x.size)
+        return out
+    return None
+
+
+def _dimensions(x: ndarray) -> int:
+    return x.ndim
+
+
+class _Plan(NamedTuple):
+    """How arguments of certain shapes and strides are walked through: found once."""
+
+    shape: tuple[int, ...]
+    dense: bool            # the result is contiguous
+    address: int | None    # of the geometry: sizes, the result's steps and those of each argument
+    dims: int
+    geometry: ndarray
+
+
+_plans: dict[Any, _Plan | None] = {}
+
+
+def _walk(loops: Loops, main: ndarray, arrays: list[ndarray], numbers: list[Any], out: ndarray | None) -> ndarray | None:
+    """Broadcast and strided arguments."""
+    key = (loops.dtype, loops.result, main.shape, main.strides, out if out is None else (out.shape, out.strides),
+           *[(x.shape, x.strides) for x in arrays])
+    try:
+        plan = _plans[key]
+    except KeyError:
+        if len(_plans) > 4096:
+            _plans.clear()
+        plan = _plans[key] = _make_plan(loops, main, arrays, out)
+    if plan is None:
+        return None
+    if out is None:
+        out = memory.empty(plan.shape, loops.result) if plan.dense else memory.like(main, loops.result)
+    if out.size:
+        loops.walk(out, *arrays, *numbers, plan.address, plan.dims)
+    return out
+
+
+def _make_plan(loops: Loops, main: ndarray, arrays: list[ndarray], out: ndarray | None) -> _Plan | None:
+    shape = np.broadcast_shapes(*[x.shape for x in arrays])
+    if out is None:
+        alike = main.shape == shape and min(main.strides, default=0) >= 0
+        out = memory.like(main, loops.result) if alike else np.empty(shape, loops.result)
+    elif out.shape != shape:
+        return None  # NumPy knows the error
+    steps = [[s // out.itemsize for s in out.strides]]
+    for x in arrays:
+        if any(s % x.itemsize for s in x.strides):
+            return None
+        lead = len(shape) - x.ndim
+        steps.append([0] * lead + [0 if n == 1 else s // x.itemsize for n, s in zip(x.shape, x.strides)])
+    sizes, merged = _collapse(shape, steps)
+    geometry = np.array([sizes, *merged], np.int64)
+    return None if len(sizes) > 16 else _Plan(shape, out.flags.c_contiguous, pointer(geometry), len(sizes), geometry)
+
+
+def _collapse(shape: tuple[int, ...], steps: list[list[int]]) -> tuple[list[int], list[list[int]]]:
+    """Sizes and steps with the result's largest step outermost; dimensions that all step through alike become one."""
+    order = sorted((d for d in range(len(shape)) if shape[d] != 1), key=lambda d: -steps[0][d])
+    sizes: list[int] = []
+    merged: list[list[int]] = [[] for _ in steps]
+    for d in order:
+        n = shape[d]
+        if sizes and all(m[-1] == s[d] * n for m, s in zip(merged, steps)):
+            sizes[-1] *= n
+            for m, s in zip(merged, steps):
+                m[-1] = s[d]
+            continue
+        sizes.append(n)
+        for m, s in zip(merged, steps):
+            m.append(s[d])
+    return sizes or [1], merged if sizes else [[0] for _ in steps]

@@ -1,0 +1,713 @@
+"""Reductions: sums that are fast and accurate, and the rest over NumPy; large contiguous ones natively (reduce.c).
+
+NumPy adds pairwise only along the last axis, and with one thread. A product with a vector of ones is a sum too, and
+BLAS does it at the speed of memory; blocks of `BLOCK` keep the rounding error as small as pairwise addition does.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy import ndarray
+
+from ....native import library
+from ...geometry import reduced_shape
+from .. import memory
+from ..parallel import SPLIT, large, split
+from ..table import kernel
+
+FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
+INT64 = np.dtype(np.int64)
+BOOL = np.dtype(np.bool_)
+UINT8 = np.dtype(np.uint8)
+NARROW = frozenset(np.dtype(t).num for t in (np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,
+                                              ml_dtypes.float8_e5m2))
+SMALL = 1 << 13   # below this many elements NumPy's own loop is faster
+BLOCK = 1 << 12   # elements added in one go along contiguous memory
+ROWS = 1 << 8     # the same across memory, where BLAS adds one row after the other
+_ONES = {FLOAT32: np.ones(4 * BLOCK, FLOAT32), FLOAT64: np.ones(4 * BLOCK, FLOAT64)}
+
+Axes = "tuple[int, ...] | None"
+
+
+def wide(x: ndarray) -> ndarray:
+    """Half-precision types are computed in float32."""
+    return x.astype(FLOAT32) if x.dtype.num in NARROW else x
+
+
+def narrow(x: Any, dtype: np.dtype) -> Any:
+    return x if x.dtype is dtype else x.astype(dtype)
+
+
+def count_of(x: ndarray, axes: Axes) -> int:
+    return x.size if axes is None else math.prod(x.shape[a] for a in axes) if x.ndim else 1
+
+
+def axes_of(x: ndarray, axes: Axes) -> Axes:
+    """Dimension 0 of a zero-dim array is no axis to NumPy."""
+    return axes if x.ndim else ()
+
+
+# ----------------------------------------------------------------------------------------------------- native ones
+_PLAIN, _SQUARES, _SIZES = range(3)
+
+
+def grid(x: ndarray, axes: Axes) -> tuple[int, int, int] | None:
+    """(outer, n, inner) of a reduction over n that reduce.c can do; None for small, strided or other arrays."""
+    if x.size < SMALL or x.dtype.char not in "fd" or not x.flags.c_contiguous or library("reduce") is None:
+        return None
+    if axes is None or len(axes) == x.ndim:
+        return 1, x.size, 1
+    if not axes:
+        return None
+    first, last = min(axes), max(axes)
+    if last - first + 1 != len(axes):
+        return None
+    shape = x.shape
+    return math.prod(shape[:first]), math.prod(shape[first:last + 1]), math.prod(shape[last + 1:])
+
+
+def _native_sums(x: ndarray, sizes: tuple[int, int, int], shape: tuple[int, ...] | None = None, mode: int = _PLAIN,
+                 divisor: float = 1.0, root: int = 0) -> ndarray:
+    """Sums over the middle of contiguous memory seen as (outer, n, inner): of elements, squares or sizes. shape: one row."""
+    out = memory.empty((sizes[0] * sizes[2],) if shape is None else shape, x.dtype)
+    native = library("reduce")
+    function = native.fl_sum_f32 if x.dtype is FLOAT32 else native.fl_sum_f64
+    function(x, out, *sizes, mode, divisor, root)
+    return out
+
+
+def _native_extremes(x: ndarray, sizes: tuple[int, int, int], least: bool, shape: tuple[int, ...], values: bool,
+                     places: bool) -> tuple[ndarray | None, ndarray | None]:
+    made = memory.empty(shape, x.dtype) if values else None
+    index = memory.empty(shape, INT64) if places else None
+    native = library("reduce")
+    function = native.fl_extreme_f32 if x.dtype is FLOAT32 else native.fl_extreme_f64
+    function(x, made, index, *sizes, least)
+    return made, index
+
+
+# ------------------------------------------------------------------------------------------------------- sums
+def flat_sum(x: ndarray) -> Any:
+    """The sum of a contiguous one-dimensional float array."""
+    n = x.size
+    if n < SMALL:
+        return np.add.reduce(x)
+    if library("reduce") is not None and x.flags.c_contiguous:
+        return _native_sums(x, (1, n, 1))[0]
+    whole = n - n % BLOCK
+    parts = x[:whole].reshape(-1, BLOCK).dot(_ONES[x.dtype][:BLOCK])
+    total = np.add.reduce(parts, dtype=FLOAT64)
+    if whole != n:
+        total = total + np.add.reduce(x[whole:])
+    return total.astype(x.dtype)
+
+
+def add_up(x: ndarray, axes: Axes, keepdim: bool) -> Any:
+    """The sum of a float32 or float64 array over some axes (None: all)."""
+    if x.ndim == 0:
+        return x.copy()
+    if not x.flags.c_contiguous and 0 in x.strides and x.size > 1:
+        return _add_expanded(x, axes, keepdim)
+    few = FEWEST <= x.size <= FEW and x.flags.c_contiguous
+    if axes is None or len(axes) == x.ndim:
+        if few:
+            total = x.ravel().dot(ones_of(x.dtype, x.size))
+        elif x.size < SMALL:
+            total = np.add.reduce(x if x.flags.c_contiguous else np.ascontiguousarray(x), axis=None)
+        else:
+            total = flat_sum(_flat(x))
+        return total if not keepdim else np.full((1,) * x.ndim, total, x.dtype)
+    if few and len(axes) == 1 and axes[0] in (0, x.ndim - 1):
+        return sum_one(x, axes[0], keepdim)
+    if x.size < SMALL and count_of(x, axes) <= ROWS:
+        return np.add.reduce(x, axis=axes, keepdims=keepdim)
+    shape = reduced_shape(x.shape, axes, keepdim)
+    if x.size == 0:
+        return np.zeros(shape, x.dtype)
+    order = None
+    if not x.flags.c_contiguous:
+        order = memory.dense_order(x)
+        if order is not None:  # dense in another order of its dimensions: add up in the order of memory
+            x = x.transpose(order)
+            axes = tuple([i for i, a in enumerate(order) if a in axes])
+        else:
+            x = np.ascontiguousarray(x)
+    sizes = list(x.shape)
+    for first, last in _runs(axes):
+        outer, n, inner = math.prod(sizes[:first]), math.prod(sizes[first:last + 1]), math.prod(sizes[last + 1:])
+        x = _add_rows(x.reshape(outer, n)) if inner == 1 else _add_across(x.reshape(outer, n, inner))
+        sizes[first:last + 1] = [1] * (last + 1 - first)
+    if order is not None:
+        x = x.reshape(sizes).transpose(np.argsort(order))
+    return x.reshape(shape)
+
+
+def _add_expanded(x: ndarray, axes: Axes, keepdim: bool) -> Any:
+    """A repeated element counts several times: an expanded gradient is never written out to be summed."""
+    axes = tuple(range(x.ndim)) if axes is None else axes
+    repeated = [i for i in range(x.ndim) if x.strides[i] == 0 and x.shape[i] > 1]
+    once = np.ascontiguousarray(x[tuple([slice(0, 1) if i in repeated else slice(None) for i in range(x.ndim)])])
+    made = add_up(once, axes, True) * x.dtype.type(math.prod(x.shape[i] for i in repeated if i in axes))
+    shape = reduced_shape(x.shape, axes, True)
+    if made.shape != shape:
+        made = np.broadcast_to(made, shape).copy()
+    return made.reshape(reduced_shape(x.shape, axes, keepdim))
+
+
+def _flat(x: ndarray) -> ndarray:
+    if not x.flags.c_contiguous:
+        order = memory.dense_order(x)
+        if order is not None:
+            x = x.transpose(order)
+    return x.reshape(-1)
+
+
+def _runs(axes: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Neighbouring axes together, the last ones first: (0, 2, 3) -> [(2, 3), (0, 0)]."""
+    runs: list[tuple[int, int]] = []
+    for a in sorted(axes, reverse=True):
+        if runs and runs[-1][0] == a + 1:
+            runs[-1] = (a, runs[-1][1])
+        else:
+            runs.append((a, a))
+    return runs
+
+
+def _add_rows(x: ndarray) -> ndarray:
+    """Sums of the rows of a contiguous matrix."""
+    outer, n = x.shape
+    if outer * n < SMALL:
+        return np.add.reduce(x, axis=1)
+    if library("reduce") is not None:
+        return _native_sums(x, (outer, n, 1))
+    if n <= 4 * BLOCK:
+        return x.dot(_ONES[x.dtype][:n])
+    out = np.empty(outer, x.dtype)
+    for i in range(outer):
+        out[i] = flat_sum(x[i])
+    return out
+
+
+def _add_across(x: ndarray) -> ndarray:
+    """Sums over the middle of (outer, n, inner)."""
+    outer, n, inner = x.shape
+    if n * inner < 512 or (outer * n * inner < SMALL and n <= ROWS):
+        if n <= ROWS:
+            return np.add.reduce(x, axis=1)
+        return np.add.reduce(x, axis=1, dtype=FLOAT64).astype(x.dtype)
+    if library("reduce") is not None:
+        return _native_sums(x, (outer, n, inner)).reshape(outer, inner)
+    ones = _ONES[x.dtype]
+    if n <= ROWS:
+        return np.matmul(ones[:n], x)
+    if inner <= 64 and n >= 4 * ROWS:
+        return np.stack([_add_narrow(one) for one in x])
+    parts = np.empty((outer, -(-n // ROWS), inner), x.dtype)
+    for i in range(outer):
+        for k, start in enumerate(range(0, n, ROWS)):
+            rows = x[i, start:start + ROWS]
+            np.dot(ones[:len(rows)], rows, out=parts[i, k])
+    return _add_across(parts)
+
+
+def _add_narrow(x: ndarray) -> ndarray:
+    """Sums of a few long columns: several rows side by side make fewer and longer rows."""
+    n, inner = x.shape
+    side = 1024 // inner
+    whole = n - n % side
+    wide_rows = _add_across(x[:whole].reshape(1, -1, side * inner)).reshape(side, inner)
+    return np.add.reduce(wide_rows, axis=0) + np.add.reduce(x[whole:], axis=0)
+
+
+@kernel
+def sum_(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype | None = None) -> Any:
+    kind = x.dtype.kind
+    if dtype is None:
+        dtype = INT64 if kind in "iub" else x.dtype
+    if dtype.num == FLOAT32.num or dtype.num == FLOAT64.num:
+        return add_up(narrow(x, FLOAT32 if dtype.num == FLOAT32.num else FLOAT64), axes, keepdim)
+    if dtype.num in NARROW:
+        return add_up(x.astype(FLOAT32), axes, keepdim).astype(dtype)
+    if dtype.kind == "c":
+        return _add_complex(x, axes, keepdim, dtype)
+    if dtype.kind == "b":
+        return np.any(x, axis=axes_of(x, axes), keepdims=keepdim)
+    if kind in "fcV":
+        x = x.astype(dtype)
+    return np.add.reduce(x, axis=axes_of(x, axes), keepdims=keepdim, dtype=dtype)
+
+
+def _add_complex(x: ndarray, axes: Axes, keepdim: bool, dtype: np.dtype) -> Any:
+    if x.size > ROWS or x.dtype.kind != "c":
+        return np.add.reduce(x, axis=axes_of(x, axes), keepdims=keepdim, dtype=np.complex128).astype(dtype)
+    return np.add.reduce(x.astype(dtype, copy=False), axis=axes_of(x, axes), keepdims=keepdim)
+
+
+@kernel
+def mean(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype | None = None) -> Any:
+    dtype = dtype or x.dtype
+    n = count_of(x, axes)
+    if dtype.num in NARROW:
+        total = add_up(x.astype(FLOAT32), axes, keepdim)
+        return (total / FLOAT32.type(n)).astype(dtype)
+    total = sum_(x, axes, keepdim, dtype)
+    return total / dtype.type(n)
+
+
+# ------------------------------------------------------------------- small arrays, where the number of calls counts
+FEW = 1 << 10  # elements up to which a product with ones (0.3 us) replaces a reduction (0.8 us): BLAS uses one thread
+FEWEST = 8    # fewer are added one after another, as PyTorch does
+_ones: dict[tuple[np.dtype, int], ndarray] = {}
+
+
+def ones_of(dtype: np.dtype, n: int) -> ndarray:
+    found = _ones.get((dtype, n))
+    if found is None:
+        found = _ones[dtype, n] = _ONES[dtype][:n]
+    return found
+
+
+def sum_all(x: ndarray) -> Any:
+    """The whole sum of a float32 or float64 array, for the fast path: an array without dimensions."""
+    if not x.flags.c_contiguous:
+        return np.asarray(add_up(x, None, False))
+    n = x.size
+    if FEWEST <= n <= FEW:
+        return np.asarray(x.ravel().dot(ones_of(x.dtype, n)))
+    if n < SMALL:
+        return np.add.reduce(x, axis=None, out=...)
+    if library("reduce") is None:
+        return np.asarray(flat_sum(x.reshape(-1)))
+    return _native_sums(x, (1, n, 1), ())
+
+
+def sum_one(x: ndarray, axis: int, keepdim: bool) -> ndarray:
+    """The sum of a float32 or float64 array with dimensions over one axis (0 to ndim - 1), for the fast path."""
+    shape = x.shape
+    if FEWEST <= x.size <= FEW and x.flags.c_contiguous:
+        n = len(shape)
+        if axis == n - 1:
+            made = x.dot(ones_of(x.dtype, shape[-1]))
+            return np.asarray(made) if n == 1 and not keepdim else made.reshape(*shape[:-1], 1) if keepdim else made
+        if axis == 0:
+            made = ones_of(x.dtype, shape[0]).dot(x.reshape(shape[0], -1) if n != 2 else x)
+            return made.reshape(1, *shape[1:]) if keepdim else made if n == 2 else made.reshape(shape[1:])
+    elif x.size >= SMALL and x.flags.c_contiguous and library("reduce") is not None:
+        n, inner = shape[axis], math.prod(shape[axis + 1:])
+        if inner == 1 or n * inner >= 512:
+            return _native_sums(x, (math.prod(shape[:axis]), n, inner), reduced_shape(shape, (axis,), keepdim))
+    return np.asarray(add_up(x, (axis,), keepdim))
+
+
+def mean_all(x: ndarray) -> ndarray:
+    return np.asarray(sum_all(x) / x.dtype.type(x.size))
+
+
+def mean_one(x: ndarray, axis: int, keepdim: bool) -> ndarray:
+    made = sum_one(x, axis, keepdim)
+    return np.divide(made, x.dtype.type(x.shape[axis]), out=made)
+
+
+def max_all(x: ndarray) -> ndarray:
+    """The largest element of a contiguous array that is not empty (NaN if there is one): found by its place."""
+    flat = x.ravel()
+    return np.asarray(flat[flat.argmax()])
+
+
+def min_all(x: ndarray) -> ndarray:
+    flat = x.ravel()
+    return np.asarray(flat[flat.argmin()])
+
+
+# --------------------------------------------------------------------------------------- products and logic
+@kernel
+def prod(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype | None = None) -> Any:
+    if dtype is None:
+        dtype = INT64 if x.dtype.kind in "iub" else x.dtype
+    if dtype.num in NARROW:
+        return np.multiply.reduce(x.astype(FLOAT32), axis=axes_of(x, axes), keepdims=keepdim).astype(dtype)
+    if dtype.kind == "b":
+        return np.all(x, axis=axes_of(x, axes), keepdims=keepdim)
+    x = x.astype(dtype, copy=False)
+    if axes is None and x.size >= SMALL and x.flags.c_contiguous:
+        # NumPy multiplies along memory one by one; across a thousand columns it works on several at a time.
+        whole = x.size - x.size % 1024
+        flat = x.reshape(-1)
+        columns = np.multiply.reduce(flat[:whole].reshape(-1, 1024), axis=0, dtype=dtype)
+        return np.multiply.reduce(columns, dtype=dtype) * np.multiply.reduce(flat[whole:], dtype=dtype)
+    return np.multiply.reduce(x, axis=axes_of(x, axes), keepdims=keepdim, dtype=dtype)
+
+
+def _truth(x: ndarray) -> ndarray:
+    return x if x.dtype.kind != "V" else x.astype(FLOAT32) != 0
+
+
+@kernel
+def any_(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
+    made = np.any(_truth(x), axis=axes_of(x, axes), keepdims=keepdim)
+    return made.astype(UINT8) if x.dtype.num == UINT8.num else made
+
+
+@kernel
+def all_(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
+    made = np.all(_truth(x), axis=axes_of(x, axes), keepdims=keepdim)
+    return made.astype(UINT8) if x.dtype.num == UINT8.num else made
+
+
+@kernel
+def count_nonzero(x: ndarray, axes: Axes = None) -> Any:
+    x = _truth(x)
+    if axes is None or not x.ndim:
+        return np.asarray(np.count_nonzero(x), INT64)
+    return np.asarray(np.count_nonzero(x, axis=axes), INT64)
+
+
+@kernel
+def nansum(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype | None = None) -> Any:
+    if x.dtype.kind in "fcV":
+        kept = wide(x) if dtype is None or dtype.num in NARROW else x.astype(dtype, copy=False)
+        dtype = dtype or x.dtype
+        x = np.where(np.isnan(kept), kept.dtype.type(0), kept) if kept.dtype.kind in "fc" else kept
+    return sum_(x, axes, keepdim, dtype)
+
+
+# ------------------------------------------------------------------------------------------------- extremes
+def _extreme(x: ndarray, axes: Axes, keepdim: bool, pick: np.ufunc) -> Any:
+    sizes = grid(x, axes)
+    if sizes is not None:
+        return _native_extremes(x, sizes, pick is np.minimum, reduced_shape(x.shape, axes, keepdim), True, False)[0]
+    a = wide(x)
+    if a.size >= 2 * SPLIT and axes is not None and 0 not in axes and a.shape[0] > 1:
+        out = np.empty(reduced_shape(a.shape, axes, keepdim), a.dtype)
+        split(a.shape[0], lambda i, j: pick.reduce(a[i:j], axis=axes, keepdims=keepdim, out=out[i:j]))
+    else:
+        out = pick.reduce(a, axis=axes_of(a, axes), keepdims=keepdim)
+    return out.astype(x.dtype, copy=False)
+
+
+@kernel
+def amax(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
+    return _extreme(x, axes, keepdim, np.maximum)
+
+
+@kernel
+def amin(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
+    return _extreme(x, axes, keepdim, np.minimum)
+
+
+@kernel
+def aminmax(x: ndarray, axes: Axes = None, keepdim: bool = False) -> tuple[Any, Any]:
+    return np.asarray(amin(x, axes, keepdim)), np.asarray(amax(x, axes, keepdim))
+
+
+def _picked(x: ndarray, index: ndarray, axis: int, keepdim: bool) -> tuple[ndarray, ndarray]:
+    """(x at the index, the index) along an axis; the index comes with that axis kept."""
+    if axis == x.ndim - 1 and x.flags.c_contiguous and x.size:
+        values = x.reshape(-1).take(index.reshape(-1) + np.arange(0, x.size, x.shape[axis]))
+        shape = index.shape if keepdim else index.shape[:-1]
+        return values.reshape(shape), index.reshape(shape)
+    values = np.take_along_axis(x, index, axis)
+    return (values, index) if keepdim else (values.squeeze(axis), index.squeeze(axis))
+
+
+def _zero_dim(x: ndarray) -> tuple[ndarray, ndarray]:
+    return x.copy(), np.zeros((), INT64)
+
+
+def _extreme_dim(x: ndarray, axis: int, keepdim: bool, least: bool) -> tuple[ndarray, ndarray]:
+    if not x.ndim:
+        return _zero_dim(x)
+    sizes = grid(x, (axis,))
+    if sizes is not None:
+        return _native_extremes(x, sizes, least, reduced_shape(x.shape, (axis,), keepdim), True, True)
+    a = wide(x)
+    return _picked(x, a.argmin(axis, keepdims=True) if least else a.argmax(axis, keepdims=True), axis, keepdim)
+
+
+def _place(x: ndarray, axis: int | None, keepdim: bool, least: bool) -> Any:
+    if not x.ndim:
+        return np.zeros((), INT64)
+    axes = None if axis is None else (axis,)
+    sizes = grid(x, axes)
+    if sizes is not None:
+        return _native_extremes(x, sizes, least, reduced_shape(x.shape, axes, keepdim), False, True)[1]
+    a = wide(x)
+    return np.asarray(a.argmin(axis, keepdims=keepdim) if least else a.argmax(axis, keepdims=keepdim))
+
+
+@kernel
+def max_dim(x: ndarray, axis: int, keepdim: bool = False) -> tuple[ndarray, ndarray]:
+    return _extreme_dim(x, axis, keepdim, False)
+
+
+@kernel
+def min_dim(x: ndarray, axis: int, keepdim: bool = False) -> tuple[ndarray, ndarray]:
+    return _extreme_dim(x, axis, keepdim, True)
+
+
+@kernel
+def argmax(x: ndarray, axis: int | None = None, keepdim: bool = False) -> Any:
+    return _place(x, axis, keepdim, False)
+
+
+@kernel
+def argmin(x: ndarray, axis: int | None = None, keepdim: bool = False) -> Any:
+    return _place(x, axis, keepdim, True)
+
+
+# ---------------------------------------------------------------------------------------------------- norms
+def magnitude(x: ndarray) -> ndarray:
+    return np.abs(wide(x))
+
+
+@kernel
+def vector_norm(x: ndarray, ord: float, axes: Axes = None, keepdim: bool = False, dtype: np.dtype | None = None) -> Any:
+    if dtype is not None:
+        x = x.astype(dtype, copy=False)
+    result = np.empty(0, x.dtype).real.dtype if x.dtype.kind == "c" else x.dtype
+    axes_np = axes_of(x, axes)
+    if ord in (1, 2) and (sizes := grid(x, axes)) is not None:
+        made = _native_sums(x, sizes, mode=_SIZES if ord == 1 else _SQUARES, root=ord == 2)
+        return made.reshape(reduced_shape(x.shape, axes, keepdim))
+    if ord == 2 and axes is None and x.dtype is FLOAT32 and x.flags.c_contiguous and x.size >= SMALL and not keepdim:
+        return np.sqrt(_squares(x.reshape(-1))).astype(FLOAT32)
+    a = magnitude(x) if ord != 2 or x.dtype.kind == "c" else wide(x)
+    if ord == math.inf:
+        made = np.maximum.reduce(a, axis=axes_np, keepdims=keepdim)
+    elif ord == -math.inf:
+        made = np.minimum.reduce(a, axis=axes_np, keepdims=keepdim)
+    elif ord == 0:
+        made = add_up((a != 0).astype(a.dtype), axes, keepdim)
+    elif ord == 1:
+        made = add_up(a, axes, keepdim)
+    elif ord == 2:
+        made = np.sqrt(_sum_of_squares(a, axes, keepdim))
+    else:
+        made = np.power(add_up(np.power(a, a.dtype.type(ord)), axes, keepdim), a.dtype.type(1 / ord))
+    return made.astype(result, copy=False)
+
+
+def _sum_of_squares(x: ndarray, axes: Axes, keepdim: bool) -> Any:
+    if axes == (x.ndim - 1,) and x.flags.c_contiguous and x.size and x.shape[-1] <= 4 * BLOCK:
+        made = np.vecdot(x, x)
+        return made[..., None] if keepdim else made
+    return add_up(large(np.multiply, x, x) if x.size >= SMALL else x * x, axes, keepdim)
+
+
+def _squares(x: ndarray) -> Any:
+    """The sum of squares of a long float32 vector, in float64 between blocks."""
+    whole = x.size - x.size % BLOCK
+    blocks = x[:whole].reshape(-1, 1, BLOCK)
+    parts = np.matmul(blocks, blocks.transpose(0, 2, 1))
+    rest = x[whole:]
+    return np.add.reduce(parts, axis=None, dtype=FLOAT64) + rest.dot(rest)
+
+
+def small_norm(x: ndarray) -> ndarray:
+    """The 2-norm of all elements of a small contiguous array, for the fast path."""
+    return np.sqrt(sum_all(x * x), out=...)
+
+
+@kernel
+def dist(x: ndarray, y: ndarray, p: float) -> Any:
+    return vector_norm(x - y, p)
+
+
+@kernel
+def renorm(x: ndarray, p: float, axis: int, maxnorm: float) -> ndarray:
+    others = tuple(i for i in range(x.ndim) if i != axis)
+    a = wide(x)
+    norm = vector_norm(a, p, others, True)
+    one = norm.dtype.type(1)
+    scale = np.where(norm > maxnorm, norm.dtype.type(maxnorm) / (norm + norm.dtype.type(1e-7)), one)
+    return (a * scale).astype(x.dtype, copy=False)
+
+
+# exp() of numbers up to this neither overflows nor loses bits in a sum, so there is no maximum to take out first.
+TAME = 40.0
+
+
+def tame(x: ndarray) -> bool:
+    return -TAME <= np.minimum.reduce(x, axis=None) and np.maximum.reduce(x, axis=None) <= TAME
+
+
+@kernel
+def logsumexp(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
+    a = wide(x)
+    if not a.size:
+        made = np.full(reduced_shape(a.shape, axes, keepdim), -math.inf, a.dtype)
+        return narrow(made, x.dtype)
+    axes_np = axes_of(a, axes)
+    if a is not x:
+        return _half_logsumexp(x, axes_np, keepdim)
+    sizes = grid(x, axes)
+    if sizes is not None:
+        made = memory.empty(reduced_shape(x.shape, axes, keepdim), x.dtype)
+        native = library("reduce")
+        (native.fl_logsumexp_f32 if x.dtype is FLOAT32 else native.fl_logsumexp_f64)(x, made, *sizes)
+        return made
+    if a.dtype.kind == "f" and tame(a):
+        powers = large(np.exp, a) if a.size >= SMALL else np.exp(a)
+        return narrow(np.asarray(np.log(add_up(powers, axes, keepdim))), x.dtype)
+    real = a.real
+    top = np.maximum.reduce(real, axis=axes_np, keepdims=True)
+    top = np.where(np.isinf(top), top.dtype.type(0), top)
+    made = np.log(sum_(np.exp(a - top), axes, True))
+    made = np.asarray(made).reshape(top.shape) + top
+    return made.reshape(reduced_shape(a.shape, axes, keepdim)).astype(x.dtype, copy=False)
+
+
+def _half_logsumexp(x: ndarray, axes: Axes, keepdim: bool) -> Any:
+    """In half precision PyTorch rounds after every step."""
+    def rounded(a: Any) -> Any:
+        return np.asarray(a).astype(x.dtype).astype(FLOAT32)
+
+    a = x.astype(FLOAT32)
+    top = np.maximum.reduce(a, axis=axes, keepdims=True)
+    top = np.where(np.isinf(top), FLOAT32.type(0), top)
+    total = np.add.reduce(rounded(np.exp(rounded(a - top))), axis=axes, keepdims=True)
+    made = (rounded(np.log(rounded(total))) + top).astype(x.dtype)
+    return made if keepdim else made.reshape(reduced_shape(x.shape, axes, False))
+
+
+# ------------------------------------------------------------------------------------------------ variance
+@kernel
+def var_mean(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[Any, Any]:
+    """Two passes, with the rounding of the mean corrected for; short ones in float64, as PyTorch has it throughout."""
+    if x.dtype.kind == "c":
+        real, mean_real = var_mean(x.real, axes, correction, keepdim)
+        imag, mean_imag = var_mean(x.imag, axes, correction, keepdim)
+        middle = np.empty(np.shape(mean_real), x.dtype)
+        middle.real, middle.imag = mean_real, mean_imag
+        return np.asarray(real + imag), middle
+    if x.size < SMALL:
+        return _var_mean_small(x, axes_of(x, axes), correction, keepdim)
+    sizes = grid(x, axes)
+    if sizes is not None:
+        return _native_var_mean(x, sizes, correction, reduced_shape(x.shape, axes, keepdim), False)
+    a = wide(x)
+    n = count_of(a, axes)
+    middle = np.asarray(add_up(a, axes, True) / a.dtype.type(n))
+    apart = large(np.subtract, a, middle if axes is not None or not a.ndim else middle.reshape(-1)[0].item())
+    rest = np.asarray(add_up(apart, axes, True))
+    apart = large(np.multiply, apart, apart, out=apart)
+    free = max(n - correction, 0)
+    spread = (np.asarray(add_up(apart, axes, True)) - rest * rest / a.dtype.type(n)) / a.dtype.type(free)
+    shape = reduced_shape(x.shape, axes, keepdim)
+    return narrow(spread.reshape(shape), x.dtype), narrow(middle.reshape(shape), x.dtype)
+
+
+def _native_var_mean(x: ndarray, sizes: tuple[int, int, int], correction: float, shape: tuple[int, ...],
+                     root: bool) -> tuple[ndarray, ndarray]:
+    spread, middle = memory.empty(shape, x.dtype), memory.empty(shape, x.dtype)
+    native = library("reduce")
+    function = native.fl_var_mean_f32 if x.dtype is FLOAT32 else native.fl_var_mean_f64
+    function(x, spread, middle, *sizes, max(sizes[1] - correction, 0), root)
+    return spread, middle
+
+
+def _var_mean_small(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[Any, Any]:
+    n = count_of(x, axes)
+    a = x.astype(FLOAT64)
+    middle = np.add.reduce(a, axis=axes, keepdims=True) / FLOAT64.type(n)
+    a -= middle
+    a *= a
+    free = FLOAT64.type(max(n - correction, 0))
+    spread = (np.add.reduce(a, axis=axes, keepdims=keepdim) / free).astype(x.dtype)
+    if not keepdim:
+        middle = middle.reshape(spread.shape)
+    return spread, middle.astype(x.dtype)
+
+
+@kernel
+def var(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> Any:
+    return var_mean(x, axes, correction, keepdim)[0]
+
+
+@kernel
+def std(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> Any:
+    return std_mean(x, axes, correction, keepdim)[0]
+
+
+@kernel
+def std_mean(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[Any, Any]:
+    if x.dtype.num in NARROW:
+        spread, middle = var_mean(x.astype(FLOAT32), axes, correction, keepdim)
+        return np.sqrt(spread).astype(x.dtype), middle.astype(x.dtype)
+    sizes = grid(x, axes)
+    if sizes is not None:
+        return _native_var_mean(x, sizes, correction, reduced_shape(x.shape, axes, keepdim), True)
+    spread, middle = var_mean(x, axes, correction, keepdim)
+    return np.asarray(np.sqrt(spread)), middle
+
+
+# ------------------------------------------------------------------------------------------ order statistics
+@kernel
+def median(x: ndarray, ignore_nan: bool = False) -> Any:
+    """The lower of the two middle elements of all; NaN wins unless ignored."""
+    flat = wide(x).reshape(-1)
+    if not flat.size:
+        if x.dtype.kind in "fV":
+            return np.asarray(math.nan, x.dtype)
+        return np.asarray(np.iinfo(x.dtype).min if x.dtype.itemsize > 2 else 0, x.dtype)  # what C makes of a NaN
+    if flat.dtype.kind == "f":
+        bad = np.isnan(flat)
+        if bad.any():
+            if not ignore_nan or bad.all():
+                return np.asarray(math.nan, x.dtype)
+            flat = flat[~bad]
+    k = (flat.size - 1) // 2
+    return np.asarray(np.partition(flat, k)[k]).astype(x.dtype)
+
+
+@kernel
+def median_dim(x: ndarray, axis: int, keepdim: bool = False, ignore_nan: bool = False) -> tuple[ndarray, ndarray]:
+    if not x.ndim:
+        return _zero_dim(x)
+    a = wide(x)
+    n = a.shape[axis]
+    order = np.argsort(a, axis=axis, kind="stable")  # NaN last
+    middle: Any = np.array((n - 1) // 2)
+    if a.dtype.kind == "f":
+        bad = np.isnan(a)
+        if bad.any():
+            numbers = n - bad.sum(axis=axis, keepdims=True)
+            if ignore_nan:
+                middle = np.maximum((numbers - 1) // 2, 0)
+            else:
+                middle = np.where(numbers < n, numbers, middle)  # the first NaN
+    shape = tuple(1 if i == axis else m for i, m in enumerate(x.shape))
+    index = np.take_along_axis(order, np.broadcast_to(middle, shape), axis)
+    return _picked(x, index, axis, keepdim)
+
+
+@kernel
+def mode(x: ndarray, axis: int, keepdim: bool = False) -> tuple[ndarray, ndarray]:
+    """The most frequent value, the smallest of several, and where it comes last."""
+    if not x.ndim:
+        return _zero_dim(x)
+    a = np.moveaxis(wide(x), axis, -1)
+    order = np.argsort(a, axis=-1, kind="stable")
+    ordered = np.take_along_axis(a, order, -1)
+    n = a.shape[-1]
+    starts = np.ones(a.shape, bool)
+    starts[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+    place = np.arange(n)
+    run = place - np.maximum.accumulate(np.where(starts, place, 0), axis=-1)  # how often it came before
+    at = run.argmax(axis=-1, keepdims=True)
+    index = np.take_along_axis(order, at, -1)
+    return _picked(x, np.moveaxis(index, -1, axis), axis, keepdim)
+
+
+@kernel
+def hash_tensor(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
+    if x.dtype.kind in "fV":
+        bits = x.astype(FLOAT64).view(np.uint64)
+    else:
+        bits = x.astype(INT64).view(np.uint64) if x.dtype.kind != "u" else x.astype(np.uint64)
+    return np.bitwise_xor.reduce(bits, axis=axes_of(x, axes), keepdims=keepdim)

@@ -1,0 +1,1 @@
+"""Kernels of views, joining and windows."""

@@ -1,0 +1,1 @@
+"""A call that is written down once, and what it read."""

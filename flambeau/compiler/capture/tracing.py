@@ -1,0 +1,678 @@
+"""Capture: a function runs once, and every kernel call is written down while it really happens.
+
+For that time every array that is read from a tensor is of the type `Traced`: the same memory, seen through a subclass of
+NumPy's array. (`Tensor._array` is a property meanwhile, which exchanges a tensor's array when the capturing thread first asks
+for it. So the work does not depend on how many tensors there are, and other threads see nothing of it.) Operations send
+arrays of another type to that type's backend (backends/registry.py), which here is backend.py: it runs the CPU kernel and
+notes the call. Windows onto memory (views) are recognised by their addresses, so nothing has to be noted for them. A NumPy
+function that reaches a Traced array by another way, or a look at a value, raises `Uncapturable`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import os
+import weakref
+from collections.abc import Callable
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from ...amp.autocast_mode import _settings as autocast
+from ...autograd.node import next_sequence, user_frame, version_of
+from ...autograd.state import CAPTURE, not_repeatable, state
+from ...backends import registry
+from ...backends.cpu import backend as cpu
+from ...backends.cpu.arrays import Storage as Memory
+from ...backends.cpu.arrays import strides as element_strides
+from ...backends.cpu.memory import Block
+from ...backends.facts import DYNAMIC, WRITES
+from ...native import pointer
+from ...tensors.tensor import Tensor
+from ..ir.parts import CONSTANT, INPUT, SCALAR, TEMPORARY, Number, Op, Storage, Value, values_in
+from ..run import pages
+from .symbolic import SymFloat, expression_of, extreme, loads, plain
+from .trees import comparable, flatten
+
+
+def _references_of_a_name() -> int:
+    value = object()
+    return getrefcount(value)
+
+
+_NAMED = _references_of_a_name()  # what getrefcount says of an object that only a local name refers to
+_slot = Tensor.__dict__["_array"]  # where a tensor keeps its array; `Recorder.begin` puts a property in front of it
+_get, _set = _slot.__get__, _slot.__set__
+
+
+class Uncapturable(RuntimeError):
+    """With fullgraph=True: the function does something that a program of kernel calls cannot repeat."""
+
+
+class Traced(ndarray):
+    """An array whose kernel calls are noted. See the module's text."""
+
+    plain: Any = None   # the array that this one stands for, where it is known
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        not_repeatable(f"NumPy's {ufunc.__name__} was called on a tensor's memory")
+        if "out" in kwargs:
+            kwargs["out"] = tuple([stripped(o) for o in kwargs["out"]])
+        return getattr(ufunc, method)(*[stripped(i) for i in inputs], **kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        not_repeatable(f"NumPy's {function.__name__} was called on a tensor's memory")
+        return function(*[stripped(a) for a in args], **{k: stripped(v) for k, v in kwargs.items()})
+
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> ndarray:
+        recorder = active()
+        if recorder is None:
+            return stripped(self).astype(dtype, *args, **kwargs)
+        if not kwargs.get("copy", True) and np.dtype(dtype) == self.dtype:
+            return self
+        return recorder.made("cast", [self], stripped(self).astype(dtype))
+
+    def copy(self, order: str = "C") -> ndarray:
+        recorder = active()
+        made = stripped(self).copy(order)
+        return made if recorder is None else recorder.made("cast", [self], made)
+
+    def fill(self, value: Any) -> None:
+        recorder = active()
+        if recorder is None:
+            stripped(self).fill(value)
+        else:
+            recorder.write(self, value)
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> ndarray:
+        made = stripped(self).reshape(*shape, **kwargs)
+        if np.may_share_memory(made, self) or not made.size:
+            return made.view(Traced)
+        recorder = active()
+        return made if recorder is None else recorder.made("reshape_copy", [self], made)
+
+    def ravel(self, order: str = "C") -> ndarray:
+        return self.reshape(-1, order=order)
+
+    def flatten(self, order: str = "C") -> ndarray:
+        return self.copy().reshape(-1, order=order)
+
+    def __getitem__(self, key: Any) -> Any:
+        if _advanced(key):
+            not_repeatable("a tensor was indexed outside of a kernel")
+            return stripped(self)[stripped(key)]
+        found = super().__getitem__(key)
+        if not isinstance(found, ndarray):
+            _look(self, "an element of a tensor was read")
+        return found
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if _advanced(key):
+            not_repeatable("a tensor was written to outside of a kernel")
+        recorder = active()
+        if recorder is None:
+            stripped(self)[stripped(key)] = stripped(value)
+        else:
+            window = stripped(self)[key] if key.__class__ is tuple else stripped(self)[(key,)]
+            if not isinstance(window, ndarray):
+                window = stripped(self)[(*key, ...) if key.__class__ is tuple else (key, ...)]
+            recorder.write(window, value)
+
+
+def _unseen(storage: Storage) -> bool:
+    """Whether nobody outside can write to a constant's memory, as with a NumPy array that was made a tensor."""
+    array, owner = storage.hold
+    return owner is array or getrefcount(owner) == 2 + _NAMED or type(owner) is not ndarray
+
+
+def _look(array: Any, reason: str) -> None:
+    if state.recorder is not None:
+        state.recorder.look(array, reason)
+
+
+def _refuse(what: str) -> Callable[..., Any]:
+    def method(self: Traced, *args: Any, **kwargs: Any) -> Any:
+        _look(self, "a tensor's value was read")
+        return getattr(stripped(self), what)(*args, **kwargs)
+    return method
+
+
+for _name in ("item", "tolist", "tobytes", "argmax", "argmin", "nonzero", "searchsorted", "__bool__", "__float__", "__int__",
+              "__index__", "__complex__"):
+    setattr(Traced, _name, _refuse(_name))
+
+
+def _advanced(key: Any) -> bool:
+    keys = key if key.__class__ is tuple else (key,)
+    return any(isinstance(k, (list, ndarray)) for k in keys)
+
+
+def stripped(value: Any) -> Any:
+    """A Traced array as the plain array over the same memory; a SymFloat as its number."""
+    kind = value.__class__
+    if kind is Traced:
+        return value.plain if value.plain is not None else value.view(ndarray)
+    if kind is SymFloat:
+        return plain(value)
+    if kind is list or kind is tuple:
+        return kind([stripped(v) for v in value])
+    return value
+
+
+def active() -> Recorder | None:
+    """The capture that is going on in this thread."""
+    return state.recorder
+
+
+class Recorder:
+    """What one capture has seen so far."""
+
+    def __init__(self, strict: bool = False) -> None:
+        self.ops: list[Op] = []
+        self.storages: list[Storage] = []
+        self._starts: list[int] = []              # addresses of the storages that have bytes, sorted
+        self._by_start: list[Storage] = []
+        self.used: set[int] = set()               # storages that an operation refers to
+        self._large: list[Storage] = []           # temporaries whose pages can be given back when they die
+        self._since = 0                           # bytes of them since that was last tried
+        self.numbers: list[Any] = []              # how a call reads its n-th number: (container, key, index)
+        self._number_of: dict[Any, int] = {}
+        self.number_values: list[float] = []      # what was read during capture
+        self.counts: list[tuple[Any, Any]] = []   # Python numbers that go up by one at each call
+        self.number_guards: list[tuple[Any, bool]] = []
+        self.transient: str | None = None         # why this run is not like the following ones
+        self.cleared: dict[int, Any] = {}         # leaves whose gradient was dropped before it was looked at
+        self.grad_found: dict[int, Any] = {}      # leaves whose gradient was looked at first
+        self.leaves: dict[int, Any] = {}          # leaves whose gradient may have changed
+        self.optimizers: list[Any] = []
+        self.failed: tuple[str, Any] | None = None  # why the capture was given up, and the user's line
+        self.strict = strict
+        self.mode = state.mode
+        self.first_sequence = 0                   # nodes with a smaller number were there before
+        self.swapped: list[Any] = []              # (tensor, its array, the Traced one that it has meanwhile)
+        self.assigned: list[Any] = []             # weak references to tensors that were given a Traced array
+        self.abroad: set[int] = set()             # tensors that other threads made meanwhile
+        self.versions: list[Any] = []             # (tensor that was there before, its version and node then)
+        self.inner: list[Any] = []                # (tensor, the one whose memory it lies inside of)
+        self.born: list[Any] = []                 # tensors that the call made
+        self.replaced: list[Any] = []             # tensors that it gave other memory
+        self.joint: Any = None                    # the backward pass of the results, where they are still part of a graph
+        self.invoked: Any = None                  # the function and its arguments
+        self.given: Any = None                    # what these are, taken apart
+        self.casts: Any = None                    # what autocast around the call has cast so far
+        self.reached: set[Any] = set()            # nodes of backward passes that freed their graph
+
+    def fail(self, reason: str) -> None:
+        frame = user_frame()
+        where = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+        self.failed = reason, where
+        state.recorder = None
+        if self.strict:
+            raise Uncapturable(f"compile(fullgraph=True): {reason}" + (f" ({where[0]}, line {where[1]})" if where else ""))
+
+    # --------------------------------------------------------------------------------- what the rest of flambeau says
+    def look(self, array: Any, reason: str, writing: bool = False) -> None:
+        """Somebody reads an array's elements, or may write to them: only those of a constant are the same at each call."""
+        if writing or array.__class__ is not Traced:
+            self.fail(reason)
+        elif array.size:
+            storage = self.value(array).storage
+            if storage.kind is not CONSTANT or not _unseen(storage):
+                self.fail(reason)
+
+    def backward_starts(self, nodes: Any, keep_graph: bool) -> None:
+        """A backward pass is about to run through these nodes."""
+        if not self.joint and any(not n.is_leaf_node and n.sequence < self.first_sequence for n in nodes):
+            self.fail("a backward pass goes through operations that were recorded outside of the compiled function")
+        elif not keep_graph:
+            self.reached.update(nodes)
+
+    def loaded(self, tensor: Any) -> Any:
+        """The number in a zero-dim tensor; a captured program reads it at each run, where it is used."""
+        if tensor._array.dtype.char not in "fdlqi":
+            return tensor.item()
+        value = self.value(tensor._array)
+        number = stripped(tensor._array).item()
+        return number if value.storage.kind is CONSTANT else SymFloat(number, ("load", value))
+
+    def counted(self, states: dict[str, Any], key: str) -> Any:
+        """A count kept as a Python number: read by each call, and one more after it."""
+        before = states[key]
+        states[key] = before + 1
+        self.counts.append((states, key))
+        return self.number(states, key, None, float(before)) + 1
+
+    def extreme(self, which: str, a: Any, b: Any) -> Any:
+        """max or min of two numbers, without a branch on them."""
+        return extreme(which, a, b)
+
+    def optimizer_step(self, optimizer: Any, step: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A step of an optimizer: its hyper-parameters are numbers that each call reads."""
+        from .optimizers import captured_step
+        return captured_step(optimizer, step, args, kwargs)
+
+    # ------------------------------------------------------------------------------------------------- memory
+    def _enter(self, storage: Storage) -> Storage:
+        self.storages.append(storage)
+        if storage.nbytes:
+            at = bisect.bisect_right(self._starts, storage.start)
+            self._starts.insert(at, storage.start)
+            self._by_start.insert(at, storage)
+        return storage
+
+    def new_storage(self, kind: str, array: ndarray) -> Storage:
+        memory = Memory(array)
+        start, nbytes = memory.address, memory.nbytes
+        at = pointer(array) or 0
+        if not array.size:  # says nothing about the memory that it is an empty window onto
+            start, nbytes = at, 0
+        elif not start <= at <= start + nbytes:
+            start, nbytes = at, array.nbytes
+        made = self._enter(Storage(len(self.storages), kind, start, nbytes, (array, memory.owner)))
+        if kind is TEMPORARY and nbytes >= _LARGE:
+            self._since += nbytes
+            if self._since > _SWEPT:
+                self._give_back()
+            self._large.append(made)
+        return made
+
+    def _give_back(self) -> None:
+        """Returns the pages of dead temporaries to the system. Their addresses stay taken, as they tell storages apart."""
+        self._since, large, self._large = 0, self._large, []
+        for storage in large:
+            if _dead(storage):
+                pages.give_back(storage.start, storage.nbytes)
+            else:
+                self._large.append(storage)
+
+    def known(self, array: ndarray) -> Storage | None:
+        address = pointer(array) or 0
+        at = bisect.bisect_right(self._starts, address) - 1
+        if at >= 0:
+            storage = self._by_start[at]
+            if address < storage.start + storage.nbytes:
+                return storage
+        return None
+
+    def value(self, array: ndarray) -> Value:
+        """The window that an array is; unknown memory is a constant (that of tensors was claimed when they were met)."""
+        storage = self.known(array) if array.size else None
+        if storage is None:
+            if array.__class__ is Traced and array.size:
+                self.fail("a tensor's memory belongs to no tensor that was there before")
+            storage = self.new_storage(CONSTANT, array)
+        elif storage.kind is INPUT:
+            start, end = span(array)
+            if start < storage.start or end > storage.start + storage.nbytes:
+                self.fail("a view reaches beyond the tensor that it is made of")
+        return Value(storage, (pointer(array) or 0) - storage.start if array.size else 0, array.shape, element_strides(array),
+                     array.dtype)
+
+    def value_of(self, tensor: Any) -> Value:
+        """The window of a tensor after the capture."""
+        return self.value(tensor._array)
+
+    def adopt(self, array: ndarray) -> ndarray:
+        """A plain array that just became a tensor: a constant, unless its memory is known."""
+        if array.size and self.known(array) is None:
+            self.new_storage(CONSTANT, array)
+        return traced(array)
+
+    # -------------------------------------------------------------------------------------------------- calls
+    def arguments(self, args: Any) -> list[Any]:
+        made = []
+        for a in args:
+            if isinstance(a, ndarray):
+                made.append(self.value(a))
+            elif a.__class__ is SymFloat:
+                made.append(Number(a.expression))
+            elif a.__class__ in (list, tuple):
+                made.append(a.__class__(self.arguments(a)))
+            else:
+                made.append(a)
+        return made
+
+    def call(self, name: str, args: tuple[Any, ...]) -> Any:
+        """Runs a kernel and notes it."""
+        values = self.arguments(args)
+        if name in DYNAMIC and _by_value(name, values) and not self._folds(values, []):
+            self.fail(f"the shape of the result of '{name}' depends on values")
+        if self.failed is not None:
+            return cpu.call(name, tuple([stripped(a) for a in args]))
+        written = changed_by(name, values)
+        foldable = self._folds(values, written)
+        if not foldable:
+            self._before_writing(written)
+        if _CHECKED:
+            made = _checked(name, [stripped(a) for a in args], [v.key for v in written], self)
+        else:
+            made = cpu.call(name, tuple([stripped(a) for a in args]))
+        if made is False:  # the kernel does not serve these arrays; the caller knows another way
+            return False
+        if made is None or made is True:
+            if not foldable:
+                self._note(name, values, [], written)
+            return made
+        return self._result(name, values, made, written, foldable)
+
+    def made(self, name: str, args: list[Any], made: ndarray) -> ndarray:
+        """Notes a kernel-like step whose result is already there."""
+        values = self.arguments(args)
+        return self._result(name, values, made, [], self._folds(values, []))
+
+    def write(self, target: ndarray, value: Any) -> None:
+        """Notes and does target[...] = value."""
+        if value.__class__ is SymFloat:
+            value = scalar(value, target.dtype)
+        elif not isinstance(value, ndarray):
+            value = np.asarray(value, target.dtype)
+        values = self.arguments([target, value])
+        foldable = self._folds(values, values[:1])
+        if not foldable:
+            self._before_writing(values[:1])
+        registry.cpu.write(stripped(target), stripped(value))
+        if not foldable:
+            self._note("copy_into", values, [], values[:1])
+
+    def _folds(self, values: list[Any], written: list[Value]) -> bool:
+        """Whether a call computes a constant: nothing but constants goes in, and no earlier operation is disturbed."""
+        if any(v.storage.id in self.used for v in written):
+            return False
+        return not _has_number(values) and all(v.storage.kind is CONSTANT for v in values_in(values))
+
+    def _before_writing(self, written: list[Value]) -> None:
+        for v in written:
+            storage = v.storage
+            if storage.kind is CONSTANT:  # from here on it changes at every call
+                storage.kind = TEMPORARY
+                storage.init = _bytes(storage)
+
+    def _result(self, name: str, values: list[Any], made: Any, written: list[Value], foldable: bool) -> Any:
+        several = made.__class__ in (tuple, list)
+        results = [m if m is None or isinstance(m, ndarray) else np.asarray(m) for m in (made if several else (made,))]
+        outs, fresh = [], False
+        for r in results:
+            if r is None:
+                continue
+            storage = self.known(r) if r.size else None
+            if storage is None:
+                storage = self.new_storage(CONSTANT if foldable else TEMPORARY, r)
+                fresh = True
+            offset = (pointer(r) or 0) - storage.start if r.size else 0
+            outs.append(Value(storage, offset, r.shape, element_strides(r), r.dtype))
+        if not foldable and (fresh or written):
+            self._note(name, values, [o for o in outs if not _is_view(o, values)], written)
+        back = [None if r is None else traced(r) for r in results]
+        return made.__class__(back) if several else back[0]
+
+    def _note(self, name: str, values: list[Any], outs: list[Value], written: list[Value]) -> None:
+        frame = user_frame()
+        where = None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+        op = Op(name, values, outs, written, where)
+        self.ops.append(op)
+        for v in (*op.reads, *op.writes):
+            self.used.add(v.storage.id)
+
+    # ------------------------------------------------------------------------------------------------ numbers
+    def number(self, container: Any, key: Any, index: int | None, value: float) -> SymFloat:
+        """A number that each call reads from container[key] (or its index-th item)."""
+        n = self._number_of.setdefault((id(container), key, index), len(self.numbers))
+        if n == len(self.numbers):
+            self.numbers.append((container, key, index))
+            self.number_values.append(value)
+        return SymFloat(value, ("input", n))
+
+    def guard_number(self, expression: Any, outcome: bool) -> None:
+        if next(loads(expression), None) is not None:
+            self.fail("Python uses a number that the program computes")
+        elif (expression, outcome) not in self.number_guards:
+            self.number_guards.append((expression, outcome))
+
+    # ---------------------------------------------------------------------------------------- tensors' arrays
+    def begin(self, arguments: Any = ()) -> None:
+        """From here on the arrays of tensors are Traced when this thread reads them."""
+        self.given = self._arguments()
+        self.casts, autocast.casts = autocast.casts, {}  # those it casts now are of no use outside, nor the others here
+        state.recorder = self
+        self.first_sequence = next_sequence()
+        state.mode |= CAPTURE
+        Tensor._array = property(self._read, self._assign)
+        for tensor in arguments:  # in their order: the same program has the same text wherever they lie
+            self._read(tensor)
+
+    def _read(self, tensor: Any) -> Any:
+        """tensor._array; other threads, and this one after the capture was given up, see plain arrays only."""
+        array = _get(tensor)
+        kind = array.__class__
+        if kind is Traced:
+            return array if active() is self else stripped(array)
+        if kind is ndarray and active() is self and not tensor.is_sparse:
+            return self._meet(tensor, array)
+        return array
+
+    def _assign(self, tensor: Any, array: Any) -> None:
+        """tensor._array = array"""
+        before = _array_of(tensor)
+        if active() is not self:
+            array = stripped(array)
+            if before is None:
+                self.abroad.add(id(tensor))
+        else:
+            if before.__class__ is ndarray:
+                self._meet(tensor, before)  # `end` shall see that it has other memory now
+            if array.__class__ is ndarray:
+                array = self.adopt(array)
+            if array.__class__ is Traced:
+                self.assigned.append(weakref.ref(tensor))
+        _set(tensor, array)
+
+    def _meet(self, tensor: Any, array: ndarray) -> Traced:
+        """A tensor that was there before is looked at for the first time."""
+        if id(tensor) in self.abroad:
+            self.fail("a tensor was made by another thread")
+        made = traced(array)
+        self.swapped.append((tensor, array, made))
+        self.versions.append((tensor, version_of(tensor), tensor._node))
+        _set(tensor, made)
+        if array.size:
+            self._claim(tensor, array)
+        return made
+
+    def _claim(self, tensor: Any, array: ndarray) -> None:
+        """The memory of a tensor that was there before is an input: just that part which the tensor shows, as at the next call
+        other tensors over the same storage may lie elsewhere. One that lies inside of another is a window onto it."""
+        start, end = span(array)
+        at = bisect.bisect_left(self._starts, end) - 1
+        if at < 0 or self._by_start[at].start + self._by_start[at].nbytes <= start:
+            self._enter(Storage(len(self.storages), INPUT, start, end - start, (array, None))).source = tensor
+            return
+        storage = self._by_start[at]
+        below = self._by_start[at - 1] if at else None
+        if storage.kind is not INPUT or (storage.start > start and storage.id in self.used) or (
+                below is not None and below.start + below.nbytes > start):
+            self.fail("tensors share a part of their memory")
+            return
+        if storage.start > start or storage.start + storage.nbytes < end:  # they overlap in part: one piece of memory
+            end = max(end, storage.start + storage.nbytes)
+            self._starts[at] = storage.start = min(start, storage.start)
+            storage.nbytes = end - storage.start
+            self.inner.append((tensor, storage.source))
+        elif storage.source is not tensor:
+            self.inner.append((tensor, storage.source))
+            if _rank(tensor) > _rank(storage.source) and (storage.start, storage.nbytes) == (start, end - start):
+                self.inner = [(t, tensor if of is storage.source else of) for t, of in self.inner if t is not tensor]
+                self.inner.append((storage.source, tensor))
+                storage.source = tensor
+
+    def end(self) -> None:
+        """Everything is as it was; `born` are the new tensors, `replaced` those that have other memory now."""
+        if Tensor.__dict__["_array"] is not _slot:
+            Tensor._array = _slot
+            autocast.casts = self.casts
+        state.mode &= ~CAPTURE
+        if state.mode != self.mode and self.failed is None:
+            self.failed = "the call leaves another grad mode behind", None
+        if self.given != self._arguments() and self.failed is None:
+            self.failed = "the call changes a list or dict that it was given", None
+        state.recorder = None
+        for tensor, array, new in self.swapped:
+            if tensor._array is new:
+                tensor._array = array
+            else:
+                self.replaced.append(tensor)
+        self.swapped = []
+        for reference in self.assigned:
+            tensor = reference()
+            if tensor is not None and tensor._array.__class__ is Traced:
+                self.born.append(tensor)
+                tensor._array = stripped(tensor._array)
+        self.assigned = []
+
+    def made_so_far(self) -> set[int]:
+        """The ids of the tensors that the call has made so far."""
+        return {id(reference()) for reference in self.assigned} - {id(tensor) for tensor, _, _ in self.swapped}
+
+    def _arguments(self) -> Any:
+        """The arguments' containers as they are now: their shape, and what is in them."""
+        leaves: list[Any] = []
+        shape = None if self.invoked is None else flatten([list(self.invoked[1]), self.invoked[2]], leaves)
+        return None if shape is None else comparable(shape), list(map(id, leaves))
+
+    def release(self) -> None:
+        """The memory and the arguments of the captured run are not needed any more."""
+        for storage in self.storages:
+            storage.source = None
+            if storage.kind is not CONSTANT:
+                storage.hold = None
+
+    # -------------------------------------------------------------------------------------------- gradients
+    def forget_born_leaves(self) -> None:
+        """Leaves that the call made live and die inside it: their gradients are nobody's business."""
+        born = {id(t) for t in self.born}
+        self.leaves = {i: leaf for i, leaf in self.leaves.items() if i not in born}
+        self.grad_found = {i: found for i, found in self.grad_found.items() if i not in born}
+        self.cleared = {}
+
+    def grad_seen(self, leaf: Any) -> None:
+        """A leaf's gradient is looked at: whether it was there at the start matters, unless it was dropped since."""
+        if id(leaf) not in self.cleared and id(leaf) not in self.grad_found:
+            self.grad_found[id(leaf)] = leaf, leaf._grad
+
+    def grad_touched(self, leaf: Any) -> None:
+        self.grad_seen(leaf)
+        self.leaves[id(leaf)] = leaf
+
+    def grad_cleared(self, leaf: Any) -> None:
+        if id(leaf) not in self.grad_found:
+            self.cleared[id(leaf)] = leaf
+        self.leaves[id(leaf)] = leaf
+
+
+_LARGE = 1 << 16  # bytes of temporaries that are worth a system call
+_SWEPT = 1 << 22  # bytes of new ones after which the old ones are looked at
+
+
+def _dead(storage: Storage) -> bool:
+    """Whether a storage's `hold` is all that refers to its memory."""
+    array, owner = storage.hold
+    if not (owner.base is None or isinstance(owner, Block)):  # over memory of some other object
+        return False
+    if owner is array:
+        return getrefcount(array) == 3 + _NAMED  # the pair's two, and the other name
+    return array.base is owner and getrefcount(array) == 1 + _NAMED and getrefcount(owner) == 2 + _NAMED
+
+
+def _copy_in_place(array: ndarray) -> ndarray:
+    """A copy with the very same strides."""
+    span = sum((n - 1) * s for n, s in zip(array.shape, array.strides)) + array.itemsize
+    copy = ndarray(array.shape, array.dtype, np.empty(span, np.uint8), 0, array.strides)
+    copy[...] = array
+    return copy
+
+
+def changed_by(kernel: str, values: list[Any]) -> list[Value]:
+    """The arguments that a kernel writes (FLAMBEAU_DEBUG=writes checks that there are no others)."""
+    return list(values_in([values[i] for i in WRITES.get(kernel, ()) if i < len(values)]))
+
+
+def _by_value(kernel: str, values: list[Any]) -> bool:
+    """Whether the shape of a kernel's result depends on values."""
+    depends = DYNAMIC[kernel]
+    return depends(*values) if callable(depends) else depends
+
+
+_CHECKED = "writes" in os.environ.get("FLAMBEAU_DEBUG", "").split(",")
+
+
+def _checked(name: str, args: list[Any], written: list[Any], recorder: Recorder) -> Any:
+    """Runs a kernel and makes sure that it writes no argument it does not say it writes."""
+    flat = [a for x in args for a in (x if x.__class__ in (list, tuple) else (x,)) if isinstance(a, ndarray)]
+    before = [a.tobytes() for a in flat]
+    made = cpu.call(name, tuple(args))
+    for a, then in zip(flat, before):
+        if a.tobytes() != then and recorder.value(a).key not in written:
+            raise AssertionError(f"kernel {name} writes an argument of shape {a.shape} that changed_by() does not name")
+    return made
+
+
+def _is_view(out: Value, values: list[Any]) -> bool:
+    return any(v.storage is out.storage for v in values_in(values))
+
+
+def _has_number(values: Any) -> bool:
+    return any(v.__class__ is Number or (v.__class__ is Value and v.storage.kind is SCALAR) or
+               (v.__class__ in (list, tuple) and _has_number(v)) for v in values)
+
+
+def _bytes(storage: Storage) -> bytes:
+    return ctypes.string_at(storage.start, storage.nbytes)
+
+
+def _rank(tensor: Any) -> int:
+    """Of several tensors over one memory, which one stands for it at later calls: parameters first, views last."""
+    return (4 if tensor.__class__ is not Tensor else 0) + (2 if tensor._base is None else 0) + (1 if tensor._node is not None
+                                                                                              else 0)
+
+
+def span(array: ndarray) -> tuple[int, int]:
+    """The addresses between which an array's elements lie."""
+    start = end = pointer(array) or 0
+    for n, s in zip(array.shape, array.strides):
+        if s < 0:
+            start += (n - 1) * s
+        else:
+            end += (n - 1) * s
+    return start, end + array.itemsize
+
+
+def _array_of(tensor: Any) -> Any:
+    """What a tensor keeps as its array; None where it has none yet."""
+    try:
+        return _get(tensor)
+    except AttributeError:
+        return None
+
+
+def traced(array: ndarray) -> Traced:
+    if array.__class__ is Traced:
+        return array
+    made = array.view(Traced)
+    made.plain = array
+    return made
+
+
+def scalar(number: SymFloat, dtype: np.dtype) -> ndarray:
+    """A run-time number as a zero-dim array for kernels."""
+    recorder = active()
+    array = np.asarray(plain(number), dtype)
+    if recorder is None:
+        return array
+    storage = recorder.new_storage(SCALAR, array)
+    storage.expression = expression_of(number)
+    return traced(array)
+
+
+registry.run_time = lambda value, dtype: scalar(value, dtype) if value.__class__ is SymFloat else None

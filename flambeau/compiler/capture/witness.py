@@ -1,0 +1,650 @@
+"""The witness of a captured call: hears of every read and effect of Python state, and says whether that is all there is.
+
+While a call is captured, the user's functions (and flambeau's own layers, optimizers' rules and utilities) run rewritten
+(rewrite.py): each attribute, subscript, call, operator, loop, test and store comes to a method here, which does it, and
+- notes the read (reads.py), where the place was there before the call;
+- lets it pass, where only things are involved that the call itself made, or values that cannot change;
+- or calls `fail`, where it cannot be proved that the next call would find or do the same. Then the rest of the call runs as
+  it would without a witness, and the program is not one that can stand for a call whose Python does not run.
+
+What may be called: the user's own Python (rewritten), flambeau's operations (which look at their arguments and at settings
+that are part of a call's signature), and the builtins of builtins_known.py. As a net below all that, a profile function
+(native/watch.c) sees every Python function that starts: one that is neither rewritten nor an operation of flambeau's is a way
+around the witness.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import functools
+import gc
+import operator
+import sys
+import threading
+import warnings
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from types import (
+    CodeType,
+    FrameType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any
+
+import numpy as np
+
+from ...autograd.function import FunctionCtx
+from ...autograd.node import user_frame
+from ...autograd.state import state
+from ...creation.random import Generator
+from ...native import toolchain
+from ...nn import hooks as module_hooks
+from ...nn.module import Module
+from ...tensors import dtypes as _dtypes
+from ...tensors.device import device as _device
+from ...tensors.parameter import Parameter
+from ...tensors.tensor import Tensor
+from .attributes import attribute
+from .calling import callee
+from .files import TOLD, TRUSTED, where
+from .reads import (
+    CONTAINERS,
+    MISSING,
+    PLAIN,
+    SCALARS,
+    Content,
+    Entry,
+    Function,
+    Inherited,
+    Kind,
+    Metadata,
+    Reads,
+    Slot,
+    Variable,
+    inherited,
+    same,
+)
+from .rewrite import BUILTINS, REWRITTEN, global_names
+from .symbolic import SymFloat, settled, with_plain_numbers
+from .tracing import active
+from .trees import is_record
+
+_MANAGERS = ("flambeau.autograd.grad_mode", "flambeau.autograd.modes", "flambeau.amp.autocast_mode")
+_OPERATORS = {name: getattr(operator, name) for name in (
+    "add sub mul truediv floordiv mod pow matmul lshift rshift or_ xor and_ neg pos invert lt le gt ge eq ne "
+    "iadd isub imul itruediv ifloordiv imod ipow imatmul ilshift irshift ior ixor iand").split()}
+_local = threading.local()
+
+
+def present() -> Witness | None:
+    """The witness of the capture that is going on in this thread, as long as it has not failed."""
+    return state.witness
+
+
+def entered(f: Any) -> Any:
+    """What flambeau calls in place of a function of the user's while a call is captured: it reports itself."""
+    witness = present()
+    return f if witness is None else witness.call(f)
+
+
+_BEHAVIOUR = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__len__", "__bool__", "__iter__", "__getitem__",
+              "__contains__", "__hash__", "__getattribute__", "__getattr__", "__setattr__", "__repr__", "__str__", "__format__",
+              "__add__", "__radd__", "__mul__", "__rmul__", "__index__", "__float__")
+
+
+class Witness:
+    """Collects the reads of one captured call; `reason` says why they cannot be all, or is None."""
+
+    helpers: dict[str, Callable[..., Any]]
+
+    def __init__(self, function: Callable[..., Any], leaves: list[Any], args: Any, kwargs: Any):
+        self.reads = Reads()
+        self.reason: str | None = None
+        self.born: dict[int, Any] = {}     # containers and objects that the call made
+        self.given: dict[int, Any] = {}    # containers among the arguments, which the signature takes apart
+        self.known: dict[int, Any] = {}    # objects that were there before
+        self.arguments = {id(a) for a in leaves if issubclass(type(a), Tensor)}
+        self.when_failed: list[Callable[[], None]] = []
+        self.paused = False                # nothing of the user's runs
+        self.groups: set[int] = set()      # optimizers' groups, whose numbers each call reads anew
+        self._take([list(args), kwargs])
+        self.known.update({id(a): a for a in leaves if not issubclass(type(a), Tensor)})
+        self.function = function
+
+    def _take(self, value: Any) -> None:
+        if id(value) in self.given:
+            return
+        if issubclass(type(value), (list, tuple)):
+            parts = value
+        elif issubclass(type(value), dict):
+            parts = list(value.values())
+        elif is_record(value):
+            parts = list(value.__dict__.values())
+            self.given[id(value.__dict__)] = value.__dict__
+        else:
+            return
+        self.given[id(value)] = value
+        for v in parts:
+            self._take(v)
+
+    def fail(self, reason: str) -> None:
+        if self.reason is None:
+            frame = user_frame()
+            self.reason = reason + (f" ({frame.f_code.co_filename}, line {frame.f_lineno})" if frame is not None else "")
+        state.witness, recorder = None, active()
+        _local.numbers = recorder is not None and bool(recorder.numbers)
+        for undo in self.when_failed:
+            undo()
+
+    def __enter__(self) -> Witness:
+        self.before = present()
+        state.witness = self
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        state.witness, _local.numbers = self.before, False
+
+    # ------------------------------------------------------------------------------------------------------ noting
+    def made(self, value: Any) -> Any:
+        self.born[id(value)] = value
+        return value
+
+    def own(self, value: Any) -> bool:
+        """Whether an object is the call's own, or one that the signature takes apart."""
+        return id(value) in self.born or id(value) in self.given
+
+    def note(self, kind: Any, owner: Any, name: Any, value: Any) -> Any:
+        self.reads.add(kind, owner, name, value)
+        if id(value) in self.given:
+            self.fail("an argument is reached by another way, too")
+        if id(name) in self.given:
+            self.fail("an argument is a key")
+        if type(value) not in PLAIN:
+            self.known[id(value)] = value
+        return value
+
+    def content(self, owner: Any) -> Any:
+        """Notes all that a container holds."""
+        if not self.own(owner):
+            read = (Content, id(owner), (type(None), None))
+            if read not in self.reads.by_place:
+                found = Content(owner, None, None)
+                found.value = found.now()
+                self.reads.by_place[read] = found
+                self.known.update({id(v): v for v in found.value if type(v) not in PLAIN})
+        return owner
+
+    def behaviour(self, kind: type) -> None:
+        """What a class of the user's may be given later: that changes what operators and builtins do with its objects."""
+        for name in _BEHAVIOUR:
+            self.note(Inherited, kind, name, inherited(kind, name))
+
+    def metadata(self, tensor: Any) -> None:
+        if id(tensor) in self.known and id(tensor) not in self.arguments:
+            self.reads.once(Metadata, tensor)
+
+    def function_read(self, function: FunctionType) -> None:
+        """The function itself, its closure and the globals that its code names."""
+        if function.__code__ in REWRITTEN:
+            return
+        names = self.unwatched(global_names, function.__code__)
+        self.reads.once(Function, function)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+            try:
+                self.note(Variable, cell, name, cell.cell_contents)
+            except ValueError:
+                self.note(Variable, cell, name, MISSING)
+        table = function.__globals__
+        for name in names:
+            value = table.get(name, MISSING)
+            self.note(Entry, table, name, value)
+            if value is MISSING:
+                self.note(Entry, BUILTINS, name, BUILTINS.get(name, MISSING))
+        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self.known[id(value)] = value
+
+    # ---------------------------------------------------------------------------------------------------- operands
+    def operand(self, value: Any, what: str = "an operation") -> bool:
+        """Whether a value may go where only its content counts; notes that content."""
+        kind = type(value)
+        if kind in PLAIN or kind is Tensor or kind is Parameter:
+            if kind is tuple or kind is frozenset:
+                return all([self.operand(v, what) for v in value])
+            if kind is slice:
+                return all([self.operand(v, what) for v in (value.start, value.stop, value.step)])
+            return True
+        if kind in CONTAINERS:
+            self.content(value)
+            inside = list(value.values()) if issubclass(type(value), dict) else list(value)
+            return all([self.operand(v, what) for v in inside])
+        if issubclass(kind, (np.generic, Tensor)) or (issubclass(kind, BaseException) and id(value) in self.born):
+            return True
+        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            self.behaviour(kind)
+            return all([self.operand(v, what) for v in value])
+        if issubclass(type(value), enum.Enum) and kind.__eq__ is object.__eq__:
+            return True
+        if kind.__module__ in ("flambeau.tensors.formats", "flambeau.device") or issubclass(kind, (Generator, FunctionCtx)):
+            return True
+        if issubclass(type(value), type) and value.__module__ in ("builtins", "flambeau.tensors.dtypes"):
+            return True
+        if id(value) in self.born and inherited(kind, "__next__") is not MISSING:
+            return True
+        self.fail(f"an object of type '{kind.__name__}' is given to {what}")
+        return False
+
+    # -------------------------------------------------------------------------------------------------- attributes
+    def attribute(self, o: Any, name: str) -> Any:
+        return attribute(self, o, name)
+
+    # ------------------------------------------------------------------------------------------------------- items
+    def item(self, o: Any, key: Any) -> Any:
+        kind = type(o)
+        if issubclass(type(o), Tensor):
+            self._method_of(o, "__getitem__")
+            self.operand(key, "a tensor's index")
+            return o[key]
+        if kind is list:
+            self.content(o)
+            return self.made(o[key]) if type(key) is slice else o[key]
+        if kind in (dict, OrderedDict, defaultdict):
+            return self._entry(o, kind, key)
+        if kind in PLAIN or (issubclass(type(o), tuple) and kind.__getitem__ is tuple.__getitem__):
+            if kind not in PLAIN:
+                self.behaviour(kind)
+            return o[key]
+        ask = inherited(kind, "__getitem__")
+        if type(ask) is FunctionType:
+            return self.call(self._method(o, kind, "__getitem__", ask))(key)
+        self.fail(f"an item of a '{kind.__name__}' is read")
+        return o[key]
+
+    def _entry(self, o: Any, kind: type, key: Any) -> Any:
+        value = dict.get(o, key, MISSING)
+        if type(value) is SymFloat:  # an optimizer's number, which each call reads anew
+            return value
+        if not self.own(o):
+            if id(o) in self.groups and type(value) is float:
+                from .tracing import active
+                recorder = active()
+                if recorder is not None:
+                    return recorder.number(o, key, None, value)
+            self.note(Entry, o, key, value)
+        if value is MISSING and kind is defaultdict and not self.own(o):
+            self.fail("a defaultdict makes an entry")
+        return o[key]
+
+    def _method(self, o: Any, kind: type, name: str, found: Any) -> MethodType:
+        self.note(Inherited, kind, name, found)
+        if id(o) not in self.born:
+            self.note(Kind, o, None, kind)
+        return MethodType(found, o)
+
+    # --------------------------------------------------------------------------------------------------- operators
+    def binary(self, name: str, a: Any, b: Any) -> Any:
+        self._operands(a, b, f"'{name.strip('_')}'")
+        if type(a) in (str, bytes, complex):
+            b = settled(b)
+        self._method_of(a, f"__{name.strip('_')}__")
+        self._method_of(b, f"__r{name.strip('_')}__")
+        made = _OPERATORS[name](a, b)
+        return self.made(made) if type(made) in CONTAINERS else made
+
+    def _method_of(self, value: Any, *names: str) -> None:
+        """Somebody may put another method in the place of a tensor's own."""
+        if issubclass(type(value), Tensor):
+            for name in names:
+                self.note(Inherited, type(value), name, inherited(type(value), name))
+
+    def _operands(self, a: Any, b: Any, what: str) -> None:
+        self.operand(a, what)
+        self.operand(b, what)
+
+    def unary(self, name: str, a: Any) -> Any:
+        self.operand(a, f"'{name}'")
+        self._method_of(a, f"__{name}__")
+        return _OPERATORS[name](a)
+
+    def augmented(self, name: str, a: Any, b: Any) -> Any:
+        if type(a) in CONTAINERS and id(a) not in self.born:
+            self.fail(f"a {type(a).__name__} is changed")
+        self._operands(a, b, f"'{name[1:]}='")
+        self._method_of(a, f"__{name}__", f"__{name[1:]}__")
+        self._method_of(b, f"__r{name[1:]}__")
+        return _OPERATORS[name](a, b)
+
+    def compare(self, name: str, a: Any, b: Any) -> Any:
+        if name in ("is", "is not"):
+            self._identity(a, b)
+            return (a is b) is (name == "is")
+        if name in ("in", "not in"):
+            return self._contains(b, a) is (name == "in")
+        self.compared(a)
+        self.compared(b)
+        return _OPERATORS[name](a, settled(b) if type(a) is complex else b)
+
+    def compared(self, a: Any) -> Any:
+        kind = type(a)
+        if issubclass(type(a), (type, FunctionType, ModuleType, Module)) and kind.__eq__ in (object.__eq__, type.__eq__):
+            return a
+        if kind.__eq__ is object.__eq__ and not issubclass(type(a), Tensor):
+            self.behaviour(kind)
+            if id(a) in self.given:
+                self.fail("the identity of an argument is looked at")
+            if id(a) not in self.born:
+                self.note(Kind, a, None, kind)
+            return a
+        self._method_of(a, "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
+        self.operand(a, "a comparison")
+        return a
+
+    def _identity(self, a: Any, b: Any) -> None:
+        if a is None or b is None or type(a) is bool or type(b) is bool:
+            return
+        if id(a) in self.given or id(b) in self.given:
+            self.fail("the identity of an argument is looked at")
+        if issubclass(type(a), Tensor) or issubclass(type(b), Tensor):
+            if (id(a) in self.arguments) is not (id(b) in self.arguments):
+                self.fail("the identity of an argument is looked at")
+        elif type(a) in SCALARS or type(b) in SCALARS or type(a) is tuple or type(b) is tuple:
+            self.fail("the identity of a plain value is looked at")
+
+    def _contains(self, container: Any, value: Any) -> bool:
+        kind = type(container)
+        self.compared(value)
+        if kind in CONTAINERS or kind in PLAIN or issubclass(type(container), tuple):
+            if issubclass(type(container), dict):
+                if not self.own(container):
+                    self.note(Entry, container, value, dict.get(container, value, MISSING))
+            elif kind in CONTAINERS:
+                self.content(container)
+                for v in container:
+                    self.compared(v)
+            return value in container
+        if id(container) in self.born and kind.__module__ == "builtins":
+            return value in container
+        ask = inherited(kind, "__contains__")
+        if type(ask) is FunctionType:
+            return bool(self.call(self._method(container, kind, "__contains__", ask))(value))
+        self.fail(f"a '{kind.__name__}' is searched")
+        return value in container
+
+    def test(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in PLAIN or issubclass(type(value), (Tensor, np.generic)) or issubclass(type(value), tuple):
+            if kind not in PLAIN and issubclass(kind, tuple):
+                self.behaviour(kind)
+            return value
+        if kind in CONTAINERS:
+            return self.content(value)
+        for name in ("__bool__", "__len__"):
+            found = inherited(kind, name)
+            self.note(Inherited, kind, name, found)
+            if found is not MISSING and kind not in (FunctionType, type):
+                self.fail(f"the truth of a '{kind.__name__}' is asked")
+                break
+        else:
+            if id(value) not in self.born:
+                self.note(Kind, value, None, kind)
+        return value
+
+    def shown(self, value: Any) -> Any:
+        if type(value) not in SCALARS:
+            self.operand(value, "a text")
+            if type(value) in CONTAINERS or not issubclass(type(value), (Tensor, tuple, _dtypes.dtype, _device)):
+                self.fail(f"a '{type(value).__name__}' is shown")
+        return value
+
+    # ------------------------------------------------------------------------------------------------------- loops
+    def iterable(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in CONTAINERS:
+            return self.content(value)
+        if kind in PLAIN or issubclass(kind, Tensor) or (issubclass(kind, tuple) and kind.__iter__ is tuple.__iter__):
+            if kind not in PLAIN and issubclass(kind, tuple):
+                self.behaviour(kind)
+            return value
+        if id(value) in self.born and kind.__module__ in ("builtins", "itertools", "collections"):
+            return value
+        ask = inherited(kind, "__iter__")
+        if type(ask) is FunctionType:
+            return self.made(self.call(self._method(value, kind, "__iter__", ask))())
+        self.fail(f"a '{kind.__name__}' is gone through")
+        return value
+
+    def iterables(self, value: Any) -> Any:
+        """An iterable whose items are taken apart."""
+        return map(iterable, self.iterable(value))
+
+    def manager(self, value: Any) -> Any:
+        if type(value).__module__ not in _MANAGERS:
+            self.fail(f"'with' a '{type(value).__name__}'")
+        return value
+
+    def whole(self, value: Any) -> Any:
+        if type(value) in (dict, OrderedDict):
+            return self.content(value)
+        self.fail(f"the keywords come from a '{type(value).__name__}'")
+        return value
+
+    # ------------------------------------------------------------------------------------------------------ stores
+    def store_attribute(self, value: Any, o: Any, name: str) -> None:
+        kind = type(o)
+        if issubclass(type(o), Tensor) and name in ("grad", "requires_grad"):
+            if name == "requires_grad" and (id(o) in self.known or id(o) in self.arguments):
+                self.fail("a tensor's 'requires_grad' is set")
+        elif id(o) in self.born and self.behaviour(kind):
+            pass
+        elif issubclass(kind, FunctionCtx) or self._sets_the_same(o, kind, name, value):
+            pass
+        elif id(o) not in self.born or issubclass(type(o), (Module, type)) or kind.__setattr__ is not object.__setattr__ or (
+                hasattr(type(found := inherited(kind, name)), "__set__") and type(found) is not MemberDescriptorType):
+            self.fail(f"the attribute '{name}' of a '{o.__name__ if issubclass(type(o), type) else kind.__name__}' is set")
+        else:
+            for looked in (name, "__setattr__"):
+                self.note(Inherited, kind, looked, inherited(kind, looked))
+        setattr(o, name, value)
+
+    def _sets_the_same(self, o: Any, kind: type, name: str, value: Any) -> bool:
+        """Whether an attribute is set to what it is already: nothing changes then, as long as it still is."""
+        if issubclass(kind, Module) and kind.__setattr__ is Module.__setattr__ and id(o) not in self.born and (
+                issubclass(type(value), Tensor)):  # self.buffer += x
+            self.note(Inherited, kind, "__setattr__", inherited(kind, "__setattr__"))
+            for table in (module_hooks._global_buffer_registration_hooks, module_hooks._global_parameter_registration_hooks):
+                self.content(table)
+            return self.attribute(o, name) is value if hasattr(o, name) else False
+        found = inherited(kind, name)
+        if kind.__setattr__ is not object.__setattr__ or kind.__dictoffset__ == 0 or issubclass(kind, (type, ModuleType)) or (
+                found is not MISSING and hasattr(type(found), "__set__")):
+            return False
+        table = o.__dict__
+        if id(o) in self.born or not same(table.get(name, MISSING), value):
+            return False
+        self.note(Inherited, kind, name, found)
+        self.note(Inherited, kind, "__setattr__", inherited(kind, "__setattr__"))
+        self.note(Kind, o, None, kind)
+        self.note(Slot, o, "__dict__", table)
+        self.note(Entry, table, name, table[name])
+        return True
+
+    def store_item(self, value: Any, o: Any, key: Any) -> None:
+        if issubclass(type(o), Tensor):
+            self._operands(key, value, "a tensor's index")
+        elif type(o) is dict and id(o) not in self.born and same(o.get(key, MISSING), value):
+            self.note(Entry, o, key, o[key])  # set to what it is already
+        elif id(o) not in self.born or type(o) not in CONTAINERS:
+            self.fail(f"an item of a '{type(o).__name__}' is set")
+        o[key] = value
+
+    def delete_attribute(self, o: Any, name: str) -> None:
+        if issubclass(type(o), Tensor) and name == "grad":
+            o.grad = None
+            return
+        if id(o) not in self.born:
+            self.fail(f"the attribute '{name}' of a '{type(o).__name__}' is deleted")
+        delattr(o, name)
+
+    def delete_item(self, o: Any, key: Any) -> None:
+        if id(o) not in self.born or type(o) not in CONTAINERS:
+            self.fail(f"an item of a '{type(o).__name__}' is deleted")
+        del o[key]
+
+    # ------------------------------------------------------------------------------------------------------- calls
+    def call(self, f: Any) -> Any:
+        """What to call in place of f."""
+        made = callee(self, f)
+        return made if self.reason is None else _called_plainly(made)
+
+    # ----------------------------------------------------------------------------------------------------- results
+    def foreign_result(self, value: Any) -> str | None:
+        """Why a part of the result that is no tensor cannot be given again by later calls."""
+        if type(value) in PLAIN or issubclass(type(value), (np.generic, type)):
+            return None if type(value) is not tuple else next(filter(None, map(self.foreign_result, value)), None)
+        if id(value) in self.known and id(value) not in self.born and id(value) not in self.given:
+            return None
+        return f"it returns a '{type(value).__name__}' that it made"
+
+    # --------------------------------------------------------------------------------------------------- the net
+    def __call__(self, frame: FrameType, warns: Any = None) -> bool:
+        """A Python function starts (or one of flambeau's warns). Whether others of the same code need not be shown."""
+        if warns is not None:
+            self.fail("a warning is given")
+            return False
+        code = frame.f_code
+        if code in REWRITTEN or code in TRUSTED or str(frame.f_globals.get("__name__")).startswith("namedtuple_"):
+            return True
+        file = code.co_filename
+        home = where(file)
+        if home == "operation" or self.reason is not None or any(getattr(c, "__code__", None) is code for c in gc.callbacks):
+            return True  # (the collector may run at any time: what it calls is not part of the function)
+        if home == "flambeau" and (file.startswith(TOLD) or file.endswith("__init__.py")):
+            return True
+        if home == "foreign" or self._of_operations(frame):
+            return not self._allowed(frame)
+        self._around(code)
+        return True
+
+    def _of_operations(self, frame: FrameType) -> bool:
+        """Whether a module is being loaded."""
+        back = frame.f_back
+        while back is not None and back.f_code not in REWRITTEN:
+            if back.f_code.co_filename.startswith("<frozen importlib"):
+                return True
+            back = back.f_back
+        return False
+
+    def _allowed(self, frame: FrameType) -> bool:
+        """What operations use of Python's own library is their business; so is loading a module of flambeau's."""
+        caller = frame.f_back
+        while caller is not None and caller.f_code not in REWRITTEN:
+            home = where(caller.f_code.co_filename)
+            if home == "operation" or caller.f_code.co_filename.startswith(TOLD):
+                return True
+            caller = caller.f_back
+        if caller is not None and where(caller.f_code.co_filename) == "flambeau" and (
+                frame.f_code.co_filename.startswith("<frozen importlib") or self._of_operations(frame)):
+            return True
+        self._around(frame.f_code)
+        return False
+
+    def _around(self, code: CodeType) -> None:
+        state.witness = self if present() is self else present()
+        self.fail(f"'{code.co_qualname}' runs, called from outside of what can be followed")
+
+    def unwatched(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls a function of the compiler's own, which runs nothing of the user's."""
+        native = _native()
+        try:
+            self.paused = True
+            if native is not None:
+                native.fl_watch_pause(1)
+            return function(*args)
+        finally:
+            self.paused = False
+            if native is not None:
+                native.fl_watch_pause(0)
+
+    def profile(self, frame: FrameType, event: str, builtin: Any) -> None:
+        """A profile function for `sys.setprofile`."""
+        if self.paused:
+            return
+        if event == "call":
+            self(frame)
+        elif event == "c_call" and builtin is warnings.warn:
+            self(frame, builtin)
+
+
+def _called_plainly(f: Any) -> Any:
+    """What to call in place of f when a capture was given up: run-time numbers in its arguments are floats again."""
+    if not getattr(_local, "numbers", False):
+        return f
+    return lambda *args, **kwargs: f(*map(with_plain_numbers, args), **with_plain_numbers(kwargs))
+
+
+def _plainly(value: Any) -> Any:
+    return with_plain_numbers(value) if getattr(_local, "numbers", False) else value
+
+
+def _helper(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that rewritten code calls: the witness's method, or what Python would do where there is none."""
+    method = getattr(Witness, name)
+
+    def helper(*args: Any) -> Any:
+        witness = state.witness
+        return plain(*args) if witness is None else method(witness, *args)
+
+    helper.__name__ = name
+    return helper
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "is": operator.is_, "is not": operator.is_not, "in": lambda a, b: a in b, "not in": lambda a, b: a not in b}
+_ITSELF = lambda value: value
+_PYTHON: dict[str, Callable[..., Any]] = {
+    "attribute": lambda o, n: getattr(settled(o) if type(o) is SymFloat else o, n), "item": operator.getitem,
+    "binary": lambda n, a, b: _OPERATORS[n](a, b),
+    "unary": lambda n, a: _OPERATORS[n](a), "augmented": lambda n, a, b: _OPERATORS[n](a, b),
+    "compare": lambda n, a, b: (_COMPARISONS.get(n) or _OPERATORS[n])(a, b),
+    "store_attribute": lambda v, o, n: setattr(o, n, _plainly(v)),
+    "store_item": lambda v, o, k: operator.setitem(o, k, _plainly(v)), "call": _called_plainly, "made": _plainly,
+    "delete_attribute": delattr, "delete_item": operator.delitem}
+HELPERS: dict[str, Callable[..., Any]] = {f"_fl_{n}": _helper(n, _PYTHON.get(n, _ITSELF)) for n in (
+    *_PYTHON, "iterable", "iterables", "test", "compared", "manager", "whole", "shown")}
+HELPERS["_fl_slice"] = slice
+Witness.helpers = HELPERS
+iterable = HELPERS["_fl_iterable"]
+
+
+class watching:
+    """A `with` block in which a witness sees the calls of this thread."""
+
+    def __init__(self, witness: Witness):
+        self.witness = witness
+
+    def __enter__(self) -> None:
+        self.native = _native()
+        if self.native is None:
+            sys.setprofile(self.witness.profile)
+        else:
+            ctypes.pythonapi.PyEval_SetProfile(self.native.fl_watch, ctypes.py_object(self.witness))
+
+    def __exit__(self, *exc: Any) -> None:
+        sys.setprofile(None)
+        if self.native is not None:
+            self.native.fl_watch_end()
+
+
+@functools.cache
+def _native() -> Any:
+    """The library of native/watch.c, or None: then Python sorts out the calls."""
+    try:
+        made = ctypes.PyDLL(str(toolchain.build((toolchain.HERE / "watch.c").read_text(), "watch")))
+        found = toolchain.interpreter("PyFrame_GetCode", "Py_DecRef", "PyObject_CallFunctionObjArgs", "PyObject_IsTrue")
+    except (toolchain.BuildError, OSError, AttributeError):
+        return None
+    made.fl_watch_attach((ctypes.c_void_p * len(found))(*found), ctypes.c_void_p(id(warnings.warn)))
+    return made

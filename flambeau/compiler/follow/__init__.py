@@ -1,0 +1,1 @@
+"""Calls whose Python runs while their kernels wait."""

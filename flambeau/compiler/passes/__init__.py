@@ -1,0 +1,1 @@
+"""From a list of operations to a better one."""

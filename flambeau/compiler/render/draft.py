@@ -1,0 +1,119 @@
+"""A list of operations, planned, laid out in memory and written as text: all of a program but the building and running.
+
+A general draft has the same form for all sizes (but for some special ones: none, one): decisions that depend on them are taken
+when the program runs, or as they suit large ones. See template.py for what that is good for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from ..ir.parts import CONSTANT, INPUT, TEMPORARY, Op, Storage, new_numbers
+from ..passes.arena import arena, lifetimes
+from ..passes.cleanup import reads_of, simplified
+from ..passes.epilogues import Product, with_epilogues
+from ..passes.expand import expanded
+from ..passes.fusion import Single, grouped
+from ..passes.recompute import recomputed
+from .dialects.c_program import Renderer
+from .lower import lowered
+
+
+def prepared(ops: list[Op], kept: set[int], exact: bool) -> list[Op]:
+    """What all drafts of a program begin with."""
+    new_numbers.restart(False)
+    return simplified(ops if exact else expanded(ops), kept)
+
+
+class Draft:
+    """ops: `prepared`; given, kept: see `Program`."""
+
+    def __init__(self, ops: list[Op], kept: list[Storage], given: list[Storage], exact: bool, timed: bool, general: bool):
+        kept_ids = {s.id for s in (*kept, *given)}
+        self.ops = self._recomputed(ops, kept_ids, exact, general)
+        self.groups = grouped(self.ops, _never if exact else lowered, exact)
+        if not exact:
+            self.groups = with_epilogues(self.groups, kept_ids)
+        self.lives = lifetimes(self.groups)
+        self._slots(kept, given)
+        registers = self._registers(kept_ids)
+        shared = {g.op.outs[0].storage.id: g.inside.id for g in self.groups if g.__class__ is Product}
+        self.arena_offsets, self.arena_bytes, self.unshared_bytes = arena(self.groups, kept_ids, registers | shared.keys())
+        slots = {i: (n, 0) for i, n in self.place.items()} | {i: (0, at) for i, at in self.arena_offsets.items()}
+        slots |= {i: slots[inside] for i, inside in shared.items()}
+        stored = set(self.lives) - registers
+        self.renderer = Renderer(self.groups, slots, stored, self._inits(kept, given, slots), timed, general)
+        self.template = self.renderer.template()
+
+    def _recomputed(self, ops: list[Op], kept: set[int], exact: bool, general: bool) -> list[Op]:
+        new_numbers.restart(True)
+        ops = [op.copy() for op in ops]  # there may be another draft of them
+        for op in ops:
+            op.general = general
+        return ops if exact else recomputed(ops, kept)
+
+    # ------------------------------------------------------------------------------------------------- layout
+    def _slots(self, kept: list[Storage], given: list[Storage]) -> None:
+        """Numbers in the table of addresses: 0 the arena, 1 scratch memory, 2 the way back into Python, then all that lives
+        elsewhere."""
+        self.place: dict[int, int] = {}
+        self.inputs: list[Storage] = []
+        self.constants: list[Storage] = []
+        for op in self.ops:
+            for v in (*reads_of(op), *op.writes):
+                s = v.storage
+                if s.id not in self.place and s.kind in (INPUT, CONSTANT):
+                    self.place[s.id] = 3 + len(self.place)
+                    (self.inputs if s.kind is INPUT else self.constants).append(s)
+        for s in (*kept, *given):
+            if s.id not in self.place and s.kind is TEMPORARY:
+                self.place[s.id] = 3 + len(self.place)
+        self.written = {w.storage.id for op in self.ops for w in op.writes if w.storage.kind is INPUT}
+
+    def _registers(self, kept: set[int]) -> set[int]:
+        """Temporaries that live and die inside one loop: they never reach memory."""
+        products = {g.op.outs[0].storage.id for g in self.groups if g.__class__ is Product}
+        where: dict[int, set[int]] = {}
+        for at, group in enumerate(self.groups):
+            for i in group.touched:
+                where.setdefault(i, set()).add(at)
+        return {i for i, (s, _, _) in self.lives.items() if i not in kept and s.init is None and len(where[i]) == 1
+                and i not in products and self.groups[next(iter(where[i]))].__class__ is not Single}
+
+    def _inits(self, kept: list[Storage], given: list[Storage], slots: dict[int, Any]) -> dict[int, list[Any]]:
+        """Temporaries that are to be filled with what they held before their first write, where that is not overwritten; and
+        the place of an image of it in the table, None for zeros.
+
+        By the group before which that happens; -1: what no operation touches, but the caller looks at. What the caller brings
+        has been filled already: another program wrote it.
+        """
+        made: dict[int, list[tuple[Storage, int | None]]] = {}
+        brought = {s.id for s in given}
+        self.images: list[Any] = []
+        untouched = [(s, -1, -1) for s in {s.id: s for s in kept}.values() if s.id not in self.lives]
+        for storage, first, _ in (*self.lives.values(), *untouched):
+            if storage.init is None or storage.id in brought or storage.id not in slots or (
+                    first >= 0 and _overwritten(storage, self.groups[first])):
+                continue
+            number = None
+            if any(storage.init):
+                self.images.append(ctypes.create_string_buffer(storage.init, storage.nbytes))
+                number = self.place["image", len(self.images) - 1] = 3 + len(self.place)
+            made.setdefault(first, []).append((storage, number))
+        return made
+
+
+def _overwritten(storage: Storage, group: Any) -> bool:
+    """Whether the first operation that touches a storage writes all of it without reading it."""
+    for op in group.ops:
+        if any(v.storage is storage for v in reads_of(op) if not any(v is w for w in op.writes)):
+            return False
+        for w in op.writes:
+            if w.storage is storage:
+                return w.whole and (op.kernel == "copy_into" or w in op.outs)
+    return False
+
+
+def _never(op: Op) -> None:
+    return None

@@ -1,0 +1,511 @@
+"""`CompiledFunction`: finds the plan that fits a call, captures a new one, or follows the call.
+
+A call goes one of three ways. *skip*: a plan fits, and its program answers without running the Python; that takes a captured
+call whose every read and effect is known (witness.py). *follow*: the Python runs, the kernels come from a program
+(follow.py). *eager*, with a warning, where neither can be had.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Any
+
+from ...amp.autocast_mode import _settings as autocast
+from ...autograd.function import FunctionNode
+from ...autograd.node import AccumulateGrad, Edge
+from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, state
+from ...autograd.views import edge_of
+from ...backends.cpu import memory
+from ...native import toolchain, waiting
+from ...nn.module import Module
+from ...optim.optimizer import Optimizer
+from ...settings import _state as settings
+from ...tensors import dtypes
+from ...tensors.device import defaults as devices
+from ...tensors.device import device
+from ...tensors.dtypes import get_default_dtype
+from ...tensors.tensor import Tensor
+from ..capture import backend  # noqa: F401  (enters the backend of traced arrays)
+from ..capture.optimizers import first_at
+from ..capture.reads import Metadata, same
+from ..capture.symbolic import SymFloat, with_plain_numbers
+from ..capture.tracing import Recorder, Uncapturable, active
+from ..capture.trees import comparable, containers, flatten, flatten_result
+from ..capture.witness import Witness, watching
+from ..follow.paths import Paths
+from ..ir.parts import CONSTANT, INPUT, TEMPORARY
+from ..render.template import Family
+from .joint import Joint, JointPlan
+from .plan import Irrevocable, Output, Plan, Undone
+from .replay import MISS, UNDONE, Replay, Unsuitable
+
+_SIMPLE = (int, float, complex, bool, str, bytes, type(None))
+_ATTEMPTS = 2   # captures of one signature before its calls are followed
+_TRANSIENTS = 3  # calls of one signature that were unlike those that follow
+_MOST = 64      # programs of one function
+_FAILURES = 4   # captures of one function, whatever the signature, that came to nothing: more than that, and twice its plans
+_SETTLED = 64   # followed calls after which a function without a plan is not asked for its signature any more
+_COUNTS = 4     # values of an int argument that have programs of their own
+_REPLAYS = 4    # plans whose next call is checked natively
+_LASTING = 0.05  # seconds after which a replay that no longer fits was worth having
+_RAREST = 256   # calls between two tries of making one
+_MODES = NO_GRAD | INFERENCE | AUTOCAST
+_INTERNAL = {"_base", "_seen", "_creation", "_view_fn", "_inference"}  # what a view has in its __dict__
+_FOLLOW = os.environ.get("FLAMBEAU_COMPILE") == "follow"  # every call is followed
+_KEPT = (Tensor, Module, Optimizer, FunctionType, type, ModuleType, dtypes.dtype, device, enum.Enum)
+stance = "default"  # what set_stance asked for
+_functions: Any = weakref.WeakSet()
+_capturing = threading.RLock()  # an eager first call may call other compiled functions
+
+
+class CompiledFunction:
+    """A function whose calls run as native programs."""
+
+    def __init__(self, function: Callable[..., Any], fullgraph: bool, mode: str | None, limit: int | None = None,
+                 timed: bool = False, dynamic: bool | None = None, name: str | None = None):
+        self.family = Family(dynamic)  # programs that share libraries
+        self.function, self.fullgraph, self.exact = function, fullgraph, mode == "exact"
+        self.limit = _MOST if limit is None else limit
+        self.timed = timed
+        self._made_of = function, fullgraph, mode, limit, timed, dynamic, name
+        self.plans: dict[Any, list[Any]] = {}
+        self.remembered: dict[int, Replay] = {}  # address of a plan -> the last way to repeat it
+        self.replays: list[Replay] = []          # those that are tried first, the latest first
+        self.attempts: dict[Any, int] = {}
+        self.transients: dict[Any, int] = {}
+        self.first_floats: dict[Any, str] = {}   # (shape of the arguments, number) -> the first value seen there
+        self.varying: set[Any] = set()           # places of floats that have had another one since
+        self.ints: dict[Any, set[int]] = {}      # (shape of the arguments, number) -> the values seen there
+        self.counting = False                    # one of them takes value after value: new ones are followed
+        self.followed = 0                        # calls whose Python ran
+        self.straight = 0                        # calls that go to the function itself: that is quicker than to follow them
+        self.reasons: list[str] = []
+        self.name = name or getattr(function, "__name__", type(function).__name__)
+        self.dynamic = dynamic
+        self.paths = self._new_paths()
+        _functions.add(self)
+
+    def _new_paths(self) -> Paths:
+        made = Paths(self.function, self.name, self.exact, self.fullgraph, self.timed, self.family)
+        if _FOLLOW:
+            made.pace = None  # also where that does not pay
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CompiledFunction, self._made_of  # a copy makes its own programs
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.straight > 0:
+            self.straight -= 1
+            return self.function(*args, **kwargs)
+        mode = state.mode
+        if (_FOLLOW or self.followed > _SETTLED) and not self.plans and not mode & ~_MODES:
+            return self._followed(args, kwargs)
+        if not kwargs and stance == "default" and not devices.stack and devices.device is None:
+            for replay in self.replays:
+                if replay.mode == mode and (made := replay.run(args)) is not MISS:
+                    return made if made is not UNDONE else self.function(*args)
+        # Inside another capture, in a mode that watches every operation, or where tensors are made elsewhere:
+        if mode & ~_MODES or stance == "force_eager" or devices.stack or devices.device is not None:
+            return self.function(*args, **kwargs)
+        try:
+            leaves, shape = self._leaves(args, kwargs)
+        except RecursionError:  # a list that holds itself
+            return self._followed(args, kwargs)
+        key = self.signature(leaves, mode, shape, args, kwargs)
+        for plan in self.plans.get(key, ()):
+            if plan.holds(leaves):
+                try:
+                    made = plan.run(leaves)
+                except Undone:
+                    return self.function(*args, **kwargs)
+                if not kwargs and not mode & AUTOCAST:  # whose dtype is not part of the mode
+                    self._remember(plan, args, mode)
+                return made
+        return self._new(key, leaves, args, kwargs)
+
+    @staticmethod
+    def _leaves(args: Any, kwargs: Any) -> tuple[list[Any], Any]:
+        """The arguments taken apart, and the shape of what they were."""
+        leaves: list[Any] = []
+        shape: Any
+        for a in args:
+            if type(a) is not Tensor:
+                shape = [flatten(x, leaves) for x in args]
+                break
+        else:  # the usual call: nothing but tensors
+            leaves, shape = list(args), len(args)
+        return leaves, [shape, flatten(kwargs, leaves)] if kwargs else shape
+
+    def signature(self, leaves: list[Any], mode: int, shape: Any, args: Any, kwargs: Any) -> Any:
+        """What of the arguments a program depends on. A float that has had two values is a number that each call brings."""
+        shape = shape if shape.__class__ is int else comparable(shape)
+        if shape.__class__ is not int and self.dynamic is not False:
+            for n, value in _floats(args, kwargs, leaves):
+                if self.dynamic or repr(value) != self.first_floats.setdefault((shape, n), repr(value)):
+                    self.varying.add((shape, n))
+        if shape.__class__ is not int and not self.counting:
+            for n, a in enumerate(leaves):
+                if type(a) is int:
+                    seen = self.ints.setdefault((shape, n), set())
+                    seen.add(a)
+                    self.counting |= len(seen) > _COUNTS
+        return signature(leaves, mode, shape, self.varying)
+
+    def _followed(self, args: Any, kwargs: Any) -> Any:
+        """A call whose Python runs."""
+        if stance != "default" or toolchain.compiler() is None:
+            return self.function(*args, **kwargs)
+        self.followed += 1
+        made = self.paths.call(args, kwargs)
+        if self.followed > _SETTLED and not self.plans:
+            self.straight = self.paths.straight()
+        return made
+
+    def _remember(self, plan: Plan, args: tuple[Any, ...], mode: int) -> None:
+        """After a call that went the long way: the next ones may be just like it (replay.py).
+
+        Where they turn out not to be, again and again, this is tried more and more rarely.
+        """
+        if plan.pause is None:  # nothing for replay.py
+            return
+        last = self.remembered.get(id(plan))
+        if last is not None and last not in self.replays:  # other plans were in the way
+            self.replays = [last, *self.replays[:_REPLAYS - 1]]
+            return
+        if last is not None and time.perf_counter() - last.since > _LASTING:
+            plan.pause = plan.wait = 1
+        plan.pause -= 1
+        if plan.pause > 0:
+            return
+        plan.wait = min(2 * plan.wait, _RAREST)
+        plan.pause = plan.wait
+        try:
+            self.remembered[id(plan)] = made = Replay(plan, args, mode)
+        except Unsuitable:
+            plan.pause = None
+            return
+        self.replays = [made, *[r for r in self.replays if r is not last][:_REPLAYS - 1]]
+
+    # ------------------------------------------------------------------------------------------------- capturing
+    def _new(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
+        made = sum(map(len, self.plans.values()))
+        if stance == "eager_on_recompile":
+            return self.function(*args, **kwargs)
+        if self.attempts.get(key, 0) >= _ATTEMPTS or made >= self.limit or len(self.reasons) > max(_FAILURES, 2 * made) or (
+                self.counting):
+            return self._followed(args, kwargs)
+        if stance == "fail_on_recompile":
+            raise RuntimeError(f"compile: '{self.name}' has no program for this call, and set_stance('fail_on_recompile') "
+                               "forbids to make one")
+        if toolchain.compiler() is None:
+            toolchain.hint()
+            return self.function(*args, **kwargs)
+        with _capturing:
+            for plan in self.plans.get(key, ()):  # another thread may have made it meanwhile
+                if plan.holds(leaves):
+                    try:
+                        return plan.run(leaves)
+                    except Undone:
+                        return self.function(*args, **kwargs)
+            if not self.fullgraph and key not in self.transients and first_at(self.function):
+                self.transients[key] = 1
+                with waiting(not self.exact):
+                    return self.function(*args, **kwargs)
+            return self.capture(key, leaves, args, kwargs)
+
+    def capture(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
+        """Runs the function once under capture and, if that went well, keeps a plan for the next calls."""
+        start = time.perf_counter()
+        tensors = [a for a in leaves if isinstance(a, Tensor)]
+        # A profiler goes on undisturbed; an object of the user's is not kept alive.
+        if sys.getprofile() is not None or not all([type(a) in _SIMPLE or issubclass(type(a), _KEPT) for a in leaves]) or any(
+                [t.is_sparse or (t.__class__ is not Tensor and not t._plain) for t in tensors]):
+            self.attempts[key] = _ATTEMPTS
+            return self._followed(args, kwargs)
+        if any("_dynamic_dims" in t.__dict__ for t in tensors) and self.dynamic is None:
+            self.dynamic, self.family = True, Family(True)
+        recorder, witness = Recorder(self.fullgraph), Witness(self.function, leaves, args, kwargs)
+        args, kwargs, brought = self._symbolic(recorder, leaves, args, kwargs)
+        with waiting(not self.exact):  # NumPy rounds otherwise than native kernels do
+            try:
+                recorder.invoked = self.function, args, kwargs
+                recorder.begin(tensors)
+                with witness, watching(witness):
+                    result = witness.call(self.function)(*args, **kwargs)
+                    if active() is not None:
+                        self._capture_backward(recorder, witness, leaves, result)
+            except BaseException as error:
+                if error.__class__ is not Uncapturable:  # the next call shall say so, too
+                    self.attempts[key] = self.attempts.get(key, 0) + 1
+                raise
+            finally:
+                recorder.end()
+        seconds = {"capture": time.perf_counter() - start}
+        reason = self._finish(recorder, witness, key, leaves, result, brought, seconds)
+        if recorder.numbers:
+            result = with_plain_numbers(result)
+        recorder.release()
+        memory.trim()  # a capture keeps every temporary alive: that memory is not needed again
+        if reason is not None:
+            self._explain(reason, key)
+        return result
+
+    def _symbolic(self, recorder: Recorder, leaves: list[Any], args: Any, kwargs: Any) -> tuple[Any, Any, dict[int, float]]:
+        """The arguments, with those floats that change from call to call as run-time numbers: exactly those that the signature
+        leaves out. `brought` is where a call puts them."""
+        brought: dict[int, float] = {}
+        shape = comparable(self._leaves(args, kwargs)[1])
+        if not any(s == shape for s, _ in self.varying):
+            return args, kwargs, brought
+        new = {}
+        for n, value in _floats(args, kwargs, leaves):
+            if (shape, n) in self.varying:
+                brought[n] = value
+                new[id(value)] = recorder.number(brought, n, None, value)
+        change = lambda a: new.get(id(a), a) if type(a) is float else a
+        return tuple(map(change, args)), {k: change(v) for k, v in kwargs.items()}, brought
+
+    def _capture_backward(self, recorder: Recorder, witness: Witness, leaves: list[Any], result: Any) -> None:
+        """Captures the backward pass of results that are still part of a graph. The caller's own pass comes later: what the
+        user's Python reads there is not known before."""
+        found: list[Any] = []
+        flatten_result(result, found)
+        given = {id(a) for a in leaves}
+        live = []
+        for r in found:
+            if isinstance(r, Tensor) and id(r) not in given:
+                edge = edge_of(r)
+                node = edge.node if edge.__class__ is Edge else edge
+                if node is not None and node.__class__ is not AccumulateGrad and node not in recorder.reached and (
+                        node.sequence > recorder.first_sequence) and all(r is not x for x in live):
+                    live.append(r)
+        if not live:
+            return
+        if witness.reason is not None or _runs_python(live):  # no trial: what the user's Python does there, it does later
+            witness.fail("Python of the user's runs in the backward pass")
+            return
+        before = len(witness.reads.by_place)
+        try:
+            Joint(recorder, live, leaves)
+            if len(witness.reads.by_place) != before:
+                witness.fail("Python of the user's runs in the backward pass")
+        except Uncapturable:
+            raise
+        except Exception as error:  # for the caller's own backward pass to raise, where there is one
+            if recorder.failed is None:
+                recorder.fail(f"its backward pass failed: {error}")
+
+    def _finish(self, recorder: Recorder, witness: Witness, key: Any, leaves: list[Any], result: Any, brought: dict[int, float],
+                seconds: dict[str, float]) -> str | None:
+        """Makes the plan; returns why there is none."""
+        for_good = self._obstacle(recorder, leaves)
+        if for_good is not None:
+            self.attempts[key] = _ATTEMPTS
+            return for_good
+        if recorder.transient is not None:
+            self.transients[key] = self.transients.get(key, 0) + 1
+            if self.transients[key] < _TRANSIENTS:
+                self.attempts[key] = self.attempts.get(key, 0) - 1  # the next call is another case
+            return recorder.transient
+        reads = witness.reads
+        reads.seal()
+        if witness.reason is not None:
+            return witness.reason
+        changed = _changed_number(recorder) or reads.broken()
+        if changed is not None:
+            return f"{changed} was changed by the call"
+        if recorder.replaced:
+            return "a tensor was given other memory"
+        if any(tensor._node is not node for tensor, _, node in recorder.versions):
+            return "the history of a tensor from outside is changed"
+        recorder.forget_born_leaves()
+        outputs, shape = self._outputs(recorder, witness, leaves, result)
+        if isinstance(outputs, str):
+            return outputs
+        results: list[Any] = []
+        flatten_result(result, results)
+        for out, r in zip(outputs, results):
+            if out.__class__ is Output and out.node is not None:
+                r._node = out.node  # the graph behind it is spent, and may hold on to tensors
+            if out.__class__ is Output and out.value.storage.kind is CONSTANT:
+                r._array = r._array.copy()  # the constant itself stays the program's
+        kind = Plan if recorder.joint is None else JointPlan
+        try:
+            plan = kind(recorder, reads, leaves, outputs, shape, self.exact, self.timed, self.family)
+        except (toolchain.BuildError, OSError) as error:
+            self.attempts[key] = _ATTEMPTS
+            return f"the program could not be built: {error}"
+        except Irrevocable:
+            return "it may fail on a value after it has changed much memory"
+        except Exception as error:  # a defect of ours must not become the user's
+            self.attempts[key] = _ATTEMPTS
+            return f"the compiler failed: {type(error).__name__}: {error}"
+        reads.list += _unheld(recorder, plan, leaves)
+        if recorder.joint is not None:  # the first results are given the new history too: it takes the place of eager's graph
+            plan.adopt(recorder, results, leaves)
+        recorder.release()
+        plan.seconds = seconds | {"plan": plan.program.seconds_planning, "build": plan.program.seconds_building}
+        # What the signature knows by its address must keep it.
+        plan.brought = brought
+        plan.arguments = [a for a in leaves if not isinstance(a, (Tensor, *_SIMPLE))]
+        self.plans.setdefault(key, []).append(plan)
+        return None
+
+    def _obstacle(self, recorder: Recorder, leaves: list[Any]) -> str | None:
+        """Why no later call of this kind could be captured either."""
+        if recorder.failed is not None:
+            reason, where = recorder.failed
+            return reason + (f" ({where[0]}, line {where[1]})" if where else "")
+        if recorder.transient is not None:
+            return None
+        written = {w.storage for op in recorder.ops for w in op.writes}
+        for a in leaves:
+            if isinstance(a, Tensor) and a._node is not None and not a.is_leaf and recorder.known(a._array) in written:
+                return "an argument that is part of a graph is changed in place"
+        return None
+
+    def _outputs(self, recorder: Recorder, witness: Witness, leaves: list[Any], result: Any) -> tuple[Any, Any]:
+        found: list[Any] = []
+        shape = flatten_result(result, found)
+        if any([id(c) not in witness.born for c in containers(result)]):
+            return "it returns a list, dict or object that was there before", None
+        by_id = {id(a): i for i, a in enumerate(leaves) if isinstance(a, Tensor)}
+        born = {id(t) for t in recorder.born}
+        outputs: list[Any] = []
+        first: dict[int, int] = {}
+        grads = {id(leaf._grad): by_id.get(id(leaf), leaf) for leaf in recorder.leaves.values() if leaf._grad is not None}
+        for n, r in enumerate(found):
+            if not isinstance(r, Tensor):
+                if why := witness.foreign_result(r):
+                    return why, None
+                outputs.append(("number", r.expression) if isinstance(r, SymFloat) else ("value", r))
+            elif first.setdefault(id(r), n) != n:
+                outputs.append(("again", first[id(r)]))
+            elif id(r) in by_id:
+                outputs.append(("arg", by_id[id(r)]))
+            elif id(r) in grads:
+                outputs.append(("grad", grads[id(r)]))
+            elif id(r) not in born:
+                if id(r) not in witness.known:
+                    return "it returns a tensor that was kept somewhere", None
+                outputs.append(("value", r))
+            elif type(r) is not Tensor or r.__dict__.keys() - _INTERNAL or (r._node is not None and r.is_leaf):
+                return "a result is a leaf, or has attributes of its own", None
+            elif r.is_sparse:
+                return "a result is a sparse tensor", None
+            else:
+                value = recorder.value_of(r)
+                edge = r._node
+                node = edge.node if edge.__class__ is Edge else edge
+                graph = None
+                if recorder.joint is not None:
+                    graph = next((i for i, t in enumerate(recorder.joint.results) if t is r), None)
+                if graph is None and node is not None and node not in recorder.reached and not node.is_leaf_node:
+                    return "a result is part of a graph that began outside", None
+                outputs.append(Output(value, None if graph is not None else node, graph, r._inference))
+                if r._base is not None and node is None and value.storage.kind is TEMPORARY:
+                    outputs[-1].base = recorder.value_of(r._base)
+                    if outputs[-1].base.storage is not value.storage or r._creation is not None:
+                        return "a result is a view of a kind of its own", None
+                if value.storage.kind is INPUT:
+                    outputs[-1].tie = _tie(r, value.storage.source)
+                    if outputs[-1].tie is None or node is not None:
+                        return "a result is a view of memory from outside", None
+        shared = Counter([o.value.storage.id for o in outputs if o.__class__ is Output])
+        if any(n > 1 for n in shared.values()):
+            return "results share memory", None
+        return outputs, shape
+
+    def _explain(self, reason: str, key: Any) -> None:
+        self.reasons.append(reason)
+        self.attempts[key] = self.attempts.get(key, 0) + 1
+
+
+def _runs_python(results: list[Any]) -> bool:
+    """Whether the backward pass of these would run hooks, or a Function of the user's."""
+    seen, stack = set(), [r._node.node if r._node.__class__ is Edge else r._node for r in results]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, FunctionNode) or (node.hooks is not None and node.__class__ is not AccumulateGrad):
+            return True
+        stack.extend(e.node if e.__class__ is Edge else e for e in node.next if e is not None)
+    return False
+
+
+def _tie(result: Any, source: Any) -> str | None:
+    """How a result over a tensor's memory belongs to it: as a view, or as another name (`detach`); None: in some other way."""
+    if source is None or result._array.dtype != source._array.dtype or result._creation is not None or result._inference:
+        return None
+    if result._base is not None:
+        return "view" if result._base is (source if source._base is None else source._base) else None
+    return "name" if result._counter is not None and result._counter is source._counter else None
+
+
+def _unheld(recorder: Recorder, plan: Plan, leaves: list[Any]) -> list[Metadata]:
+    """Tensors that were looked at but are not part of the program: their shapes may have decided what the Python did."""
+    known = {id(t) for t in (*plan.sources.tensors, *leaves)} | {id(grad) for _, grad in recorder.grad_found.values()}
+    return [Metadata(t) for t, _, _ in recorder.versions if id(t) not in known]
+
+
+def _changed_number(recorder: Recorder) -> str | None:
+    """A hyper-parameter that is not what it was, other than by counting."""
+    counts = {(id(container), name) for container, name in recorder.counts}
+    for (group, name, index), value in zip(recorder.numbers, recorder.number_values):
+        now = group[name] if index is None else group[name][index]
+        if (id(group), name) not in counts and now != value and not same(now, value):  # nan is nan
+            return f"the optimizer's '{name}'"
+    return None
+
+
+def _floats(args: Any, kwargs: Any, leaves: list[Any]) -> list[tuple[int, float]]:
+    """The floats that are arguments themselves, by their number among the leaves."""
+    given = {id(a) for a in (*args, *kwargs.values()) if type(a) is float}
+    return [(n, a) for n, a in enumerate(leaves) if type(a) is float and id(a) in given] if given else []
+
+
+def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> Any:
+    parts: list[Any] = [mode, shape, get_default_dtype(), *settings.values()]
+    if mode & AUTOCAST:
+        parts.append((autocast.dtype_of("cpu"), autocast.cache))
+    first: dict[int, int] = {}
+    for n, a in enumerate(leaves):
+        if issubclass(type(a), Tensor):
+            array, node = a._array, a._node
+            parts.append((a.__class__, array.shape, array.strides, array.dtype.num, None if node is None else node.__class__
+                          is AccumulateGrad, first.setdefault(id(a), n), a._inference))
+        elif type(a) is float and (shape, n) in varying:
+            parts.append(float)
+        elif type(a) in _SIMPLE:
+            parts.append((type(a), repr(a) if type(a) in (float, complex) else a))
+        else:
+            parts.append(id(a))
+    return tuple(parts)
+
+
+def reset() -> None:
+    """Forgets every program of every compiled function."""
+    for function in list(_functions):
+        function.plans.clear()
+        function.replays = []
+        function.remembered.clear()
+        function.attempts.clear()
+        function.transients.clear()
+        function.reasons.clear()
+        function.first_floats.clear()
+        function.varying.clear()
+        function.ints.clear()
+        function.counting, function.followed = False, 0
+        function.paths = function._new_paths()
+        function.straight = 0

@@ -1,0 +1,1 @@
+"""Where tensors come from: factories, Python data, random numbers."""

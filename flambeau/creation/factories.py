@@ -1,0 +1,756 @@
+"""Making tensors from data, shapes and other tensors.
+
+Every factory says where (`device`, or the default device), of what (`dtype`) and in which layout; the arrays themselves
+come from that device's backend, which checks sizes before it allocates.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+from ..backends import registry
+from ..backends.cpu import creation as _cpu
+from ..ops.core.row import FUNCTIONS, _type_word, public
+from ..settings import fills_memory
+from ..tensors import dtypes as _dtypes
+from ..tensors.device import CPU, defaults, device, to_device
+from ..tensors.dtypes import dtype as _dtype
+from ..tensors.formats import channels_last, channels_last_3d, contiguous_format, preserve_format, sparse_coo, strided
+from ..tensors.tensor import Tensor, wrap
+from .literals import from_data, from_native
+
+__all__ = ["set_default_device", "get_default_device"]
+
+factory = {"method": False, "out": False}
+
+
+# ------------------------------------------------------------------------------------------------- where and what
+def set_default_device(device: Any) -> None:
+    """New tensors are made on this device unless told otherwise; None goes back to the CPU."""
+    if device is None:
+        defaults.device = None
+        return
+    d = to_device(device)
+    registry.backend_for(d)
+    defaults.device = d
+
+
+def get_default_device() -> device:
+    """The device on which factories make tensors in this thread."""
+    if defaults.stack:
+        return defaults.stack[-1]
+    return defaults.device or CPU
+
+
+def place(device: Any) -> Any:
+    """The backend of a `device` argument."""
+    if device is None:
+        if not defaults.stack and defaults.device is None:
+            return registry.cpu
+        return registry.backend_for(get_default_device())
+    return registry.backend_for(to_device(device))
+
+
+_PYTHON_TYPES = {float: _dtypes.float64, int: _dtypes.int64, bool: _dtypes.bool_, complex: _dtypes.complex128}
+
+
+def element_type(dtype: Any, name: str) -> _dtype | None:
+    """A `dtype` argument, or None; Python's own number types stand for the widest of their kind."""
+    if dtype is None or dtype.__class__ is _dtype:
+        return dtype
+    if isinstance(dtype, type) and dtype in _PYTHON_TYPES:
+        return _PYTHON_TYPES[dtype]
+    if isinstance(dtype, _dtype):
+        return dtype.native  # one of PyTorch's that flambeau has no tensors of: says so
+    raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+
+
+def check_options(name: str, layout: Any, pin_memory: Any) -> None:
+    if layout is not None and layout is not strided:
+        raise NotImplementedError(f"{name}(): only the strided layout is implemented, not {layout}")
+    if pin_memory:
+        raise RuntimeError("pin_memory=True requires a CUDA or other accelerator backend; no pinned memory allocator "
+                           "is "
+                           "available on this system.")
+
+
+def finish(array: Any, requires_grad: Any = False) -> Tensor:
+    """A new leaf. Its own requires_grad argument counts even under no_grad."""
+    made = wrap(array)
+    if requires_grad:
+        if not (made.dtype.is_floating_point or made.dtype.is_complex):
+            raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
+        made.requires_grad_(True)
+    return made
+
+
+def read_size(name: str, size: Any, *, single: bool = False) -> tuple[int, ...]:
+    """The sizes given as f(2, 3), f((2, 3)), f([2, 3]) or f(size=...); every one checked."""
+    if size.__class__ is tuple and len(size) == 1 and not single:
+        only = size[0]
+        if only.__class__ is not int:
+            if isinstance(only, (tuple, list)):
+                size = only
+            elif isinstance(only, Tensor):
+                if only.dim() or only.is_floating_point():
+                    raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not Tensor")
+            elif not hasattr(only, "__index__") or isinstance(only, bool):
+                raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not "
+                                f"{type(only).__name__}")
+    out = []
+    for position, n in enumerate(size):
+        if n.__class__ is not int:
+            if isinstance(n, bool) or not hasattr(n, "__index__"):
+                raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, but found element of "
+                                "type "
+                                f"{type(n).__name__} at pos {position}")
+            n = n.__index__()
+        if n < 0:
+            raise RuntimeError(f"{name}: Dimension size must be non-negative, but size {position} is {n} in "
+                               f"{list(size)}: Trying to create tensor with negative dimension {n}")
+        if n >= 1 << 63:
+            raise TypeError(f"{name}(): argument 'size' failed to unpack the object at pos {position + 1}: {n} does "
+                            "not fit "
+                            "in 64 bits")
+        out.append(n)
+    return tuple(out)
+
+
+def _sizes(name: str, size: tuple[Any, ...], keyword: Any) -> tuple[int, ...]:
+    if keyword is not None:
+        if size:
+            raise TypeError(f"{name}() got multiple values for argument 'size'")
+        size = (keyword,)
+    elif not size:
+        raise TypeError(f'{name}() missing 1 required positional arguments: "size"')
+    return read_size(name, size)
+
+
+def _into(name: str, out: Tensor, dtype: _dtype | None, device: Any) -> _dtype:
+    """The dtype to compute in for out=; an explicit dtype or device must be out's."""
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    if dtype is not None and dtype is not out.dtype:
+        raise RuntimeError(f"dtype {_type_word(dtype)} does not match dtype of out parameter ({_type_word(out.dtype)})")
+    if device is not None and to_device(device).type != out.device.type:
+        raise RuntimeError(f"device type {to_device(device)} does not match device type of out parameter "
+                           f"({out.device.type})")
+    return out.dtype
+
+
+def _deliver(name: str, array: Any, out: Tensor | None, requires_grad: Any, sequence: bool = False) -> Tensor:
+    if out is None:
+        return finish(array, requires_grad)
+    from ..ops.core.row import write_out
+    made = wrap(array)
+    if sequence and out.shape != made.shape and out.numel() == made.numel():
+        made = made.reshape(out.shape)  # a sequence of as many elements fills any shape
+    return write_out(name, out, made, (), {})
+
+
+def _sparse_zeros(name: str, shape: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+    """A sparse tensor without any elements."""
+    made = FUNCTIONS["sparse_coo_tensor"](shape, device=device, dtype=element_type(dtype, name) or _dtypes.get_default_dtype())
+    return made.requires_grad_(True) if requires_grad else made
+
+
+# ----------------------------------------------------------------------------------------------- filled with one value
+def _filled(name: str, size: tuple[int, ...], value: Any, out: Any, dtype: Any, layout: Any, device: Any,
+            requires_grad: Any, pin_memory: Any) -> Tensor:
+    if layout is not None or pin_memory:
+        if layout is sparse_coo and not value:
+            return _sparse_zeros(name, size, dtype, device, requires_grad)
+        check_options(name, layout, pin_memory)
+    dtype = element_type(dtype, name)
+    if out is not None:
+        dtype = _into(name, out, dtype, device)
+        device = out.device
+    native = (dtype or _dtypes.get_default_dtype()).native
+    backend = place(device)
+    array = backend.zeros(size, native) if value == 0 else backend.full(size, native, value)
+    return _deliver(name, array, out, requires_grad)
+
+
+@public(**factory)
+def zeros(*size, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+          **named) -> Tensor:
+    """A tensor of zeros."""
+    shape = _sizes("zeros", size, _keyword("zeros", named))
+    return _filled("zeros", shape, 0, out, dtype, layout, device, requires_grad, pin_memory)
+
+
+@public(**factory)
+def ones(*size, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+         **named) -> Tensor:
+    """A tensor of ones."""
+    shape = _sizes("ones", size, _keyword("ones", named))
+    return _filled("ones", shape, 1, out, dtype, layout, device, requires_grad, pin_memory)
+
+
+def _keyword(name: str, named: dict[str, Any]) -> Any:
+    """`size=` and, refused with a sentence, named dimensions."""
+    if not named:
+        return None
+    size = named.pop("size", None)
+    if named.pop("names", None) is not None:
+        raise NotImplementedError(f"{name}(): named dimensions (names=) are not implemented")
+    if named:
+        raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(named))}'")
+    return size
+
+
+@public(**factory)
+def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
+         names=None) -> Tensor:
+    """A tensor filled with one value; its kind decides the dtype unless one is given."""
+    if not isinstance(size, (tuple, list)):
+        raise TypeError(f"full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
+    shape = read_size("full", tuple(size), single=True)
+    value = scalar("full", "fill_value", fill_value)
+    dtype = element_type(dtype, "full")
+    if out is None and dtype is None:
+        dtype = _dtypes.of_python(value)
+    check_options("full", layout, pin_memory)
+    if out is not None:
+        dtype = _into("full", out, dtype, device)
+        device = out.device
+    _fits(value, dtype)
+    return _deliver("full", place(device).full(shape, dtype.native, value), out, requires_grad)
+
+
+def scalar(name: str, argument: str, value: Any) -> Any:
+    """A Python number from a number, a NumPy scalar or a zero-dim tensor."""
+    if value.__class__ in (int, float, bool, complex):
+        return value
+    if isinstance(value, Tensor):
+        if value.dim() == 0:
+            return value.item()
+    elif isinstance(value, (bool, int, float, complex)):
+        return next(t for t in (bool, int, float, complex) if isinstance(value, t))(value)
+    elif _cpu.is_scalar(value) and value.dtype.kind in "biufc":
+        return float(value) if value.dtype.kind == "b" else value.item()  # NumPy's truth values are floats to PyTorch
+    elif hasattr(value, "__index__"):
+        return value.__index__()
+    raise TypeError(f"{name}(): argument '{argument}' must be Number, not {type(value).__name__}")
+
+
+def _fits(value: Any, dtype: _dtype) -> None:
+    if not _cpu.item_fits(value, dtype.native):
+        raise RuntimeError(f"value cannot be converted to type {dtype.scalar_word} without "
+                           f"overflow: {value}")
+
+
+@public(**factory)
+def empty(*size, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
+          memory_format=contiguous_format, **named) -> Tensor:
+    """A tensor of whatever its memory holds."""
+    shape = _sizes("empty", size, _keyword("empty", named))
+    if layout is sparse_coo:
+        return _sparse_zeros("empty", shape, dtype, device, requires_grad)
+    check_options("empty", layout, pin_memory)
+    dtype = element_type(dtype, "empty")
+    if out is not None:
+        dtype = _into("empty", out, dtype, device)
+        if out.shape != shape:
+            out.resize_(tuple(shape))
+        return _unset(out)
+    native = (dtype or _dtypes.get_default_dtype()).native
+    backend = place(device)
+    if memory_format is contiguous_format or memory_format is None:
+        return _unset(finish(backend.empty(shape, native), requires_grad))
+    if memory_format is preserve_format:
+        raise RuntimeError("unsupported memory format Preserve: empty() has no tensor to take the format from")
+    return _unset(finish(backend.ordered(shape, format_order(memory_format, len(shape)), native), requires_grad))
+
+
+def _unset(made: Tensor) -> Tensor:
+    """Fills memory that nobody has written to, where the settings ask for that: NaN, or the largest number."""
+    if fills_memory() and made._array.size and made.device.type == "cpu":
+        d = made.dtype
+        worst = math.nan if d.is_floating_point or d.is_complex else d is _dtypes.bool_ or _dtypes.iinfo(d).max
+        made.detach().fill_(worst)
+    return made
+
+
+def format_order(memory_format: Any, ndim: int) -> tuple[int, ...]:
+    """The order of dimensions, slowest first, that a memory format asks for."""
+    if memory_format is channels_last:
+        if ndim != 4:
+            raise RuntimeError("required rank 4 tensor to use channels_last format")
+        return (0, 2, 3, 1)
+    if memory_format is channels_last_3d:
+        if ndim != 5:
+            raise RuntimeError("required rank 5 tensor to use channels_last_3d format")
+        return (0, 2, 3, 4, 1)
+    return tuple(range(ndim))
+
+
+@public(**factory)
+def empty_strided(size, stride, *, dtype=None, layout=None, device=None, requires_grad=False,
+                  pin_memory=False) -> Tensor:
+    """Uninitialised memory with the given strides."""
+    check_options("empty_strided", layout, pin_memory)
+    shape = read_size("empty_strided", tuple(size), single=True)
+    steps = tuple(int(s) for s in stride)
+    if len(shape) != len(steps):
+        raise RuntimeError(f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides "
+                           f"({len(steps)})")
+    if any(s < 0 for s in steps):
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)} and strides={list(steps)}: "
+                           "strides "
+                           "must not be negative")
+    native = (element_type(dtype, "empty_strided") or _dtypes.get_default_dtype()).native
+    return _unset(finish(place(device).empty_strided(shape, steps, native), requires_grad))
+
+
+@public(**factory)
+def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=None, requires_grad=False,
+                   pin_memory=False) -> Tensor:
+    """Uninitialised dense memory whose dimensions lie in the given order, slowest first."""
+    check_options("empty_permuted", layout, pin_memory)
+    shape, order = read_size("empty_permuted", tuple(size), single=True), tuple(int(d) for d in physical_layout)
+    if len(shape) != len(order):
+        raise RuntimeError("Number of dimensions in size does not match the length of the physical_layout; i.e. "
+                           "len(size) = "
+                           f"{len(shape)} is not equal to len(physical_layout) = {len(order)}")
+    for d in order:
+        if not 0 <= d < len(shape):
+            raise RuntimeError(f"Dimension out of range (expected to be between 0 and {len(shape) - 1}, but got {d}); "
+                               "negative dims are currently not supported.")
+    if len(set(order)) != len(order):
+        raise RuntimeError("Duplicate dim not allowed")
+    native = (element_type(dtype, "empty_permuted") or _dtypes.get_default_dtype()).native
+    return _unset(finish(place(device).ordered(shape, order, native), requires_grad))
+
+
+# --------------------------------------------------------------------------------------------- like another tensor
+def like(name: str, input: Any, dtype: Any, layout: Any, device: Any, memory_format: Any,
+         pin_memory: Any = False) -> Any:
+    """Uninitialised array of a tensor's shape, with whatever was given changed."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    check_options(name, layout, pin_memory)
+    x = input._array
+    d = element_type(dtype, name)
+    native = x.dtype if d is None else d.native
+    backend = registry.maker(x) if device is None else place(device)
+    if memory_format is None or memory_format is preserve_format:
+        return backend.like(x, native)
+    if memory_format is contiguous_format:
+        return backend.empty(x.shape, native)
+    return backend.ordered(x.shape, format_order(memory_format, x.ndim), native)
+
+
+def _filled_like(name: str, input: Any, value: Any, dtype: Any, layout: Any, device: Any, memory_format: Any,
+                 requires_grad: Any, pin_memory: Any) -> Tensor:
+    if dtype is device is layout is None and memory_format is preserve_format and isinstance(input, Tensor):
+        x = input._array  # the common case: a contiguous CPU tensor, and nothing changed
+        if type(x) is registry.CPU_ARRAY and x.flags.c_contiguous and not pin_memory:
+            cpu = registry.cpu
+            return finish(cpu.full(x.shape, x.dtype, value) if value else cpu.zeros(x.shape, x.dtype), requires_grad)
+    return finish(_fill(like(name, input, dtype, layout, device, memory_format, pin_memory), value), requires_grad)
+
+
+def _fill(array: Any, value: Any) -> Any:
+    registry.backend_of(array).fill(array, value)
+    return array
+
+
+@public(method=False, out=False)
+def empty_like(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=preserve_format,
+               pin_memory=False) -> Tensor:
+    """Uninitialised memory of another tensor's shape."""
+    return _unset(finish(like("empty_like", input, dtype, layout, device, memory_format, pin_memory), requires_grad))
+
+
+@public(method=False, out=False)
+def zeros_like(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=preserve_format,
+               pin_memory=False) -> Tensor:
+    """Zeros of another tensor's shape."""
+    return _filled_like("zeros_like", input, 0, dtype, layout, device, memory_format, requires_grad, pin_memory)
+
+
+@public(method=False, out=False)
+def ones_like(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=preserve_format,
+              pin_memory=False) -> Tensor:
+    """Ones of another tensor's shape."""
+    return _filled_like("ones_like", input, 1, dtype, layout, device, memory_format, requires_grad, pin_memory)
+
+
+@public(method=False, out=False)
+def full_like(input, fill_value, *, dtype=None, layout=None, device=None, requires_grad=False,
+              memory_format=preserve_format, pin_memory=False) -> Tensor:
+    """One value in another tensor's shape."""
+    array = like("full_like", input, dtype, layout, device, memory_format, pin_memory)
+    value = scalar("full_like", "fill_value", fill_value)
+    _fits(value, _dtypes.BY_NUM[array.dtype.num])
+    return finish(_fill(array, value), requires_grad)
+
+
+def _as(self: Tensor, name: str, dtype: Any, device: Any) -> tuple[Any, Any]:
+    d = element_type(dtype, name)
+    return (self._array.dtype if d is None else d.native), (
+        registry.maker(self._array) if device is None else place(device))
+
+
+def _new(name: str, value: Any):
+    def method(self, *size, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False, **named):
+        check_options(name, layout, pin_memory)
+        shape = _sizes(name, size, _keyword(name, named))
+        native, backend = _as(self, name, dtype, device)
+        array = backend.empty(shape, native)
+        if value is not None:
+            backend.fill(array, value)
+        return finish(array, requires_grad)
+
+    method.__name__, method.__doc__ = name, f"{name}(size): a new tensor of this one's dtype and device."
+    public(method, toplevel=False, out=False)
+
+
+_new("new_empty", None)
+_new("new_zeros", 0)
+_new("new_ones", 1)
+
+
+@public(toplevel=False, out=False)
+def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False,
+             names=None) -> Tensor:
+    """One value in a new tensor of this one's dtype and device."""
+    if not isinstance(size, (tuple, list)):
+        raise TypeError(f"new_full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
+    check_options("new_full", layout, pin_memory)
+    native, backend = _as(self, "new_full", dtype, device)
+    value = scalar("new_full", "fill_value", fill_value)
+    _fits(value, _dtypes.BY_NUM[native.num])
+    return finish(backend.full(read_size("new_full", tuple(size), single=True), native, value), requires_grad)
+
+
+@public(toplevel=False, out=False)
+def new_empty_strided(self, size, stride, dtype=None, layout=None, device=None, requires_grad=False,
+                      pin_memory=False) -> Tensor:
+    """Uninitialised memory with the given strides, of this tensor's dtype and device."""
+    return empty_strided(size, stride, dtype=dtype or self.dtype, layout=layout, device=device or self.device,
+                         requires_grad=requires_grad, pin_memory=pin_memory)
+
+
+# ------------------------------------------------------------------------------------------------------ from data
+@public(**factory)
+def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False) -> Tensor:
+    """A new leaf with a copy of the data: numbers, nested sequences of them, arrays, other tensors."""
+    d = element_type(dtype, "tensor")
+    if isinstance(data, Tensor):
+        warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+                      "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
+                      UserWarning, stacklevel=3)
+        return _copied(data, d, device, requires_grad)
+    if pin_memory:
+        check_options("tensor", None, pin_memory)
+    if hasattr(data, "untyped"):
+        data = _stored(data, d)
+    return finish(_placed(_read(data, d), device), requires_grad)
+
+
+def _stored(storage: Any, d: _dtype | None) -> Any:
+    """The elements of a storage, as an array of the dtype that was asked for."""
+    from ..tensors.storage import TypedStorage
+    own = storage.dtype if isinstance(storage, TypedStorage) else d or _dtypes.uint8
+    if d is not None and own is not d:
+        raise RuntimeError(f"Expected a Storage of type {_type_word(d)} or an UntypedStorage, but got {_type_word(own)}")
+    raw = storage.untyped()
+    count = raw.nbytes() // own.itemsize
+    return raw.array(own.native, (count,), (1,))
+
+
+def _copied(source: Tensor, d: _dtype | None, device: Any, requires_grad: Any) -> Tensor:
+    array = source._array
+    backend = registry.backend_of(array)
+    made = backend.copy(array, d.native if d is not None else array.dtype)
+    if device is not None or defaults.stack or defaults.device is not None:
+        made = registry.move(made, place(device))
+    return finish(made, requires_grad)
+
+
+def _placed(array: Any, device: Any) -> Any:
+    backend = place(device)
+    return array if backend is registry.cpu else registry.move(array, backend)
+
+
+def _read(data: Any, d: _dtype | None) -> Any:
+    """A fresh CPU array of whatever was given."""
+    if _cpu.is_array(data):
+        from_native(data.dtype)
+        return _cpu.copy(_cpu.foreign(data), d.native if d is not None else None)
+    if not isinstance(data, (list, tuple, int, float, complex)) and hasattr(data,
+                                                                            "__array__") and not _cpu.is_scalar(data):
+        found = data.__array__()
+        if found.dtype.num in _dtypes.BY_NUM:
+            return _cpu.copy(found, d.native if d is not None else None)
+    return from_data(data, d)
+
+
+@public(**factory)
+def as_tensor(data, dtype=None, device=None) -> Tensor:
+    """The data as a tensor, without a copy where the memory can be shared."""
+    d = element_type(dtype, "as_tensor")
+    if isinstance(data, Tensor):
+        changed = d is not None and d is not data.dtype
+        moved = device is not None and to_device(device).type != data.device.type
+        if not changed and not moved:
+            return data
+        return data.to(device=to_device(device) if device is not None else data.device, dtype=d or data.dtype)
+    if _cpu.is_array(data):
+        from ..tensors.interop import from_numpy
+        made = from_numpy(data, _warn=False)
+        if d is not None and d is not made.dtype:
+            made = wrap(_cpu.copy(made._array, d.native))
+        return wrap(_placed(made._array, device))
+    return finish(_placed(_read(data, d), device))
+
+
+@public(**factory)
+def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=None) -> Tensor:
+    """Any array-like object as a tensor; shares its memory unless copy=True (copy=False insists on sharing)."""
+    from ..tensors.interop import asarray as convert
+    return convert(obj, element_type(dtype, "asarray"), device, copy, requires_grad)
+
+
+@public(**factory)
+def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False) -> Tensor:
+    """A zero-dim tensor of a number, in the default dtype."""
+    check_options("scalar_tensor", layout, pin_memory)
+    value = scalar("scalar_tensor", "s", s)
+    d = element_type(dtype, "scalar_tensor") or _dtypes.get_default_dtype()
+    _fits(value, d)
+    return finish(place(device).full((), d.native, value), requires_grad)
+
+
+@public(toplevel=False, out=False)
+def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False) -> Tensor:
+    """A copy of the data, of this tensor's dtype and device."""
+    d = element_type(dtype, "new_tensor") or self.dtype
+    device = self.device if device is None else device
+    if isinstance(data, Tensor):
+        warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+                      "sourceTensor.detach().clone().requires_grad_(True), rather than "
+                      "tensor.new_tensor(sourceTensor).",
+                      UserWarning, stacklevel=3)
+        return _copied(data, d, device, requires_grad)
+    return finish(_placed(_read(data, d), device), requires_grad)
+
+
+# --------------------------------------------------------------------------------------------------- number sequences
+@public(**factory)
+def arange(*bounds, start=None, end=None, step=None, out=None, dtype=None, layout=None, device=None,
+           requires_grad=False,
+           pin_memory=False) -> Tensor:
+    """start, start + step, ... up to but not including end; integers unless a bound is a float."""
+    first, last, by = _bounds("arange", bounds, start, end, step)
+    d = element_type(dtype, "arange")
+    if out is not None:
+        d = _into("arange", out, d, device)
+        device = out.device
+    elif d is None:
+        d = _dtypes.get_default_dtype() if any(v.__class__ is float for v in (first, last, by)) else _dtypes.int64
+    check_options("arange", layout, pin_memory)
+    if d is _dtypes.bool_ or d.is_complex:
+        raise NotImplementedError(f'"arange_cpu" not implemented for \'{_type_word(d)}\'')
+    first, by, count = _count("arange", first, last, by, d)
+    if by == 0:  # a step below 1, cut to an integer
+        return _deliver("arange", place(device).full((count,), d.native, first), out, requires_grad, sequence=True)
+    return _deliver("arange", place(device).arange(first, by, count, d.native), out, requires_grad, sequence=True)
+
+
+def _bounds(name: str, bounds: tuple[Any, ...], start: Any, end: Any, step: Any) -> tuple[Any, Any, Any]:
+    if len(bounds) == 1 and start is None:
+        first, last, by = 0, bounds[0], 1 if step is None else step
+        if end is not None:
+            first, last = bounds[0], end
+    elif len(bounds) == 2 and start is None and end is None:
+        (first, last), by = bounds, 1 if step is None else step
+    elif len(bounds) == 3 and start is end is step is None:
+        first, last, by = bounds
+    elif not bounds and end is not None:
+        first, last, by = 0 if start is None else start, end, 1 if step is None else step
+    else:
+        raise TypeError(f"{name}() received an invalid combination of arguments: expected (end), (start, end) or "
+                        "(start, "
+                        f"end, step), got {len(bounds)} positional")
+    if first.__class__ is last.__class__ is by.__class__ is int:
+        return first, last, by
+    values = []
+    for argument, value in (("start", first), ("end", last), ("step", by)):
+        value = scalar(name, argument, value)
+        if value.__class__ is complex:
+            raise RuntimeError(f"value cannot be converted to type double without overflow: {argument}={value}")
+        values.append(int(value) if value.__class__ is bool else value)
+    return tuple(values)
+
+
+def _count(name: str, first: Any, last: Any, by: Any, d: _dtype, inclusive: bool = False) -> tuple[Any, Any, int]:
+    """How many steps fit, computed as PyTorch does: exactly for integers, in double precision otherwise."""
+    for value in (first, last):
+        if value.__class__ is float and (value != value or value in (float("inf"), float("-inf"))):
+            raise RuntimeError(f"unsupported range: {first} -> {last}")
+    if by == 0:
+        raise RuntimeError("step must be nonzero")
+    if (by > 0 and last < first) or (by < 0 and last > first):
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    whole = not (d.is_floating_point or d.is_complex)
+    if inclusive:
+        if whole:
+            first, last, by = int(first), int(last), int(by)
+        return first, by, int((last - first) / by) + 1
+    if d is _dtypes.int64:
+        first, last, by = int(first), int(last), int(by)
+        if by == 0:
+            raise ValueError("step must be nonzero")
+        return first, by, max(0, -((first - last) // by))
+    count = (last - first) / by
+    count = max(0, int(count) + (count > int(count)))
+    return (int(first), int(by), count) if whole else (first, by, count)
+
+
+@public(**factory, name="range")
+def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False) -> Tensor:
+    """Like arange, but up to and including end (kept for old programs)."""
+    warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is "
+                  "inconsistent "
+                  "with Python's range builtin. Instead, use torch.arange, which produces values in [start, end).",
+                  UserWarning, stacklevel=3)
+    if end is None:
+        start, end = 0, start
+    first, last, by = _bounds("range", (start, end, step), None, None, None)
+    d = element_type(dtype, "range")
+    d = _into("range", out, d, device) if out is not None else d or _dtypes.get_default_dtype()
+    check_options("range", layout, False)
+    first, by, count = _count("range", first, last, by, d, inclusive=True)
+    return _deliver("range", place(device).arange(first, by, count, d.native), out, requires_grad, sequence=True)
+
+
+def _end(name: str, argument: str, value: Any) -> Any:
+    """A number; of a tensor without memory only its kind is known."""
+    return scalar(name, argument, 0j if value.is_complex() else 0.0) if isinstance(value, Tensor) and value.is_meta else scalar(
+        name, argument, value)
+
+
+def _ends(name: str, start: Any, end: Any, steps: Any, dtype: Any, out: Any, device: Any) -> tuple[Any, Any, int,
+                                                                                                   _dtype]:
+    if any(isinstance(v, Tensor) and v.dim() for v in (start, end)):
+        dims = [v.dim() if isinstance(v, Tensor) else 0 for v in (start, end)]
+        raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, but got start with {dims[0]} "
+                           f"dimension(s) and end with {dims[1]} dimension(s).")
+    first, last = [_end(name, "start", start), _end(name, "end", end)]
+    if isinstance(steps, (bool, float)) or not hasattr(steps, "__index__"):
+        given = ", ".join([type(v).__name__ for v in (start, end, steps)])
+        raise TypeError(f"{name}() received an invalid combination of arguments - got ({given}), but expected steps as an int")
+    steps = steps.__index__()
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    d = element_type(dtype, name)
+    if out is not None:
+        d = _into(name, out, d, device)
+    elif d is None:
+        d = _dtypes.get_default_dtype()
+        if complex in (first.__class__, last.__class__):
+            d = d.to_complex()
+    if d is _dtypes.bool_:
+        raise NotImplementedError(f'"{name}_cpu" not implemented for \'Bool\'')
+    return first, last, steps, d
+
+
+@public(**factory)
+def linspace(start, end, steps, *, out=None, dtype=None, layout=None, device=None, requires_grad=False,
+             pin_memory=False) -> Tensor:
+    """`steps` numbers evenly spaced from start to end, both included."""
+    first, last, steps, d = _ends("linspace", start, end, steps, dtype, out, device)
+    check_options("linspace", layout, pin_memory)
+    backend = place(device if out is None else out.device)
+    return _deliver("linspace", backend.linspace(first, last, steps, d.native), out, requires_grad, sequence=True)
+
+
+@public(**factory)
+def logspace(start, end, steps, base=10.0, *, out=None, dtype=None, layout=None, device=None, requires_grad=False,
+             pin_memory=False) -> Tensor:
+    """base to the power of `steps` numbers evenly spaced from start to end."""
+    first, last, steps, d = _ends("logspace", start, end, steps, dtype, out, device)
+    check_options("logspace", layout, pin_memory)
+    backend = place(device if out is None else out.device)
+    array = backend.logspace(first, last, steps, scalar("logspace", "base", base), d.native)
+    return _deliver("logspace", array, out, requires_grad, sequence=True)
+
+
+def _side(name: str, argument: str, value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}(): argument '{argument}' must be int, not {type(value).__name__}")
+    return value.__index__()
+
+
+@public(**factory)
+def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False) -> Tensor:
+    """Ones on the diagonal, zeros elsewhere."""
+    rows = _side("eye", "n", n)
+    columns = rows if m is None else _side("eye", "m", m)
+    for argument, value in (("n", rows), ("m", columns)):
+        if value < 0:
+            raise RuntimeError(f"{argument} must be greater or equal to 0, got {value}")
+    check_options("eye", layout, pin_memory)
+    d = element_type(dtype, "eye")
+    d = _into("eye", out, d, device) if out is not None else d or _dtypes.get_default_dtype()
+    backend = place(device if out is None else out.device)
+    return _deliver("eye", backend.eye(rows, columns, d.native), out, requires_grad)
+
+
+def _triangle(name: str, row: Any, col: Any, offset: int, dtype: Any, layout: Any, device: Any, lower: bool) -> Tensor:
+    row, col = _side(name, "row", row), _side(name, "col", col)
+    for argument, value in (("row", row), ("col", col)):
+        if value < 0:
+            raise RuntimeError(f"{argument} must be non-negative, got {value}")
+    d = element_type(dtype, name) or _dtypes.int64
+    if d not in (_dtypes.int64, _dtypes.int32, _dtypes.int16, _dtypes.int8, _dtypes.uint8):
+        raise NotImplementedError(f'"{name}" not implemented for \'{_type_word(d)}\'')
+    check_options(name, layout, False)
+    if place(device).NAME == "meta":
+        return wrap(place(device).empty((2, _triangle_size(row, col, int(offset), lower)), d.native))
+    return wrap(_placed(_cpu.tri_indices(row, col, int(offset), d.native, lower), device))
+
+
+def _triangle_size(row: int, col: int, offset: int, lower: bool) -> int:
+    """How many elements the lower (upper) triangle of a matrix has."""
+    if not lower:
+        return row * col - _triangle_size(row, col, offset - 1, True)
+    rising = range(max(0, -offset), min(row, max(0, col - offset)))  # rows whose length is their number + offset + 1
+    first, last = (rising[0], rising[-1]) if rising else (0, -1)
+    return (first + last + 2 * offset + 2) * len(rising) // 2 + col * max(0, row - max(0, col - offset))
+
+
+@public(**factory)
+def tril_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pin_memory=None) -> Tensor:
+    """Row and column numbers of a matrix's lower triangle, as two rows."""
+    return _triangle("tril_indices", row, col, offset, dtype, layout, device, True)
+
+
+@public(**factory)
+def triu_indices(row, col, offset=0, *, dtype=None, layout=None, device=None, pin_memory=None) -> Tensor:
+    """Row and column numbers of a matrix's upper triangle, as two rows."""
+    return _triangle("triu_indices", row, col, offset, dtype, layout, device, False)
+
+
+@public(method=False, out=False)
+def vander(x, N=None, increasing=False) -> Tensor:
+    """The matrix of powers of a vector, highest first unless `increasing`."""
+    if x.dim() != 1:
+        raise RuntimeError("x must be a one-dimensional tensor.")
+    count = x.shape[0] if N is None else int(N)
+    if count < 0:
+        raise RuntimeError("N must be non-negative.")
+    if not (x.is_floating_point() or x.is_complex()):
+        x = x.to(_dtypes.int64)
+    shape = (x.shape[0], count)
+    out = ones(shape, dtype=x.dtype, device=x.device)
+    if count > 1:
+        powers = x.unsqueeze(-1).expand(x.shape[0], count - 1).cumprod(-1)
+        from ..ops.core.row import FUNCTIONS
+        out = FUNCTIONS["cat"]([out[:, :1], powers], 1)
+    return out if increasing else out.flip(1)

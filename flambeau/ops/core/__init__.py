@@ -1,0 +1,1 @@
+"""What an operation is: its row, the code made from it, its public name."""

@@ -1,0 +1,420 @@
+"""`__torch_function__`: tensor subclasses, tensor-like objects and modes that take part in operations.
+
+`active` stays False until a subclass with its own behaviour is defined or a mode is entered, so that programs without
+either pay one global read per call. Then `dispatch` asks, for every call, the innermost mode first, and after it the
+arguments: subclasses before their superclasses, otherwise from left to right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import types as _types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ...autograd.state import AUTOCAST, OVERRIDE, state
+from ...tensors.parameter import Buffer, Parameter
+from ...tensors.tensor import Tensor
+
+active = False
+
+
+_for_good = False       # a subclass or a mode was seen
+_asking = 0             # blocks of `asked` that are entered
+_cast: Any = None       # amp's cast_call, while an autocast block is entered
+
+
+def activate() -> None:
+    global active, _for_good
+    active = _for_good = True
+
+
+@contextlib.contextmanager
+def asked() -> Iterator[None]:
+    """Inside, every call asks for overrides; afterwards as before (for tracers, whose stand-ins do not outlive them)."""
+    global active, _asking
+    active, _asking = True, _asking + 1
+    try:
+        yield
+    finally:
+        _asking -= 1
+        active = _for_good or _cast is not None or _asking > 0
+
+
+def autocast(cast: Any) -> None:
+    """amp says that calls are to be offered to it (or, with None, no longer)."""
+    global active, _cast
+    _cast = cast
+    active = _for_good or cast is not None or _asking > 0
+
+
+def _offer_cast(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
+    cast = _cast
+    return cast(function, args, kwargs) if cast is not None and state.mode & AUTOCAST else (False, None)
+
+
+def _disabled_torch_function_impl(*args: Any, **kwargs: Any) -> Any:
+    """As a class's `__torch_function__`: the class takes no part, and results are plain tensors."""
+    return NotImplemented
+
+
+# ------------------------------------------------------------------------------------------------- who is asked
+def _takes_part(value: Any) -> bool:
+    """Whether an argument has its own say: not a plain tensor, and its class has `__torch_function__`."""
+    kind = value.__class__
+    if kind is Tensor:
+        return False
+    if isinstance(value, Tensor):
+        return not kind._plain
+    return kind not in _PLAIN and hasattr(kind, "__torch_function__") and kind is not type and (
+        kind.__torch_function__ is not _disabled_torch_function_impl)
+
+
+_PLAIN = {int, float, bool, complex, str, tuple, list, dict, type(None), slice}
+
+
+def _overloaded(values: Iterable[Any]) -> list[Any]:
+    """The arguments to ask, one per type, in order."""
+    found: list[Any] = []
+    for value in values:
+        if value.__class__ in (tuple, list):
+            found_in = value
+        elif _takes_part(value):
+            found_in = (value,)
+        else:
+            continue
+        for v in found_in:
+            if _takes_part(v) and all(type(v) is not type(o) for o in found):
+                place = next((i for i, o in enumerate(found) if issubclass(type(v), type(o))), len(found))
+                found.insert(place, v)
+    return found
+
+
+FRONTS: dict[Any, Any] = {}  # a function -> the quicker one that users see in its place (ops/fronts.py)
+
+
+def dispatch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
+             relevant: Iterable[Any] | None = None) -> tuple[bool, Any]:
+    """(True, result) if a mode or an argument took over this call, else (False, None)."""
+    function = FRONTS.get(function, function)
+    modes = state.function_modes
+    off = getattr(state, "override_off", 0)
+    if off >= 2:
+        return _offer_cast(function, args, kwargs)
+    asked = [] if off else _overloaded((*args, *kwargs.values()) if relevant is None else relevant)
+    if not asked and not modes:
+        return _offer_cast(function, args, kwargs)
+    kinds = tuple([type(a) for a in asked])
+    if modes:
+        with _without_innermost() as mode:
+            result = mode.__torch_function__(function, kinds, args, kwargs)
+        if result is not NotImplemented:
+            return True, result
+        if not asked:
+            raise _nobody(function, [type(mode)])
+    for a in asked:
+        result = type(a).__torch_function__(function, kinds, args, kwargs)
+        if result is not NotImplemented:
+            return True, result
+    if not asked:
+        return False, None
+    raise _nobody(function, kinds)
+
+
+def _nobody(function: Any, kinds: Iterable[type]) -> TypeError:
+    names = ", ".join(f"{k.__module__}.{k.__qualname__}" for k in kinds)
+    return TypeError(f"no implementation found for '{resolve_name(function) or function}' on types that implement "
+                     f"__torch_function__: [{names}]")
+
+
+def late(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
+    """Asked after a call failed while nothing was active: was there a tensor-like object of a foreign class?"""
+    if active or not _overloaded((*args, *kwargs.values())):
+        return False, None
+    activate()
+    return dispatch(function, args, kwargs)
+
+
+@contextlib.contextmanager
+def _without_innermost() -> Iterator[Any]:
+    """The innermost mode, which does not see the calls that its own handler makes."""
+    modes = state.function_modes
+    mode = modes.pop()
+    bits = state.mode
+    if not modes:
+        state.mode &= ~OVERRIDE
+    try:
+        yield mode
+    finally:
+        modes.append(mode)
+        state.mode = (state.mode & ~OVERRIDE) | (bits & OVERRIDE)
+
+
+# -------------------------------------------------------------------------------------------- Tensor's own behaviour
+def _torch_function(cls: type, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    """Runs the operation as if on plain tensors, and gives the results the subclass."""
+    if not all(issubclass(cls, t) for t in types):
+        return NotImplemented
+    with DisableTorchFunctionSubclass():
+        result = func(*args, **(kwargs or {}))
+    return result if func in get_default_nowrap_functions() else _convert(result, cls)
+
+
+_default = classmethod(_torch_function)
+Tensor.__torch_function__ = _default
+Parameter.__torch_function__ = Buffer.__torch_function__ = _disabled_torch_function_impl
+
+
+def _convert(value: Any, cls: type) -> Any:
+    if cls is Tensor:
+        return value
+    if isinstance(value, Tensor):
+        return value if isinstance(value, cls) else retype(value, cls)
+    if isinstance(value, (tuple, list)):
+        made = [_convert(v, cls) for v in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    return value
+
+
+def retype(tensor: Tensor, cls: type) -> Tensor:
+    """The same tensor (memory, history, counter) as an object of a subclass."""
+    made = object.__new__(cls)
+    made.__dict__.update(tensor.__dict__)
+    made._array, made._node, made._counter = tensor._array, tensor._node, tensor._counter
+    return made
+
+
+def as_subclass(self: Tensor, cls: type) -> Tensor:
+    """This tensor as an object of a subclass, sharing memory; gradients flow through."""
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise TypeError("Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure "
+                        "your class inherits from Tensor.")
+    with DisableTorchFunctionSubclass():
+        alias = self.view_as(self) if self._array.ndim else self.view(())
+    return retype(alias, cls)
+
+
+@staticmethod
+def _make_subclass(cls: type, data: Tensor, require_grad: bool = False, *, dispatch_sizes_strides_policy: Any = None,
+                   dispatch_device: bool = False, dispatch_layout: bool = False) -> Tensor:
+    """A new leaf of the subclass over the same memory."""
+    made = object.__new__(cls)
+    made._array, made._node, made._counter = data._array, None, data._counter
+    if require_grad:
+        made.requires_grad_(True)
+    return made
+
+
+@staticmethod
+def _make_wrapper_subclass(*args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError("wrapper subclasses need __torch_dispatch__, which flambeau does not have: use "
+                              "__torch_function__ with Tensor._make_subclass or as_subclass")
+
+
+Tensor.as_subclass = as_subclass
+Tensor._make_subclass = _make_subclass
+Tensor._make_wrapper_subclass = _make_wrapper_subclass
+
+
+def finish() -> None:
+    """Once all operations are on Tensor: properties that give tensors keep the subclass; names are PyTorch's."""
+    for name in ("T", "mT", "H", "mH", "real", "imag", "data"):
+        made = vars(Tensor).get(name)
+        if isinstance(made, property):
+            setattr(Tensor, name, property(_keeping(made.fget), made.fset, made.fdel, made.__doc__))
+    for name in ("__getitem__", "__setitem__"):
+        vars(Tensor)[name].__name__ = name
+
+
+def _keeping(get: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    def read(self: Tensor) -> Any:
+        if self._plain:
+            return get(self)
+        with DisableTorchFunctionSubclass():
+            return _convert(get(self), type(self))
+
+    return read
+
+
+class DisableTorchFunctionSubclass:
+    """Inside, subclasses count as plain tensors (modes still take part)."""
+
+    level = 1
+
+    def __enter__(self) -> None:
+        self.before = getattr(state, "override_off", 0)
+        state.override_off = max(self.before, self.level)
+
+    def __exit__(self, *exc: Any) -> None:
+        state.override_off = self.before
+
+
+class DisableTorchFunction(DisableTorchFunctionSubclass):
+    """Inside, neither subclasses nor modes take part."""
+
+    level = 2
+
+
+class _EnableTorchFunction:
+    """Turns the protocol on again inside a disabled block."""
+
+    def __enter__(self) -> None:
+        self.before = getattr(state, "override_off", 0)
+        state.override_off = 0
+
+    def __exit__(self, *exc: Any) -> None:
+        state.override_off = self.before
+
+
+# ----------------------------------------------------------------------------------------------------------- modes
+class TorchFunctionMode:
+    """A `with` block in which every operation goes through this object's `__torch_function__`."""
+
+    inner: TorchFunctionMode
+
+    def __torch_function__(self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (),
+                           kwargs: Any = None) -> Any:
+        raise NotImplementedError
+
+    def __enter__(self) -> TorchFunctionMode:
+        activate()
+        state.function_modes.append(self)
+        state.mode |= OVERRIDE
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        state.function_modes.pop()
+        if not state.function_modes:
+            state.mode &= ~OVERRIDE
+
+    @classmethod
+    def push(cls, *args: Any, **kwargs: Any) -> TorchFunctionMode:
+        return cls(*args, **kwargs)
+
+
+class BaseTorchFunctionMode(TorchFunctionMode):
+    """A mode that changes nothing."""
+
+    def __torch_function__(self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (),
+                           kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def _get_current_function_mode() -> Any:
+    return state.function_modes[-1] if state.function_modes else None
+
+
+def _get_current_function_mode_stack() -> list[Any]:
+    return list(state.function_modes)
+
+
+def _is_torch_function_mode_enabled() -> bool:
+    return bool(state.function_modes)
+
+
+@contextlib.contextmanager
+def _pop_mode_temporarily() -> Iterator[Any]:
+    with _without_innermost() as mode:
+        yield mode
+
+
+@contextlib.contextmanager
+def enable_reentrant_dispatch() -> Iterator[None]:
+    with _EnableTorchFunction():
+        yield
+
+
+# ---------------------------------------------------------------------------------------- for libraries built on top
+def has_torch_function(relevant_args: Iterable[Any]) -> bool:
+    """Whether one of the arguments, or a mode, would take over."""
+    if getattr(state, "override_off", 0) >= 2:
+        return False
+    return bool(state.function_modes) or (not getattr(state, "override_off",
+                                                      0) and any(_takes_part(a) for a in relevant_args))
+
+
+def has_torch_function_unary(arg: Any) -> bool:
+    return has_torch_function((arg,))
+
+
+def has_torch_function_variadic(*args: Any) -> bool:
+    return has_torch_function(args)
+
+
+def handle_torch_function(public_api: Callable, relevant_args: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+    """Hands a call of public_api to the modes and arguments that override it."""
+    done, value = dispatch(public_api, args, kwargs, tuple(relevant_args))
+    if not done:
+        raise _nobody(public_api, [type(a) for a in relevant_args])
+    return value
+
+
+def wrap_torch_function(dispatcher: Callable) -> Callable:
+    """Decorator: makes a function overridable by the arguments that dispatcher(*args, **kwargs) names."""
+    def decorate(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            relevant = dispatcher(*args, **kwargs)
+            if has_torch_function(relevant):
+                return handle_torch_function(wrapped, relevant, *args, **kwargs)
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    return decorate
+
+
+def is_tensor_like(inp: Any) -> bool:
+    """Whether inp is a Tensor or takes part in `__torch_function__`."""
+    return type(inp) is Tensor or hasattr(inp, "__torch_function__")
+
+
+@functools.cache
+def get_default_nowrap_functions() -> frozenset[Any]:
+    """Functions whose results the default `__torch_function__` leaves as they are."""
+    return frozenset({Tensor.grad.fget, Tensor.grad.__get__})
+
+
+@functools.cache
+def get_ignored_functions() -> set[Callable]:
+    """Public functions that cannot be overridden: those that make tensors from nothing."""
+    from ...creation import factories as creation
+    return {v for v in (getattr(creation, n) for n in creation.__all__) if callable(v)}
+
+
+@functools.cache
+def get_overridable_functions() -> dict[Any, list[Callable]]:
+    """Every function that asks `__torch_function__`, by the namespace it is found in."""
+    from .export import FUNCTIONS
+    methods = [v for v in vars(Tensor).values() if isinstance(v, _types.FunctionType)]
+    return {sys.modules[__name__.partition(".")[0]]: list(FUNCTIONS.values()), Tensor: methods}
+
+
+def get_testing_overrides() -> dict[Callable, Callable]:
+    """A dummy of the same name for every overridable function."""
+    return {f: (lambda *args, **kwargs: -1) for functions in get_overridable_functions().values() for f in functions}
+
+
+def resolve_name(f: Any) -> str | None:
+    """The public name of an overridable function: torch.add, torch.Tensor.add_..."""
+    if isinstance(f, str):
+        return f
+    name = getattr(f, "__name__", None)
+    if name is None:
+        return None
+    return f"torch.Tensor.{name}" if getattr(f, "__qualname__", "").startswith("Tensor.") else f"torch.{name}"
+
+
+def is_tensor_method_or_property(func: Any) -> bool:
+    return any(v is func for v in vars(Tensor).values()) or getattr(func, "__name__", "") == "__get__"
+
+
+__all__ = ["get_ignored_functions", "get_overridable_functions", "get_testing_overrides", "handle_torch_function",
+           "has_torch_function", "resolve_name", "is_tensor_like", "is_tensor_method_or_property",
+           "wrap_torch_function", "enable_reentrant_dispatch", "TorchFunctionMode", "BaseTorchFunctionMode"]
+
+
+for _public in (TorchFunctionMode, BaseTorchFunctionMode):
+    _public.__module__ = "flambeau.overrides"  # where users find it

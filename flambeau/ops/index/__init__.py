@@ -1,0 +1,1 @@
+"""Operations by position: indexing, gather and scatter, embedding."""

@@ -1,0 +1,1 @@
+"""Operations of layers: products with weights, convolutions, pooling, norms, losses, attention, recurrence."""

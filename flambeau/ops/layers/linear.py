@@ -1,0 +1,187 @@
+"""linear and bilinear: the matrix product, its bias and the transposition of the weight in one node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...autograd.state import FOLLOW, FOLLOWED, NO_GRAD, state
+from ...backends import registry
+from ...backends.cpu.layers import linear as _kernels
+from ...tensors.parameter import Parameter
+from ...tensors.tensor import Tensor, wrap
+from ..core import overrides as _overrides
+from ..core.row import ROWS, Row, autocast_as, freed_error, public, unpack, write_out
+from ..linalg.matmul import addmm, matmul
+from ..pointwise.activations import quiet
+from ..rules import products
+
+_new = object.__new__
+ndarray = registry.CPU_ARRAY
+_WINDOWS = registry.WINDOWS
+
+
+def _flat(x: Tensor) -> Tensor:
+    return x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+
+
+_FORMULAS = dict(
+    bias=lambda grad: _flat(grad).sum(0),
+    mat1=lambda grad, weight: matmul(grad, weight.conj()),
+    weight=lambda grad, mat1: matmul(_flat(grad).t(), _flat(mat1).conj()))
+# What PyTorch calls the node of each case: a matrix or more dimensions, with and without a bias.
+_ROWS = {(matrix, has_bias): Row(
+             f"linear_{i}", "bias? mat1 weight", kernel="linear", shape=products.affine, node=node, backward=_FORMULAS)
+         for i, (matrix, has_bias, node) in enumerate([
+             (True, True, "AddmmBackward0"), (True, False, "MmBackward0"),
+             (False, True, "ViewBackward0"), (False, False, "UnsafeViewBackward0")])}
+
+
+def _apply(self: Any, grad: Tensor) -> Any:
+    """All three gradients with one look at the arrays."""
+    if self.saved is None:
+        raise freed_error(self)
+    weight, mat1 = unpack(self, 0), unpack(self, 1)
+    bias_edge, input_edge, weight_edge = self.next
+    g = grad._array
+    if state.mode == FOLLOW | NO_GRAD and type(g) in registry.WINDOWS and g.dtype.char in "fd":
+        return _followed(g, None if mat1 is None or weight_edge is None else mat1._array,
+                         None if weight is None or input_edge is None else weight._array, bias_edge is not None)
+    if quiet() and type(g) is ndarray and not state.mode & FOLLOW:
+        made = _kernels.linear_backward(
+            g, None if mat1 is None or weight_edge is None else mat1._array,
+            None if weight is None or input_edge is None else weight._array, bias_edge is not None)
+        return [None if m is None else wrap(m) for m in made]
+    return [None if bias_edge is None else _FORMULAS["bias"](grad),
+            None if input_edge is None else _FORMULAS["mat1"](grad, weight),
+            None if weight_edge is None else _FORMULAS["weight"](grad, mat1)]
+
+
+def _followed(g: Any, x: Any, w: Any, wants_bias: bool) -> list[Any]:
+    """The gradients of bias, input and weight in a call that is followed: what the formulas do, without tensors in between."""
+    call = state.follower.call
+    flat = _rows(g)
+    made: list[Any] = [None, None, None]
+    if wants_bias:
+        made[0] = wrap(call("sum", (flat, (0,), False, None)))
+    if w is not None:
+        inputs = call("mm", (flat, w))
+        made[1] = wrap(inputs if g.ndim == 2 else inputs.reshape(*g.shape[:-1], w.shape[1]))
+    if x is not None:
+        made[2] = wrap(call("mm", (flat.T, _rows(x))))
+    return made
+
+
+def _rows(x: Any) -> Any:
+    """An array as a matrix, in a call that is followed."""
+    if x.ndim == 2:
+        return x
+    shape = x.size // max(x.shape[-1], 1), x.shape[-1]
+    return x.reshape(shape) if type(x) is not ndarray or x.flags.c_contiguous else registry.backend_of(x).reshaped(x, shape)
+
+
+def _transposition(edge: Any) -> Any:
+    """PyTorch's node for weight.t(), shown to who walks the graph."""
+    if edge is None:
+        return None
+    node = ROWS["t"].node()
+    node.next = (edge,)
+    return node
+
+
+def _shown(self: Any) -> Any:
+    from ...autograd.node import Edge, face
+    bias, mat1, weight = self.next
+    pairs = [(face(e.node), e.nr) if e.__class__ is Edge else (face(e), 0) for e in (bias, mat1)]
+    pairs.append((_transposition(weight), 0))
+    return tuple(pairs if type(self).__name__ in ("AddmmBackward0", "ViewBackward0") else pairs[1:])
+
+
+for _row in _ROWS.values():
+    _row.node.apply = _apply
+    _row.node.next_functions = property(_shown)
+_compute, _AFFINE = _kernels.linear, _ROWS[True, True]
+
+
+@autocast_as("lower")
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
+    """input @ weight.T + bias. Plain float tensors go straight to BLAS."""
+    if out is not None:
+        return _into(out, input, weight, bias)
+    mode = state.mode
+    kind, kind_of = input.__class__, weight.__class__
+    if (mode < 2 or mode in FOLLOWED) and (kind is Tensor or kind is Parameter) and (
+            kind_of is Parameter or kind_of is Tensor):
+        x, w = input._array, weight._array
+        native = x.dtype
+        if w.ndim == 2 and x.ndim > 1 and native is w.dtype and native.char in "fd" and x.shape[-1] == w.shape[1] and (
+                type(x) is ndarray is type(w) if mode < 2 else type(x) in _WINDOWS and type(w) in _WINDOWS and x.size):
+            b = None if bias is None else bias._array
+            if b is not None and (b.dtype is not native or b.shape != w.shape[:1] or type(b) not in _WINDOWS or (
+                    bias.__class__ is not Parameter and bias.__class__ is not Tensor)):
+                return _general(input, weight, bias)
+            if mode < 2:
+                made = _compute(b, x, w)
+            else:
+                mode &= NO_GRAD
+                made = state.follower.call("linear", (b, x, w))
+            row = _AFFINE if b is not None and x.ndim == 2 else _ROWS[x.ndim == 2, b is not None]
+            return row.tensor(mode, made, bias, input, weight)
+    return _general(input, weight, bias)
+
+
+def _into(out: Tensor, *args: Any) -> Tensor:
+    if _overrides.active:
+        done, value = _overrides.dispatch(linear, args, {"out": out})
+        if done:
+            return value
+    return write_out("linear", out, linear(*args), args, {})
+
+
+def _general(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if _overrides.active:
+        done, value = _overrides.dispatch(linear, (input, weight, bias), {})
+        if done:
+            return value
+    for position, (name, value) in enumerate((("input", input), ("weight", weight)), 1):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"linear(): argument '{name}' (position {position}) must be Tensor, not "
+                            f"{type(value).__name__}")
+    if weight.ndim not in (1, 2):
+        raise RuntimeError(f"linear: expected a weight of 1 or 2 dimensions, got shape {list(weight.shape)}")
+    if bias is None:
+        return matmul(input, weight.t())
+    if bias.ndim and bias.shape[-1] not in (1, weight.shape[0]):
+        raise RuntimeError(f"linear: the bias of shape {list(bias.shape)} does not fit the {weight.shape[0]} outputs of a "
+                           f"weight of shape {list(weight.shape)}")
+    if input.ndim == 2 and weight.ndim == 2 and bias.ndim <= 2:
+        return addmm(bias, input, weight.t())
+    if input.ndim > 2 and weight.ndim == 2 and bias.ndim == 1 and input.is_contiguous():
+        if input.shape[-1] != weight.shape[1]:
+            rows = input.numel() // max(input.shape[-1], 1)
+            raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{input.shape[-1]} and "
+                               f"{weight.shape[1]}x{weight.shape[0]})")
+        return addmm(bias, input.reshape(-1, input.shape[-1]), weight.t()).view(*input.shape[:-1], weight.shape[0])
+    return matmul(input, weight.t()) + bias
+
+
+@public(method=False, out=False)
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x1 . W[k] . x2 + bias[k] for each output k."""
+    if input1.ndim != input2.ndim:
+        raise RuntimeError(f"bilinear(): input dimensions do not match: got {input1.ndim} and {input2.ndim}")
+    if input1.shape[:-1] != input2.shape[:-1]:
+        raise RuntimeError(f"bilinear(): input batch dimensions do not match: got {list(input1.shape)} and "
+                           f"{list(input2.shape)}")
+    for name, x, i in (("input1", input1, 1), ("input2", input2, 2)):
+        if x.shape[-1] != weight.shape[i]:
+            raise RuntimeError(f"bilinear(): {name} size does not match weight size: got {x.shape[-1]} but expected "
+                               f"{weight.shape[i]}")
+    if bias is not None and bias.shape[0] != weight.shape[0]:
+        raise RuntimeError(f"bilinear(): bias size does not match weight size: got {bias.shape[0]} but expected "
+                           f"{weight.shape[0]}")
+    outputs, first, second = weight.shape
+    left, right = input1.reshape(-1, first), input2.reshape(-1, second)
+    # (n, i) x (i, k * j) -> (n, k, j), then its product with x2 along j.
+    halfway = matmul(left, weight.permute(1, 0, 2).reshape(first, outputs * second)).view(-1, outputs, second)
+    made = matmul(halfway, right.unsqueeze(-1)).squeeze(-1).view(*input1.shape[:-1], outputs)
+    return made if bias is None else made + bias

@@ -1,0 +1,576 @@
+"""Batch, layer, group and instance normalization, RMS norm and local response normalization.
+
+The rows' gradients for input, weight and bias come from one kernel call. Where the gradient itself is to be
+differentiated it is written out with tensor operations instead.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...autograd.modes import no_grad
+from ...autograd.node import freed_error
+from ...autograd.state import CAPTURE, FOLLOW, FOLLOWED, grad_enabled, state
+from ...backends import registry
+from ...backends.cpu.layers import normalization as _kernels
+from ...tensors import dtypes as _dtypes
+from ...tensors.parameter import Parameter
+from ...tensors.tensor import Tensor, wrap
+from ..core import generate
+from ..core.row import FUNCTIONS, _type_word, public, row, unpack
+from ..fronts import in_front, plain, windowed
+from ..rules import layers
+from .layouts import channels_last_of, contiguous_copy, dense_channels_last, laid_out
+
+_new = object.__new__
+ndarray = registry.CPU_ARRAY
+_OURS = frozenset((Tensor, Parameter))
+_PLAIN = frozenset((ndarray,))
+Grads = "tuple[Tensor | None, Tensor | None, Tensor | None]"
+_batch_grad = row("batch_norm_grad", "grad_output input weight mean invstd training needs", shape=layers.batch_norm_grad)
+_layer_grad = row("layer_norm_grad", "grad_output input dims mean rstd weight needs", shape=layers.layer_norm_grad)
+_rms_grad = row("rms_norm_grad", "grad_output input dims rstd weight needs", batch="layer_norm_grad",
+                shape=layers.rms_norm_grad)
+_group_grad = row("group_norm_grad", "grad_output input group mean rstd weight needs", shape=layers.group_norm_grad)
+
+
+def _together(made: Any, joint: Any, targets: tuple[int, ...], every: bool = False) -> Any:
+    """Lets a row's node compute its gradients in one go (every: from those of all outputs, not of the result alone).
+    Formulas stay for forward mode."""
+
+    def apply(self: Any, grads: Any) -> Any:
+        if self.saved is None:
+            raise freed_error(self)
+        results: list[Any] = [None] * len(self.next)
+        grad = grads if every or self.outputs is None else grads[0]
+        if grad is None:
+            return results
+        needs = tuple([self.next[t] is not None for t in targets])
+        values = [unpack(self, i) for i in range(len(self.saved))]
+        for t, value, needed in zip(targets, joint(grad, needs, *values), needs):
+            if needed:
+                results[t] = value
+        return results
+
+    made.node.apply = apply
+    return made
+
+
+def _quick(r: Any, plain: tuple[int, ...], gradient: Any, kernel: Any, targets: tuple[int, ...], given: Any) -> Any:
+    """`generate.first` of a row, and a `Node.quick` for it, from arrays to arrays. given: what the kernel takes, from the
+    gradient's array, which arguments want one, and what was saved."""
+    tensors = [slot for slot, (kind, index, _) in enumerate(r.saving) if kind == "argument" and index not in plain]
+
+    def quick(self: Any, grad: Any, keep: bool) -> Any:
+        saved = self.saved
+        if saved is None:
+            raise freed_error(self)
+        g = grad._array if self.outputs is None else None
+        follows = state.mode & FOLLOW
+        if g is None or type(g) not in (registry.WINDOWS if follows else _PLAIN) or g.dtype is not saved[0]._array.dtype:
+            results = self.apply(grad)
+            if not keep:
+                self.release()
+            return results
+        for i in tensors:
+            if saved[i]._counter is not None:
+                unpack(self, i)  # compares versions
+        edges = self.next
+        asked = given(g, tuple([edges[t] is not None for t in targets]), *saved)
+        made = state.follower.call(gradient.kernel, asked) if follows else kernel(*asked)
+        if not keep:
+            self.saved = None
+        results = [None] * len(edges)
+        for t, m in zip(targets, made):
+            if m is not None:
+                results[t] = wrap(m)
+        return results
+
+    r.node.quick, r.node.follows = quick, True
+    return generate.first(r, plain)
+
+
+def _only(index: int) -> tuple[bool, bool, bool]:
+    return tuple([i == index for i in range(3)])
+
+
+def _kernel_grads(run: Any, needs: Any) -> Any:
+    """Calls a row that gives None for what is not needed: only arrays can be wrapped, so ask for those."""
+    made = iter(run(needs))
+    return tuple([next(made) if needed else None for needed in needs])
+
+
+def _normal_grads(grad: Tensor, input: Tensor, weight: Any, mean: Any, rstd: Any, dims: Any, others: Any) -> Any:
+    """The three gradients by tensor operations. dims: what the statistics are over; others: what weight is not over."""
+    normal = (input - mean) * rstd
+    weighted = grad if weight is None else grad * weight
+    if dims is None:  # fixed statistics
+        dx = weighted * rstd
+    else:
+        dx = rstd * (weighted - weighted.mean(dims, keepdim=True) - normal * (weighted * normal).mean(dims,
+                                                                                                      keepdim=True))
+    return dx, (grad * normal).sum(others), grad.sum(others)
+
+
+def _statistics(input: Tensor, dims: Any, eps: float) -> tuple[Tensor, Tensor]:
+    mean = input.mean(dims, keepdim=True)
+    centred = input - mean
+    return mean, ((centred * centred).mean(dims, keepdim=True) + eps).rsqrt()
+
+
+# ------------------------------------------------------------------------------------------------------ batch norm
+def _batch_grads(grad, needs, input, weight, running_mean, running_var, training, eps, result1, result2):
+    if grad_enabled():
+        others = (0, *range(2, input.ndim))
+        spread = lambda t: None if t is None else t.reshape(1, -1, *(1,) * (input.ndim - 2))
+        if training:
+            mean, rstd = _statistics(input, others, eps)
+            return _normal_grads(grad, input, spread(weight), mean, rstd, others, others)
+        mean, rstd = spread(running_mean), (spread(running_var) + eps).rsqrt()
+        return _normal_grads(grad, input, spread(weight), mean, rstd, None, others)
+    if training:
+        mean, rstd = result1, result2
+    else:
+        mean, rstd = running_mean, (running_var + eps).rsqrt()
+    return _kernel_grads(lambda n: _call(_batch_grad, grad, input, weight, mean, rstd, training, n), needs)
+
+
+def _call(made: Any, *args: Any) -> Any:
+    """A kernel's results without the Nones among them."""
+    arrays = tuple([a._array if isinstance(a, Tensor) else a for a in args])
+    given = [a for a in arrays if hasattr(a, "strides")]
+    plain = registry.following is None and all([type(a) is ndarray for a in given])
+    call = registry.cpu.call if plain else registry.common(given).call
+    return [wrap(m) for m in call(made.kernel, arrays) if m is not None]
+
+
+def _batch_formula(index: int) -> Any:
+    def formula(grad, input, weight, running_mean, running_var, training, eps, result1, result2):
+        return _batch_grads(grad, _only(index), input, weight, running_mean, running_var, training, eps, result1,
+                             result2)[index]
+
+    return formula
+
+
+_batch_norm = _together(
+    row("native_batch_norm", "input weight bias running_mean running_var training momentum eps",
+        writes="running_mean running_var", shape=layers.batch_norm,
+        kernel="batch_norm",
+        constant=(1, 2), backward=dict(input=_batch_formula(0), weight=_batch_formula(1), bias=_batch_formula(2))),
+    _batch_grads, (0, 1, 2))
+_batch_normed = _quick(_batch_norm, (5, 6, 7), _batch_grad, _kernels.batch_norm_grad, (0, 1, 2),
+                       lambda g, needs, x, w, running_mean, running_var, training, eps, mean, inverse: (
+                           g, x._array, w._array, mean._array, inverse._array, training, needs))
+
+
+def _check_size(name: str, value: Any, channels: int) -> None:
+    if value is not None and tuple(value.shape) != (channels,):
+        raise RuntimeError(f"{name} should contain {channels} elements not {value.numel()}")
+
+
+def _empty_batch(input: Tensor, weight: Any, bias: Any) -> tuple[Tensor, Tensor, Tensor]:
+    made = input.clone()
+    if weight is not None:
+        made = made * weight[0]
+    if bias is not None:
+        made = made + bias[0]
+    return made, input.new_zeros(0), input.new_zeros(0)
+
+
+def _run_batch_norm(input: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
+                    momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    if not isinstance(input, Tensor):
+        raise TypeError(f"batch_norm(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    if not input.numel():
+        return _empty_batch(input, weight, bias)
+    if input.ndim < 2:
+        raise RuntimeError(f"batch_norm: expected an input of at least 2 dimensions, got {list(input.shape)}")
+    if not input.is_floating_point():
+        raise NotImplementedError(f"\"batch_norm\" not implemented for '{_type_word(input.dtype)}'")
+    if input._tangent is not None and any(t is not None and t._tangent is not None for t in (running_mean, running_var)):
+        raise RuntimeError("batch_norm is not differentiable wrt running_mean and running_var, they cannot have forward grad "
+                           "defined")
+    channels = input.shape[1]
+    if not training and (running_mean is None or running_var is None):
+        raise RuntimeError("running_mean and running_var must be defined in evaluation mode")
+    for name, value in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight),
+                        ("bias", bias)):
+        _check_size(name, value, channels)
+    if not input._array.flags.c_contiguous and (name := dense_channels_last(input)) is not None:
+        made = _run_batch_norm(contiguous_copy(input, name), weight, bias, running_mean, running_var, training, momentum, eps)
+        return laid_out(made[0], name), *made[1:]
+    # As in PyTorch the update of the running statistics does not count as an in-place change: the next forward pass may
+    # come before this one's backward.
+    return _batch_norm(input, weight, bias, running_mean, running_var, training, float(momentum), float(eps))
+
+
+@public(method=False, toplevel=False, name="batch_norm", out=False)
+def _any_batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+               bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias per channel; in training with the batch's own statistics."""
+    if training and input.ndim > 1 and input.numel() == input.shape[1]:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
+    if training and eps <= 0:
+        raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
+    return _run_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
+
+
+@in_front(_any_batch_norm, method=False, toplevel=False)
+def batch_norm(*args, **kwargs):
+    mode = state.mode
+    if not kwargs and len(args) == 8 and args[5] is True and (
+            plain(args[0]) if mode < 2 else mode in FOLLOWED and windowed(args[0])):
+        input, mean, var, weight, bias, _, momentum, eps = args
+        x = input._array
+        if _per_channel(x, (weight, bias, mean, var)) and momentum.__class__ is float is eps.__class__ and eps > 0:
+            given = x, weight._array, bias._array, mean._array, var._array, True, momentum, eps
+            made = _kernels.batch_norm(*given) if mode < 2 else state.follower.call("batch_norm", given)
+            return _batch_normed(made, input, weight, bias, mean, var, True, momentum, eps)
+    return _any_batch_norm(*args, **kwargs)
+
+
+def _per_channel(x: Any, others: tuple[Any, ...]) -> bool:
+    """Whether all others are plain tensors of one number per channel of a contiguous batch with several values for each."""
+    if x.ndim < 2 or not x.flags.c_contiguous or x.size == x.shape[1]:
+        return False
+    known, shape, dtype = registry.WINDOWS if state.mode > 1 else _PLAIN, x.shape[1:2], x.dtype
+    for t in others:
+        if t.__class__ not in _OURS or t._array.shape != shape or t._array.dtype is not dtype or type(t._array) not in known:
+            return False
+    return True
+
+
+@public(method=False, name="batch_norm", out=False)
+def _batch_norm_top(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+                    running_var: Tensor | None, training: bool, momentum: float, eps: float,
+                    cudnn_enabled: bool = True) -> Tensor:
+    """torch.batch_norm: the arguments in another order than in nn.functional."""
+    return _run_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
+
+
+@public(method=False, out="exact")
+def native_batch_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+                      running_var: Tensor | None, training: bool, momentum: float, eps: float) -> Any:
+    """(result, mean, 1 / deviation)."""
+    return _run_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
+
+
+@public(method=False)
+def batch_norm_update_stats(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+                            momentum: float) -> tuple[Tensor, Tensor]:
+    """(mean, variance) per channel of a batch, which also go into the running statistics."""
+    if not input.numel():
+        raise RuntimeError(f"input tensor must have at least one element, but got input_sizes = {list(input.shape)}")
+    dims = tuple([d for d in range(input.ndim) if d != 1])
+    with no_grad():
+        var, mean = FUNCTIONS["var_mean"](input, dims, correction=0)
+        count = input.numel() // input.shape[1]
+        for running, batch in ((running_mean, mean), (running_var, var * (count / max(count - 1, 1)))):
+            if running is not None:
+                running.mul_(1 - momentum).add_(batch, alpha=momentum)
+    return mean, var
+
+
+# --------------------------------------------------------------------------------------------------- instance norm
+def _instance_norm(input: Tensor, running_mean: Any, running_var: Any, weight: Any, bias: Any, use_input_stats: bool,
+                   momentum: float, eps: float) -> Tensor:
+    """Batch norm in which every sample's channel is a channel of its own."""
+    if not use_input_stats and (running_mean is None or running_var is None):
+        raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
+    n, c = input.shape[:2]
+    for name, value in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight),
+                        ("bias", bias)):
+        _check_size(name, value, c)
+    many = lambda t: None if t is None else t.repeat(n)
+    mean, var = many(running_mean), many(running_var)
+    made = _run_batch_norm(input.contiguous().view(1, n * c, *input.shape[2:]), many(weight), many(bias), mean, var,
+                           use_input_stats, momentum, eps)[0]
+    if use_input_stats and running_mean is not None:
+        running_mean.detach().copy_(mean.view(n, c).mean(0))
+    if use_input_stats and running_var is not None:
+        running_var.detach().copy_(var.view(n, c).mean(0))
+    return made.view(input.shape)
+
+
+@public(method=False, toplevel=False, name="instance_norm", out=False)
+def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
+                  weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
+                  momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
+    """Normalizes each channel of each sample by itself."""
+    if use_input_stats and input.ndim > 2 and math.prod(input.shape[2:]) == 1:
+        raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
+    return _instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+@public(method=False, name="instance_norm", out=False)
+def _instance_norm_top(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+                       running_var: Tensor | None, use_input_stats: bool, momentum: float, eps: float,
+                       cudnn_enabled: bool = True) -> Tensor:
+    """torch.instance_norm: the arguments in another order than in nn.functional."""
+    return _instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+# ------------------------------------------------------------------------------------------------------ layer norm
+def _layer_grads(grad, needs, input, normalized_shape, weight, bias, result1, result2, eps):
+    if grad_enabled():
+        dims = tuple(range(-len(normalized_shape), 0))
+        mean, rstd = _statistics(input, dims, eps)
+        lead = tuple(range(input.ndim - len(dims)))
+        if lead:
+            return _normal_grads(grad, input, weight, mean, rstd, dims, lead)
+        dx, dw, db = _normal_grads(grad.unsqueeze(0), input, weight, mean, rstd, dims, (0,))
+        return dx.squeeze(0), dw, db
+    return _kernel_grads(lambda n: _call(_layer_grad, grad, input, len(normalized_shape), result1, result2, weight, n),
+                         needs)
+
+
+def _layer_formula(index: int) -> Any:
+    def formula(grad, input, normalized_shape, weight, bias, result1, result2, eps):
+        return _layer_grads(grad, _only(index), input, normalized_shape, weight, bias, result1, result2, eps)[index]
+
+    return formula
+
+
+_layer_norm = _together(
+    row("native_layer_norm", "input normalized_shape weight bias eps", cheap=True, batch="layer_norm",
+        shape=layers.layer_norm_shaped,
+        kernel="layer_norm_shaped", constant=(1, 2),
+        backward=dict(input=_layer_formula(0), weight=_layer_formula(1), bias=_layer_formula(2))),
+    _layer_grads, (0, 2, 3))
+
+
+_layer_normed = _quick(_layer_norm, (1, 4), _layer_grad, _kernels.layer_norm_grad, (0, 2, 3),
+                       lambda g, needs, x, shape, w, b, mean, inverse, eps: (
+                           g, x._array, len(shape), mean._array, inverse._array, w._array, needs))
+
+
+@public(method=False)
+def native_layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None, bias: Tensor | None,
+                      eps: float) -> Any:
+    """(result, mean, 1 / deviation)."""
+    shape = _checked_shape("layer_norm", input, normalized_shape, weight, bias)
+    if not input.is_floating_point():
+        raise NotImplementedError(f"\"LayerNormKernelImpl\" not implemented for '{_type_word(input.dtype)}'")
+    return _layer_norm(input, shape, weight, bias, float(eps))
+
+
+def _checked_shape(name: str, input: Any, normalized_shape: Any, weight: Any, bias: Any) -> tuple[int, ...]:
+    if normalized_shape.__class__ is tuple and normalized_shape and isinstance(input, Tensor) and input._array.shape[
+            -len(normalized_shape):] == normalized_shape and (
+            weight is None or weight._array.shape == normalized_shape) and (
+            bias is None or bias._array.shape == normalized_shape):
+        return normalized_shape  # the usual case in one look
+    if not isinstance(input, Tensor):
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    if isinstance(normalized_shape, int):
+        raise TypeError(f"{name}(): argument 'normalized_shape' (position 2) must be tuple of ints, not int")
+    shape = tuple([int(n) for n in normalized_shape])
+    if not shape:
+        raise RuntimeError(f"Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+                           "element, "
+                           f"but got normalized_shape = {list(shape)}")
+    for label, value in (("weight", weight), ("bias", bias)):
+        if value is not None and tuple(value.shape) != shape:
+            raise RuntimeError(f"Expected {label} to be of same shape as normalized_shape, but got {label} of shape "
+                               f"{list(value.shape)} and normalized_shape = {list(shape)}")
+    if tuple(input.shape[max(0, input.ndim - len(shape)):]) != shape:
+        raise RuntimeError(f"Given normalized_shape={list(shape)}, expected input with shape "
+                           f"[*, {', '.join(str(n) for n in shape)}], but got input of size{list(input.shape)}")
+    return shape
+
+
+def _any_layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
+                    eps: float = 1e-5, cudnn_enable: bool = True) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over the last dimensions of each sample."""
+    shape = _checked_shape("layer_norm", input, normalized_shape, weight, bias)
+    if input._array.dtype.char not in "fd":
+        return native_layer_norm(input, shape, weight, bias, eps)[0]
+    return _layer_norm(input, shape, weight, bias, float(eps))[0]
+
+
+_any_layer_norm = public(_any_layer_norm, method=False, out=False, name="layer_norm")
+
+
+@in_front(_any_layer_norm, method=False)
+def layer_norm(*args, **kwargs):
+    mode = state.mode
+    if not kwargs and 3 < len(args) < 6 and (plain(args[0]) if mode < 2 else mode in FOLLOWED and windowed(args[0])):
+        input, shape, weight, bias = args if len(args) == 4 else args[:4]
+        eps = args[4] if len(args) == 5 else 1e-5
+        x = input._array
+        if weight.__class__ in _OURS and bias.__class__ in _OURS and shape.__class__ is tuple and eps.__class__ is float:
+            w, b = weight._array, bias._array
+            if shape and w.shape == shape == b.shape == x.shape[-len(shape):] and w.dtype is x.dtype is b.dtype and (
+                    type(w) is ndarray is type(b) if mode < 2 else {type(w), type(b)} <= registry.WINDOWS):
+                if mode > 1 or (mode == 0 and (
+                        input._node is not None or weight._node is not None or bias._node is not None
+                        or input._counter is not None or weight._counter is not None or bias._counter is not None)):
+                    given = x, len(shape), w, b, eps
+                    made = _kernels.layer_norm(*given) if mode == 0 else state.follower.call("layer_norm", given)
+                    return _layer_normed(made, input, shape, weight, bias, eps)
+                t = _new(Tensor)
+                t._array = _kernels.layer_norm_only(x, len(shape), w, b, eps)
+                t._node = t._counter = None
+                return t
+    return _any_layer_norm(*args, **kwargs)
+
+
+def _rms_grads(grad, needs, input, dims, weight, eps, result1):
+    if grad_enabled():
+        over, lead = tuple(range(-dims, 0)), tuple(range(input.ndim - dims))
+        rstd = ((input * input).mean(over, keepdim=True) + eps).rsqrt()
+        normal, weighted = input * rstd, grad if weight is None else grad * weight
+        dw = (grad * normal).sum(lead) if lead else grad * normal
+        return rstd * (weighted - normal * (weighted * normal).mean(over, keepdim=True)), dw
+    return _kernel_grads(lambda n: _call(_rms_grad, grad, input, dims, result1, weight, n), needs)
+
+
+def _rms_formula(index: int) -> Any:
+    def formula(grad, input, dims, weight, eps, result1):
+        return _rms_grads(grad, _only(index)[:2], input, dims, weight, eps, result1)[index]
+
+    return formula
+
+
+_rms_norm = _together(
+    row("fused_rms_norm", "input dims weight eps", cheap=True, shape=layers.rms_norm, kernel="rms_norm", constant=(1,),
+        node="MulBackward0",
+        backward=dict(input=_rms_formula(0), weight=_rms_formula(1))),
+    _rms_grads, (0, 2))
+
+
+@public(method=False, out=False)
+def rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """x / sqrt(mean(x * x) + eps) * weight over the last dimensions."""
+    shape = _checked_shape("rms_norm", input, normalized_shape, weight, None)
+    if not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
+        return laid_out(rms_norm(contiguous_copy(input, name), normalized_shape, weight, eps), name)
+    half = input.dtype.is_floating_point and input.dtype.itemsize < 4
+    x = input.to(_dtypes.float32) if half else input
+    if eps is None:
+        eps = _dtypes.finfo(x.dtype.to_real() if x.is_complex() else x.dtype).eps
+    if state.mode & ~(CAPTURE | FOLLOW) < 2 and x._array.dtype.char in "fd" and x.numel() and (
+            weight is None or weight._array.dtype is x._array.dtype) and not half:
+        return _rms_norm(x, len(shape), weight, float(eps))[0]
+    dims = tuple(range(-len(shape), 0))
+    made = x * (x.pow(2).mean(dims, keepdim=True) + eps).rsqrt()
+    if half:
+        if weight is not None and weight.dtype is input.dtype:
+            return (made * weight.to(_dtypes.float32)).to(input.dtype)
+        made = made.to(input.dtype)
+    return made if weight is None else made * weight
+
+
+# ------------------------------------------------------------------------------------------------------ group norm
+def _group_grads(grad, needs, input, weight, group, eps, result1, result2):
+    """From the result alone; what flows back from the statistics comes from _statistics_grad."""
+    if grad_enabled():
+        n, c = input.shape[:2]
+        grouped = lambda t: t.reshape(n, group, c // group, math.prod(input.shape[2:]))
+        x = grouped(input)
+        mean, rstd = _statistics(x, (2, 3), eps)
+        factor = None if weight is None else weight.reshape(1, group, -1, 1)
+        dx, dw, db = _normal_grads(grouped(grad), x, factor, mean, rstd, (2, 3), (0, 3))
+        return dx.reshape(input.shape), dw.reshape(-1), db.reshape(-1)
+    return _kernel_grads(lambda n: _call(_group_grad, grad, input, group, result1, result2, weight, n), needs)
+
+
+def _group_formula(index: int) -> Any:
+    def formula(grads, input, weight, group, eps, result1, result2):
+        given = _all_group_grads(grads, _only(index), input, weight, group, eps, result1, result2)
+        return None if given is None else given[index]
+
+    return formula
+
+
+def _all_group_grads(grads, needs, input, weight, group, eps, result1, result2):
+    """The three gradients from those of the result, the mean and the inverse deviation. As in PyTorch the statistics count
+    only where all three are there."""
+    grad, of_mean, of_rstd = grads
+    if grad is None:
+        return [None] * 3
+    made = list(_group_grads(grad, needs, input, weight, group, eps, result1, result2))
+    if needs[0] and of_mean is not None and of_rstd is not None:
+        made[0] = made[0] + _statistics_grad(of_mean, of_rstd, input, group, eps)
+    return made
+
+
+def _statistics_grad(of_mean: Tensor, of_rstd: Tensor, input: Tensor, group: int, eps: float) -> Tensor:
+    x = input.reshape(input.shape[0], group, -1)
+    mean, rstd = _statistics(x, (2,), eps)
+    share = of_mean.to(input.dtype).unsqueeze(-1) - of_rstd.to(input.dtype).unsqueeze(-1) * rstd ** 3 * (x - mean)
+    return (share / x.shape[2]).expand(x.shape).reshape(input.shape)
+
+
+_group_norm = _together(
+    row("native_group_norm", "input group weight bias eps", shape=layers.group_norm, kernel="group_norm",
+        backward=dict(input=_group_formula(0), weight=_group_formula(1), bias=_group_formula(2))),
+    _all_group_grads, (0, 2, 3), True)
+
+
+@public(method=False, out=False)
+def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+               eps: float = 1e-5,
+               cudnn_enabled: bool = True) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias, with statistics over num_groups groups of channels."""
+    shape = input.shape
+    if len(shape) < 2:
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
+    channels = shape[1]
+    if num_groups <= 0:
+        raise RuntimeError(f"Expected num groups to be greater than 0, got {num_groups}")
+    if channels % num_groups:
+        raise RuntimeError(f"Expected number of channels in input to be divisible by num_groups, but got input of "
+                           "shape "
+                           f"{list(input.shape)} and num_groups={num_groups}")
+    if input.numel() == num_groups:
+        sizes = [shape[0] * channels // num_groups, num_groups, *shape[2:]]
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {sizes}")
+    for label, value in (("weight", weight), ("bias", bias)):
+        if value is not None and value.shape != (channels,):
+            raise RuntimeError(f"Expected {label} to be a vector of size equal to the number of channels in input, but "
+                               "got "
+                               f"{label} of shape {list(value.shape)} and input of shape {list(input.shape)}")
+    if not input.is_floating_point():
+        raise NotImplementedError(f"\"GroupNormKernelImpl\" not implemented for '{_type_word(input.dtype)}'")
+    if not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
+        return laid_out(_group_norm(contiguous_copy(input, name), num_groups, weight, bias, float(eps))[0], name)
+    return _group_norm(input, num_groups, weight, bias, float(eps))[0]
+
+
+@public(method=False)
+def native_group_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int,
+                      eps: float) -> Any:
+    """(result, mean, 1 / deviation)."""
+    return _group_norm(input, group, weight, bias, float(eps))
+
+
+# ------------------------------------------------------------------------------------------ across channels, vectors
+@public(method=False, toplevel=False, out=False)
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """x / (k + alpha * mean of squares over `size` neighbouring channels) ** beta."""
+    from .pooling import avg_pool2d, avg_pool3d
+    if input.ndim < 3:
+        raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")
+    if not input.numel():
+        return input
+    if not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
+        return laid_out(local_response_norm(contiguous_copy(input, name), size, alpha, beta, k), name)
+    pad = FUNCTIONS["constant_pad_nd"]
+    squares = input.mul(input)
+    if input.ndim == 3:
+        squares = pad(squares.unsqueeze(1), (0, 0, size // 2, (size - 1) // 2))
+        mean = avg_pool2d(squares, (size, 1), stride=1).squeeze(1)
+    else:
+        shape = input.shape
+        squares = pad(squares.reshape(shape[0], 1, shape[1], shape[2], -1), (0, 0, 0, 0, size // 2, (size - 1) // 2))
+        mean = avg_pool3d(squares, (size, 1, 1), stride=1).squeeze(1).reshape(shape)
+    return input / mean.mul(alpha).add(k).pow(beta)
+
+
+@public(method=False, toplevel=False, out=False)
+def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
+    """input over its p-norm along dim (at least eps)."""
+    size = input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input)
+    return input / size if out is None else FUNCTIONS["div"](input, size, out=out)

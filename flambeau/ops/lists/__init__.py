@@ -1,0 +1,1 @@
+"""Operations on lists of tensors, and the updates of optimizers."""

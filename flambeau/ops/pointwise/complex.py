@@ -1,0 +1,220 @@
+"""Complex numbers: parts, conjugates, angles, and the views between complex and real tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...tensors import dtypes as _dtypes
+from ...tensors.tensor import Tensor
+from .. import rules
+from ..core.row import FUNCTIONS, Row, _type_word, moving, public
+from .families import Pointwise, unary
+from .functions import masked, nothing
+
+
+def _parts(grad: Any) -> tuple[Any, Any]:
+    if grad.is_complex():
+        return grad.real, grad.imag
+    return grad, nothing(grad)
+
+
+def _sgn_self(grad: Any, self: Any, result: Any) -> Any:
+    """Only turning counts: the part of the gradient along the value itself drops out."""
+    if not self.is_complex():
+        return nothing(grad)
+    size = self.abs()
+    turned = grad / size - result * (grad / self).real
+    return masked(turned, size != 0)
+
+
+def _angle_self(grad: Any, self: Any) -> Any:
+    if not self.is_complex():
+        return nothing(grad)
+    size = self.real * self.real + self.imag * self.imag
+    return masked(complex_(-self.imag, self.real) / size * grad, size != 0)
+
+
+def _conj(x: Any) -> Any:
+    return x.conj() if x.is_complex() else x
+
+
+# fmt: off
+sgn = unary("sgn", backward=_sgn_self, kind="same", inplace=True, c="(a > 0) - (a < 0)")
+_angle = Pointwise("angle", "self", kind="float", backward=dict(self=_angle_self))
+_conj_row = moving("conj", "self", batch="pointwise", shape=rules.alike,
+                   node="ConjBackward0", backward=dict(self=lambda grad: _conj(grad)), forward="linear")
+_conj_physical = Row("conj_physical", "self", kernel="conj", backward=dict(self=lambda grad: _conj(grad)))
+_complex = moving("complex", "real imag", batch="pointwise", shape=rules.complex_pair, backward=dict(
+    real=lambda grad: _parts(grad)[0], imag=lambda grad: _parts(grad)[1]))
+_polar = moving("polar", "abs angle", batch="pointwise", shape=rules.complex_pair, backward=dict(
+    abs=lambda grad, result: grad * _conj(result.sgn()), angle=lambda grad, result: grad * _conj(result * 1j)))
+_real = Row("real", "self", batch="trailing", view=True, node="SelectBackward0", backward=dict(
+    self=lambda grad: complex_(grad, nothing(grad))))
+_imag = Row("imag", "self", batch="trailing", view=True, node="SelectBackward0", backward=dict(
+    self=lambda grad: complex_(nothing(grad), grad)))
+_view_as_real = Row("view_as_real", "self", batch="trailing", view=True, backward=dict(
+    self=lambda grad: view_as_complex(grad.contiguous())))
+_view_as_complex = Row("view_as_complex", "self", batch="trailing", view=True, backward=dict(
+    self=lambda grad: view_as_real(grad.contiguous() if grad.is_complex() else complex_(grad, nothing(grad)))))
+# fmt: on
+
+
+# -------------------------------------------------------------------------------------------------------- views
+def _viewed(source: Any, row: Row) -> Any:
+    """A view whose dtype differs from its base's: it remembers how to be made again (see autograd/views.py)."""
+    before = source._view_fn
+    view = row(source)
+    if before is not None:
+        view._view_fn = lambda base: row(before(base))
+    elif source._base is not None:
+        size, stride, offset = source.size(), source.stride(), source.storage_offset()
+        view._view_fn = lambda base: row(base.as_strided(size, stride, offset))
+    else:
+        view._view_fn = row
+    return view
+
+
+@public(method=False, out=False)
+def real(input: Any) -> Any:
+    """The real part, as a view."""
+    return _viewed(input, _real) if input.is_complex() else input
+
+
+@public(method=False, out=False)
+def imag(input: Any) -> Any:
+    """The imaginary part, as a view."""
+    if not input.is_complex():
+        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+    return _viewed(input, _imag)
+
+
+Tensor.real = property(real, lambda self, value: real(self).copy_(value), doc="The real part, as a view.")
+Tensor.imag = property(imag, lambda self, value: imag(self).copy_(value), doc="The imaginary part, as a view.")
+
+
+@public(method=False, out=False)
+def view_as_real(input: Any) -> Any:
+    """A complex tensor as a real one with a last dimension of size 2, over the same memory."""
+    if not input.is_complex():
+        raise RuntimeError("view_as_real is only supported for complex tensors")
+    return _viewed(input, _view_as_real)
+
+
+@public(method=False, out=False, autocast="float32")
+def view_as_complex(input: Any) -> Any:
+    """A real tensor with a last dimension of size 2 as a complex one, over the same memory."""
+    if input.dtype not in (_dtypes.float32, _dtypes.float64, _dtypes.float16):
+        raise RuntimeError(f"view_as_complex is only supported for half, float and double tensors, but got a tensor of "
+                           f"scalar type: {input.dtype}")
+    if input.dtype is _dtypes.float16:
+        raise NotImplementedError("view_as_complex of float16 needs complex32, which flambeau does not have")
+    if input.ndim == 0:
+        raise RuntimeError("Input tensor must have one or more dimensions")
+    if input.shape[-1] != 2:
+        raise RuntimeError("Tensor must have a last dimension of size 2")
+    *strides, last = input.stride()
+    if last != 1:
+        raise RuntimeError("Tensor must have a last dimension with stride 1")
+    if any(s % 2 for s, n in zip(strides, input.shape) if n > 1):
+        raise RuntimeError("Tensor must have a stride divisible by 2 for all but last dimension")
+    if input.storage_offset() % 2:
+        raise RuntimeError("Tensor must have a storage_offset divisible by 2")
+    return _viewed(input, _view_as_complex)
+
+
+# --------------------------------------------------------------------------------------------------- conjugates
+@public(out=False)
+def conj(input: Any) -> Any:
+    """The complex conjugate; a real tensor is its own."""
+    return _conj_row(input) if input.is_complex() else input
+
+
+@public(inplace="function", out="exact")
+def conj_physical(input: Any) -> Any:
+    """The complex conjugate."""
+    return _conj_physical(input) if input.is_complex() else input
+
+
+@public(out=False)
+def resolve_conj(input: Any) -> Any:
+    """The tensor itself: conjugates are never pending here."""
+    return input
+
+
+@public(out=False)
+def resolve_neg(input: Any) -> Any:
+    """The tensor itself: negations are never pending here."""
+    return input
+
+
+@public(out=False)
+def is_conj(input: Any) -> bool:
+    """Whether a conjugate is pending: never."""
+    return False
+
+
+@public(out=False)
+def is_neg(input: Any) -> bool:
+    """Whether a negation is pending: never."""
+    return False
+
+
+@public
+def angle(input: Any) -> Any:
+    """The argument of a complex number; 0 or pi for real ones."""
+    return _angle(input)
+
+
+def _two_floats(name: str, first: Any, second: Any) -> None:
+    names = ("abs", "angle") if name == "polar" else ("real", "imag")
+    for i, t in enumerate((first, second)):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{name}(): argument '{names[i]}' (position {i + 1}) must be Tensor, not {type(t).__name__}")
+    for t in (first, second):
+        if not t.is_floating_point() or t.dtype is _dtypes.bfloat16:
+            raise RuntimeError("Expected both inputs to be Half, Float or Double tensors but got "
+                               f"{_type_word(first.dtype)} and {_type_word(second.dtype)}")
+    if first.dtype is not second.dtype:
+        raise RuntimeError(f"Expected object of scalar type {_type_word(first.dtype)} but got scalar type "
+                           f"{_type_word(second.dtype)} for second argument")
+
+
+@public(name="complex", method=False, out="strict")
+def complex_(real: Any, imag: Any) -> Any:
+    """real + 1j * imag."""
+    _two_floats("complex", real, imag)
+    return _complex(real, imag)
+
+
+@public(method=False, autocast="float32", out="strict")
+def polar(abs: Any, angle: Any) -> Any:
+    """abs * exp(1j * angle)."""
+    _two_floats("polar", abs, angle)
+    return _polar(abs, angle)
+
+
+# --------------------------------------------------------------------------------------------------- what it holds
+@public(out=False)
+def isreal(input: Any) -> Any:
+    """Whether each element's imaginary part is zero."""
+    if input.is_complex():
+        return input.imag == 0
+    from ...creation.factories import ones_like
+    return ones_like(input, dtype=_dtypes.bool_)
+
+
+def _kind_question(name: str) -> None:
+    method = getattr(Tensor, name)
+
+    def function(input):
+        if not isinstance(input, Tensor):
+            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        return method(input)
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__, function.__doc__ = __package__.partition(".")[0], f"Tensor.{name} as a function."
+    FUNCTIONS[name] = function
+
+
+for _name in ("is_complex", "is_floating_point", "is_signed", "is_inference"):
+    _kind_question(_name)

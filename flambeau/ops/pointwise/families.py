@@ -1,0 +1,413 @@
+"""Rows of pointwise operations: the constructors `unary`, `binary` and `compare`, their fast path and promotion.
+
+The fast path is the cost of eager mode: two plain tensors of one dtype go straight to the kernel, and recording writes
+six fields. Everything else (mixed dtypes, numbers, half precision, subclasses, hooks, other devices) takes `general`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...autograd import state as _state
+from ...autograd.node import FLOAT32, bump
+from ...autograd.state import FOLLOWED, state
+from ...autograd.views import check_inplace
+from ...backends import registry
+from ...backends.cpu.parallel import large
+from ...backends.cpu.pointwise.loops import enter
+from ...tensors import dtypes as _dtypes
+from ...tensors.dtypes import BY_NUM, HALF_NUMS
+from ...tensors.parameter import Parameter
+from ...tensors.tensor import Tensor, wrap
+from ..core import generate
+from ..core import overrides as _overrides
+from ..core.row import (
+    FUNCTIONS,
+    LARGE,
+    Row,
+    alias_of,
+    check_overlap,
+    constant,
+    enter_inplace,
+    export,
+    make_inplace,
+    store,
+    write_out,
+)
+
+_new = object.__new__
+ndarray = registry.CPU_ARRAY
+_WINDOWS = registry.WINDOWS
+_asarray = registry.cpu.asarray
+_NUMBERS = (bool, int, float, complex)
+_KNOWN = frozenset((Tensor, Parameter, *_NUMBERS, type(None)))
+
+
+class Pointwise(Row):
+    """A row whose kernel works element by element on broadcast arguments of one dtype.
+
+    kind: "float" takes integers as the default floating dtype; "same" keeps the promoted dtype; "bool" gives bool.
+    halves: the kernel is exact enough in half precision as it is; otherwise it runs in float32 and is rounded.
+    takes: the kinds of dtype the kernel accepts (b: bool, i: integers, f: floating, c: complex).
+    check: called with the arguments, raises for those PyTorch refuses.
+    numbers: which of two arguments may be Python numbers ("second", "both", "none", or "all": both at once).
+    cpu_name: what PyTorch calls the kernel in errors about dtypes, where that is not the name of the function.
+    refusal: a function of a dtype that it does not take, which gives another error than PyTorch's usual one, or None.
+    mask: an argument that is bool whatever the others are.
+    plain: arguments that take no part in promotion and reach the kernel as they are (conditions, switches, counts).
+    c: what it computes in C (cpu/pointwise/loops.py): the letters a, b, c... are the kernel's arguments in order, numbers too;
+    a function of the kernel's arguments where the text depends on them. c_kinds: dtypes for which that is right, as `takes`.
+    """
+
+    def __init__(self, name: str, args: str, *, kind: str = "float", halves: bool = False, complex_ok: bool = True,
+                 takes: str = "bifc", plain: str = "", check: Callable | None = None, numbers: str = "second",
+                 c_kinds: str = "f", mask: str | None = None, cpu_name: str | None = None, refusal: Callable | None = None,
+                 **options):
+        super().__init__(name, args, pointwise=True, **options)
+        self.kind, self.halves, self.check = kind, halves, check
+        self.only_tensors = {"all": (), "both": (), "second": (0,), "none": (0, 1)}[numbers]
+        self.of_numbers = numbers == "all"
+        self.cpu_name, self.refusal = cpu_name or name, refusal
+        self.takes = takes if complex_ok else takes.replace("c", "")
+        self.plain = frozenset(self.args.index(p) for p in plain.split())
+        if self.c is not None:
+            enter(self.kernel, len(self.args), self.c, c_kinds, self.plain, kind == "bool",
+                  None if mask is None else self.args.index(mask))
+
+    def __call__(self, *args: Any) -> Any:
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        if len(tensors) != len(args):
+            args = tuple([a if a.__class__ in _KNOWN else plain_number(a) for a in args])
+        plain = self.plain
+        common = promoted(args if not plain else [a for i, a in enumerate(args) if i not in plain])
+        if self.check is not None:
+            self.check(*args)
+        if "bifc"[common.kind] not in self.takes:
+            raise (self.refusal and self.refusal(common)) or NotImplementedError(
+                f'"{self.cpu_name}" not implemented for \'{common.word}\'')
+        if self.kind == "float" and not (common.is_floating_point or common.is_complex):
+            common = _dtypes.get_default_dtype()
+        native = common.native
+        compute = FLOAT32 if native.num in HALF_NUMS and not self.halves else native
+        arrays = []
+        for i, a in enumerate(args):
+            if i in plain:
+                a = a._array if isinstance(a, Tensor) else a
+            elif isinstance(a, Tensor):
+                a = a._array
+                if a.dtype is not compute:
+                    # The value in the half type first: that is what PyTorch computes with.
+                    a = _cast(_cast(a, native) if native is not compute else a, compute)
+            elif isinstance(a, _NUMBERS):
+                a = number(a, compute)
+            arrays.append(a)
+        backend = registry.common([t._array for t in tensors]) if tensors else registry.cpu
+        try:
+            made = backend.call(self.kernel, tuple(arrays))
+        except ValueError:
+            raise broadcast_error(*[t._array.shape for t in tensors]) from None
+        if made.__class__ is not tuple:
+            made = self._result(made, native, compute)
+        else:
+            made = tuple([self._result(m, native, compute) for m in made])
+        return self.finish(args, made)
+
+    def _result(self, made: Any, native: Any, compute: Any) -> Any:
+        if self.kind != "bool" and compute is not native and made.dtype is compute:
+            made = made.astype(native)
+        return made if type(made) in registry.ARRAY_TYPES else _asarray(made)
+
+
+def _cast(array: Any, native: Any) -> Any:
+    if registry.following is not None and state.mode & _state.FOLLOW and type(array) is ndarray:
+        return registry.backend_of(array).cast(array, native)
+    return array.astype(native)
+
+
+def number(value: Any, native: Any) -> Any:
+    """A Python number as a zero-dim array of the compute dtype; integers wrap around as PyTorch's do."""
+    if native.kind in "iu" and value.__class__ is int:
+        bits = native.itemsize * 8
+        value &= (1 << bits) - 1
+        if native.kind == "i" and value >> (bits - 1):
+            value -= 1 << bits
+    elif value.__class__ not in _NUMBERS and registry.run_time is not None:
+        made = registry.run_time(value, native)
+        if made is not None:
+            return made
+    if registry.following is not None and state.mode & _state.FOLLOW:
+        return state.follower.literal(value, native)
+    return _asarray(value, native)
+
+
+def promoted(args: Any) -> Any:
+    """PyTorch's result type of the tensors and numbers among the arguments."""
+    dims = zeros = scalars = None
+    for a in args:
+        if isinstance(a, Tensor):
+            d = BY_NUM[a._array.dtype.num]
+            if a._array.ndim:
+                dims = d if dims is None else _dtypes.promote_types(dims, d)
+            else:
+                zeros = d if zeros is None else _dtypes.promote_types(zeros, d)
+        elif a.__class__ in _NUMBERS or isinstance(a, _NUMBERS):
+            d = _dtypes.of_python(a)
+            scalars = d if scalars is None else _dtypes.promote_types(scalars, d)
+    return _dtypes.result_type_of(dims, zeros, scalars)
+
+
+def broadcast_error(*shapes: tuple[int, ...]) -> RuntimeError:
+    for a in range(len(shapes) - 1):
+        x, y = shapes[a], shapes[a + 1]
+        for back in range(1, min(len(x), len(y)) + 1):
+            if x[-back] != y[-back] and 1 not in (x[-back], y[-back]):
+                return RuntimeError(f"The size of tensor a ({x[-back]}) must match the size of tensor b ({y[-back]}) "
+                                    f"at non-singleton dimension {max(len(x), len(y)) - back}")
+    return RuntimeError(f"shapes {', '.join(str(list(s)) for s in shapes)} cannot be broadcast together")
+
+
+# ------------------------------------------------------------------------------------------------------- unary
+def unary(name: str, c: str | None = None, backward: Callable | None = None, *, kind: str = "float",
+          inplace: bool | str = "function", method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (),
+          fast: str | None = None, direct: str | None = None, out: bool | str | None = None,
+          autocast: str | None = None, **options: Any) -> Callable:
+    """A pointwise operation of one tensor, with its method, in-place and out= forms, and over lists of tensors.
+
+    inplace, out, autocast: as for `public`; out= of one that keeps the dtype must have it.
+    direct: a kernel of (gradient, saved value) that does what `backward` does, for real arrays (see table._quick).
+    """
+    if direct is not None:
+        options["direct"] = {"self": direct}
+    r = Pointwise(name, "self", kind=kind, c=c, backward={"self": backward} if backward else None, **options)
+    chars = fast if fast is not None else ("fd" if kind != "bool" else "fdlibB")
+    r.op = op = generate.of_one(r, chars=chars, ufunc=True, fallback=general)
+    _dress(op, name, r)
+    if out is None:
+        out = "exact" if kind == "same" else True
+    export(name, op, method=method, toplevel=toplevel, aliases=aliases, out=out, autocast=autocast,
+           foreach=1 if inplace else 0)
+    if inplace:
+        _export_inplace(name, op, r, r.cpu if kind != "bool" else None, aliases, inplace)
+    return op
+
+
+def general(r: Row, args: tuple[Any, ...], out: Any) -> Any:
+    """The way around the fast path: overrides, checks of the arguments, out=."""
+    op = r.op
+    if _overrides.active:
+        done, value = _overrides.dispatch(op, args, {} if out is None else {"out": out})
+        if done:
+            return value
+    for i, a in enumerate(args):
+        if not isinstance(a, Tensor) and a.__class__ not in _NUMBERS:
+            scalar = a if (found := as_number(a)) is None and isinstance(a, _NUMBERS) else found
+            if scalar is None:
+                done, value = _overrides.late(op, args, {} if out is None else {"out": out})
+                if done:
+                    return value
+                raise TypeError(f"{r.name}(): argument '{_argument(r.args[i])}' (position {i + 1}) must be Tensor, not "
+                                f"{type(a).__name__}")
+            args = (*args[:i], scalar, *args[i + 1:])
+    if r.of_numbers and not any(isinstance(a, Tensor) for a in args):
+        from ...creation.factories import tensor
+        args = (tensor(args[0]), *args[1:])
+    for i in r.only_tensors if len(args) > 1 and any(isinstance(a, Tensor) for a in args) else (0,):
+        if not isinstance(args[i], Tensor):
+            raise TypeError(f"{r.name}(): argument '{_argument(r.args[i])}' (position {i + 1}) must be Tensor, not "
+                            f"{type(args[i]).__name__}")
+    result = r(*args)
+    if out is None:
+        return result
+    if isinstance(out, Tensor):
+        check_overlap(out._array, args)
+    return write_out(r.name, out, result, args, {})
+
+
+def or_not_implemented(r: Row, args: tuple[Any, ...], out: Any) -> Any:
+    """`general` for Python operators: an operand that is no number gets its turn to answer (`x == None` is False)."""
+    try:
+        return general(r, args, out)
+    except TypeError:
+        if r.name == "eq" and isinstance(args[1], ndarray):  # NumPy would leave the answer to us
+            from ...tensors.interop import from_numpy
+            return general(r, (args[0], from_numpy(args[1])), out)
+        return NotImplemented
+
+
+def as_number(value: Any) -> Any:
+    """NumPy scalars and the like as the Python number they stand for; None for anything else."""
+    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        found = value.item()
+        if found.__class__ is bool and value.__class__.__name__.startswith("bool"):
+            return float(found)  # PyTorch takes NumPy's truth values for floats
+        return found if found.__class__ in _NUMBERS else None
+    return None
+
+
+def plain_number(value: Any) -> Any:
+    """A NumPy scalar (np.float64 is a float too) as the Python number it stands for; all else as it is."""
+    return value if isinstance(value, Tensor) or (found := as_number(value)) is None else found
+
+
+def _argument(name: str) -> str:
+    return "input" if name == "self" else name
+
+
+def _dress(op: Callable, name: str, r: Row) -> None:
+    op.__name__ = op.__qualname__ = name
+    op.__doc__ = f"{name}({', '.join(map(_argument, r.args))}, *, out=None): element by element" + (
+        f", {r.c} in C." if isinstance(r.c, str) else ".")
+
+
+def _export_inplace(name: str, op: Callable, r: Row, kernel: Callable | None, aliases: tuple[str, ...],
+                    inplace_forms: bool | str) -> None:
+    slow = make_inplace(name, op)
+
+    def inplace(self):
+        mode = state.mode
+        if mode < 2 and kernel is not None and (self.__class__ is Tensor or self.__class__ is Parameter) and (
+                mode or untracked(self)):
+            x = self._array
+            if type(x) is ndarray and x.dtype.char in "fd" and x.flags.c_contiguous and not self._inference:
+                if x.size >= LARGE:
+                    large(kernel, x, out=x)
+                else:
+                    x[...] = kernel(x)
+                bump(self)
+                return self
+        return slow(self)
+
+    inplace.__name__, inplace.__qualname__, inplace.__doc__ = name + "_", f"Tensor.{name}_", f"In-place form of {name}."
+    _overrides.FRONTS[slow] = inplace
+    enter_inplace(inplace, name, aliases, inplace_forms)
+
+
+# ------------------------------------------------------------------------------------------------------ binary
+def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Callable | None] | None = None, *,
+           kind: str = "same", inplace: bool | str = True, method: bool = True, toplevel: bool = True,
+           aliases: tuple[str, ...] = (), fast: str | None = None, fast_scalar: str = "fd", args: str = "self other",
+           direct: tuple[str, str] | None = None, autocast: str | None = None, foreach: int = 0,
+           **options: Any) -> Callable:
+    """A pointwise operation of two broadcast arguments. fast: dtype characters whose kernel needs no promotion.
+
+    direct: as for `unary`, one kernel per argument; "" passes the gradient on.
+
+    The kernel takes `out=` as NumPy's functions do. `op.operator` is the same function for use as a Python operator.
+    """
+    first, second = args.split()
+    table = {a: f for a, f in zip((first, second), backward or ()) if f is not None}
+    if direct is not None:
+        options["direct"] = dict(zip((first, second), direct))
+    r = Pointwise(name, args, kind=kind, c=c, backward=table or None, **options)
+    r.op = op = generate.of_two(r, chars=fast, number_chars=fast_scalar, fallback=general)
+    op.operator = generate.of_two(r, chars=fast, number_chars=fast_scalar, fallback=or_not_implemented)
+    _dress(op, name, r)
+    export(name, op, method=method, toplevel=toplevel, aliases=aliases, autocast=autocast, foreach=foreach)
+    op.row = r
+    if inplace:
+        op.inplace = _binary_inplace(name, op, r, r.cpu, fast)
+        enter_inplace(op.inplace, name, aliases, inplace)
+    return op
+
+
+def untracked(tensor: Any) -> bool:
+    """Whether nothing would be recorded for this tensor: no history, and no view of one that may have some."""
+    return tensor._node is None and (tensor._counter is None or tensor._base is None)
+
+
+def _binary_inplace(name: str, op: Callable, r: Row, kernel: Callable, chars: str | None) -> Callable:
+    def inplace(self, other):
+        mode = state.mode
+        if mode < 2 and (mode or untracked(self)):
+            kind_of, cls = other.__class__, self.__class__
+            if cls is Tensor or cls is Parameter:
+                x = self._array
+                if (kind_of is Tensor or kind_of is Parameter) and not self._inference and (mode or untracked(other)):
+                    y = other._array
+                    if x.dtype is y.dtype and (chars is None or x.dtype.char in chars) and x.flags.c_contiguous and (
+                            type(x) is ndarray is type(y)):
+                        if x.base is not None or y.base is not None:
+                            check_overlap(x, (y,))
+                        try:
+                            large(kernel, x, y, out=x) if x.size >= LARGE else kernel(x, y, out=x)
+                        except ValueError:
+                            raise _inplace_broadcast(x.shape, y.shape) from None
+                        bump(self)
+                        return self
+                elif (kind_of is float or kind_of is int) and x.dtype.char in "fd" and x.flags.c_contiguous and (
+                        type(x) is ndarray and not self._inference):
+                    y = constant(other, x.dtype)
+                    large(kernel, x, y, out=x) if x.size >= LARGE else kernel(x, y, out=x)
+                    bump(self)
+                    return self
+        elif mode in FOLLOWED and (mode & _state.NO_GRAD or untracked(self)) and _followed_inplace(r, mode, self, other):
+            return self
+        if _overrides.active:
+            done, value = _overrides.dispatch(inplace, (self, other), {})
+            if done:
+                return value
+        check_inplace(self)
+        check_overlap(self._array, (other,))
+        before = alias_of(self)
+        return store(self, op(before, other), before)
+
+    inplace.__name__, inplace.__qualname__, inplace.__doc__ = name + "_", f"Tensor.{name}_", f"In-place form of {name}."
+    return inplace
+
+
+def _followed_inplace(r: Row, mode: int, self: Tensor, other: Any) -> bool:
+    """self.op_(other) in a call that is followed, where nothing is recorded and both are plain; False where they are not."""
+    x, cls, kind_of = self._array, self.__class__, other.__class__
+    if not (cls is Tensor or cls is Parameter) or self._inference or type(x) not in _WINDOWS or not x.flags.c_contiguous:
+        return False
+    if kind_of is Tensor or kind_of is Parameter:
+        y = other._array
+        if x.dtype is not y.dtype or x.shape != y.shape or x.dtype.char not in "fd" or type(y) not in _WINDOWS or not (
+                mode & _state.NO_GRAD or untracked(other)):
+            return False
+        check_overlap(x, (y,))
+    elif (kind_of is float and x.dtype.char in "fd") or (kind_of is int and x.dtype.char in "fdl" and r.kind == "same"):
+        y = number(other, x.dtype)
+    else:
+        return False
+    follower = state.follower
+    follower.write(x, follower.call(r.kernel, (x, y)))
+    bump(self)
+    return True
+
+
+def _inplace_broadcast(target: tuple[int, ...], other: tuple[int, ...]) -> RuntimeError:
+    error = broadcast_error(target, other)
+    if "non-singleton" in str(error):
+        return error
+    from ...tensors.shapes import broadcast_shapes
+    return RuntimeError(f"output with shape {list(target)} doesn't match the broadcast shape "
+                        f"{list(broadcast_shapes(target, other))}")
+
+
+def compare(name: str, c: str, **options: Any) -> Callable:
+    """A comparison: bool result, no derivative."""
+    return binary(name, c=c, kind="bool", c_kinds="fib", cpu_name=f"{name}_cpu", **options)
+
+
+generate.knows(broadcast_error=broadcast_error)
+
+__all__ = ["Pointwise", "unary", "binary", "compare", "promoted", "number", "broadcast_error", "general", "wrap",
+           "_state"]
+
+
+def result_type(tensor1=None, tensor2=None, *, tensor=None, other=None, scalar=None, scalar1=None, scalar2=None) -> Any:
+    """The dtype that an operation on two tensors or numbers computes in."""
+    given = [v for v in (tensor1, tensor2, scalar, scalar1, scalar2, tensor, other) if v is not None]
+    if len(given) != 2:
+        raise TypeError(f"result_type(): expected two tensors or numbers, got {len(given)}")
+    tensor1, tensor2 = given
+    for position, value in enumerate((tensor1, tensor2)):
+        if not isinstance(value, (Tensor, bool, int, float, complex)):
+            raise TypeError(f"result_type(): argument 'tensor{position + 1}' must be Tensor or Number, not "
+                            f"{type(value).__name__}")
+    return promoted((tensor1, tensor2))
+
+
+FUNCTIONS["result_type"] = result_type

@@ -1,0 +1,1 @@
+"""Operations along dimensions: sums and other reductions, running ones, sorting, statistics."""

@@ -1,0 +1,1 @@
+"""Views, joining and splitting, writing into parts, a tensor's own memory."""

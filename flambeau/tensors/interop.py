@@ -1,0 +1,230 @@
+"""Sharing memory with NumPy and, through DLPack, with everybody else.
+
+The one module above `backends` that may hold NumPy arrays: it hands them over and takes them in.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from ..autograd.state import grad_enabled, looked_at, not_repeatable
+from ..backends import registry
+from ..backends.batched.arrays import BatchedArray
+from ..backends.cpu import arrays as _arrays
+from ..backends.cpu import creation as _cpu
+from ..backends.cpu import memory as _memory
+from ..creation.literals import from_native
+from ..ops.core.row import _type_word, public
+from . import dtypes as _dtypes
+from .device import to_device
+from .tensor import Tensor, wrap
+
+__all__ = ["from_numpy", "frombuffer", "from_dlpack", "to_dlpack"]
+
+_READ_ONLY = ("The given NumPy array is not writable, and PyTorch does not support non-writable tensors. This means "
+              "writing "
+              "to this tensor will result in undefined behavior. You may want to copy the array to protect its data or "
+              "make "
+              "it writable before converting it to a tensor.")
+
+
+# ---------------------------------------------------------------------------------------------------------- NumPy
+def from_numpy(ndarray: Any, *, _warn: bool = True) -> Tensor:
+    """A tensor over a NumPy array's memory: a write on either side is seen on the other."""
+    if not _cpu.is_array(ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
+    from_native(ndarray.dtype)
+    array = _cpu.foreign(ndarray)
+    if not array.flags.writeable:
+        warnings.warn(_READ_ONLY, UserWarning, stacklevel=2)
+        return wrap(_arrays.share(array))
+    if array.base is None and array.flags.c_contiguous:
+        _memory.given(array)
+        return wrap(array.view())  # a view: changing the caller's array object does not change the tensor's shape
+    return wrap(_arrays.share(array))
+
+
+@public(toplevel=False, out=False)
+def numpy(self, *, force=False) -> Any:
+    """The tensor's memory as a NumPy array; force=True detaches and copies to the CPU where that is needed."""
+    if force:
+        self = self.detach().cpu()
+    elif self.device.type != "cpu":
+        raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
+                        "to "
+                        "host memory first.")
+    if self.requires_grad and grad_enabled():
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+    array = self._array
+    if type(array) is BatchedArray:
+        array.item()
+    if not _cpu.has_numpy_type(array):
+        raise TypeError(f"Got unsupported ScalarType {_type_word(self.dtype)}")
+    not_repeatable("a tensor was given to NumPy")
+    looked_at(array, "a tensor was given to NumPy", writing=True)
+    return _memory.exposed(self._array)
+
+
+def _array(self, dtype: Any = None, copy: Any = None) -> Any:
+    """NumPy's protocol: np.asarray(tensor) shares memory, with a dtype it converts."""
+    array = numpy(self)
+    if dtype is not None and array.dtype != dtype:
+        if copy is False:
+            raise ValueError(f"a copy is needed to convert {array.dtype} to {dtype}, but copy=False was passed")
+        return array.astype(dtype)
+    return array.copy() if copy else array
+
+
+def _array_wrap(self, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
+    """What a NumPy function of a tensor returns: a tensor again (PyTorch gives uint8 for bool here, and so do we)."""
+    if array.dtype.kind == "b":
+        array = array.astype("uint8")
+    return from_numpy(array)
+
+
+Tensor.__array__ = _array
+Tensor.__array_wrap__ = _array_wrap
+
+
+def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+    """A one-dimensional tensor over the memory of an object with Python's buffer protocol."""
+    if not isinstance(dtype, _dtypes.dtype):
+        raise TypeError(f"frombuffer(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+    try:
+        view = memoryview(buffer)
+    except TypeError:
+        raise ValueError("object does not implement Python buffer protocol.") from None
+    length, size = view.nbytes, dtype.itemsize
+    if length == 0 or count == 0:
+        raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
+    if not 0 <= offset < length:
+        raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} "
+                         "bytes) "
+                         "minus 1")
+    if count < 0:
+        if (length - offset) % size:
+            raise ValueError(f"buffer length ({length - offset} bytes) after offset ({offset} bytes) must be a "
+                             "multiple of "
+                             f"element size ({size})")
+        count = (length - offset) // size
+    if offset + count * size > length:
+        raise ValueError(f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be "
+                         "greater "
+                         f"than actual buffer length ({length} bytes)")
+    if view.readonly:
+        warnings.warn("The given buffer is not writable, and PyTorch does not support non-writable tensors. This means "
+                      "you can "
+                      "write to the underlying (supposedly non-writable) buffer using the tensor.", UserWarning,
+                      stacklevel=2)
+    import numpy
+    made = wrap(_arrays.share(numpy.frombuffer(view, dtype.native, count, offset)))
+    return made.requires_grad_(True) if requires_grad else made
+
+
+# --------------------------------------------------------------------------------------------------------- DLPack
+def _dlpack(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
+    """A capsule over the tensor's memory, for another library's from_dlpack."""
+    from ..backends.cpu.data import dlpack
+    if self.requires_grad:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    if self.device.type != "cpu":
+        raise BufferError(f"Cannot pack tensors on {self.device.type}")
+    if stream is not None and stream != -1:
+        raise BufferError("stream should be None on cpu.")
+    options = {} if copy is None else {"copy": copy}
+    looked_at(self._array, "a tensor was exported", writing=True)
+    return dlpack.export(_memory.exposed(self._array), max_version=max_version, dl_device=dl_device, **options)
+
+
+def _dlpack_device(self) -> tuple[int, int]:
+    """(device type, index) in DLPack's numbers."""
+    if self.device.type != "cpu":
+        raise ValueError(f"Unknown device type {self.device.type} for Dlpack")
+    return (1, 0)
+
+
+Tensor.__dlpack__ = _dlpack
+Tensor.__dlpack_device__ = _dlpack_device
+
+
+def to_dlpack(tensor: Tensor) -> Any:
+    """A capsule over the tensor's memory."""
+    return tensor.__dlpack__()
+
+
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor over the memory of another library's tensor, or of a capsule of it."""
+    from ..backends.cpu.data import dlpack
+    if dlpack.is_capsule(ext_tensor):
+        capsule = ext_tensor
+    elif hasattr(ext_tensor, "__dlpack__"):
+        kind, _ = ext_tensor.__dlpack_device__()
+        if kind != 1:
+            raise RuntimeError("from_dlpack: only CPU memory can be imported, the tensor is on DLPack device "
+                               f"{tuple(ext_tensor.__dlpack_device__())}")
+        try:
+            capsule = ext_tensor.__dlpack__(max_version=(1, 0))
+        except TypeError:
+            capsule = ext_tensor.__dlpack__()
+    else:
+        raise RuntimeError("from_dlpack received an invalid capsule: expected an object with __dlpack__ or a DLPack "
+                           "capsule, "
+                           f"got {type(ext_tensor).__name__}")
+    array = dlpack.take(capsule)
+    from_native(array.dtype)
+    if copy:
+        array = _cpu.copy(array)
+    made = wrap(array)
+    return made if device is None else made.to(to_device(device))
+
+
+def asarray(obj: Any, dtype: Any, device: Any, copy: Any, requires_grad: Any) -> Tensor:
+    """What `flambeau.asarray` does with each kind of object."""
+    if isinstance(obj, Tensor):
+        return _as_tensor(obj, dtype, device, copy, obj.requires_grad if requires_grad is None else requires_grad)
+    if _cpu.is_array(obj):
+        made = from_numpy(obj)
+    elif _cpu.is_scalar(obj):
+        from_native(obj.dtype)
+        made = wrap(registry.cpu.asarray(obj).copy())
+    elif hasattr(obj, "__dlpack__"):
+        made = from_dlpack(obj)
+    elif hasattr(obj, "untyped"):  # a storage
+        made = wrap(obj._elements())
+    elif isinstance(obj, (bytearray, memoryview)) or _has_buffer(obj):
+        made = frombuffer(obj, dtype=dtype or _dtypes.get_default_dtype())
+    else:
+        if copy is False:
+            raise ValueError("can't alias arbitrary sequence into a tensor.")
+        from ..creation.factories import tensor
+        return tensor(obj, dtype=dtype, device=device, requires_grad=bool(requires_grad))
+    return _as_tensor(made, dtype, device, copy, bool(requires_grad))
+
+
+def _has_buffer(obj: Any) -> bool:
+    if isinstance(obj, (int, float, complex, str, list, tuple, range)):
+        return False
+    try:
+        memoryview(obj)
+    except TypeError:
+        return False
+    return True
+
+
+def _as_tensor(t: Tensor, dtype: Any, device: Any, copy: Any, requires_grad: bool) -> Tensor:
+    changed = dtype is not None and dtype is not t.dtype
+    moved = device is not None and to_device(device).type != t.device.type
+    if copy is False and (changed or moved):
+        what = f"dtype '{_type_word(t.dtype)}' into dtype '{_type_word(dtype)}'" if changed else (
+            f"device '{t.device}' into device '{device}'")
+        raise ValueError(f"can't alias tensor with {what}.")
+    if changed or moved:
+        t = t.to(device=to_device(device) if moved else t.device, dtype=dtype or t.dtype)
+    elif copy:
+        t = t.clone()
+    if t.requires_grad and not requires_grad:
+        return t.detach()
+    if requires_grad and not t.requires_grad:
+        return wrap(t._array).requires_grad_(True) if not changed and not moved and not copy else t.requires_grad_(True)
+    return t

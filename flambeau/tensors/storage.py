@@ -1,0 +1,485 @@
+"""Storages: the memory behind tensors, as bytes (`UntypedStorage`) or as elements of a dtype (`TypedStorage`)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..autograd.state import looked_at
+from ..backends import registry
+from ..backends.cpu import creation as _cpu
+from ..backends.strides import contiguous_strides
+from . import dtypes as _dtypes
+from .device import to_device
+from .tensor import Tensor, wrap
+
+
+class UntypedStorage:
+    """Plain bytes. Two storages over the same memory are equal in `data_ptr()`; writes through one are seen in all."""
+
+    __module__ = "flambeau.storage"  # where users find it
+
+    __slots__ = ("__weakref__", "_file", "_raw", "_tensor")  # _file: only where a file is mapped
+
+    def __init__(self, *args: Any, device: Any = None):
+        self._tensor = None
+        cpu = registry.cpu
+        byte = _dtypes.uint8.native
+        if not args:
+            self._bytes = cpu.empty((0,), byte)
+        elif isinstance(args[0], int):
+            self._bytes = cpu.empty((args[0],), byte)
+        else:
+            self._bytes = cpu.asarray(list(args[0]), byte)
+
+    @classmethod
+    def _of(cls, tensor: Tensor) -> UntypedStorage:
+        made = object.__new__(cls)
+        looked_at(tensor._array, "a tensor's storage was asked for", writing=True)
+        array = tensor._array
+        made._bytes = registry.backend_of(array).storage_bytes(array)
+        made._tensor = weakref.ref(tensor)
+        return made
+
+    @classmethod
+    def _over(cls, raw: Any) -> UntypedStorage:
+        made = object.__new__(cls)
+        made._bytes, made._tensor = raw, None
+        return made
+
+    @classmethod
+    def from_file(cls, filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first bytes of a file. shared: writes go to the file, which is made or lengthened if need be."""
+        from ..backends.cpu.data.checkpoint import mapped_file
+        made = cls._over(mapped_file(os.fspath(filename), shared, nbytes))
+        made._file = filename if shared else None
+        return made
+
+    @property
+    def _bytes(self) -> Any:
+        """The bytes, to be read or written. What a followed call has pending runs first."""
+        looked_at(self._raw, "a tensor's storage was used", writing=True)
+        return self._raw
+
+    @_bytes.setter
+    def _bytes(self, raw: Any) -> None:
+        self._raw = raw
+
+    def _elements(self) -> Any:
+        return self._bytes
+
+    def array(self, native: Any, shape: Any, stride: Any, offset: int = 0) -> Any:
+        """An array over these bytes."""
+        size = native.itemsize
+        last = offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if all(shape) else 0
+        if last * size > self.nbytes():
+            raise RuntimeError(f"setStorage: sizes {list(shape)}, strides {list(stride)}, storage offset {offset}, and "
+                               f"itemsize {size} requiring a storage size of {last * size} are out of bounds for "
+                               f"storage of size {self.nbytes()}")
+        return registry.cpu.over_bytes(self._bytes, shape, stride, offset, native)
+
+    # ------------------------------------------------------------------------------------------------- questions
+    def nbytes(self) -> int:
+        return self._raw.nbytes
+
+    size = nbytes
+    __len__ = nbytes
+
+    def element_size(self) -> int:
+        return 1
+
+    itemsize = property(element_size)
+
+    @property
+    def device(self) -> Any:
+        return registry.backend_of(self._bytes).device_of(self._bytes)
+
+    is_cuda = is_sparse = is_hpu = False
+
+    def get_device(self) -> int:
+        return -1
+
+    def data_ptr(self) -> int:
+        return registry.backend_of(self._bytes).address(self._bytes) if self.nbytes() else 0
+
+    @property
+    def _cdata(self) -> int:
+        """A number that only storages of the same memory share."""
+        return self.data_ptr() or id(self)
+
+    def is_shared(self) -> bool:
+        return hasattr(self, "_file") or registry.backend_of(self._bytes).is_shared(self._bytes)
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return False
+
+    def resizable(self) -> bool:
+        return True
+
+    @property
+    def filename(self) -> str | None:
+        return getattr(self, "_file", None)
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> str:
+        return "torch.storage.UntypedStorage"
+
+    def untyped(self) -> UntypedStorage:
+        return self
+
+    # -------------------------------------------------------------------------------------------------- elements
+    def tolist(self) -> list[int]:
+        return self._bytes.tolist()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.tolist())
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self.nbytes())
+            if step != 1:
+                raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
+            from ..backends.cpu.data.checkpoint import part
+            return UntypedStorage._over(part(self._bytes, start, stop))
+        _check_index(index, self.nbytes())
+        return self._bytes[index].item()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not isinstance(index, slice):
+            _check_index(index, self.nbytes())
+        self._bytes[index] = value
+
+    # --------------------------------------------------------------------------------------------------- changes
+    def resize_(self, size: int) -> UntypedStorage:
+        """Grows or shrinks the memory; the tensor that this storage was asked of follows."""
+        old, tensor = self._bytes, None if self._tensor is None else self._tensor()
+        fresh = registry.cpu.empty((size,), _dtypes.uint8.native)
+        count = min(size, old.nbytes)
+        fresh[:count] = old[:count]
+        self._bytes = fresh
+        if tensor is not None:
+            shape, stride, offset = tensor._array.shape, tensor.stride(), tensor.storage_offset()
+            needed = offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if all(shape) else 0
+            if needed * tensor.itemsize <= size:
+                tensor._array = registry.cpu.over_bytes(fresh, shape, stride, offset, tensor._array.dtype)
+        return self
+
+    def copy_(self, source: Any, non_blocking: bool | None = None) -> UntypedStorage:
+        if source.nbytes() != self.nbytes():
+            raise RuntimeError(f"size mismatch: this storage has {self.nbytes()} bytes, the source {source.nbytes()}")
+        self._bytes[:] = source.untyped()._bytes
+        return self
+
+    def fill_(self, value: int) -> UntypedStorage:
+        self._bytes[:] = value
+        return self
+
+    def clone(self) -> UntypedStorage:
+        return type(self)(self.nbytes()).copy_(self)
+
+    def byteswap(self, dtype: Any) -> None:
+        """Turns the bytes of each element around; a complex number is two elements."""
+        size = dtype.itemsize // 2 if dtype.is_complex else dtype.itemsize
+        turned = self._bytes.reshape(-1, size)[:, ::-1].copy()
+        self._bytes[...] = turned.reshape(-1)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()
+
+    def cpu(self) -> UntypedStorage:
+        return self
+
+    def share_memory_(self) -> UntypedStorage:
+        self._bytes = registry.cpu.to_shared(self._bytes)
+        return self
+
+    def __copy__(self) -> UntypedStorage:
+        return self.clone()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> UntypedStorage:
+        owner, raw = _cpu.storage_bytes(self._bytes)
+        shared = memo.setdefault("flambeau storages", {})  # tensors over this memory find their copy there, too
+        if id(owner) not in shared:
+            shared[id(owner)] = (raw.copy(), owner)
+        return UntypedStorage._over(shared[id(owner)][0])
+
+    def __reduce__(self):
+        return _rebuild, (self._bytes.tobytes(),)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UntypedStorage) and (
+            self.data_ptr() == other.data_ptr() and self.nbytes() == other.nbytes())
+
+    def __hash__(self) -> int:
+        return hash((self.data_ptr(), self.nbytes()))
+
+    def __repr__(self) -> str:
+        body = "\n".join(f" {v}" for v in self.tolist())
+        return f"{body}\n[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
+
+
+def _rebuild(data: bytes) -> UntypedStorage:
+    return UntypedStorage(data)
+
+
+def _check_index(index: int, length: int) -> None:
+    if not -length <= index < length:
+        raise IndexError(f"index {index} out of range for storage of size {length}")
+
+
+def _check_wrapped(start: str, args: tuple[Any, ...], storage: Any, dtype: Any, device: Any) -> None:
+    """What goes with `wrap_storage=`: a dtype, and nothing else."""
+    if args:
+        raise RuntimeError(f"{start}No positional arguments should be given when using 'wrap_storage'")
+    if dtype is None:
+        raise RuntimeError(f"{start}Argument 'dtype' must be specified")
+    if not isinstance(dtype, _dtypes.dtype):
+        raise TypeError(f"{start}Argument 'dtype' must be torch.dtype, not {type(dtype)}")
+    if device is not None:
+        raise RuntimeError(f"{start}Argument 'device' should not be specified when 'wrap_storage' is given")
+    if not isinstance(storage, UntypedStorage):
+        raise TypeError(f"{start}Argument 'wrap_storage' must be UntypedStorage, but got {type(storage)}")
+
+
+class TypedStorage:
+    """A storage read as elements of one dtype."""
+
+    __module__ = "flambeau.storage"  # where users find it
+
+    def __init__(self, *args: Any, wrap_storage: UntypedStorage | None = None, dtype: Any = None, device: Any = None,
+                 _internal: bool = False):
+        name = type(self).__name__
+        if wrap_storage is not None:
+            _check_wrapped(f"{name}(): ", args, wrap_storage, dtype, device)
+            self.dtype, self._untyped_storage = dtype, wrap_storage
+            return
+        self.dtype = dtype or _dtypes.get_default_dtype()
+        if device is not None and to_device(device).type not in ("cpu", "meta"):
+            raise RuntimeError(f"Storage device not recognized: {to_device(device).type}")
+        if len(args) > 1:
+            raise RuntimeError(f"{name}(): Too many positional arguments")
+        size = self.dtype.itemsize
+        if args and not isinstance(args[0], int):
+            if isinstance(args[0], str):
+                raise TypeError(f"{name}(): invalid data type 'str'")
+            if isinstance(args[0], Tensor) or not isinstance(args[0], Sequence):
+                raise TypeError(f"{name}(): Argument type not recognized: {type(args[0])}")
+            data = registry.cpu.asarray(list(args[0]), self.dtype.native)
+            self._untyped_storage = UntypedStorage(data.nbytes)
+            self._elements()[:] = data
+        else:
+            self._untyped_storage = UntypedStorage((args[0] if args else 0) * size)
+
+    @classmethod
+    def from_file(cls, filename: str, shared: bool = False, size: int = 0) -> TypedStorage:
+        """The first elements of a file (see UntypedStorage.from_file)."""
+        dtype = getattr(cls, "dtype", None) or _dtypes.get_default_dtype()
+        raw = UntypedStorage.from_file(filename, shared, size * dtype.itemsize)
+        return cls(wrap_storage=raw, dtype=dtype)
+
+    @classmethod
+    def from_buffer(cls, buffer: Any, byte_order: str = "native", count: int = -1, offset: int = 0, *,
+                    dtype: Any = None) -> TypedStorage:
+        """A copy of the elements in a buffer of bytes, which are in "native", "little" or "big" order."""
+        dtype = getattr(cls, "dtype", None) or dtype or _dtypes.get_default_dtype()
+        if byte_order not in ("native", "little", "big"):
+            raise ValueError(f"invalid byte_order '{byte_order}' (expected 'native', 'little' or 'big')")
+        raw = bytes(memoryview(buffer))[offset:]
+        raw = raw[:(len(raw) // dtype.itemsize if count < 0 else count) * dtype.itemsize]
+        if dtype is _dtypes.bool_:
+            raw = bytes(map(bool, raw))
+        made = cls(wrap_storage=UntypedStorage(raw), dtype=dtype)
+        if byte_order not in ("native", sys.byteorder):
+            made._elements().byteswap(inplace=True)
+        return made
+
+    @property
+    def filename(self) -> str | None:
+        return self._untyped_storage.filename
+
+    @classmethod
+    def _of(cls, tensor: Tensor) -> TypedStorage:
+        return cls(wrap_storage=UntypedStorage._of(tensor), dtype=tensor.dtype)
+
+    def _elements(self) -> Any:
+        shape = (self.size(),)
+        return self._untyped_storage.array(self.dtype.native, shape, contiguous_strides(shape))
+
+    def untyped(self) -> UntypedStorage:
+        return self._untyped_storage
+
+    def size(self) -> int:
+        return self._untyped_storage.nbytes() // self.dtype.itemsize
+
+    __len__ = _size = size
+
+    def nbytes(self) -> int:
+        return self._untyped_storage.nbytes()
+
+    _nbytes = nbytes
+
+    def element_size(self) -> int:
+        return self.dtype.itemsize
+
+    _element_size = element_size
+
+    def data_ptr(self) -> int:
+        return self._untyped_storage.data_ptr()
+
+    _data_ptr = data_ptr
+
+    @property
+    def _cdata(self) -> int:
+        return self._untyped_storage._cdata
+
+    @property
+    def device(self) -> Any:
+        return self._untyped_storage.device
+
+    is_cuda = is_sparse = False
+
+    def is_shared(self) -> bool:
+        return self._untyped_storage.is_shared()
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return False
+
+    def resizable(self) -> bool:
+        return True
+
+    def tolist(self) -> list[Any]:
+        return self._elements().tolist()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            raise NotImplementedError("TypedStorage cannot be sliced; slice a tensor over it, or its untyped() bytes")
+        _check_index(index, self.size())
+        return wrap(self._elements())[index].item()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not isinstance(index, slice):
+            _check_index(index, self.size())
+        self._elements()[index] = value._array if isinstance(value, Tensor) else value
+
+    def resize_(self, size: int) -> TypedStorage:
+        self._untyped_storage.resize_(size * self.dtype.itemsize)
+        return self
+
+    def fill_(self, value: Any) -> TypedStorage:
+        self._elements()[:] = value
+        return self
+
+    def copy_(self, source: Any, non_blocking: bool | None = None) -> TypedStorage:
+        self._elements()[:] = source._elements()
+        return self
+
+    def clone(self) -> TypedStorage:
+        return TypedStorage(wrap_storage=self._untyped_storage.clone(), dtype=self.dtype)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()
+
+    def cpu(self) -> TypedStorage:
+        return self
+
+    def share_memory_(self) -> TypedStorage:
+        self._untyped_storage.share_memory_()
+        return self
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> str:
+        return f"torch.{_legacy(self.dtype)}"
+
+    def _to(self, dtype: Any) -> TypedStorage:
+        made = TypedStorage(self.size(), dtype=dtype)
+        made._elements()[:] = self._elements()
+        return made
+
+    def __copy__(self) -> TypedStorage:
+        return self.clone()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TypedStorage:
+        return TypedStorage(wrap_storage=self._untyped_storage.__deepcopy__(memo), dtype=self.dtype)
+
+    def __reduce__(self):
+        return _rebuild_typed, (self._untyped_storage, self.dtype)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TypedStorage) and self.dtype is other.dtype and self.untyped() == other.untyped()
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self._untyped_storage))
+
+    def __repr__(self) -> str:
+        body = "\n".join(f" {v}" for v in self.tolist())
+        return f"{body}\n[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {self.size()}]"
+
+
+for _name, _type in {"float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "int": "int32",
+                     "long": "int64", "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool",
+                     "complex_float": "complex64", "complex_double": "complex128"}.items():
+    setattr(TypedStorage, _name, lambda self, _d=_dtypes.ALIASES[_type]: self._to(_d))
+for _name in ("resize_", "is_shared", "share_memory_"):
+    setattr(TypedStorage, "_" + _name, getattr(TypedStorage, _name))  # without the warning that PyTorch has for users
+TypedStorage._setitem, TypedStorage._deepcopy = TypedStorage.__setitem__, TypedStorage.__deepcopy__
+TypedStorage._pickle_storage_type = lambda self: _legacy(self.dtype)
+
+
+
+def _get_always_warn_typed_storage_removal() -> bool:
+    """Whether each use of a typed storage warns: Python's own filters decide how often one is shown."""
+    return True
+
+
+def _set_always_warn_typed_storage_removal(always_warn: bool) -> None:
+    """Accepted."""
+
+
+def _rebuild_typed(storage: UntypedStorage, dtype: Any) -> TypedStorage:
+    return TypedStorage(wrap_storage=storage, dtype=dtype)
+
+
+def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype: Any = None, layout: Any = None,
+              device: Any = None, pin_memory: bool = False) -> Tensor:
+    """A tensor of the first elements of a file. shared: writes go to the file, which is made or lengthened if need be."""
+    if pin_memory:
+        raise RuntimeError("tensors constructed from a file cannot be pinned")
+    dtype = dtype or _dtypes.get_default_dtype()
+    raw = UntypedStorage.from_file(filename, bool(shared), size * dtype.itemsize)
+    return wrap(raw.array(dtype.native, (size,), (1,)))
+
+
+def _legacy(dtype: Any) -> str:
+    return f"{dtype.word}Storage"
+
+
+def _dtype_to_storage_type_map() -> dict[Any, str]:
+    """The name of the typed storage of each dtype that has one."""
+    return {d: _legacy(d) for d in dict.fromkeys(_dtypes.BY_NUM.values()) if _legacy(d)[0].isupper()}
+
+
+def _legacy_class(name: str, dtype: Any) -> type:
+    """`FloatStorage(3)` and the like: typed storages under the names of old programs and checkpoints."""
+    def __init__(self, *args: Any, wrap_storage: UntypedStorage | None = None, **kwargs: Any):
+        own = type(self).dtype
+        kwargs.pop("_internal", None)
+        for option, value in kwargs.items():
+            if option not in ("dtype", "device"):
+                raise TypeError(f"{name}.__init__() got an unexpected keyword argument '{option}'")
+            if not (option == "dtype" and value is own and wrap_storage is not None):
+                raise RuntimeError(f"{name}(): '{option}' cannot be specified for a storage of one dtype and device")
+        TypedStorage.__init__(self, *args, wrap_storage=wrap_storage, dtype=own)
+
+    members = {"__init__": __init__, "dtype": dtype, "_dtype": dtype, "__module__": TypedStorage.__module__}
+    return type(name, (TypedStorage,), members)
+
+
+for _type in set(_dtypes.BY_NUM.values()):
+    globals()[_legacy(_type)] = _legacy_class(_legacy(_type), _type)
+StorageBase = _StorageBase = UntypedStorage
+_LegacyStorage = TypedStorage  # what PyTorch's code asks isinstance for
+Storage = globals()["FloatStorage"]  # of the default dtype, as in PyTorch

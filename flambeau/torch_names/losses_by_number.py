@@ -1,0 +1,111 @@
+"""Losses and distances that PyTorch has at its top level too, where `reduction` is a number (0 none, 1 mean, 2 sum)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .nn import functional as F
+from .tensors.tensor import Tensor
+
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def _word(reduction: Any) -> str:
+    return _REDUCTIONS[reduction] if isinstance(reduction, int) else reduction
+
+
+def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Any = None, pos_weight: Any = None,
+                                     reduction: int = 1) -> Tensor:
+    """nn.functional's, with its arguments in this order."""
+    return F.binary_cross_entropy_with_logits(input, target, weight, reduction=_word(reduction), pos_weight=pos_weight)
+
+
+def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1) -> Tensor:
+    """nn.functional's."""
+    return F.cosine_embedding_loss(input1, input2, target, margin, reduction=_word(reduction))
+
+
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 1) -> Tensor:
+    """nn.functional's."""
+    return F.hinge_embedding_loss(input, target, margin, reduction=_word(reduction))
+
+
+def kl_div(input: Tensor, target: Tensor, reduction: int = 1, *, log_target: bool = False) -> Tensor:
+    """nn.functional's."""
+    return F.kl_div(input, target, reduction=_word(reduction), log_target=log_target)
+
+
+def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1) -> Tensor:
+    """nn.functional's."""
+    return F.margin_ranking_loss(input1, input2, target, margin, reduction=_word(reduction))
+
+
+def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
+    """nn.functional's."""
+    return F.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=_word(reduction))
+
+
+def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
+                        eps: float = 1e-6, swap: bool = False, reduction: int = 1) -> Tensor:
+    """nn.functional's."""
+    return F.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=_word(reduction))
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """nn.functional's."""
+    return F.cosine_similarity(x1, x2, dim, eps)
+
+
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """nn.functional's."""
+    return F.pairwise_distance(x1, x2, p, eps, keepdim)
+
+
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """nn.functional's."""
+    return F.pdist(input, p)
+
+
+
+def segment_reduce(data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None,
+                   offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: Any = None) -> Tensor:
+    """Reduces pieces of data along its first dimension, whose lengths (or offsets) are given."""
+    from .ops.shape.joining import stack
+    if axis != 0:
+        raise NotImplementedError("segment_reduce: only axis=0 is implemented in flambeau")
+    if indices is not None:
+        raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
+    if lengths is None and offsets is None:
+        raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
+    if reduce not in ("max", "mean", "min", "sum", "prod"):
+        raise RuntimeError(f"segment_reduce(): unsupported reduction {reduce!r}")
+    if data.is_meta:
+        count = lengths.shape[-1] if lengths is not None else offsets.shape[-1] - 1
+        return stack([data.sum(0)] * count)
+    ends = lengths.cumsum(0).tolist() if lengths is not None else offsets.tolist()[1:]
+    starts = [0, *ends[:-1]] if lengths is not None else offsets.tolist()[:-1]
+    if lengths is not None and not unsafe:
+        if bool((lengths < 0).any()):
+            raise RuntimeError("lengths contains negative value!")
+        if ends and ends[-1] != data.shape[0]:
+            raise RuntimeError("segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) "
+                               f"when !unsafe: {ends[-1]} and {data.shape[0]}")
+    empty = {"max": float("-inf"), "min": float("inf"), "mean": float("nan"), "sum": 0, "prod": 1}[reduce]
+    return stack([_segment(data[a:b], reduce, initial, empty) for a, b in zip(starts, ends)])
+
+
+def _segment(piece: Tensor, reduce: str, initial: Any, empty: float) -> Tensor:
+    if not piece.shape[0]:
+        return piece.new_full(piece.shape[1:], empty if initial is None else initial)
+    if reduce in ("max", "min"):
+        made = piece.amax(0) if reduce == "max" else piece.amin(0)
+        if initial is None:
+            return made
+        return made.clamp_min(initial) if reduce == "max" else made.clamp_max(initial)
+    if reduce == "prod":
+        return piece.prod(0) if initial is None else piece.prod(0) * initial
+    total = piece.sum(0) if initial is None else piece.sum(0) + initial
+    return total / piece.shape[0] if reduce == "mean" else total
+
+
+_segment_reduce = segment_reduce

@@ -1,0 +1,278 @@
+"""Reductions and normalisations that leave out the elements where a mask is False (`torch.masked`).
+
+Each one fills the masked-out elements with its own neutral value and runs the plain operation, so derivatives and error
+checks are those of the plain operation. A result of nothing but masked-out elements is that neutral value.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import flambeau as _f
+
+from .ops.reduce.scans import softmin as _softmin
+from .ops.reduce.vector_norms import vector_norm as _vector_norm
+from .tensors import dtypes as _dtypes
+from .tensors.shapes import wrap_dim
+from .tensors.tensor import Tensor
+
+__path__: list[str] = []  # private modules below it are found by name (internals.py)
+
+__all__ = ["amax", "amin", "argmax", "argmin", "cumprod", "cumsum", "log_softmax", "logaddexp", "logsumexp", "mean",
+           "median", "norm", "normalize", "prod", "softmax", "softmin", "std", "sum", "var"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("MaskedTensor", "masked_tensor", "as_masked_tensor", "is_masked_tensor", "maskedtensor"):
+        from . import masked_tensors
+        if name == "maskedtensor":
+            return masked_tensors
+        return getattr(masked_tensors, name)
+    raise AttributeError(f"module 'flambeau.masked' has no attribute '{name}'")
+
+
+class _Later(ModuleType):
+    """PyTorch's modules below this one: the class of masked tensors, imported when it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        from . import masked_tensors
+        return getattr(masked_tensors, name)
+
+
+for _name in ("maskedtensor", "maskedtensor.core", "maskedtensor.creation"):
+    sys.modules[f"{__name__}.{_name}"] = _Later(f"{__name__}.{_name}")
+sys.modules[f"{__name__}.maskedtensor"].__path__ = []  # more below it is found by name (internals.py)
+
+
+# --------------------------------------------------------------------------------------------------- arguments
+def _input_mask(input: Tensor, *args: Any, mask: Tensor | None = None, **kwargs: Any) -> Tensor:
+    """The mask of an input, spread over it. (PyTorch's tests call it.)"""
+    if mask is None:
+        raise ValueError("_input_mask requires explicit mask")
+    if mask.ndim > input.ndim:
+        raise IndexError("_input_mask expected broadcastable mask (got mask dimensionality higher than of the input)")
+    return _mask_for(input, mask)
+
+
+def _mask_for(input: Tensor, mask: Tensor | None) -> Tensor | None:
+    """The mask as bool, broadcast to the input."""
+    if mask is None:
+        return None
+    if mask.ndim > input.ndim:
+        raise IndexError("expected a mask that broadcasts to the input, got one of higher dimensionality "
+                         f"({mask.ndim}) than the input ({input.ndim})")
+    if mask.shape != input.shape:
+        mask = mask.expand(input.shape)
+    return mask if mask.dtype is _dtypes.bool_ else mask != 0
+
+
+def _filled(input: Tensor, mask: Tensor | None, value: Any) -> Tensor:
+    mask = _mask_for(input, mask)
+    return input if mask is None else input.masked_fill(mask.logical_not(), value)
+
+
+def _dims(dim: Any, ndim: int) -> tuple[int, ...]:
+    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
+        return tuple(range(ndim))
+    dims: list[int] = []
+    for d in (dim,) if isinstance(dim, int) else dim:
+        wrapped = wrap_dim(d, ndim)
+        if wrapped in dims:
+            raise RuntimeError(f"dim={d} appears multiple times in the list of dims")
+        dims.append(wrapped)
+    return tuple(sorted(dims))
+
+
+def _least(dtype: Any) -> Any:
+    if dtype.is_floating_point or dtype.is_complex:
+        return -math.inf
+    return False if dtype is _dtypes.bool_ else _dtypes.iinfo(dtype).min
+
+
+def _most(dtype: Any) -> Any:
+    return math.inf if dtype.is_floating_point else True if dtype is _dtypes.bool_ else _dtypes.iinfo(dtype).max
+
+
+def _sum_dtype(input: Tensor, dtype: Any) -> Any:
+    if dtype is not None:
+        return dtype
+    return input.dtype if input.is_floating_point() or input.is_complex() else _dtypes.int64
+
+
+def _converted(function: Callable) -> Callable:
+    """The element type is settled first: dtype, or the input's own."""
+
+    @functools.wraps(function)
+    def wrapper(input: Tensor, *args: Any, dtype: Any = None, **kwargs: Any) -> Tensor:
+        dtype = dtype or input.dtype
+        return function(input if input.dtype is dtype else input.to(dtype), *args, **kwargs)
+
+    return wrapper
+
+
+# -------------------------------------------------------------------------------------------------- reductions
+def sum(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: Any = None,
+        mask: Tensor | None = None) -> Tensor:
+    """The sum of the elements whose mask is True."""
+    return _f.sum(_filled(input, mask, 0), _dims(dim, input.ndim), bool(keepdim), dtype=_sum_dtype(input, dtype))
+
+
+def prod(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: Any = None,
+         mask: Tensor | None = None) -> Tensor:
+    """The product of the elements whose mask is True."""
+    result = _filled(input, mask, 1).to(_sum_dtype(input, dtype))
+    for d in reversed(_dims(dim, input.ndim)):
+        result = result.prod(d, keepdim=bool(keepdim))
+    return result
+
+
+def mean(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: Any = None,
+         mask: Tensor | None = None) -> Tensor:
+    """The mean of the elements whose mask is True; NaN where there are none."""
+    kind = dtype or input.dtype
+    if not (kind.is_floating_point or kind.is_complex):
+        what = "Input" if dtype is None else "Optional"
+        raise ValueError(f"mean(): Could not infer output dtype. {what} dtype must be either a floating point or "
+                         f"complex dtype. Got: {kind}")
+    dims = _dims(dim, input.ndim)
+    if mask is None:
+        return _f.mean(input, dims, bool(keepdim), dtype=dtype)
+    count = _f.sum(_mask_for(input, mask), dims, bool(keepdim))
+    return sum(input, dims, keepdim=keepdim, dtype=dtype, mask=mask) / count
+
+
+@_converted
+def amax(input: Tensor, dim: Any = None, *, keepdim: bool = False, mask: Tensor | None = None) -> Tensor:
+    """The largest of the elements whose mask is True."""
+    return _f.amax(_filled(input, mask, _least(input.dtype)), _dims(dim, input.ndim), bool(keepdim))
+
+
+@_converted
+def amin(input: Tensor, dim: Any = None, *, keepdim: bool = False, mask: Tensor | None = None) -> Tensor:
+    """The smallest of the elements whose mask is True."""
+    return _f.amin(_filled(input, mask, _most(input.dtype)), _dims(dim, input.ndim), bool(keepdim))
+
+
+def argmax(input: Tensor, dim: int | None = None, *, keepdim: bool = False, dtype: Any = None,
+           mask: Tensor | None = None) -> Tensor:
+    """Where the largest of the elements whose mask is True is, as a number of the input's dtype."""
+    return _f.argmax(_filled(input, mask, _least(input.dtype)), dim, bool(keepdim)).to(dtype or input.dtype)
+
+
+def argmin(input: Tensor, dim: int | None = None, *, keepdim: bool = False, dtype: Any = None,
+           mask: Tensor | None = None) -> Tensor:
+    """Where the smallest of the elements whose mask is True is, as a number of the input's dtype."""
+    return _f.argmin(_filled(input, mask, _most(input.dtype)), dim, bool(keepdim)).to(dtype or input.dtype)
+
+
+@_converted
+def norm(input: Tensor, ord: float | None = 2.0, dim: Any = None, *, keepdim: bool = False,
+         mask: Tensor | None = None) -> Tensor:
+    """The vector norm of the elements whose mask is True."""
+    ord = 2.0 if ord is None else ord
+    return _vector_norm(_filled(input, mask, 0 if ord >= 0 else math.inf), ord, _dims(dim, input.ndim), bool(keepdim))
+
+
+@_converted
+def median(input: Tensor, dim: int = -1, *, keepdim: bool = False, mask: Tensor | None = None) -> Tensor:
+    """The median along dim of the elements whose mask is True."""
+    dim = wrap_dim(dim, input.ndim)
+    if input.is_floating_point():
+        return _f.nanmedian(_filled(input, mask, math.nan), dim, bool(keepdim)).values
+    kept = _mask_for(input, mask)
+    if kept is not None and not kept.any(dim).all().item():
+        raise ValueError("masked median expects no fully masked out rows if dtype is not floating point")
+    values = _filled(input.to(_dtypes.float64), mask, math.nan)
+    return _f.nanmedian(values, dim, bool(keepdim)).values.to(input.dtype)
+
+
+@_converted
+def logsumexp(input: Tensor, dim: Any = None, *, keepdim: bool = False, mask: Tensor | None = None) -> Tensor:
+    """log(sum(exp)) of the elements whose mask is True."""
+    values = _filled(input, mask, _least(input.dtype))
+    return _f.logsumexp(values, _dims(dim, input.ndim), keepdim=bool(keepdim)).to(input.dtype)
+
+
+def var(input: Tensor, dim: Any = None, unbiased: bool | None = None, *, correction: Any = None, keepdim: bool = False,
+        dtype: Any = None, mask: Tensor | None = None) -> Tensor:
+    """The variance of the elements whose mask is True."""
+    return _spread(input, dim, unbiased, correction, keepdim, dtype, mask, root=False)
+
+
+def std(input: Tensor, dim: Any = None, unbiased: bool | None = None, *, correction: Any = None, keepdim: bool = False,
+        dtype: Any = None, mask: Tensor | None = None) -> Tensor:
+    """The standard deviation of the elements whose mask is True."""
+    return _spread(input, dim, unbiased, correction, keepdim, dtype, mask, root=True)
+
+
+def _spread(input: Tensor, dim: Any, unbiased: Any, correction: Any, keepdim: bool, dtype: Any, mask: Tensor | None,
+            root: bool) -> Tensor:
+    if unbiased is not None and correction is not None:
+        raise ValueError("only one of unbiased and correction may be given")
+    if correction is None:
+        correction = 1 if unbiased is None else int(unbiased)
+    dtype = dtype or input.dtype
+    if not (dtype.is_floating_point or dtype.is_complex):
+        dtype = _dtypes.float32
+    x = input if input.dtype is dtype else input.to(dtype)
+    dims = _dims(dim, input.ndim)
+    if mask is None:
+        return (_f.std if root else _f.var)(x, dims, correction=correction, keepdim=bool(keepdim)).to(dtype)
+    kept = _mask_for(input, mask)
+    count = _f.sum(kept, dims, True)
+    apart = x - sum(x, dims, keepdim=True, mask=kept) / count
+    total = sum(apart * apart.conj() if apart.is_complex() else apart * apart, dims, keepdim=keepdim, mask=kept)
+    if total.is_complex():
+        total = total.real
+    count = count if keepdim else count.reshape(total.shape)
+    made = total / (count - correction).clamp(min=0)
+    return (made.sqrt() if root else made).to(dtype)
+
+
+# ----------------------------------------------------------------------------------------------- along one dim
+@_converted
+def softmax(input: Tensor, dim: int, *, mask: Tensor | None = None) -> Tensor:
+    """softmax along dim over the elements whose mask is True."""
+    return _f.softmax(_filled(input, mask, _least(input.dtype)), dim)
+
+
+@_converted
+def log_softmax(input: Tensor, dim: int, *, mask: Tensor | None = None) -> Tensor:
+    """log_softmax along dim over the elements whose mask is True."""
+    return _f.log_softmax(_filled(input, mask, _least(input.dtype)), dim)
+
+
+@_converted
+def softmin(input: Tensor, dim: int, *, mask: Tensor | None = None) -> Tensor:
+    """softmin along dim over the elements whose mask is True."""
+    return _softmin(_filled(input, mask, _most(input.dtype)), dim)
+
+
+@_converted
+def normalize(input: Tensor, ord: float, dim: int, *, eps: float = 1e-12, mask: Tensor | None = None) -> Tensor:
+    """x / max(norm(x), eps) along dim over the elements whose mask is True."""
+    dim = wrap_dim(dim, input.ndim)
+    return _filled(input, mask, 0) / norm(input, ord, dim, keepdim=True, mask=mask).clamp(min=eps)
+
+
+def cumsum(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
+    """Running sums of the elements whose mask is True."""
+    return _f.cumsum(_filled(input, mask, 0), dim, dtype=dtype or input.dtype)
+
+
+def cumprod(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
+    """Running products of the elements whose mask is True."""
+    return _f.cumprod(_filled(input, mask, 1), dim, dtype=dtype or input.dtype)
+
+
+def logaddexp(input: Tensor, other: Tensor, *, dtype: Any = None, input_mask: Tensor | None = None,
+              other_mask: Tensor | None = None) -> Tensor:
+    """log(exp(input) + exp(other)), where masked-out elements add nothing."""
+    dtype = dtype or input.dtype
+    least = _least(dtype)
+    return _f.logaddexp(_filled(input.to(dtype), input_mask, least), _filled(other.to(dtype), other_mask, least))

@@ -1,0 +1,158 @@
+"""Names of PyTorch's that flambeau does not have, each with the reason it gives when called."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from .tensors.dtypes import dtype
+from .tensors.tensor import Tensor
+
+_SPARSE = "sparse tensors are not implemented"
+_QUANTIZED = "quantized tensors are not implemented"
+_NAMED = "named dimensions are not implemented"
+_METHODS = {
+    _SPARSE: "to_sparse to_sparse_coo to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc coalesce is_coalesced "
+             "indices "
+             "values crow_indices col_indices ccol_indices row_indices sparse_dim dense_dim sparse_mask sparse_resize_ "
+             "sparse_resize_and_clear_ resize_as_sparse_ smm sspaddmm _nnz _indices _values",
+    _QUANTIZED: "dequantize int_repr q_scale q_zero_point q_per_channel_scales q_per_channel_zero_points "
+                "q_per_channel_axis "
+                "qscheme",
+    _NAMED: "rename rename_ refine_names align_to align_as",
+    "nested tensors are not implemented": "to_padded_tensor",
+    "no such device": "xpu ipu mtia record_stream to_mkldnn",
+    "it was removed from PyTorch too": "reinforce",
+    "it is an internal function of PyTorch's": "index slice_inverse",
+}
+FUNCTIONS = {
+    _SPARSE: "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor "
+             "sparse_compressed_tensor smm spmm hspmm sspaddmm saddmm hsmm "
+             "indices_copy values_copy crow_indices_copy col_indices_copy ccol_indices_copy row_indices_copy "
+             "resize_as_sparse_",
+    _QUANTIZED: "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic dequantize int_repr q_scale "
+                "q_zero_point "
+                "q_per_channel_scales q_per_channel_zero_points q_per_channel_axis fake_quantize_per_tensor_affine "
+                "fake_quantize_per_channel_affine empty_quantized choose_qparams_optimized fused_moving_avg_obs_fake_quant "
+                "quantized_batch_norm quantized_gru quantized_gru_cell quantized_lstm quantized_lstm_cell "
+                "quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d quantized_rnn_relu_cell "
+                "quantized_rnn_tanh_cell _empty_affine_quantized _empty_per_channel_affine_quantized "
+                "_make_per_tensor_quantized_tensor _make_per_channel_quantized_tensor",
+    _NAMED: "align_tensors",
+    "kernels of other libraries (cuDNN, MIOpen, oneDNN, FBGEMM) are not part of it":
+        "cudnn_affine_grid_generator cudnn_batch_norm cudnn_convolution cudnn_convolution_add_relu cudnn_convolution_relu "
+        "cudnn_convolution_transpose cudnn_grid_sampler miopen_batch_norm miopen_convolution miopen_convolution_add_relu "
+        "miopen_convolution_relu miopen_convolution_transpose miopen_ctc_loss miopen_depthwise_convolution miopen_rnn "
+        "mkldnn_adaptive_avg_pool2d mkldnn_convolution mkldnn_linear_backward_weights mkldnn_max_pool2d mkldnn_max_pool3d "
+        "mkldnn_rnn_layer fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation fbgemm_linear_int8_weight "
+        "fbgemm_linear_int8_weight_fp32_activation fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16 "
+        "fbgemm_pack_quantized_matrix",
+    "batch norm over several processes is not implemented":
+        "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats "
+        "batch_norm_gather_stats_with_counts batch_norm_stats",
+    "control flow inside compiled programs is Python's own: write if and while": "cond while_loop",
+    "TorchScript is not implemented": "import_ir_module import_ir_module_from_buffer parse_ir parse_schema "
+                                      "parse_type_comment merge_type_from_type_comment unify_type_list",
+    "it is an internal function of PyTorch's": "slice_inverse native_norm _rowwise_prune _native_batch_norm_legit "
+                                               "_fused_rms_norm _batch_norm_with_update _chunk_cat _unsafe_masked_index "
+                                               "_unsafe_masked_index_put_accumulate _upsample_bilinear2d_aa",
+    "products of 8-bit and 4-bit matrices are not implemented": "_scaled_mm _scaled_mm_v2 _scaled_grouped_mm "
+                                                                "_scaled_grouped_mm_v2 _weight_int8pack_mm "
+                                                                "_weight_int4pack_mm",
+    "programs with symbolic sizes are not implemented": "sym_constrain_range sym_constrain_range_for_size sym_fresh_size",
+}
+
+
+def refusal(name: str, reason: str) -> Any:
+    """A function that raises NotImplementedError with its reason."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{name}: {reason} in flambeau")
+
+    function.__name__, function.__doc__ = name, f"Not available: {reason}."
+    return function
+
+
+def refused(space: str, reason: str, names: str) -> dict[str, Any]:
+    """Names that can be imported and derived from; calling one, or making an object, raises NotImplementedError."""
+    def one(name: str) -> type:
+        def refuse(cls: type, *args: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError(f"{space}.{name}: {reason} in flambeau")
+
+        return type(name, (), {"__new__": refuse, "__module__": f"flambeau.{space}", "__doc__": f"Not available: {reason}."})
+
+    return {name: one(name) for name in names.split()}
+
+
+def refused_modules(package: str, reason: str, table: dict[str, str]) -> dict[str, Any]:
+    """Modules below a package that can be imported and whose names refuse to be used: submodule -> names."""
+    made = {}
+    for inner, names in table.items():
+        module = made[inner] = ModuleType(f"{package}.{inner}", f"Not available: {reason}.")
+        module.__path__ = []  # modules below it are found by name alone
+        module.__all__ = [name for name in names.split() if not name.startswith("_")]
+        module.__dict__.update(refused(module.__name__.removeprefix("flambeau."), reason, names))
+        sys.modules[module.__name__] = module
+        parent, _, name = module.__name__.rpartition(".")
+        setattr(sys.modules[parent], name, module)
+    return made
+
+
+def missing_functions() -> dict[str, Any]:
+    """All that the top level refuses: functions, dtypes and quantization schemes."""
+    functions = {name: refusal(name, reason) for reason, names in FUNCTIONS.items() for name in names.split()}
+    return {**functions, **{name: MissingDtype(name) for name in _DTYPES.split()}, "chalf": MissingDtype("complex32"),
+            "qscheme": qscheme, **{name: qscheme(name) for name in _SCHEMES.split()}}
+
+
+_DTYPES = """bit bits16 bits1x8 bits2x4 bits4x2 bits8 complex32 float4_e2m1fn_x2 float8_e4m3fnuz float8_e5m2fnuz
+    float8_e8m0fnu int1 int2 int3 int4 int5 int6 int7 uint1 uint2 uint3 uint4 uint5 uint6 uint7 qint32 qint8 quint2x4 quint4x2
+    quint8"""
+_SCHEMES = """per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine
+    per_tensor_symmetric"""
+
+
+class MissingDtype(dtype):
+    """A dtype of PyTorch's that can be named and compared here, but that no tensor can have."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str):
+        self.name = name
+        self.kind, self.rank, self.itemsize = 0, 0, 1
+        self.is_floating_point, self.is_complex = name.startswith("float"), name.startswith("complex")
+        self.is_signed = not name.startswith(("uint", "quint", "bit"))
+
+    @property
+    def native(self) -> Any:
+        raise NotImplementedError(f"flambeau has no tensors of dtype torch.{self.name}")
+
+    def __reduce__(self) -> Any:
+        return _missing_dtype, (self.name,)
+
+
+def _missing_dtype(name: str) -> Any:
+    return getattr(sys.modules[__package__], name)
+
+
+class qscheme:
+    """The name of a way to quantize."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+
+def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+    """A strided tensor is dense already."""
+    return self if dtype is None else self.to(dtype)
+
+
+Tensor.to_dense = to_dense
+for _reason, _names in _METHODS.items():
+    for _name in _names.split():
+        if not hasattr(Tensor, _name):
+            setattr(Tensor, _name, refusal(f"Tensor.{_name}", _reason))
