@@ -75,7 +75,7 @@ def _machine() -> str:
     """What -march=native depends on."""
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-        wanted = [line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))]
+        wanted = [line for line in lines if line.startswith(("vendor_id", "model name", "flags", "Features", "CPU part"))]
     except OSError:
         wanted = [platform.processor()]
     return "\n".join([platform.machine(), platform.system(), *wanted])
@@ -138,10 +138,16 @@ def digest(source: str, flags: tuple[str, ...]) -> str:
     return h.hexdigest()[:32]
 
 
+def _wide() -> tuple[str, ...]:
+    """Compilers think that the widest vectors slow a CPU down. On Intel's with AVX-512 steps take a tenth to a third less with
+    them; on AMD's products take half as long again, and loops the same."""
+    return ("-mprefer-vector-width=512",) if "GenuineIntel" in _machine() else ()
+
+
 def _flags(extra: tuple[str, ...]) -> tuple[str, ...]:
     """All flags, less what other compilers than GCC do not know. `FLAMBEAU_MARCH` names the CPU to build for: x86-64-v3..."""
     march = f"-march={os.environ.get('FLAMBEAU_MARCH') or 'native'}"
-    return tuple(f for f in (*FLAGS, march, *_NO_MMX, *extra) if is_gcc() or not f.startswith("-fno-tree-"))
+    return tuple(f for f in (*FLAGS, march, *_wide(), *_NO_MMX, *extra) if is_gcc() or not f.startswith("-fno-tree-"))
 
 
 def _target(source: str, name: str, flags: tuple[str, ...]) -> Path:

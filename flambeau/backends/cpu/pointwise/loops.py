@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 import re
 import threading
 from collections.abc import Callable
@@ -32,9 +31,7 @@ _CHEAP = frozenset("""
 _TOKEN = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[-+]?\d+)?|[A-Za-z_]\w*")
 _BOOL = np.dtype(np.bool_)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-# Without it choices between numbers would be branches again, which keep loops from vector code. Compilers think that the widest
-# vectors slow a CPU down: for loops of nothing but arithmetic they do not.
-FLAGS = ("-fno-tree-pre", *(["-mprefer-vector-width=512"] if os.uname().machine == "x86_64" else []))
+FLAGS = ("-fno-tree-pre",)  # it would make choices between numbers branches again, and keep loops from vector code
 MASKS: dict[str, int] = {}  # kernel -> the argument that is bool whatever the others are, where it has one
 
 
