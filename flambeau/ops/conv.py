@@ -9,15 +9,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ..autograd.state import CAPTURE, FOLLOW, state
-from ..backends import registry
 from ..backends.cpu import conv as _kernels  # noqa: F401  (enters the kernels into the table)
 from ..tensor import Tensor
-from .activations import quiet
 from .layouts import channels_last_of, contiguous_copy, laid_out
 from .pointwise import conj
 from .rules import images
-from .table import FUNCTIONS, RowNode, _type_word, freed_error, public, row, unpack
+from .table import FUNCTIONS, _type_word, public, row
 
 _AGAIN = "ConvolutionBackwardBackward0"
 
@@ -47,8 +44,15 @@ def _again_output_grad(grad, grad_output_shape, input, stride, padding, dilation
     return _apply(conj(input), grad, grad_output_shape[2:], stride, padding, dilation, groups)
 
 
+def _weight_bias_grads(grad, input, weight_shape, stride, padding, dilation, transposed, groups, needs):
+    if transposed or not all(needs) or grad._array.dtype.char not in "fd":
+        return None
+    return _weight_bias(grad, input, tuple(weight_shape[2:]), stride, padding, dilation, groups)
+
+
 convolution = row(
     "convolution", "input weight bias stride padding dilation transposed output_padding groups", shape=images.convolution,
+    fused={"weight bias": _weight_bias_grads},
     backward=dict(
         input=_input_grad, weight=_weight_grad,
         bias=lambda grad: grad.sum((0, *range(2, grad.ndim)))))
@@ -65,34 +69,6 @@ conv_weight = row("conv_weight", "grad_output input size stride padding dilation
         conj(grad_output), grad, None, tuple(input_shape[2:]), stride, padding, dilation, groups)))
 _weight_bias = row("conv_weight_bias", "grad_output input size stride padding dilation groups", shape=images.conv_weight_bias,
                    node=None)
-_SAVED = ("input_shape", "weight", "stride", "padding", "dilation", "transposed", "output_padding", "groups", "input",
-          "weight_shape")
-assert convolution.slots == _SAVED  # the order that _backward takes them in
-
-
-def _backward(self: Any, grad: Tensor) -> Any:
-    """The gradients of weight and bias together, where both are wanted and nobody records."""
-    input_edge, weight_edge, bias_edge = self.next[:3]
-    g = grad._array
-    plain = g.dtype.char in "fd" and (type(g) is registry.CPU_ARRAY or state.mode & (CAPTURE | FOLLOW))
-    if weight_edge is None or bias_edge is None or not plain or not quiet():
-        return RowNode.apply(self, grad)
-    if self.saved is None:
-        raise freed_error(self)
-    shape, weight, stride, padding, dilation, transposed, more, groups, x, weight_shape = [
-        unpack(self, i) for i in range(len(_SAVED))]
-    if transposed:
-        return RowNode.apply(self, grad)
-    results = [None] * len(self.next)
-    if input_edge is not None:
-        results[0] = _input_grad(grad, shape, weight, stride, padding, dilation, transposed, more, groups)
-    results[1:3] = _weight_bias(grad, x, tuple(weight_shape[2:]), stride, padding, dilation, groups)
-    return results
-
-
-convolution.node.apply = _backward
-
-
 # ---------------------------------------------------------------------------------------------------- arguments
 def spread(value: Any, dims: int, name: str) -> tuple[int, ...]:
     """One number or one per dimension, as a tuple."""

@@ -167,15 +167,12 @@ def _word(d: Any) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------- unary
-def unary(name: str, c: str | None = None, backward: Callable | None = None, *, kind: str = "float",
+def unary(name: str, c: str | None = None, backward: Callable | str | None = None, *, kind: str = "float",
           inplace: bool = True, method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (),
-          fast: str | None = None, direct: str | None = None, **options: Any) -> Callable:
-    """A pointwise operation of one tensor, with its method, in-place and out= forms.
-
-    direct: a kernel of (gradient, saved value) that does what `backward` does, for real arrays (see table._quick).
-    """
-    if direct is not None:
-        options["direct"] = {"self": direct}
+          fast: str | None = None, fused: str | None = None, **options: Any) -> Callable:
+    """A pointwise operation of one tensor, with its method, in-place and out= forms."""
+    if fused is not None:
+        options["fused"] = {"self": fused}
     r = Pointwise(name, "self", kind=kind, c=c, backward={"self": backward} if backward else None, **options)
     chars = fast if fast is not None else ("fd" if kind != "bool" else "fdlibB")
     r.op = op = generate.of_one(r, chars=chars, ufunc=True, fallback=general)
@@ -277,21 +274,34 @@ def _export_inplace(name: str, op: Callable, r: Row, kernel: Callable | None, al
         setattr(Tensor, n + "_", inplace)
 
 
+# ------------------------------------------------------------------------------------- tensors of one shape, and numbers
+def of_pair(name: str, c: Any, numbers: str = "", takes: str = "f", **options: Any) -> Callable:
+    """The derivative `name`(grad, self, *numbers) of a pointwise operation, in one pass."""
+    r = Pointwise(name, f"grad self {numbers}", kind="same", plain=numbers, takes=takes, c=c, **options)
+    r.op = generate.of_one(r, chars="fd", ufunc=False, fallback=any_way, tensors=2)
+    return r.op
+
+
+def any_way(r: Row, args: tuple[Any, ...], out: None) -> Any:
+    """What is not plain, of an operation without overrides and out=."""
+    if not isinstance(args[0], Tensor):
+        raise TypeError(f"{r.name}(): argument 'input' (position 1) must be Tensor, not {type(args[0]).__name__}")
+    return r(*args)
+
+
 # ------------------------------------------------------------------------------------------------------ binary
-def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Callable | None] | None = None, *,
+def binary(name: str, c: str | None = None, backward: tuple[Any, Any] | None = None, *,
            kind: str = "same", inplace: bool = True, method: bool = True, toplevel: bool = True,
            aliases: tuple[str, ...] = (), fast: str | None = None, fast_scalar: str = "fd", args: str = "self other",
-           direct: tuple[str, str] | None = None, **options: Any) -> Callable:
+           fused: tuple[str, str] | None = None, **options: Any) -> Callable:
     """A pointwise operation of two broadcast arguments. fast: dtype characters whose kernel needs no promotion.
-
-    direct: as for `unary`, one kernel per argument; "" passes the gradient on.
 
     The kernel takes `out=` as NumPy's functions do. `op.operator` is the same function for use as a Python operator.
     """
     first, second = args.split()
     table = {a: f for a, f in zip((first, second), backward or ()) if f is not None}
-    if direct is not None:
-        options["direct"] = dict(zip((first, second), direct))
+    if fused is not None:
+        options["fused"] = dict(zip((first, second), fused))
     r = Pointwise(name, args, kind=kind, c=c, backward=table or None, **options)
     r.op = op = generate.of_two(r, chars=fast, number_chars=fast_scalar, fallback=general)
     op.operator = generate.of_two(r, chars=fast, number_chars=fast_scalar, fallback=or_not_implemented)

@@ -11,9 +11,7 @@ from typing import Any
 
 from .. import overrides as _overrides
 from .. import return_types
-from ..autograd.node import Edge, next_sequence, start_counter
 from ..autograd.state import FOLLOWED, NO_GRAD, state
-from ..autograd.views import MULTI_OUTPUT, NO_GRAD_VIEW, edge_of
 from ..backends import registry
 from ..backends.cpu import reductions as kernels
 from ..backends.cpu.table import KERNELS
@@ -23,7 +21,7 @@ from . import arithmetic, comparison, convert, generate, indexing, pieces, scans
 from . import reductions as slow
 from . import views as v
 from .pointwise import where_row
-from .table import LARGE, _nothing_to_free, constant, export
+from .table import LARGE, constant, export
 from .views import viewable
 
 _new = object.__new__
@@ -146,37 +144,6 @@ front(_squeeze, v._squeeze_dim, "self dim", when="dim.__class__ is int and -n <=
 
 
 # --------------------------------------------------------------------------------------------------- several at a time
-def _cut(self: Tensor, size: int, dim: int, mode: int) -> tuple[Tensor, ...]:
-    """Pieces of `size` along a dimension: what `Row.tensor` does, with one node for all of them."""
-    x = self._array
-    whole = x.shape[dim]
-    before = _WHOLE[:dim]
-    arrays = [x[(*before, slice(at, at + size))] for at in range(0, whole, size)]
-    counter = self._counter
-    if counter is None:
-        counter = start_counter(self)
-    root = self._base
-    base = self if root is None else root
-    node = None
-    edge = None if mode else self._node if root is None else edge_of(self)
-    if edge is not None:
-        node = _new(v._split.node)
-        node.next = (edge, *v._split.blanks)
-        node.sequence = next_sequence()
-        node.outputs = [(a.shape, a.dtype) for a in arrays]
-        node.saved = x.shape, size, dim
-    creation = NO_GRAD_VIEW if mode else MULTI_OUTPUT
-    views = []
-    for nr, array in enumerate(arrays):
-        view = _new(Tensor)
-        view._array, view._counter, view._base, view._creation = array, counter, base, creation
-        view._node = None if node is None else Edge(node, nr)
-        if counter.value:
-            view._seen = counter.value
-        views.append(view)
-    return tuple(views)
-
-
 def _cutting(of: Any, size_of: Any) -> None:
     """split and chunk into pieces of one size."""
     @in_front(of)
@@ -186,7 +153,9 @@ def _cutting(of: Any, size_of: Any) -> None:
             x, size, dim = args[0]._array, args[1], args[2] if len(args) == 3 else 0
             n = x.ndim
             if size.__class__ is int is dim.__class__ and size > 0 and -n <= dim < n and x.size:
-                return _cut(args[0], size_of(x.shape[dim], size), dim % n, mode & NO_GRAD)
+                size, before, whole = size_of(x.shape[dim], size), _WHOLE[:dim % n], x.shape[dim]
+                made = [x[(*before, slice(at, at + size))] for at in range(0, whole, size)]
+                return v._split.tensors(mode & NO_GRAD, made, args[0], size, dim % n)
         return of(*args, **kwargs)
 
 
@@ -238,11 +207,7 @@ def _extreme(general: Any, whole: Any, kernel: Any, along: Any, pair: type) -> N
             x = input._array
             if -x.ndim <= dim < x.ndim:
                 dim %= x.ndim
-                values, indices = along.cpu(x, dim)
-                values, indices = _bare(values), _bare(indices)
-                if mode == 0:
-                    along.record((input, dim, False), (values, indices))
-                return pair(values, indices)
+                return pair(*along.tensors(mode, along.cpu(x, dim), input, dim, False))
         return general(*args, **kwargs)
 
     extreme = in_front(general)(extreme)
@@ -337,22 +302,6 @@ _concatenate = KERNELS["concatenate"]
 
 
 # ------------------------------------------------------------------------------------------------------- joining
-def _record_list(r: Any, tensors: Any, dim: int, made: Tensor) -> None:
-    """What `Row.record` does for a list of tensors and a dimension, without a look at every argument."""
-    edges = [t._node if t._counter is None else edge_of(t) for t in tensors]
-    if not any([e is not None for e in edges]):
-        return
-    made._node = n = _new(r.node)
-    n.next = (*edges, *r.blanks)
-    n.spans = {0: len(edges)}
-    n.sequence = next_sequence()
-    n.shape, n.dtype = made._array.shape, made._array.dtype
-    values = {"dim": dim, "tensors_shape": tuple([t.shape for t in tensors]),
-              "needs": tuple([e is not None for e in n.next])}
-    n.saved = tuple([values[slot] for slot in r.slots])
-    n.release = _nothing_to_free
-
-
 def _joined(general: Any, r: Any, new_dim: int, aliases: tuple[str, ...] = ()) -> None:
     """cat and stack of small plain tensors of one shape and dtype."""
     @in_front(general, method=False, aliases=aliases)
@@ -365,25 +314,20 @@ def _joined(general: Any, r: Any, new_dim: int, aliases: tuple[str, ...] = ()) -
             if len(args) < 3 and dim.__class__ is int and 0 < n < 4 and -n <= dim < n and first.ndim and (
                     first.size * len(tensors) < LARGE):
                 native, size = first.dtype, first.shape
-                arrays, tracked = [], False
+                arrays = []
                 for t in tensors:
                     if t.__class__ is not Tensor and t.__class__ is not Parameter:
                         return general(*args)
                     x = t._array
                     if type(x) is not ndarray or x.dtype is not native or x.shape != size or not x.flags.c_contiguous:
                         return general(*args)
-                    if t._node is not None or t._counter is not None:
-                        tracked = True
                     arrays.append(x)
                 dim %= n
                 if new_dim:
                     array = _concatenate(arrays).reshape((len(arrays), *size)) if not dim else r.cpu(arrays, dim, native)
                 else:
                     array = _concatenate(arrays, dim)
-                made = _bare(array)
-                if mode == 0 and tracked:
-                    _record_list(r, tensors, dim, made)
-                return made
+                return r.tensor(mode, array, tensors, dim, native, *("contiguous",) * (1 - new_dim))
         return general(*args, **kwargs)
 
 

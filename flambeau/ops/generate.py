@@ -15,21 +15,24 @@ from __future__ import annotations
 import functools
 import linecache
 import os
+import re
 from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any
 
 from ..autograd import state as _state
-from ..autograd.node import FLOAT32, INFERENCE_SAVED, freed_error, next_sequence, start_counter
-from ..autograd.views import NO_GRAD_VIEW, edge_of
+from ..autograd.node import FLOAT32, INFERENCE_SAVED, Edge, SavedOutput, freed_error, next_sequence, start_counter
+from ..autograd.views import MULTI_OUTPUT, NO_GRAD_VIEW, edge_of
 from ..backends import registry
 from ..backends.cpu.parallel import LARGE, large
 from ..parameter import Parameter
 from ..tensor import Tensor
 
 _NAMES: dict[str, Any] = dict(
-    __name__=__name__, FLOAT32=FLOAT32, FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE,
-    NO_GRAD=_state.NO_GRAD, NO_GRAD_VIEW=NO_GRAD_VIEW, Parameter=Parameter, Tensor=Tensor, WINDOWS=registry.WINDOWS,
+    __name__=__name__, Edge=Edge, FLOAT32=FLOAT32, FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE,
+    MULTI_OUTPUT=MULTI_OUTPUT, PLAIN=frozenset((int, float, bool, str, tuple, type(None))), SavedOutput=SavedOutput,
+    NO_GRAD=_state.NO_GRAD, NO_GRAD_VIEW=NO_GRAD_VIEW, Parameter=Parameter, Tensor=Tensor,
+    WATCHED=_state.NO_GRAD | _state.FORWARD_AD, WINDOWS=registry.WINDOWS,
     asarray=registry.cpu.asarray, edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY,
     new=object.__new__, next_sequence=next_sequence, start_counter=start_counter, state=_state.state)
 _HERE = os.path.splitext(os.path.abspath(__file__))[0] + "d"
@@ -73,11 +76,26 @@ def source(made: Callable[..., Any]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------- recording
-def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterable[int] = (), held: bool = False) -> list[str]:
+_ATTACH = {  # how the node comes to know its results, and what is saved of them
+    "one": (["t._node = node", "node.shape = made.shape", "if made.dtype is not FLOAT32:", "    node.dtype = made.dtype"],
+            lambda number: "made"),
+    "first": (["t._node = node", "node.shape = made[0].shape", "if made[0].dtype is not FLOAT32:",
+               "    node.dtype = made[0].dtype"], lambda number: f"wrapped(made[{number}])"),
+    "many": (["node.outputs = [(a.shape, a.dtype) for a in made]", "for number, t in enumerate(results):",
+              "    if number not in constant:", "        t._node = Edge(node, number)"],
+             lambda number: f"SavedOutput(results[{number}], {number})"),
+    "any": (["attach(node, results)"],
+            lambda number: f"SavedOutput(results[{number}] if results.__class__ is tuple else results, {number})")}
+
+
+def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterable[int] = (), held: bool = False,
+              results: str = "one") -> list[str]:
     """Lines that give the tensor `t` over the array `made` its node, if one of the row's arguments has a history.
 
     names: the variables that hold the arguments. tensors: numbers of those that are tensors for sure; plain: of those that are
-    not. Any other may be either. held: a second backward pass is refused even if no tensor was saved.
+    not. Any other may be either. held: a second backward pass is refused even if no tensor was saved. results: "first" where
+    `made` is a tuple, and t the only result that anybody sees; "many": `results` are tensors over the arrays `made`; "any":
+    `results` are tensors, one or several, of whatever kind.
     """
     tensors, plain = set(tensors), set(plain)
     wanted = [i for i in row.targets if i not in plain]
@@ -88,16 +106,13 @@ def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterabl
     for i in wanted:
         if i in tensors:
             lines.append(f"{names[i]}_counter = {names[i]}._counter")
-        lines.append(f"{edges[i]} = {_edge(names[i], i in tensors)}")
+        lines.append(f"{edges[i]} = {f'edges_of({names[i]})' if i in row.lists else _edge(names[i], i in tensors)}")
+    ways = [("*" * (i in row.lists) + edges[i]) if i in wanted else "None" for i in range(len(names))]
     lines += [f"if {' or '.join([f'{edges[i]} is not None' for i in wanted])}:",
-              "    t._node = node = new(Node)",
-              f"    node.next = {_tuple([edges[i] if i in wanted else 'None' for i in range(len(names))])}",
-              "    node.sequence = next_sequence()",
-              "    node.shape = made.shape",
-              "    if made.dtype is not FLOAT32:",
-              "        node.dtype = made.dtype"]
+              "    node = new(Node)", f"    node.next = {_tuple(ways)}", "    node.sequence = next_sequence()",
+              *["    " + line for line in _ATTACH[results][0]]]
     if row.saving:
-        lines += ["    " + line for line in _saving(row, names, edges, wanted, tensors, plain, held)]
+        lines += ["    " + line for line in _saving(row, names, edges, wanted, tensors, plain, held, results)]
     return lines
 
 
@@ -112,53 +127,80 @@ def _tuple(parts: list[str]) -> str:
 
 
 def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], tensors: set[int], plain: set[int],
-            held: bool) -> list[str]:
+            held: bool, results: str) -> list[str]:
     """Lines that save what the formulas of those arguments need that have a history, with the versions of tensors."""
-    values, versions, unsure = [], {}, []
+    values, versions, unsure = [], {}, ["True"] * (results == "any")
     for slot, (kind, index, users) in enumerate(row.saving):
         users = [u for u in users if u in wanted]
         name = None if kind == "result" else names[index]
-        value = "made" if kind == "result" else {"argument": name, "shape": f"{name}._array.shape",
-                                                 "strides": f"{name}._array.strides", "dtype": f"{name}.dtype",
-                                                 "needs": "tuple([e is not None for e in node.next])"}[kind]
-        if not users:
-            values.append("None")
-            continue
-        if users != wanted:
+        value = _ATTACH[results][1](index) if kind == "result" else {
+            "argument": name, "strides": f"{name}._array.strides", "dtype": f"{name}.dtype",
+            "shape": f"{name}._array.shape" if index in tensors else f"shape_of({name})",
+            "needs": "tuple([e is not None for e in node.next])"}[kind]
+        if users and users != wanted:
             value = f"{value} if {' or '.join([f'{edges[u]} is not None' for u in users])} else None"
-        values.append(value)
-        if kind == "argument" and index not in plain:
-            versions[slot] = name
-            held |= index in tensors
-            if index not in tensors:
-                unsure.append(name)
-        held |= kind == "result"
+        values.append(value if users else "None")
+        if users and kind == "argument" and index not in plain:
+            if index in tensors:
+                versions[slot] = name
+            else:  # a number in the place of a tensor counts as one
+                unsure.append(f"{name} is not None" if index in row.targets else f"{name}.__class__ not in PLAIN")
+        held |= bool(users) and kind == "result"
     lines = [f"node.saved = {_tuple(values)}"]
-    sure = [n for n in versions.values() if n not in unsure]
-    if sure:
-        counter = {n: f"{n}_counter" if names.index(n) in wanted else f"{n}._counter" for n in sure}
-        marks = [f"0 if {counter[versions[s]]} is None else {counter[versions[s]]}.value" if versions.get(s) in sure else "0"
+    if versions:
+        counter = {n: f"{n}_counter" if names.index(n) in wanted else f"{n}._counter" for n in versions.values()}
+        marks = [f"0 if {counter[versions[s]]} is None else {counter[versions[s]]}.value" if s in versions else "0"
                  for s in range(len(values))]
-        lines += [f"if {' or '.join([f'{counter[n]} is not None' for n in sure])}:",
-                  f"    if {' or '.join([f'{n}._inference' for n in sure])}:",
+        lines += [f"if {' or '.join([f'{c} is not None' for c in counter.values()])}:",
+                  f"    if {' or '.join([f'{n}._inference' for n in counter])}:",
                   "        raise RuntimeError(INFERENCE_SAVED)",
                   f"    node.versions = {_tuple(marks)}"]
+    held |= bool(versions)
     if unsure:
-        lines.append(f"note_versions(node, {len(sure)})")
-    elif not held and "release" not in row.node.__dict__:
-        lines.append("node.release = nothing_to_free")
+        lines += [f"if {' or '.join(dict.fromkeys(unsure))}:", f"    look_over(node, {held})"] if "True" not in unsure else [
+            f"look_over(node, {held})"]
+    if not held and "True" not in unsure and "release" not in row.node.__dict__:
+        lines += ["else:", "    node.release = nothing_to_free"] if unsure else ["node.release = nothing_to_free"]
     return lines
 
 
-def tensor(row: Any) -> Callable[..., Tensor]:
-    """The function of (mode, made, *arguments): the array that the row's kernel made as a tensor, in mode 0 with its node."""
+def tensor(row: Any, results: str = "one") -> Callable[..., Tensor]:
+    """The function of (mode, made, *arguments): the array that the row's kernel made as a tensor, in mode 0 with its node.
+
+    results: "first" for a tuple of arrays, the first of which becomes a tensor that hides the others.
+    """
     names = list(row.args)
-    body = ["t = new(Tensor)", "t._array = made", "t._node = t._counter = None"] if not row.view else (
+    array = "made" if results == "one" else "made[0]"
+    body = ["t = new(Tensor)", f"t._array = {array}", "t._node = t._counter = None"] if not row.view else (
         _view_of(names[0], "in_mode"))
     plain = range(1, len(names)) if row.view else ()  # of a view: dimensions and sizes
-    if lines := recording(row, names, [i for i in row.targets if i not in row.optional], plain):
+    sure = [i for i in row.targets if i not in row.optional and i not in row.lists]
+    if lines := recording(row, names, sure, plain, results=results):
         body += ["if in_mode == 0:", *["    " + line for line in lines]]
     return function(row.name, ", ".join(["in_mode", "made", *names]), [*body, "return t"], Node=row.node)
+
+
+def tensors(row: Any) -> Callable[..., tuple[Tensor, ...]]:
+    """The function of (mode, made, *arguments): the arrays that the row's kernel made as tensors, in mode 0 with their node."""
+    names = list(row.args)
+    body, each = ["results = []"], ["t._counter = None"]
+    if row.view:
+        body += [f"counter = start_counter({names[0]}) if {names[0]}._counter is None else {names[0]}._counter",
+                 f"base = {names[0]} if {names[0]}._base is None else {names[0]}._base"]
+        each = ["t._counter, t._base, t._creation = counter, base, NO_GRAD_VIEW if in_mode else MULTI_OUTPUT",
+                "if counter.value:", "    t._seen = counter.value"]
+    body += ["for array in made:", *["    " + line for line in [
+        "t = new(Tensor)", "t._array = array", "t._node = None", *each, "results.append(t)"]]]
+    if lines := recording(row, names, row.targets, range(1, len(names)) if row.view else (), results="many"):
+        body += ["if in_mode == 0:", *["    " + line for line in lines]]
+    return function(row.name, ", ".join(["in_mode", "made", *names]), [*body, "return tuple(results)"], Node=row.node,
+                    constant=row.constant)
+
+
+def record(row: Any) -> Callable[..., None]:
+    """The function of (results, *arguments): gives results that are tensors already their node. It asks about everything."""
+    lines = recording(row, list(row.args), (), results="any")
+    return function(row.name, ", ".join(["results", *[f"{a}=None" for a in row.args]]), lines or ["pass"], Node=row.node)
 
 
 def _view_of(base: str, mode: str) -> list[str]:
@@ -173,57 +215,132 @@ def _view_of(base: str, mode: str) -> list[str]:
 
 # -------------------------------------------------------------------------------------------------------- backward
 def backward(row: Any) -> Callable[..., Any]:
-    """`Node.apply` of a row: each formula whose argument has a history, on what it names."""
-    edges = [f"{name}_edge" for name in row.args]
-    slots = [f"{slot}_" if slot in ("node", "kept") else slot for slot in row.slots]
-    body = ["kept = node.saved", "if kept is None:", "    raise freed_error(node)", "if node.spans is not None:",
-            "    return node.apply_lists(grads)", "grad = grads if node.outputs is None else grads[0]",
-            f"{_tuple(edges)} = node.next"]
-    for number, (slot, (kind, _, _)) in enumerate(zip(slots, row.saving)):
-        body.append(f"{slot} = kept[{number}]")
-        if kind in ("argument", "result"):
-            body += [f"if {slot}.__class__ is not Tensor or {slot}._counter is not None:",
-                     f"    {slot} = unpack(node, {number})"]
-    results = ["None"] * len(row.args)
-    for n, (index, _, picks) in enumerate(row.formulas):
-        given = ", ".join([p if p.__class__ is str else slots[p] for p in picks])
-        unless = f"{edges[index]} is None" + (" or grad is None" if "grad" in picks else "")
-        results[index] = f"None if {unless} else formula{n}({given})"
-    body += ["return (", *[f"    {r}," for r in results], ")"]
-    return function(f"backward_{row.name}", "node, grads", body,
-                    **{f"formula{n}": formula for n, (_, formula, _) in enumerate(row.formulas)})
+    """`Node.apply` of a row: each formula whose argument has a history, or what is fused of them."""
+    edges = {index: f"{name}_edge" for index, name in enumerate(row.args)}
+    ways = ["*" * (i in row.lists) + edge for i, edge in edges.items()]
+    local = {slot: f"{slot}_" if slot in ("node", "kept", "made", "state", "t") else slot for slot in row.slots}
+    body = ["kept = node.saved", "if kept is None:", "    raise freed_error(node)"]
+    body += ["grad = grads if node.outputs is None else grads[0]", f"{_tuple(ways)} = node.next"]
+    for number, (slot, (kind, _, _)) in enumerate(zip(row.slots, row.saving)):
+        name = local[slot]
+        body.append(f"{name} = kept[{number}]")
+        if kind == "result" and slot == "result":  # mostly kept as a bare array
+            body += [f"if type({name}) in WINDOWS and node.holder is None:", "    t = new(Tensor)",
+                     f"    t._array, t._node, t._counter = {name}, node, None", f"    {name} = t",
+                     f"elif {name} is not None:", f"    {name} = unpack(node, {number})"]
+        elif kind in ("argument", "result"):
+            body += [f"if {name}.__class__ not in PLAIN and ({name}.__class__ is not Tensor or {name}._counter is not None):",
+                     f"    {name} = unpack(node, {number})"]
+    using: dict[str, Any] = {}
+    results = {}
+    for n, (index, formula, picks) in enumerate(row.formulas):
+        unless = f"{edges[index]} is None" + " or grad is None" * ("grad" in picks)
+        nothing = "None"
+        if index in row.lists:  # each of the tensors has an edge of its own
+            unless, nothing = f"not any({edges[index]}) or grad is None", f"[None] * len({edges[index]})"
+        results[index] = f"{nothing} if {unless} else {_called(f'formula{n}', formula, row.named(picks), local, using)}"
+    body += _fused(row, results, edges, local, using)
+    return function(f"backward_{row.name}", "node, grads", [*body, *_returned(row, results)], **using)
+
+
+def _returned(row: Any, results: dict[int, str]) -> list[str]:
+    lines = [f"    *({results[i]})," if i in row.lists else f"    {results.get(i)}," for i in range(len(row.args))]
+    return ["return (", *lines, ")"]
+
+
+def _called(title: str, formula: Any, names: Iterable[str], local: dict[str, str], using: dict[str, Any]) -> str:
+    """The text of a formula: a call of a function, or what was given as text."""
+    if not hasattr(formula, "text"):
+        using[title] = formula
+        return f"{title}({', '.join([local.get(n, n) for n in names])})"
+    using.update(formula.operations())
+    return _renamed(formula.text, local)
+
+
+def _renamed(text: str, names: dict[str, str]) -> str:
+    return re.sub(r"(?<![\w.])[a-z_]\w*", lambda found: names.get(found[0], found[0]), text)
+
+
+def _fused(row: Any, results: dict[int, str], edges: dict[int, str], local: dict[str, str], using: dict[str, Any]) -> list[str]:
+    """Lines that give the gradients by the row's `fused`, if nobody records; what that leaves out comes from formulas."""
+    if not row.fused:
+        return []
+    results, lines, names = dict(results), [], set()
+    for n, (targets, formula, picks) in enumerate(row.fused):
+        names.update(picks)
+        if hasattr(formula, "text") and formula.is_operation():
+            results[targets[0]] = f"None if {edges[targets[0]]} is None else {_called('', formula, (), local, using)}"
+            continue
+        if "needs" in picks:
+            lines.append(f"needs = {_tuple([f'{edges[t]} is not None' for t in targets])}")
+        if hasattr(formula, "text"):
+            arrays, before = _arrays(row, picks, local)
+            kernel, _, rest = _renamed(formula.text, arrays).partition("(")
+            lines += [*before, f"made = run({kernel!r}, ({rest.removesuffix(')')},))"]
+            one = "wrapped({})"
+        else:
+            lines += [f"made = {_called(f'fused{n}', formula, picks, local, using)}", "if made is not None:"]
+            one = "{}"
+        for k, t in enumerate(targets):
+            results[t] = f"None if {edges[t]} is None else {one.format('made' if len(targets) == 1 else f'made[{k}]')}"
+    last = _returned(row, results)
+    if lines and lines[-1].startswith("if "):
+        last = ["    " + line for line in last]
+    quiet = "state.mode & WATCHED == NO_GRAD" + " and grad is not None and grad._array.dtype.kind != 'c'" * ("grad" in names)
+    return [f"if {quiet}:", *["    " + line for line in [*lines, *last]]]
+
+
+def _arrays(row: Any, picks: Iterable[str], local: dict[str, str]) -> tuple[dict[str, str], list[str]]:
+    """For a call of a kernel: the names that stand for arrays, and lines that make them."""
+    names, lines = dict(local), []
+    for pick in picks:
+        if pick == "grad":
+            names[pick] = "grad._array"
+        elif pick == "grads":
+            names[pick] = "arrays"
+            lines.append("arrays = [None if g is None else g._array for g in grads]")
+        elif pick.startswith("result"):
+            names[pick] = f"{local[pick]}._array"
+        elif pick in row.args:
+            names[pick] = f"{pick}_array"
+            lines.append(f"{pick}_array = {local[pick]}._array if isinstance({local[pick]}, Tensor) else {local[pick]}")
+    return names, lines
 
 
 # ------------------------------------------------------------------------------------------------------ pointwise
-def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A pointwise operation of one tensor, and numbers: plain tensors go straight to the kernel, all else to the fallback.
+def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor], tensors: int = 1) -> Callable[..., Tensor]:
+    """A pointwise operation of tensors of one dtype, and numbers: plain ones go straight to the kernel, others to the fallback.
 
     chars: dtypes that need no promotion. ufunc: the kernel is one of NumPy's, which gives scalars for zero-dim arrays and uses
-    one thread; there is an `out`.
+    one thread; there is an `out`. tensors: how many of the arguments are; they have one shape.
     """
-    numbers = list(row.args[1:])
-    values = ", ".join(["x", *numbers])
+    names = ["input", *row.args[1:]]
+    arrays, numbers = ["x", "y", "z"][:tensors], names[tensors:]
+    values = ", ".join([*arrays, *numbers])
     if ufunc:
         run = ["elif x.size < LARGE:", f"    made = kernel({values}) if x.ndim else asarray(kernel({values}))",
                "else:", f"    made = large(kernel, {values})"]
     else:
         run = ["else:", f"    made = kernel({values})"]
-    body = ["mode, kind = state.mode, input.__class__",
-            f"if (mode < 2 or mode in FOLLOWED) and (kind is Tensor or kind is Parameter){' and out is None' * ufunc}:",
-            "    x = input._array",
-            "    if x.dtype.char in chars and (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS)):",
+    plain = " and ".join([f"({n}.__class__ is Tensor or {n}.__class__ is Parameter)" for n in names[:tensors]])
+    alike = "".join([f" and {a}.dtype is x.dtype" for a in arrays[1:]])
+    body = ["mode = state.mode",
+            f"if (mode < 2 or mode in FOLLOWED) and {plain}{' and out is None' * ufunc}:",
+            *[f"    {a} = {n}._array" for a, n in zip(arrays, names)],
+            f"    if x.dtype.char in chars{alike} and ({' is '.join([f'type({a})' for a in ['x', *arrays[1:]]])} is ndarray or "
+            f"(mode > 1 and {' and '.join([f'type({a}) in WINDOWS' for a in arrays])})):",
             "        if mode > 1:",
             "            mode &= NO_GRAD",
-            f"            made = state.follower.call(kernel_name, ({values}{',' * (not numbers)}))",
+            f"            made = state.follower.call(kernel_name, ({values}{',' * (values == 'x')}))",
             *["        " + line for line in run],
             "        t = new(Tensor)",
             "        t._array = made",
             "        t._node = t._counter = None"]
-    lines = recording(row, ["input", *numbers], [0], range(1, len(row.args)))
+    lines = recording(row, names, range(tensors), range(tensors, len(names)))
     if lines:
         body += ["        if mode == 0:", *["            " + line for line in lines]]
-    body += ["        return t", f"return fallback(row, {_tuple(['input', *numbers])}, {'out' if ufunc else 'None'})"]
-    return function(row.name, ", ".join(["input", *numbers, *["*, out=None"] * ufunc]), body, row=row, kernel=row.cpu,
+    body += ["        return t", f"return fallback(row, {_tuple(names)}, {'out' if ufunc else 'None'})"]
+    return function(row.name, ", ".join([*names, *["*, out=None"] * ufunc]), body, row=row, kernel=row.cpu,
                     kernel_name=row.kernel, Node=row.node, chars=chars, fallback=fallback)
 
 
