@@ -51,6 +51,7 @@ class Pointwise(Row):
                  c_kinds: str = "f", **options):
         super().__init__(name, args, **options)
         self.kind, self.halves, self.check = kind, halves, check
+        self.single = not self.constant
         self.only_tensors = {"both": (), "second": (0,), "none": (0, 1)}[numbers]
         self.takes = takes if complex_ok else takes.replace("c", "")
         self.plain = frozenset(self.args.index(p) for p in plain.split())

@@ -1,12 +1,13 @@
 """The most frequent calls of plain tensors, in about a microsecond.
 
 A function of many forms takes any argument under any name, which costs four to eight times as much as a small kernel. Here a
-table says how each function is mostly called; `generate.front` makes the code that does those calls, and passes the others on.
+table says how each function is mostly called; `front` makes the code that does those calls, and passes the others on.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import overrides as _overrides
@@ -62,7 +63,61 @@ def in_front(of: Any, *, method: bool = True, toplevel: bool = True, aliases: tu
 
 def front(of: Any, row: Any, takes: str, *, method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (),
           **options: Any) -> Any:
-    return in_front(of, method=method, toplevel=toplevel, aliases=aliases)(generate.front(of, row, takes, **options))
+    return in_front(of, method=method, toplevel=toplevel, aliases=aliases)(_front(of, row, takes, **options))
+
+
+def _front(of: Callable[..., Any], row: Any, takes: str, *, made: Any, when: str = "", given: str = "", chars: str = "",
+          prepare: Iterable[str] = (), tensors: str = "", **using: Any) -> Callable[..., Any]:
+    """A function that does the plain calls of another one by itself, and passes every other call on as it came.
+
+    takes: its arguments, the first of them a tensor: "self dim0 dim1", "self *shape", or "self dim keepdim=False", which may be
+    given by name. when: what has to be true of them; x is the tensor's array, which is not empty, n its number of dimensions;
+    prepare: lines before that. made: an expression of the result's array, or lines that end with one. given: the row's further
+    arguments. chars: dtypes; none where a view is made. tensors: arguments that are tensors; using: names in these texts. In a
+    call that is followed the row's kernel is asked instead, unless it makes a view.
+    """
+    parts = takes.split()
+    names = [t.partition("=")[0].lstrip("*") for t in parts]
+    first, rest = names[0], [g.strip() for g in given.split(";")] if given else []
+    *before, last = [made] if made.__class__ is str else made
+    inner = [*prepare, *([f"if {when}:"] if when else [])]
+    body = list(before)
+    if row.view:
+        body += [f"made = {last}", *generate.view_of(first, "mode")]
+    else:
+        asked = generate.in_tuple(["x", *[f"{r}._array" if r in tensors.split() else r for r in rest]])
+        body += ["if mode > 1:", "    mode &= NO_GRAD", f"    made = state.follower.call(kernel_name, {asked})", "else:",
+                 f"    made = {last}", "t = new(Tensor)", "t._array = made", "t._node = t._counter = None"]
+    sure = {i for i, a in enumerate([first, *rest]) if i == 0 or a in tensors.split()}
+    if lines := generate.recording(row, [first, *rest], sure, set(range(len(row.args))) - sure):
+        body += ["if mode == 0:", *["    " + line for line in lines]]
+    body.append("return t")
+    inner += ["    " * bool(when) + line for line in body]
+    if "=" in parts[-1]:
+        using["bind"] = eval(f"lambda {', '.join(parts)}: {generate.in_tuple(names)}")
+    text = ["mode = state.mode", *_arguments(parts, names),
+            f"    kind = {first}.__class__", "    if kind is Tensor or kind is Parameter:",
+            f"        x = {first}._array", f"        if {_plain_array(row, first, chars)}:", "            n = x.ndim",
+            *["            " + line for line in inner], "return of(*args, **kwargs)"]
+    return generate.later(row.name, text, of=of, Node=row.node, kernel_name=row.kernel, chars=chars, **using)
+
+
+def _plain_array(row: Any, first: str, chars: str) -> str:
+    if row.view:
+        return f"type(x) in WINDOWS and {first}._view_fn is None and not {first}._inference and x.size"
+    return "x.dtype.char in chars and (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS)) and x.size"
+
+
+def _arguments(takes: list[str], names: list[str]) -> list[str]:
+    """Lines that bind the arguments to names, up to the `if` that holds where that could be done."""
+    if takes[-1].startswith("*"):
+        return [f"if len(args) > {len(takes) - 2} and not kwargs and (mode < 2 or mode in FOLLOWED):",
+                f"    {', '.join([*names[:-1], '*' + names[-1]])} = args"]
+    if "=" not in takes[-1]:
+        return [f"if len(args) == {len(takes)} and not kwargs and (mode < 2 or mode in FOLLOWED):",
+                f"    {generate.in_tuple(names)} = args"]
+    return ["if mode < 2 or mode in FOLLOWED:", "    try:", f"        {generate.in_tuple(names)} = bind(*args, **kwargs)",
+            "    except TypeError:", "        return of(*args, **kwargs)"]
 
 
 # ------------------------------------------------------------------------------------------------------------ views

@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import linecache
 import os
-import re
 from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any
@@ -25,16 +24,17 @@ from ..autograd.node import FLOAT32, INFERENCE_SAVED, Edge, SavedOutput, freed_e
 from ..autograd.views import MULTI_OUTPUT, NO_GRAD_VIEW, edge_of
 from ..backends import registry
 from ..backends.cpu.parallel import LARGE, large
+from ..backends.dtypes import native as _native
 from ..parameter import Parameter
 from ..tensor import Tensor
 
 _NAMES: dict[str, Any] = dict(
-    __name__=__name__, Edge=Edge, FLOAT32=FLOAT32, FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE,
-    MULTI_OUTPUT=MULTI_OUTPUT, PLAIN=frozenset((int, float, bool, str, tuple, type(None))), SavedOutput=SavedOutput,
-    NO_GRAD=_state.NO_GRAD, NO_GRAD_VIEW=NO_GRAD_VIEW, Parameter=Parameter, Tensor=Tensor,
-    WATCHED=_state.NO_GRAD | _state.FORWARD_AD, WINDOWS=registry.WINDOWS,
-    asarray=registry.cpu.asarray, edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY,
-    new=object.__new__, next_sequence=next_sequence, start_counter=start_counter, state=_state.state)
+    __name__=__name__, Edge=Edge, FLOAT32=FLOAT32, FLOAT64=_native("float64"), FOLLOWED=_state.FOLLOWED,
+    INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE, MULTI_OUTPUT=MULTI_OUTPUT, NO_GRAD=_state.NO_GRAD, NO_GRAD_VIEW=NO_GRAD_VIEW,
+    PLAIN=frozenset((int, float, bool, str, tuple, type(None))), Parameter=Parameter, SavedOutput=SavedOutput, Tensor=Tensor,
+    WATCHED=_state.NO_GRAD | _state.FORWARD_AD, WINDOWS=registry.WINDOWS, asarray=registry.cpu.asarray, edge_of=edge_of,
+    freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY, new=object.__new__, next_sequence=next_sequence,
+    start_counter=start_counter, state=_state.state)
 _HERE = os.path.splitext(os.path.abspath(__file__))[0] + "d"
 
 
@@ -109,7 +109,7 @@ def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterabl
         lines.append(f"{edges[i]} = {f'edges_of({names[i]})' if i in row.lists else _edge(names[i], i in tensors)}")
     ways = [("*" * (i in row.lists) + edges[i]) if i in wanted else "None" for i in range(len(names))]
     lines += [f"if {' or '.join([f'{edges[i]} is not None' for i in wanted])}:",
-              "    node = new(Node)", f"    node.next = {_tuple(ways)}", "    node.sequence = next_sequence()",
+              "    node = new(Node)", f"    node.next = {in_tuple(ways)}", "    node.sequence = next_sequence()",
               *["    " + line for line in _ATTACH[results][0]]]
     if row.saving:
         lines += ["    " + line for line in _saving(row, names, edges, wanted, tensors, plain, held, results)]
@@ -122,7 +122,7 @@ def _edge(name: str, sure: bool) -> str:
     return edge if sure else f"None if {name} is None or not isinstance({name}, Tensor) else {edge}"
 
 
-def _tuple(parts: list[str]) -> str:
+def in_tuple(parts: list[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
@@ -146,7 +146,7 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
             else:  # a number in the place of a tensor counts as one
                 unsure.append(f"{name} is not None" if index in row.targets else f"{name}.__class__ not in PLAIN")
         held |= bool(users) and kind == "result"
-    lines = [f"node.saved = {_tuple(values)}"]
+    lines = [f"node.saved = {in_tuple(values)}"]
     if versions:
         counter = {n: f"{n}_counter" if names.index(n) in wanted else f"{n}._counter" for n in versions.values()}
         marks = [f"0 if {counter[versions[s]]} is None else {counter[versions[s]]}.value" if s in versions else "0"
@@ -154,7 +154,7 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
         lines += [f"if {' or '.join([f'{c} is not None' for c in counter.values()])}:",
                   f"    if {' or '.join([f'{n}._inference' for n in counter])}:",
                   "        raise RuntimeError(INFERENCE_SAVED)",
-                  f"    node.versions = {_tuple(marks)}"]
+                  f"    node.versions = {in_tuple(marks)}"]
     held |= bool(versions)
     if unsure:
         lines += [f"if {' or '.join(dict.fromkeys(unsure))}:", f"    look_over(node, {held})"] if "True" not in unsure else [
@@ -172,7 +172,7 @@ def tensor(row: Any, results: str = "one") -> Callable[..., Tensor]:
     names = list(row.args)
     array = "made" if results == "one" else "made[0]"
     body = ["t = new(Tensor)", f"t._array = {array}", "t._node = t._counter = None"] if not row.view else (
-        _view_of(names[0], "in_mode"))
+        view_of(names[0], "in_mode"))
     plain = range(1, len(names)) if row.view else ()  # of a view: dimensions and sizes
     sure = [i for i in row.targets if i not in row.optional and i not in row.lists]
     if lines := recording(row, names, sure, plain, results=results):
@@ -203,7 +203,7 @@ def record(row: Any) -> Callable[..., None]:
     return function(row.name, ", ".join(["results", *[f"{a}=None" for a in row.args]]), lines or ["pass"], Node=row.node)
 
 
-def _view_of(base: str, mode: str) -> list[str]:
+def view_of(base: str, mode: str) -> list[str]:
     """Lines that make `t` a view of a tensor: one counter for both. mode: the variable that is 0 where a node is recorded."""
     return ["t = new(Tensor)", "t._array = made", "t._node = None",
             f"t._counter = counter = start_counter({base}) if {base}._counter is None else {base}._counter",
@@ -211,100 +211,6 @@ def _view_of(base: str, mode: str) -> list[str]:
             "if counter.value:", "    t._seen = counter.value",
             *(["mode &= NO_GRAD"] if mode == "mode" else []), f"if {mode}:", "    t._creation = NO_GRAD_VIEW",
             f"elif {base}._creation is not None:", f"    t._creation = {base}._creation"]
-
-
-# -------------------------------------------------------------------------------------------------------- backward
-def backward(row: Any) -> Callable[..., Any]:
-    """`Node.apply` of a row: each formula whose argument has a history, or what is fused of them."""
-    edges = {index: f"{name}_edge" for index, name in enumerate(row.args)}
-    ways = ["*" * (i in row.lists) + edge for i, edge in edges.items()]
-    local = {slot: f"{slot}_" if slot in ("node", "kept", "made", "state", "t") else slot for slot in row.slots}
-    body = ["kept = node.saved", "if kept is None:", "    raise freed_error(node)"]
-    body += ["grad = grads if node.outputs is None else grads[0]", f"{_tuple(ways)} = node.next"]
-    for number, (slot, (kind, _, _)) in enumerate(zip(row.slots, row.saving)):
-        name = local[slot]
-        body.append(f"{name} = kept[{number}]")
-        if kind == "result" and slot == "result":  # mostly kept as a bare array
-            body += [f"if type({name}) in WINDOWS and node.holder is None:", "    t = new(Tensor)",
-                     f"    t._array, t._node, t._counter = {name}, node, None", f"    {name} = t",
-                     f"elif {name} is not None:", f"    {name} = unpack(node, {number})"]
-        elif kind in ("argument", "result"):
-            body += [f"if {name}.__class__ not in PLAIN and ({name}.__class__ is not Tensor or {name}._counter is not None):",
-                     f"    {name} = unpack(node, {number})"]
-    using: dict[str, Any] = {}
-    results = {}
-    for n, (index, formula, picks) in enumerate(row.formulas):
-        unless = f"{edges[index]} is None" + " or grad is None" * ("grad" in picks)
-        nothing = "None"
-        if index in row.lists:  # each of the tensors has an edge of its own
-            unless, nothing = f"not any({edges[index]}) or grad is None", f"[None] * len({edges[index]})"
-        results[index] = f"{nothing} if {unless} else {_called(f'formula{n}', formula, row.named(picks), local, using)}"
-    body += _fused(row, results, edges, local, using)
-    return function(f"backward_{row.name}", "node, grads", [*body, *_returned(row, results)], **using)
-
-
-def _returned(row: Any, results: dict[int, str]) -> list[str]:
-    lines = [f"    *({results[i]})," if i in row.lists else f"    {results.get(i)}," for i in range(len(row.args))]
-    return ["return (", *lines, ")"]
-
-
-def _called(title: str, formula: Any, names: Iterable[str], local: dict[str, str], using: dict[str, Any]) -> str:
-    """The text of a formula: a call of a function, or what was given as text."""
-    if not hasattr(formula, "text"):
-        using[title] = formula
-        return f"{title}({', '.join([local.get(n, n) for n in names])})"
-    using.update(formula.operations())
-    return _renamed(formula.text, local)
-
-
-def _renamed(text: str, names: dict[str, str]) -> str:
-    return re.sub(r"(?<![\w.])[a-z_]\w*", lambda found: names.get(found[0], found[0]), text)
-
-
-def _fused(row: Any, results: dict[int, str], edges: dict[int, str], local: dict[str, str], using: dict[str, Any]) -> list[str]:
-    """Lines that give the gradients by the row's `fused`, if nobody records; what that leaves out comes from formulas."""
-    if not row.fused:
-        return []
-    results, lines, names = dict(results), [], set()
-    for n, (targets, formula, picks) in enumerate(row.fused):
-        names.update(picks)
-        if hasattr(formula, "text") and formula.is_operation():
-            results[targets[0]] = f"None if {edges[targets[0]]} is None else {_called('', formula, (), local, using)}"
-            continue
-        if "needs" in picks:
-            lines.append(f"needs = {_tuple([f'{edges[t]} is not None' for t in targets])}")
-        if hasattr(formula, "text"):
-            arrays, before = _arrays(row, picks, local)
-            kernel, _, rest = _renamed(formula.text, arrays).partition("(")
-            lines += [*before, f"made = run({kernel!r}, ({rest.removesuffix(')')},))"]
-            one = "wrapped({})"
-        else:
-            lines += [f"made = {_called(f'fused{n}', formula, picks, local, using)}", "if made is not None:"]
-            one = "{}"
-        for k, t in enumerate(targets):
-            results[t] = f"None if {edges[t]} is None else {one.format('made' if len(targets) == 1 else f'made[{k}]')}"
-    last = _returned(row, results)
-    if lines and lines[-1].startswith("if "):
-        last = ["    " + line for line in last]
-    quiet = "state.mode & WATCHED == NO_GRAD" + " and grad is not None and grad._array.dtype.kind != 'c'" * ("grad" in names)
-    return [f"if {quiet}:", *["    " + line for line in [*lines, *last]]]
-
-
-def _arrays(row: Any, picks: Iterable[str], local: dict[str, str]) -> tuple[dict[str, str], list[str]]:
-    """For a call of a kernel: the names that stand for arrays, and lines that make them."""
-    names, lines = dict(local), []
-    for pick in picks:
-        if pick == "grad":
-            names[pick] = "grad._array"
-        elif pick == "grads":
-            names[pick] = "arrays"
-            lines.append("arrays = [None if g is None else g._array for g in grads]")
-        elif pick.startswith("result"):
-            names[pick] = f"{local[pick]}._array"
-        elif pick in row.args:
-            names[pick] = f"{pick}_array"
-            lines.append(f"{pick}_array = {local[pick]}._array if isinstance({local[pick]}, Tensor) else {local[pick]}")
-    return names, lines
 
 
 # ------------------------------------------------------------------------------------------------------ pointwise
@@ -339,7 +245,7 @@ def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]
     lines = recording(row, names, range(tensors), range(tensors, len(names)))
     if lines:
         body += ["        if mode == 0:", *["            " + line for line in lines]]
-    body += ["        return t", f"return fallback(row, {_tuple(names)}, {'out' if ufunc else 'None'})"]
+    body += ["        return t", f"return fallback(row, {in_tuple(names)}, {'out' if ufunc else 'None'})"]
     return function(row.name, ", ".join([*names, *["*, out=None"] * ufunc]), body, row=row, kernel=row.cpu,
                     kernel_name=row.kernel, Node=row.node, chars=chars, fallback=fallback)
 
@@ -392,58 +298,3 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable
     body += ["            return t", "return fallback(row, (input, other), out)"]
     return function(row.name, "input, other, *, out=None", body, row=row, kernel=row.cpu, kernel_name=row.kernel, Node=row.node,
                     chars=chars, number_chars=number_chars, fallback=fallback)
-
-
-# ---------------------------------------------------------------------------------------------- plain calls of a function
-def front(of: Callable[..., Any], row: Any, takes: str, *, made: Any, when: str = "", given: str = "", chars: str = "",
-          prepare: Iterable[str] = (), tensors: str = "", **using: Any) -> Callable[..., Any]:
-    """A function that does the plain calls of another one by itself, and passes every other call on as it came.
-
-    takes: its arguments, the first of them a tensor: "self dim0 dim1", "self *shape", or "self dim keepdim=False", which may be
-    given by name. when: what has to be true of them; x is the tensor's array, which is not empty, n its number of dimensions;
-    prepare: lines before that. made: an expression of the result's array, or lines that end with one. given: the row's further
-    arguments. chars: dtypes; none where a view is made. tensors: arguments that are tensors; using: names in these texts. In a
-    call that is followed the row's kernel is asked instead, unless it makes a view.
-    """
-    parts = takes.split()
-    names = [t.partition("=")[0].lstrip("*") for t in parts]
-    first, rest = names[0], [g.strip() for g in given.split(";")] if given else []
-    *before, last = [made] if made.__class__ is str else made
-    inner = [*prepare, *([f"if {when}:"] if when else [])]
-    body = list(before)
-    if row.view:
-        body += [f"made = {last}", *_view_of(first, "mode")]
-    else:
-        asked = _tuple(["x", *[f"{r}._array" if r in tensors.split() else r for r in rest]])
-        body += ["if mode > 1:", "    mode &= NO_GRAD", f"    made = state.follower.call(kernel_name, {asked})", "else:",
-                 f"    made = {last}", "t = new(Tensor)", "t._array = made", "t._node = t._counter = None"]
-    sure = {i for i, a in enumerate([first, *rest]) if i == 0 or a in tensors.split()}
-    if lines := recording(row, [first, *rest], sure, set(range(len(row.args))) - sure):
-        body += ["if mode == 0:", *["    " + line for line in lines]]
-    body.append("return t")
-    inner += ["    " * bool(when) + line for line in body]
-    if "=" in parts[-1]:
-        using["bind"] = eval(f"lambda {', '.join(parts)}: {_tuple(names)}")
-    text = ["mode = state.mode", *_arguments(parts, names),
-            f"    kind = {first}.__class__", "    if kind is Tensor or kind is Parameter:",
-            f"        x = {first}._array", f"        if {_plain_array(row, first, chars)}:", "            n = x.ndim",
-            *["            " + line for line in inner], "return of(*args, **kwargs)"]
-    return later(row.name, text, of=of, Node=row.node, kernel_name=row.kernel, chars=chars, **using)
-
-
-def _plain_array(row: Any, first: str, chars: str) -> str:
-    if row.view:
-        return f"type(x) in WINDOWS and {first}._view_fn is None and not {first}._inference and x.size"
-    return "x.dtype.char in chars and (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS)) and x.size"
-
-
-def _arguments(takes: list[str], names: list[str]) -> list[str]:
-    """Lines that bind the arguments to names, up to the `if` that holds where that could be done."""
-    if takes[-1].startswith("*"):
-        return [f"if len(args) > {len(takes) - 2} and not kwargs and (mode < 2 or mode in FOLLOWED):",
-                f"    {', '.join([*names[:-1], '*' + names[-1]])} = args"]
-    if "=" not in takes[-1]:
-        return [f"if len(args) == {len(takes)} and not kwargs and (mode < 2 or mode in FOLLOWED):",
-                f"    {_tuple(names)} = args"]
-    return ["if mode < 2 or mode in FOLLOWED:", "    try:", f"        {_tuple(names)} = bind(*args, **kwargs)",
-            "    except TypeError:", "        return of(*args, **kwargs)"]

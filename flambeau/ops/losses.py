@@ -6,6 +6,7 @@ and, for recorded backward passes, one made of tensor operations.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,7 @@ from .elementwise import Pointwise, broadcast_error, promoted
 from .pointwise import sigmoid
 from .rules import layers
 from .scans import _log_softmax, _log_softmax_grad
-from .table import FUNCTIONS, Row, public, run, unpack_output, wrapped
+from .table import FUNCTIONS, Row, public, run, taking, unpack_output, wrapped
 
 ndarray = registry.CPU_ARRAY
 
@@ -41,13 +42,16 @@ def _spread(grad: Tensor, like: Tensor, reduction: int) -> Tensor:
 def _pair(name: str, numbers: str, slope: Callable, both: bool = True) -> Row:
     """A loss of (self, target, reduction, number); slope: its derivative per element, in tensor operations."""
     Row(f"{name}_backward", f"grad self target reduction {numbers}", shape=layers.pairwise_backward)
-    given = f"grad, self, target, reduction, {numbers}".removesuffix(", ")
-    text, space = f"slope(self, target, {numbers}) * _spread(grad, self, reduction)", {"slope": slope, "_spread": _spread}
-    formulas = {"self": eval(f"lambda {given}: {text}", space)}
-    fused: dict[str, Any] = {"self": f"{name}_backward({given})"}
+    names = f"grad self target reduction {numbers}"
+
+    def formula(grad: Tensor, self: Tensor, target: Tensor, reduction: int, *number: Any) -> Tensor:
+        return slope(self, target, *number) * _spread(grad, self, reduction)
+
+    formulas = {"self": taking(names, formula)}
+    fused: dict[str, Any] = {"self": f"{name}_backward({', '.join(names.split())})"}
     if both:
-        formulas["target"] = eval(f"lambda {given}: -({text})", space)
-        fused = {"self target": eval(f"lambda needs, {given}: both('{name}_backward', needs, {given})", {"both": _both})}
+        formulas["target"] = taking(names, lambda *given: -formula(*given))
+        fused = {"self target": taking(f"needs {names}", functools.partial(_both, f"{name}_backward"))}
     return Row(name, f"self target reduction {numbers}", shape=layers.pairwise, backward=formulas, fused=fused,
                node=_NODES.get(name))
 

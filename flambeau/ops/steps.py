@@ -6,20 +6,21 @@ here go through the steps instead.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from ..tensor import Tensor
+from .table import taking
 
 
 def by_steps(steps: Callable, args: str, wanted: str) -> dict[str, Callable]:
     """Formulas of the wanted arguments. steps(*args): one tensor for each output that carries a gradient."""
-    names = ", ".join(args.split())
-    return {target: eval(f"lambda grads, {names}: repeated(steps, [{names}], {args.split().index(target)}, grads)",
-                         {"repeated": _repeated, "steps": steps}) for target in wanted.split()}
+    return {target: taking(f"grads {args}", functools.partial(_repeated, steps, args.split().index(target)))
+            for target in wanted.split()}
 
 
-def _repeated(steps: Callable, args: list[Any], which: int, grads: Any) -> Tensor | None:
+def _repeated(steps: Callable, which: int, grads: Any, *args: Any) -> Tensor | None:
     """The gradient of argument `which` of steps(*args), itself differentiable.
 
     Each tensor is taken under an alias: if one input was computed from another, only the direct way counts.

@@ -62,6 +62,7 @@ from .exports import (  # noqa: F401  (families find them here, next to Row)
     store,
     write_out,
 )
+from .generate_backward import backward
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -73,6 +74,8 @@ ROWS: dict[str, Row] = {}
 
 class Row:
     """A primitive operation (see the module's text)."""
+
+    single = False  # whether there is one result for sure
 
     def __init__(self, name: str, args: str, *, kernel: str | None = None, backward: dict[str, Callable] | None = None,
                  forward: Callable | str | None = None, node: str | None = None, view: bool = False, c: str | None = None,
@@ -194,7 +197,7 @@ _MADE: dict[str, Callable] = {
     "first": functools.partial(generate.tensor, results="first"),  # likewise for several arrays, of which only one is shown
     "tensors": generate.tensors,                            # likewise, all of them shown
     "record": generate.record,                              # gives results their node
-    "apply": generate.backward}                             # Node.apply
+    "apply": backward}                             # Node.apply
 
 
 def _missing(fused: Any) -> int:
@@ -267,6 +270,13 @@ class Formula:
     def __call__(self, *values: Any) -> Any:
         """As other formulas are called: by forward mode, and for lists of tensors."""
         return eval(self.text, self.operations(), dict(zip(self.__code__.co_varnames, values)))
+
+
+def taking(names: str, function: Callable) -> Callable:
+    """The function as a formula whose arguments have these names."""
+    made, given = functools.partial(function), tuple(names.split())
+    made.__code__ = SimpleNamespace(co_varnames=given, co_argcount=len(given))
+    return made
 
 
 _NAME, _CALLED = re.compile(r"(?<![\w.])[a-z_]\w*+(?!\()"), re.compile(r"(?<![\w.])[a-z_]\w*(?=\()")
