@@ -12,17 +12,15 @@ from typing import Any
 from .. import dtypes as _dtypes
 from .. import overrides as _overrides
 from ..autograd import state as _state
-from ..autograd.node import FLOAT32, bump
-from ..autograd.state import FOLLOWED, state
-from ..autograd.views import check_inplace
+from ..autograd.node import FLOAT32
+from ..autograd.state import state
 from ..backends import registry
-from ..backends.cpu.parallel import large
 from ..dtypes import BY_NUM, HALF_NUMS
 from ..native.pointwise import enter
 from ..parameter import Parameter
 from ..tensor import Tensor, wrap
 from . import generate
-from .table import LARGE, Row, alias_of, check_overlap, constant, export, make_inplace, store, write_out
+from .table import Row, check_overlap, export, make_inplace, write_out
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -180,7 +178,7 @@ def unary(name: str, c: str | None = None, backward: Callable | str | None = Non
     _dress(op, name, r)
     export(name, op, method=method, toplevel=toplevel, aliases=aliases)
     if inplace:
-        _export_inplace(name, op, r, r.cpu if kind != "bool" else None, aliases)
+        _export_inplace(op, r, "fd", aliases)
     return op
 
 
@@ -252,27 +250,15 @@ def _dress(op: Callable, name: str, r: Row) -> None:
         f", {r.c} in C." if isinstance(r.c, str) else ".")
 
 
-def _export_inplace(name: str, op: Callable, r: Row, kernel: Callable | None, aliases: tuple[str, ...]) -> None:
-    slow = make_inplace(name, op)
-
-    def inplace(self):
-        mode = state.mode
-        if mode < 2 and kernel is not None and (self.__class__ is Tensor or self.__class__ is Parameter) and (
-                mode or untracked(self)):
-            x = self._array
-            if type(x) is ndarray and x.dtype.char in "fd" and x.flags.c_contiguous and not self._inference:
-                if x.size >= LARGE:
-                    large(kernel, x, out=x)
-                else:
-                    x[...] = kernel(x)
-                bump(self)
-                return self
-        return slow(self)
-
-    inplace.__name__, inplace.__qualname__, inplace.__doc__ = name + "_", f"Tensor.{name}_", f"In-place form of {name}."
-    _overrides.FRONTS[slow] = inplace
-    for n in (name, *aliases):
-        setattr(Tensor, n + "_", inplace)
+def _export_inplace(op: Callable, r: Row, chars: str | None, aliases: tuple[str, ...]) -> Callable:
+    slow = made = make_inplace(r.name, op)
+    if len(r.args) == 2 or r.kind != "bool":
+        made = generate.in_place(r, chars=chars, slow=slow)
+        _overrides.FRONTS[slow] = made
+    made.__name__, made.__qualname__, made.__doc__ = r.name + "_", f"Tensor.{r.name}_", f"In-place form of {r.name}."
+    for n in (r.name, *aliases):
+        setattr(Tensor, n + "_", made)
+    return made
 
 
 # ------------------------------------------------------------------------------------- tensors of one shape, and numbers
@@ -310,76 +296,13 @@ def binary(name: str, c: str | None = None, backward: tuple[Any, Any] | None = N
     export(name, op, method=method, toplevel=toplevel, aliases=aliases)
     op.row = r
     if inplace:
-        op.inplace = _binary_inplace(name, op, r, r.cpu, fast, aliases)
+        op.inplace = _export_inplace(op, r, fast, aliases)
     return op
 
 
 def untracked(tensor: Any) -> bool:
     """Whether nothing would be recorded for this tensor: no history, and no view of one that may have some."""
     return tensor._node is None and (tensor._counter is None or tensor._base is None)
-
-
-def _binary_inplace(name: str, op: Callable, r: Row, kernel: Callable, chars: str | None, aliases) -> Callable:
-    def inplace(self, other):
-        mode = state.mode
-        if mode < 2 and (mode or untracked(self)):
-            kind_of, cls = other.__class__, self.__class__
-            if cls is Tensor or cls is Parameter:
-                x = self._array
-                if (kind_of is Tensor or kind_of is Parameter) and not self._inference and (mode or untracked(other)):
-                    y = other._array
-                    if x.dtype is y.dtype and (chars is None or x.dtype.char in chars) and x.flags.c_contiguous and (
-                            type(x) is ndarray is type(y)):
-                        if x.base is not None or y.base is not None:
-                            check_overlap(x, (y,))
-                        try:
-                            large(kernel, x, y, out=x) if x.size >= LARGE else kernel(x, y, out=x)
-                        except ValueError:
-                            raise _inplace_broadcast(x.shape, y.shape) from None
-                        bump(self)
-                        return self
-                elif (kind_of is float or kind_of is int) and x.dtype.char in "fd" and x.flags.c_contiguous and (
-                        type(x) is ndarray and not self._inference):
-                    y = constant(other, x.dtype)
-                    large(kernel, x, y, out=x) if x.size >= LARGE else kernel(x, y, out=x)
-                    bump(self)
-                    return self
-        elif mode in FOLLOWED and (mode & _state.NO_GRAD or untracked(self)) and _followed_inplace(r, mode, self, other):
-            return self
-        if _overrides.active:
-            done, value = _overrides.dispatch(inplace, (self, other), {})
-            if done:
-                return value
-        check_inplace(self)
-        check_overlap(self._array, (other,))
-        before = alias_of(self)
-        return store(self, op(before, other), before)
-
-    inplace.__name__, inplace.__qualname__, inplace.__doc__ = name + "_", f"Tensor.{name}_", f"In-place form of {name}."
-    for n in (name, *aliases):
-        setattr(Tensor, n + "_", inplace)
-    return inplace
-
-
-def _followed_inplace(r: Row, mode: int, self: Tensor, other: Any) -> bool:
-    """self.op_(other) in a call that is followed, where nothing is recorded and both are plain; False where they are not."""
-    x, cls, kind_of = self._array, self.__class__, other.__class__
-    if not (cls is Tensor or cls is Parameter) or self._inference or type(x) not in _WINDOWS or not x.flags.c_contiguous:
-        return False
-    if kind_of is Tensor or kind_of is Parameter:
-        y = other._array
-        if x.dtype is not y.dtype or x.shape != y.shape or x.dtype.char not in "fd" or type(y) not in _WINDOWS or not (
-                mode & _state.NO_GRAD or untracked(other)):
-            return False
-        check_overlap(x, (y,))
-    elif (kind_of is float and x.dtype.char in "fd") or (kind_of is int and x.dtype.char in "fdl" and r.kind == "same"):
-        y = number(other, x.dtype)
-    else:
-        return False
-    follower = state.follower
-    follower.write(x, follower.call(r.kernel, (x, y)))
-    bump(self)
-    return True
 
 
 def _inplace_broadcast(target: tuple[int, ...], other: tuple[int, ...]) -> RuntimeError:
@@ -396,7 +319,8 @@ def compare(name: str, c: str, **options: Any) -> Callable:
     return binary(name, c=c, kind="bool", c_kinds="fib", **options)
 
 
-generate.knows(broadcast_error=broadcast_error)
+generate.knows(broadcast_error=broadcast_error, inplace_broadcast=_inplace_broadcast, number=number,
+               check_overlap=check_overlap)
 
 __all__ = ["Pointwise", "unary", "binary", "compare", "promoted", "number", "broadcast_error", "general", "wrap",
            "_state"]

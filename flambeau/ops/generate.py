@@ -20,7 +20,7 @@ from types import FunctionType
 from typing import Any
 
 from ..autograd import state as _state
-from ..autograd.node import FLOAT32, INFERENCE_SAVED, Edge, SavedOutput, freed_error, next_sequence, start_counter
+from ..autograd.node import FLOAT32, INFERENCE_SAVED, Edge, SavedOutput, bump, freed_error, next_sequence, start_counter
 from ..autograd.views import MULTI_OUTPUT, NO_GRAD_VIEW, edge_of
 from ..backends import registry
 from ..backends.cpu.parallel import LARGE, large
@@ -28,13 +28,14 @@ from ..backends.dtypes import native as _native
 from ..parameter import Parameter
 from ..tensor import Tensor
 
+PLAIN = frozenset((int, float, bool, str, tuple, type(None)))  # classes of arguments that are no tensors
 _NAMES: dict[str, Any] = dict(
     __name__=__name__, Edge=Edge, FLOAT32=FLOAT32, FLOAT64=_native("float64"), FOLLOWED=_state.FOLLOWED,
     INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE, MULTI_OUTPUT=MULTI_OUTPUT, NO_GRAD=_state.NO_GRAD, NO_GRAD_VIEW=NO_GRAD_VIEW,
-    PLAIN=frozenset((int, float, bool, str, tuple, type(None))), Parameter=Parameter, SavedOutput=SavedOutput, Tensor=Tensor,
-    WATCHED=_state.NO_GRAD | _state.FORWARD_AD, WINDOWS=registry.WINDOWS, asarray=registry.cpu.asarray, edge_of=edge_of,
-    freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY, new=object.__new__, next_sequence=next_sequence,
-    start_counter=start_counter, state=_state.state)
+    PLAIN=PLAIN, Parameter=Parameter, SavedOutput=SavedOutput, Tensor=Tensor,
+    WATCHED=_state.NO_GRAD | _state.FORWARD_AD, WINDOWS=registry.WINDOWS, asarray=registry.cpu.asarray, bump=bump,
+    edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY, new=object.__new__,
+    next_sequence=next_sequence, start_counter=start_counter, state=_state.state)
 _HERE = os.path.splitext(os.path.abspath(__file__))[0] + "d"
 
 
@@ -298,3 +299,43 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable
     body += ["            return t", "return fallback(row, (input, other), out)"]
     return function(row.name, "input, other, *, out=None", body, row=row, kernel=row.cpu, kernel_name=row.kernel, Node=row.node,
                     chars=chars, number_chars=number_chars, fallback=fallback)
+
+
+def in_place(row: Any, *, chars: str | None, slow: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The in-place form of a pointwise operation: plain tensors without history go straight to the kernel, all else to `slow`."""
+    untracked = "({0}._node is None and ({0}._counter is None or {0}._base is None))".format
+    two = len(row.args) == 2
+    names, arrays = (["self", "other"], "x, y") if two else (["self"], "x,")
+    if two:
+        known = "" if chars is None else f" and native.char in {chars!r}"
+        asked = ["y, kind = None, other.__class__",
+                 "if kind is Tensor or kind is Parameter:",
+                 f"    if native is other._array.dtype{known} and (mode & NO_GRAD or {untracked('other')}):",
+                 "        y = other._array",
+                 "        if mode > 1 or x.base is not None or y.base is not None:",
+                 "            check_overlap(x, (y,))",
+                 "        if type(y) is not ndarray and (mode < 2 or type(y) not in WINDOWS):",
+                 "            y = None",
+                 "        elif mode > 1 and (native.char not in 'fd' or y.shape != x.shape):",
+                 "            y = None",
+                 "elif (kind is float or kind is int) and native.char in 'fd':",
+                 "    y = constant(other, native) if mode < 2 else number(other, native)",
+                 *["elif mode > 1 and kind is int and native.char == 'l':", "    y = number(other, native)"] * (row.kind == "same"),
+                 "if y is not None:"]
+        run = ["else:", "    try:", "        kernel(x, y, out=x) if x.size < LARGE else large(kernel, x, y, out=x)",
+               "    except ValueError:", "        raise inplace_broadcast(x.shape, y.shape) from None"]
+    else:
+        asked = [f"if native.char in {chars!r}:"]
+        run = ["elif x.size < LARGE:", "    x[...] = kernel(x)", "else:", "    large(kernel, x, out=x)"]
+    body = ["mode, kind = state.mode, self.__class__",
+            "if (mode < 2 or mode in FOLLOWED) and (kind is Tensor or kind is Parameter) and not self._inference and (",
+            f"        mode & NO_GRAD or {untracked('self')}):",
+            "    x = self._array",
+            "    native = x.dtype",
+            "    if (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS)) and x.flags.c_contiguous:",
+            *["        " + line for line in asked],
+            "            if mode > 1:",
+            f"                state.follower.write(x, state.follower.call(kernel_name, ({arrays})))",
+            *["            " + line for line in [*run, "bump(self)", "return self"]],
+            f"return slow({', '.join(names)})"]
+    return function(f"{row.name}_", ", ".join(names), body, kernel=row.cpu, kernel_name=row.kernel, slow=slow)

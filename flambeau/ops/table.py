@@ -461,11 +461,11 @@ def constant(value: Any, native: Any) -> Any:
 
 
 def run(kernel: str, args: tuple[Any, ...]) -> Any:
-    """What a kernel makes of arrays, the first of which is a gradient, where nobody records."""
+    """What a kernel makes of arrays, and numbers, where nobody records."""
     mode = state.mode
-    if mode == _state.NO_GRAD and type(args[0]) is ndarray:
+    if mode == _state.NO_GRAD and all([type(a) is ndarray or a.__class__ in generate.PLAIN for a in args]):
         return KERNELS[kernel](*args)
-    if mode == _state.FOLLOW | _state.NO_GRAD and type(args[0]) in _WINDOWS:
+    if mode == _state.FOLLOW | _state.NO_GRAD and all([type(a) in _WINDOWS or a.__class__ in generate.PLAIN for a in args]):
         return state.follower.call(kernel, args)
     return registry.common([a for a in args if hasattr(a, "strides")]).call(kernel, args)
 
