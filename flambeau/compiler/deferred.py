@@ -26,7 +26,7 @@ _SAFE = frozenset("""
     count_nonzero cummax cummin diag_embed diagonal_backward diagonal_copy diagonal_scatter dist dot drawn
     drawn_third expand_copy expit fft_c2c fft_c2r fft_r2c fill flip glu im2col isin kl_log_term kl_term logcumsumexp
     median mode nansum narrow_copy pad_edges pad_edges_backward permute_copy pixel_shuffle pixel_unshuffle polar prod
-    relu_backward repeat roll rot90 searchsorted select_backward select_copy select_scatter slice_backward slice_copy
+    repeat roll rot90 searchsorted select_backward select_copy select_scatter slice_backward slice_copy
     slice_scatter sort split_copy split_with_sizes_copy squeeze_copy stack t_copy topk trace transpose_copy tril triu
     unbind_copy unfold_backward unfold_copy unsafe_view unsqueeze_copy upsample upsample_grad vdot view_copy
     """.split())

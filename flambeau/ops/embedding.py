@@ -53,7 +53,7 @@ _dense = Row("embedding_dense_backward", "grad indices count padding_idx scale_g
              backward=dict(
     grad=lambda grad, indices, padding_idx, scale_grad_by_freq, count: _again(
         grad, indices, padding_idx, scale_grad_by_freq, count)))
-_embedding = Row("embedding", "weight indices padding_idx scale_grad_by_freq sparse", shape=layers.embedding,
+_embedding = Row("embedding", "weight indices! padding_idx scale_grad_by_freq sparse", shape=layers.embedding,
                  backward=dict(weight=_weight_grad), fused=dict(weight=_fused))
 
 

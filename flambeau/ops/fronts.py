@@ -18,7 +18,7 @@ from ..backends.cpu import reductions as kernels
 from ..backends.cpu.table import KERNELS
 from ..parameter import Parameter
 from ..tensor import Size, Tensor
-from . import arithmetic, comparison, convert, generate, indexing, pieces, scans, scatter, shape, vector_norms
+from . import arithmetic, comparison, convert, generate, indexing, pieces, scans, scatter, shape, statistics, vector_norms
 from . import reductions as slow
 from . import views as v
 from .pointwise import where_row
@@ -72,15 +72,18 @@ def _front(of: Callable[..., Any], row: Any, takes: str, *, made: Any, when: str
 
     takes: its arguments, the first of them a tensor: "self dim0 dim1", "self *shape", or "self dim keepdim=False", which may be
     given by name. when: what has to be true of them; x is the tensor's array, which is not empty, n its number of dimensions;
-    prepare: lines before that. made: an expression of the result's array, or lines that end with one. given: the row's further
-    arguments. chars: dtypes; none where a view is made. tensors: arguments that are tensors; using: names in these texts. In a
-    call that is followed the row's kernel is asked instead, unless it makes a view.
+    prepare: lines before that, which may raise a TypeError or ValueError. made: an expression of the result's array, or lines
+    that end with one. given: the row's further arguments. chars: dtypes; none where a view is made. tensors: arguments that are
+    tensors; using: names in these texts. In a call that is followed the row's kernel is asked instead, unless it makes a view.
     """
     parts = takes.split()
     names = [t.partition("=")[0].lstrip("*") for t in parts]
     first, rest = names[0], [g.strip() for g in given.split(";")] if given else []
     *before, last = [made] if made.__class__ is str else made
-    inner = [*prepare, *([f"if {when}:"] if when else [])]
+    signature, call, bound = _arguments(parts, names)
+    inner = [f"if {when}:"] if when else []
+    if prepare:
+        inner = ["try:", *["    " + line for line in prepare], "except (TypeError, ValueError):", f"    return {call}", *inner]
     body = list(before)
     if row.view:
         body += [f"made = {last}", *generate.view_of(first, "mode")]
@@ -95,11 +98,11 @@ def _front(of: Callable[..., Any], row: Any, takes: str, *, made: Any, when: str
     inner += ["    " * bool(when) + line for line in body]
     if "=" in parts[-1]:
         using["bind"] = eval(f"lambda {', '.join(parts)}: {generate.in_tuple(names)}")
-    text = ["mode = state.mode", *_arguments(parts, names),
+    text = ["mode = state.mode", *bound,
             f"    kind = {first}.__class__", "    if kind is Tensor or kind is Parameter:",
             f"        x = {first}._array", f"        if {_plain_array(row, first, chars)}:", "            n = x.ndim",
-            *["            " + line for line in inner], "return of(*args, **kwargs)"]
-    return generate.later(row.name, text, of=of, Node=row.node, kernel_name=row.kernel, chars=chars, **using)
+            *["            " + line for line in inner], f"return {call}"]
+    return generate.later(row.name, signature, text, of=of, Node=row.node, kernel_name=row.kernel, chars=chars, **using)
 
 
 def _plain_array(row: Any, first: str, chars: str) -> str:
@@ -108,16 +111,20 @@ def _plain_array(row: Any, first: str, chars: str) -> str:
     return "x.dtype.char in chars and (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS)) and x.size"
 
 
-def _arguments(takes: list[str], names: list[str]) -> list[str]:
-    """Lines that bind the arguments to names, up to the `if` that holds where that could be done."""
+def _arguments(takes: list[str], names: list[str]) -> tuple[str, str, list[str]]:
+    """The signature, a call of the other function, and lines that bind the arguments to names, up to the `if` that holds where
+    that could be done."""
+    plain, call = "(mode < 2 or mode in FOLLOWED)", "of(*args, **kwargs)"
     if takes[-1].startswith("*"):
-        return [f"if len(args) > {len(takes) - 2} and not kwargs and (mode < 2 or mode in FOLLOWED):",
-                f"    {', '.join([*names[:-1], '*' + names[-1]])} = args"]
+        first, rest = names
+        call = f"of(**kwargs) if {first} is None else of({first}, *{rest}, **kwargs)"
+        return f"{first}=None, *{rest}, **kwargs", call, [f"if not kwargs and {plain}:"]
+    exactly = f"len(args) == {len(names)} and not kwargs"
     if "=" not in takes[-1]:
-        return [f"if len(args) == {len(takes)} and not kwargs and (mode < 2 or mode in FOLLOWED):",
-                f"    {generate.in_tuple(names)} = args"]
-    return ["if mode < 2 or mode in FOLLOWED:", "    try:", f"        {generate.in_tuple(names)} = bind(*args, **kwargs)",
-            "    except TypeError:", "        return of(*args, **kwargs)"]
+        return "*args, **kwargs", call, [f"if {exactly} and {plain}:", f"    {generate.in_tuple(names)} = args"]
+    return "*args, **kwargs", call, [
+        f"if {plain}:", "    try:", f"        {generate.in_tuple(names)} = args if {exactly} else bind(*args, **kwargs)",
+        "    except TypeError:", f"        return {call}"]
 
 
 # ------------------------------------------------------------------------------------------------------------ views
@@ -125,62 +132,48 @@ _WHOLE = (slice(None),) * 64
 _SHAPES = (tuple, list, Size)
 
 
-def _permutation(dims: Any, n: int) -> tuple[int, ...] | None:
-    dims = dims[0] if len(dims) == 1 and dims[0].__class__ in (tuple, list) else dims
-    if len(dims) != n:
-        return None
-    dims = tuple([d % n if d.__class__ is int and -n <= d < n else n for d in dims])
-    return dims if len({*dims, n}) == n + 1 else None
+def _filled(sizes: tuple[int, ...], shape: Any) -> bool:
+    """Whether sizes are what was asked for, with a number in the place of -1."""
+    return len(sizes) == len(shape) and all([n == m or (n.__class__ is int and n == -1) for m, n in zip(sizes, shape)])
 
 
-def _reshaped(x: Any, shape: tuple[Any, ...]) -> Any:
-    """The array in another shape, if both are simple enough that this is a view with PyTorch's strides."""
-    shape = shape[0] if len(shape) == 1 and shape[0].__class__ is not int else shape
-    if shape.__class__ not in _SHAPES or not x.flags.c_contiguous or 1 in x.shape:
-        return None
-    for n in shape:
-        if n.__class__ is not int or n < -1:
-            return None
-    try:
-        return x.reshape(shape)
-    except ValueError:
-        return None
+def _unpacked(sizes: Any) -> Any:
+    """view(2, 3) and view((2, 3))."""
+    return tuple(sizes[0]) if len(sizes) == 1 and sizes[0].__class__ in _SHAPES else sizes
 
 
 def _expanded(x: Any, size: tuple[Any, ...]) -> Any:
-    size = size[0] if len(size) == 1 and size[0].__class__ is not int else size
-    if size.__class__ not in _SHAPES or not x.flags.c_contiguous:
+    """The array repeated by strides of zero, if sizes are plain; leading ones have strides of their own in PyTorch."""
+    extra = len(size) - x.ndim
+    if extra < 0 or not x.flags.c_contiguous or 1 in size[:extra]:
         return None
-    shape, strides = x.shape, x.strides
-    extra = len(size) - len(shape)
-    if extra < 0:
-        return None
-    steps = [0] * len(size)
-    for i, n in enumerate(size):
-        if n.__class__ is not int or n < 1 or (n == 1 and i < extra):
+    steps = [0] * extra
+    for m, n, step in zip(x.shape, size[extra:], x.strides):
+        if m != n and m != 1:
             return None
-        if i >= extra:
-            old = shape[i - extra]
-            if old == n:
-                steps[i] = strides[i - extra]
-            elif old != 1:
-                return None
-    made = ndarray(tuple(size), x.dtype, x, 0, steps)
-    return made if type(x) is ndarray else made.view(type(x))
+        steps.append(step if m == n else 0)
+    try:
+        made = ndarray(size, x.dtype, x, 0, steps)
+    except (TypeError, ValueError):  # no sizes
+        return None
+    return (made if type(x) is ndarray else made.view(type(x))) if made.size else None
 
 
 _simple = "x.flags.c_contiguous and 1 not in x.shape"  # so that NumPy's strides are PyTorch's
 front(v.t, v._t, "self", when="n == 2", made="x.T")
 front(v.transpose, v._transpose, "self dim0 dim1", made="x.swapaxes(dim0, dim1)", given="dim0 % n; dim1 % n",
       when="dim0.__class__ is int is dim1.__class__ and -n <= dim0 < n and -n <= dim1 < n")
-front(v.permute, v._permute, "self *dims", prepare=["dims = permutation(dims, n)"], when="dims is not None",
-      made="x.transpose(dims)", given="dims", permutation=_permutation)
-front(v.view, v._view, "self *shape", prepare=["made = reshaped(x, shape) if shape else None"], when="made is not None",
-      made="made", given="None", reshaped=_reshaped, toplevel=False)
-front(v.reshape, v._view, "self *shape", prepare=["made = reshaped(x, shape) if shape else None"], when="made is not None",
-      made="made", given="None", reshaped=_reshaped)
-front(v.expand, v._expand, "self *size", prepare=["made = expanded(x, size)"], when="made is not None", made="made",
-      given="None", expanded=_expanded, toplevel=False)
+_shaped = dict(prepare=["sizes = unpacked(shape) if len(shape) == 1 else shape",
+                        f"made = x.reshape(sizes) if sizes and {_simple} else None"],
+               when="made is not None and (made.shape == sizes or filled(made.shape, sizes))", made="made", given="None",
+               unpacked=_unpacked, filled=_filled)
+front(v.permute, v._permute, "self *dims", when="made is not None", made="made", given="tuple([d % n for d in axes])",
+      prepare=["axes = unpacked(dims) if len(dims) == 1 else dims", "made = x.transpose(axes) if len(axes) == n else None"],
+      unpacked=_unpacked)
+front(v.view, v._view, "self *shape", toplevel=False, **_shaped)
+front(v.reshape, v._view, "self *shape", **_shaped)
+front(v.expand, v._expand, "self *size", prepare=["made = expanded(x, unpacked(size) if len(size) == 1 else size)"],
+      when="made is not None", made="made", given="None", expanded=_expanded, unpacked=_unpacked, toplevel=False)
 front(v.unsqueeze, v._unsqueeze, "self dim", when=f"dim.__class__ is int and -n - 1 <= dim <= n and {_simple}",
       made=["dim %= n + 1", "x.reshape(x.shape[:dim] + (1,) + x.shape[dim:])"], given="dim")
 front(v.select, v._select, "self dim index", given="dim; index", whole=_WHOLE,
@@ -304,6 +297,11 @@ def _along(general: Any, r: Any) -> Any:
                  kernel=r.cpu)
 
 
+for _general, _row in ((statistics.var, statistics._var), (statistics.std, statistics._std)):  # of more than one element
+    _one = front(_general, _row, "input dim", chars="fd", when=f"{_DIM} and x.shape[dim] > 1", kernel=_row.cpu,
+                 given="(dim,); 1; False", made=["dim %= n", "kernel(x, (dim,), 1, False)"])
+    front(_one, _row, "input", chars="fd", when="x.size > 1", kernel=_row.cpu, given="None; 1; False",
+          made="kernel(x, None, 1, False)")
 cumsum = _along(scans.cumsum, scans._cumsum)
 softmax = _along(scans.softmax, scans._softmax)
 log_softmax = _along(scans.log_softmax, scans._log_softmax)
@@ -357,36 +355,36 @@ _concatenate = KERNELS["concatenate"]
 
 
 # ------------------------------------------------------------------------------------------------------- joining
-def _joined(general: Any, r: Any, new_dim: int, aliases: tuple[str, ...] = ()) -> None:
-    """cat and stack of small plain tensors of one shape and dtype."""
+def _joined(general: Any, r: Any, new_dim: int, options: tuple[Any, ...], aliases: tuple[str, ...] = ()) -> None:
+    """cat and stack of small plain tensors of one dtype."""
     @in_front(general, method=False, aliases=aliases)
     def joined(*args, **kwargs):
         mode = state.mode
-        if mode < 2 and args and not kwargs and args[0].__class__ in (list, tuple) and args[0] and plain(args[0][0]):
-            tensors, dim = args[0], 0 if len(args) == 1 else args[1]
-            first = tensors[0]._array
-            n = first.ndim + new_dim
-            if len(args) < 3 and dim.__class__ is int and 0 < n < 4 and -n <= dim < n and first.ndim and (
-                    first.size * len(tensors) < LARGE):
-                native, size = first.dtype, first.shape
-                arrays = []
-                for t in tensors:
-                    if t.__class__ is not Tensor and t.__class__ is not Parameter:
-                        return general(*args)
-                    x = t._array
-                    if type(x) is not ndarray or x.dtype is not native or x.shape != size or not x.flags.c_contiguous:
-                        return general(*args)
-                    arrays.append(x)
-                dim %= n
-                if new_dim:
-                    array = _concatenate(arrays).reshape((len(arrays), *size)) if not dim else r.cpu(arrays, dim, native)
-                else:
-                    array = _concatenate(arrays, dim)
-                return r.tensor(mode, array, tensors, dim, native, *("contiguous",) * (1 - new_dim))
+        if mode < 2 and not kwargs and 0 < len(args) < 3:
+            tensors, dim = args if len(args) == 2 else (*args, 0)
+            if dim.__class__ is int and (tensors.__class__ is list or tensors.__class__ is tuple) and tensors:
+                arrays = [t._array for t in tensors if t.__class__ in _OURS]
+                if len(arrays) == len(tensors) and (array := _join(r, arrays, dim, new_dim)) is not None:
+                    return r.tensor(mode, array, tensors, dim % array.ndim, array.dtype, *options)
         return general(*args, **kwargs)
 
 
-_joined(shape.cat, shape._cat, 0, ("concat",))
-_joined(shape.stack, shape._stack, 1)
+def _join(r: Any, arrays: list[Any], dim: int, new_dim: int) -> Any:
+    """The arrays one after the other; None where they differ too much, or are too large for one thread."""
+    first = arrays[0]
+    native, shape = first.dtype, first.shape
+    n = len(shape) + new_dim
+    if native.char not in "fd" or not -n <= dim < n or not 0 < first.size * len(arrays) < LARGE or not shape or n > 3:
+        return None
+    for x in arrays:
+        if type(x) is not ndarray or x.dtype is not native or x.shape != shape or not x.flags.c_contiguous:
+            return None
+    if not new_dim:
+        return _concatenate(arrays, dim)
+    return r.cpu(arrays, dim % n, native) if dim % n else _concatenate(arrays).reshape((len(arrays), *shape))
+
+
+_joined(shape.cat, shape._cat, 0, ("contiguous",), ("concat",))
+_joined(shape.stack, shape._stack, 1, ())
 
 __all__ = ["clamp", "cumsum", "log_softmax", "mean", "softmax", "where"]

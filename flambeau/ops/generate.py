@@ -62,10 +62,11 @@ def function(title: str, signature: str, body: Iterable[str], **given: Any) -> C
     return made
 
 
-def later(title: str, body: Iterable[str], **given: Any) -> Callable[..., Any]:
-    """`function` of (*args, **kwargs), whose text is compiled at its first call: most programs need few of them."""
+def later(title: str, signature: str, body: Iterable[str], **given: Any) -> Callable[..., Any]:
+    """`function`, whose text is compiled at its first call: most programs need few of them."""
     def compiled() -> Callable[..., Any]:
-        made.__code__ = function(title, "*args, **kwargs", body).__code__
+        real = function(title, signature, body)
+        made.__code__, made.__defaults__ = real.__code__, real.__defaults__
         return made
     made = function(title, "*args, **kwargs", ["return compiled()(*args, **kwargs)"], compiled=compiled, **given)
     return made
@@ -175,8 +176,7 @@ def tensor(row: Any, results: str = "one") -> Callable[..., Tensor]:
     body = ["t = new(Tensor)", f"t._array = {array}", "t._node = t._counter = None"] if not row.view else (
         view_of(names[0], "in_mode"))
     plain = range(1, len(names)) if row.view else ()  # of a view: dimensions and sizes
-    sure = [i for i in row.targets if i not in row.optional and i not in row.lists]
-    if lines := recording(row, names, sure, plain, results=results):
+    if lines := recording(row, names, row.sure, plain, results=results):
         body += ["if in_mode == 0:", *["    " + line for line in lines]]
     return function(row.name, ", ".join(["in_mode", "made", *names]), [*body, "return t"], Node=row.node)
 
@@ -302,7 +302,7 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable
 
 
 def in_place(row: Any, *, chars: str | None, slow: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The in-place form of a pointwise operation: plain tensors without history go straight to the kernel, all else to `slow`."""
+    """The in-place form of a pointwise operation: plain tensors without history go straight to the kernel, others to `slow`."""
     untracked = "({0}._node is None and ({0}._counter is None or {0}._base is None))".format
     two = len(row.args) == 2
     names, arrays = (["self", "other"], "x, y") if two else (["self"], "x,")
@@ -320,7 +320,8 @@ def in_place(row: Any, *, chars: str | None, slow: Callable[..., Tensor]) -> Cal
                  "            y = None",
                  "elif (kind is float or kind is int) and native.char in 'fd':",
                  "    y = constant(other, native) if mode < 2 else number(other, native)",
-                 *["elif mode > 1 and kind is int and native.char == 'l':", "    y = number(other, native)"] * (row.kind == "same"),
+                 f"elif mode > 1 and kind is int and native.char == 'l'{' and False' * (row.kind != 'same')}:",
+                 "    y = number(other, native)",
                  "if y is not None:"]
         run = ["else:", "    try:", "        kernel(x, y, out=x) if x.size < LARGE else large(kernel, x, y, out=x)",
                "    except ValueError:", "        raise inplace_broadcast(x.shape, y.shape) from None"]

@@ -81,7 +81,7 @@ class _Text:
         if not found or not all(found.values()) or not all(texts[i].is_operation() for i in found):
             return []
         arrays, last = ["g = grad._array", "native = g.dtype"], []
-        fits = ["(native is FLOAT32 or native is FLOAT64)", "type(g) is ndarray", "1 < g.size < LARGE"]
+        fits = ["(native is FLOAT32 or native is FLOAT64)", "type(g) is ndarray", "g.size < LARGE"]
         results = dict.fromkeys(texts, "grad")
         only = len(self.row.targets) == 1  # which then has a history, or there would be no node
         for i, match in found.items():
@@ -94,7 +94,8 @@ class _Text:
                 fits[-1] += f"type(array{i}) is ndarray and array{i}.dtype is native" + "))" * (not only)
                 given = f"g, array{i}{_renamed(numbers, self.local)}"
             results[i] = f"grad{i}"
-            made = [f"grad{i} = t = new(Tensor)", f"t._array = kernel{i}({given})", "t._node = t._counter = None"]
+            made = [f"grad{i} = t = new(Tensor)", f"t._array = kernel{i}({given}) if g.ndim else asarray(kernel{i}({given}))",
+                    "t._node = t._counter = None"]
             last += made if only else [f"grad{i} = None", f"if {edge} is not None:", *["    " + line for line in made]]
         lines = [*arrays, f"if {' and '.join(fits)}:", *["    " + line for line in [*last, *self.returned(results)]]]
         return ["if state.mode == NO_GRAD and grad.__class__ is Tensor:", *["    " + line for line in lines]]

@@ -222,7 +222,7 @@ def _ones(*shape: int) -> Tensor:
 
 
 _cross_entropy = Row(
-    "cross_entropy", "self target weight reduction ignore_index keep", shape=layers.cross_entropy, constant=(1, 2, 3),
+    "cross_entropy", "self target! weight reduction ignore_index keep", shape=layers.cross_entropy, constant=(1, 2, 3),
     node="NllLossBackward0", backward=dict(self=_cross_entropy_self),
     fused=dict(self="cross_entropy_backward(grad, result1, result2, target, weight, result3, ignore_index)"))
 _cross_entropy.node.next_functions = property(_shown)

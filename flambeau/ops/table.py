@@ -81,9 +81,9 @@ class Row:
                  forward: Callable | str | None = None, node: str | None = None, view: bool = False, c: str | None = None,
                  constant: tuple[int, ...] = (), shape: Any = None, fused: dict[str, Callable | str] | None = None):
         self.name = name
-        self.args = tuple([a.rstrip("?*") for a in args.split()])
-        self.lists = frozenset([i for i, a in enumerate(args.split()) if a.endswith("*")])  # of tensors
-        self.optional = frozenset([i for i, a in enumerate(args.split()) if a.endswith("?")])  # None, or not a tensor at all
+        marks = [a.lstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") for a in args.split()]
+        self.args = tuple([a.rstrip("?*!") for a in args.split()])
+        self.lists = frozenset([i for i, mark in enumerate(marks) if mark == "*"])  # of tensors
         self.kernel = kernel or name
         self.view = view
         if view:
@@ -98,7 +98,7 @@ class Row:
         self.wants = tuple(a in self.backward for a in self.args)
         self.saves_outputs = any(slot.startswith("result") for slot in self.slots)
         self.targets = tuple([i for i, wanted in enumerate(self.wants) if wanted])
-        self.sure = tuple([i for i in self.targets if i not in self.optional])  # tensors, wherever nothing else is said
+        self.sure = tuple([i for i, mark in enumerate(marks) if mark == "!" or (self.wants[i] and not mark)])  # tensors
         self.saving = [_source(self, slot, k) for k, slot in enumerate(self.slots)]
         self.node = self._node_class(node or node_name(name)) if backward else None
         self.cpu = KERNELS.get(self.kernel)
@@ -335,8 +335,8 @@ def attach(node: Node, results: Any) -> None:
 
 def edges_of(tensors: Any) -> list[Any] | None:
     """Where the gradients of a list of tensors go; None if none of them has a history."""
-    edges = [None if not isinstance(t, Tensor) else t._node if t._counter is None else edge_of(t) for t in tensors]
-    return edges if any([e is not None for e in edges]) else None
+    edges = [t._node if t._counter is None or t._base is None else edge_of(t) for t in tensors]
+    return edges if edges.count(None) < len(edges) else None
 
 
 def shape_of(value: Any) -> Any:

@@ -13,7 +13,7 @@ from .table import batched, has, inside, rule, run, whole
 _plain = registry.cpu.call
 
 
-@rule("pointwise complex polar relu_backward clamp_within conj conj_physical")
+@rule("pointwise complex polar clamp_within conj conj_physical")
 def pointwise(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Examples of fewer dimensions get dimensions of length one behind the batch."""
     ndim, plain, mine = 0, True, False

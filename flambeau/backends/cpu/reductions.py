@@ -56,9 +56,9 @@ def axes_of(x: ndarray, axes: Axes) -> Axes:
 _PLAIN, _SQUARES, _SIZES = range(3)
 
 
-def grid(x: ndarray, axes: Axes) -> tuple[int, int, int] | None:
+def grid(x: ndarray, axes: Axes, least: int = SMALL) -> tuple[int, int, int] | None:
     """(outer, n, inner) of a reduction over n that reduce.c can do; None for small, strided or other arrays."""
-    if x.size < SMALL or x.dtype.char not in "fd" or not x.flags.c_contiguous or library("reduce") is None:
+    if x.size < least or x.dtype.char not in "fd" or not x.flags.c_contiguous or library("reduce") is None:
         return None
     if axes is None or len(axes) == x.ndim:
         return 1, x.size, 1
@@ -585,11 +585,11 @@ def var_mean(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[
         middle = np.empty(np.shape(mean_real), x.dtype)
         middle.real, middle.imag = mean_real, mean_imag
         return np.asarray(real + imag), middle
-    if x.size < SMALL:
-        return _var_mean_small(x, axes_of(x, axes), correction, keepdim)
-    sizes = grid(x, axes)
+    sizes = grid(x, axes, 1)
     if sizes is not None:
         return _native_var_mean(x, sizes, correction, reduced_shape(x.shape, axes, keepdim), False)
+    if x.size < SMALL:
+        return _var_mean_small(x, axes_of(x, axes), correction, keepdim)
     a = wide(x)
     n = count_of(a, axes)
     middle = np.asarray(add_up(a, axes, True) / a.dtype.type(n))
@@ -604,7 +604,7 @@ def var_mean(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[
 
 def _native_var_mean(x: ndarray, sizes: tuple[int, int, int], correction: float, shape: tuple[int, ...],
                      root: bool) -> tuple[ndarray, ndarray]:
-    spread, middle = memory.empty(shape, x.dtype), memory.empty(shape, x.dtype)
+    spread, middle = np.empty(shape, x.dtype), np.empty(shape, x.dtype)
     native = library("reduce")
     function = native.fl_var_mean_f32 if x.dtype is FLOAT32 else native.fl_var_mean_f64
     function(x, spread, middle, *sizes, max(sizes[1] - correction, 0), root)
@@ -639,7 +639,7 @@ def std_mean(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[
     if x.dtype.num in NARROW:
         spread, middle = var_mean(x.astype(FLOAT32), axes, correction, keepdim)
         return np.sqrt(spread).astype(x.dtype), middle.astype(x.dtype)
-    sizes = grid(x, axes)
+    sizes = grid(x, axes, 1)
     if sizes is not None:
         return _native_var_mean(x, sizes, correction, reduced_shape(x.shape, axes, keepdim), True)
     spread, middle = var_mean(x, axes, correction, keepdim)
