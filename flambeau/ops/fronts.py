@@ -15,6 +15,7 @@ from .. import return_types
 from ..autograd.state import FOLLOWED, NO_GRAD, state
 from ..backends import registry
 from ..backends.cpu import reductions as kernels
+from ..backends.cpu.pointwise import chosen
 from ..backends.cpu.table import KERNELS
 from ..parameter import Parameter
 from ..tensor import Size, Tensor
@@ -298,8 +299,8 @@ def _along(general: Any, r: Any) -> Any:
 
 
 for _general, _row in ((statistics.var, statistics._var), (statistics.std, statistics._std)):  # of more than one element
-    _one = front(_general, _row, "input dim", chars="fd", when=f"{_DIM} and x.shape[dim] > 1", kernel=_row.cpu,
-                 given="(dim,); 1; False", made=["dim %= n", "kernel(x, (dim,), 1, False)"])
+    _one = front(_general, _row, "input dim", chars="fd", when=f"{_DIM} and x.shape[dim] > 1", root=_row is statistics._std,
+                 given="(dim,); 1; False", made=["dim %= n", "spread_one(x, dim, root)"], spread_one=kernels.spread_one)
     front(_one, _row, "input", chars="fd", when="x.size > 1", kernel=_row.cpu, given="None; 1; False",
           made="kernel(x, None, 1, False)")
 cumsum = _along(scans.cumsum, scans._cumsum)
@@ -348,43 +349,53 @@ _where_number = front(
     where=KERNELS["where"])
 where = front(
     _where_number, where_row, "condition input other", chars="?", tensors="input other", method=False, given="input; other",
-    when="mode < 2 and n and plain(input) and plain(other) and input._array.dtype is other._array.dtype and "
-         "input._array.shape == x.shape == other._array.shape",
-    made="where(x, input._array, other._array)", plain=plain, where=KERNELS["where"])
+    when="mode < 2 and n and input.__class__ in OURS and other.__class__ in OURS and x.size < LARGE and "
+         "(a := input._array).dtype is (b := other._array).dtype and a.dtype.char in 'fd' and "
+         "a.shape == x.shape == b.shape and type(a) is type(b) is ndarray and a.flags.c_contiguous and b.flags.c_contiguous",
+    made="chosen(x, a, b)", chosen=chosen, OURS=_OURS)
 _concatenate = KERNELS["concatenate"]
 
 
 # ------------------------------------------------------------------------------------------------------- joining
-def _joined(general: Any, r: Any, new_dim: int, options: tuple[Any, ...], aliases: tuple[str, ...] = ()) -> None:
-    """cat and stack of small plain tensors of one dtype."""
+def _joined(general: Any, r: Any, join: Callable[[list[Any], int], Any], options: tuple[Any, ...],
+            aliases: tuple[str, ...] = ()) -> None:
+    """cat and stack of small plain tensors. join: of arrays; None, or a ValueError, where that is not so simple."""
     @in_front(general, method=False, aliases=aliases)
     def joined(*args, **kwargs):
         mode = state.mode
-        if mode < 2 and not kwargs and 0 < len(args) < 3:
-            tensors, dim = args if len(args) == 2 else (*args, 0)
-            if dim.__class__ is int and (tensors.__class__ is list or tensors.__class__ is tuple) and tensors:
-                arrays = [t._array for t in tensors if t.__class__ in _OURS]
-                if len(arrays) == len(tensors) and (array := _join(r, arrays, dim, new_dim)) is not None:
-                    return r.tensor(mode, array, tensors, dim % array.ndim, array.dtype, *options)
+        if mode < 2 and not kwargs and 0 < len(args) < 3 and (args[0].__class__ is list or args[0].__class__ is tuple):
+            tensors, dim, arrays, quiet = args[0], 0 if len(args) == 1 else args[1], [], NO_GRAD
+            for t in tensors:
+                if t.__class__ not in _OURS or type(t._array) is not ndarray:
+                    return general(*args)
+                if t._node is not None or t._counter is not None:
+                    quiet = mode  # there may be something to record
+                arrays.append(t._array)
+            if not arrays or dim.__class__ is not int:
+                return general(*args)
+            native = arrays[0].dtype
+            if native.char in "fd" and arrays[0].ndim and 0 < arrays[0].size * len(arrays) < LARGE:
+                try:
+                    made = join(arrays, dim)
+                except ValueError:
+                    made = None
+                if made is not None and made.dtype is native and made.flags.c_contiguous:
+                    return r.tensor(quiet, made, tensors, dim % made.ndim, native, *options)
         return general(*args, **kwargs)
 
 
-def _join(r: Any, arrays: list[Any], dim: int, new_dim: int) -> Any:
-    """The arrays one after the other; None where they differ too much, or are too large for one thread."""
-    first = arrays[0]
-    native, shape = first.dtype, first.shape
-    n = len(shape) + new_dim
-    if native.char not in "fd" or not -n <= dim < n or not 0 < first.size * len(arrays) < LARGE or not shape or n > 3:
-        return None
+def _stacked(arrays: list[Any], dim: int) -> Any:
+    shape = arrays[0].shape
     for x in arrays:
-        if type(x) is not ndarray or x.dtype is not native or x.shape != shape or not x.flags.c_contiguous:
+        if x.shape != shape:
             return None
-    if not new_dim:
-        return _concatenate(arrays, dim)
-    return r.cpu(arrays, dim % n, native) if dim % n else _concatenate(arrays).reshape((len(arrays), *shape))
+    if dim:
+        n = len(shape) + 1
+        return KERNELS["stack"](arrays, dim % n, arrays[0].dtype) if -n <= dim < n else None
+    return _concatenate(arrays).reshape((len(arrays), *shape))
 
 
-_joined(shape.cat, shape._cat, 0, ("contiguous",), ("concat",))
-_joined(shape.stack, shape._stack, 1, ())
+_joined(shape.cat, shape._cat, _concatenate, ("contiguous",), ("concat",))
+_joined(shape.stack, shape._stack, _stacked, ())
 
 __all__ = ["clamp", "cumsum", "log_softmax", "mean", "softmax", "where"]

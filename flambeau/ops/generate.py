@@ -110,8 +110,8 @@ def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterabl
             lines.append(f"{names[i]}_counter = {names[i]}._counter")
         lines.append(f"{edges[i]} = {f'edges_of({names[i]})' if i in row.lists else _edge(names[i], i in tensors)}")
     ways = [("*" * (i in row.lists) + edges[i]) if i in wanted else "None" for i in range(len(names))]
-    lines += [f"if {' or '.join([f'{edges[i]} is not None' for i in wanted])}:",
-              "    node = new(Node)", f"    node.next = {in_tuple(ways)}", "    node.sequence = next_sequence()",
+    lines += [f"if {' or '.join([f'{edges[i]} is not None' for i in wanted])}:", "    node = new(Node)",
+              f"    node.next = {in_tuple(ways)}", "    node.sequence = next_sequence()",
               *["    " + line for line in _ATTACH[results][0]]]
     if row.saving:
         lines += ["    " + line for line in _saving(row, names, edges, wanted, tensors, plain, held, results)]

@@ -140,9 +140,11 @@ class _Text:
             if pick == "grad" or pick.startswith("result"):
                 names[pick] = f"{name or pick}._array"
             elif pick == "grads":
-                lines.append("grads = [None if g is None else g._array for g in grads]")
-            elif pick in self.row.args:
-                lines.append(f"{name} = {name}._array if isinstance({name}, Tensor) else {name}")
+                names[pick] = "arrays"
+                lines.append("arrays = [None if g is None else g._array for g in grads]")
+            elif pick in self.row.args:  # formulas of other arguments may need the tensor
+                names[pick] = f"{pick}_array"
+                lines.append(f"{pick}_array = {name}._array if isinstance({name}, Tensor) else {name}")
         kernel, _, rest = _renamed(formula.text, names).partition("(")
         return [*lines, f"made = run({kernel!r}, ({rest.removesuffix(')')},))"]
 

@@ -341,7 +341,7 @@ def edges_of(tensors: Any) -> list[Any] | None:
 
 def shape_of(value: Any) -> Any:
     """The shape of a tensor, or the shapes of a list of them."""
-    return value.shape if isinstance(value, Tensor) else tuple([t.shape for t in value])
+    return value.shape if isinstance(value, Tensor) else tuple([t._array.shape for t in value])
 
 
 def _nothing_to_free(node: Node | None = None) -> None:

@@ -399,12 +399,14 @@ def _clamp(x, out, low, high):
 def where(condition, x, y):
     if condition.size >= _BLOCK and _by_bits(condition, x, y):
         return _where_bits(condition, x, y)
-    if type(x) is ndarray is type(y) and x.dtype is y.dtype and x.shape == y.shape == condition.shape and y.ndim and (
-            condition.dtype.char == "?" and y.flags.c_contiguous and x.flags.c_contiguous):
-        out = y.copy()
-        np.putmask(out, condition, x)  # two thirds of the time of np.where, as long as it is short
-        return out
     return np.where(condition, x, y)
+
+
+def chosen(condition, x, y):
+    """`where` of small contiguous arrays of one shape, in two thirds of the time."""
+    out = y.copy()
+    np.putmask(out, condition, x)
+    return out
 
 
 _INTEGERS = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}

@@ -604,7 +604,7 @@ def var_mean(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[
 
 def _native_var_mean(x: ndarray, sizes: tuple[int, int, int], correction: float, shape: tuple[int, ...],
                      root: bool) -> tuple[ndarray, ndarray]:
-    spread, middle = np.empty(shape, x.dtype), np.empty(shape, x.dtype)
+    spread, middle = memory.empty(shape, x.dtype), memory.empty(shape, x.dtype)
     native = library("reduce")
     function = native.fl_var_mean_f32 if x.dtype is FLOAT32 else native.fl_var_mean_f64
     function(x, spread, middle, *sizes, max(sizes[1] - correction, 0), root)
@@ -632,6 +632,19 @@ def var(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> Any:
 @kernel
 def std(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> Any:
     return std_mean(x, axes, correction, keepdim)[0]
+
+
+def spread_one(x: ndarray, axis: int, root: bool) -> ndarray:
+    """var, or its root, of floats over one axis, in the ordinary case without a look at others."""
+    native = library("reduce")
+    if native is None or not x.flags.c_contiguous:
+        return (std if root else var)(x, (axis,), 1, False)
+    shape, inner = x.shape, x.strides[axis] // x.itemsize
+    n, out = shape[axis], shape[:axis] + shape[axis + 1:]
+    spread, middle = memory.empty(out, x.dtype), memory.empty(out, x.dtype)
+    function = native.fl_var_mean_f32 if x.dtype is FLOAT32 else native.fl_var_mean_f64
+    function(x, spread, middle, x.size // (n * inner), n, inner, n - 1, root)
+    return spread
 
 
 @kernel
