@@ -6,8 +6,7 @@ that read the same are compiled once. A debugger steps through them, and `source
 
     >>> print(source(flambeau.mul))
 
-All of them record a node with the same lines (`recording`), and nothing else in ops/ writes down a node's fields for a row with
-one result.
+All of them record a node with the same lines (`recording`); nothing else in ops/ writes down the fields of a row's node.
 """
 
 from __future__ import annotations

@@ -10,6 +10,15 @@ records a node. The names of a derivative's arguments say what is kept for the b
 Formulas are written with tensor operations, so higher derivatives follow by themselves; the engine sums over broadcast
 dimensions and casts.
 
+A formula may also be the text of a call, "tanh_backward(grad, result)". `fused` says how gradients are made where nobody records
+the backward pass, for one argument or several at once:
+
+    fused={"input weight bias": "layer_norm_grad(grad, input, len(normalized_shape), result1, result2, weight, needs)"}
+
+is the call of a kernel on arrays (`needs`: which of them are wanted), one of a pointwise operation is made on tensors, and a
+function on tensors may return None to leave it to the formulas. Marks behind an argument's name: `?` a tensor or nothing, `!` a
+tensor that has no gradient, `*` a list of tensors; without a mark, what has a formula is a tensor.
+
 `public` (exports.py, whose names are all here too) turns a Python function over tensors into `flambeau.name`,
 `Tensor.name`, `Tensor.name_` and `out=`.
 """
