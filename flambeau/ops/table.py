@@ -10,8 +10,8 @@ records a node. The names of a derivative's arguments say what is kept for the b
 Formulas are written with tensor operations, so higher derivatives follow by themselves; the engine sums over broadcast
 dimensions and casts.
 
-A formula may also be the text of a call, "tanh_backward(grad, result)". `fused` says how gradients are made where nobody records
-the backward pass, for one argument or several at once:
+A formula may also be the text of a call, "tanh_backward(grad, result)". `fused` says how gradients are made where nobody
+records the backward pass, for one argument or several at once:
 
     fused={"input weight bias": "layer_norm_grad(grad, input, len(normalized_shape), result1, result2, weight, needs)"}
 
