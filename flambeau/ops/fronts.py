@@ -16,6 +16,7 @@ from ..autograd.state import FOLLOWED, NO_GRAD, state
 from ..backends import registry
 from ..backends.cpu import reductions as kernels
 from ..backends.cpu.pointwise import chosen
+from ..backends.cpu.scans import running_sum
 from ..backends.cpu.table import KERNELS
 from ..parameter import Parameter
 from ..tensor import Size, Tensor
@@ -145,18 +146,20 @@ def _unpacked(sizes: Any) -> Any:
 
 def _expanded(x: Any, size: tuple[Any, ...]) -> Any:
     """The array repeated by strides of zero, if sizes are plain; leading ones have strides of their own in PyTorch."""
-    extra = len(size) - x.ndim
-    if extra < 0 or not x.flags.c_contiguous or 1 in size[:extra]:
+    shape, steps = x.shape, x.strides
+    extra = len(size) - len(shape)
+    if extra:
+        if extra < 0 or 1 in size[:extra]:
+            return None
+        shape, steps = (1,) * extra + shape, (0,) * extra + steps
+    if not x.flags.c_contiguous:
         return None
-    steps = [0] * extra
-    for m, n, step in zip(x.shape, size[extra:], x.strides):
+    made = []
+    for m, n, step in zip(shape, size, steps):
         if m != n and m != 1:
             return None
-        steps.append(step if m == n else 0)
-    try:
-        made = ndarray(size, x.dtype, x, 0, steps)
-    except (TypeError, ValueError):  # no sizes
-        return None
+        made.append(step if m == n else 0)
+    made = ndarray(size, x.dtype, x, 0, made)
     return (made if type(x) is ndarray else made.view(type(x))) if made.size else None
 
 
@@ -164,19 +167,19 @@ _simple = "x.flags.c_contiguous and 1 not in x.shape"  # so that NumPy's strides
 front(v.t, v._t, "self", when="n == 2", made="x.T")
 front(v.transpose, v._transpose, "self dim0 dim1", made="x.swapaxes(dim0, dim1)", given="dim0 % n; dim1 % n",
       when="dim0.__class__ is int is dim1.__class__ and -n <= dim0 < n and -n <= dim1 < n")
-_shaped = dict(prepare=["sizes = unpacked(shape) if len(shape) == 1 else shape",
+_shaped = dict(prepare=["sizes = shape if len(shape) != 1 or shape[0].__class__ is int else unpacked(shape)",
                         f"made = x.reshape(sizes) if sizes and {_simple} else None"],
                when="made is not None and (made.shape == sizes or filled(made.shape, sizes))", made="made", given="None",
                unpacked=_unpacked, filled=_filled)
 front(v.permute, v._permute, "self *dims", when="made is not None", made="made", given="tuple([d % n for d in axes])",
-      prepare=["axes = unpacked(dims) if len(dims) == 1 else dims", "made = x.transpose(axes) if len(axes) == n else None"],
+      prepare=["axes = dims if len(dims) > 1 else unpacked(dims)", "made = x.transpose(axes) if len(axes) == n else None"],
       unpacked=_unpacked)
 front(v.view, v._view, "self *shape", toplevel=False, **_shaped)
 front(v.reshape, v._view, "self *shape", **_shaped)
-front(v.expand, v._expand, "self *size", prepare=["made = expanded(x, unpacked(size) if len(size) == 1 else size)"],
+front(v.expand, v._expand, "self *size", prepare=["made = expanded(x, size if len(size) > 1 else unpacked(size))"],
       when="made is not None", made="made", given="None", expanded=_expanded, unpacked=_unpacked, toplevel=False)
 front(v.unsqueeze, v._unsqueeze, "self dim", when=f"dim.__class__ is int and -n - 1 <= dim <= n and {_simple}",
-      made=["dim %= n + 1", "x.reshape(x.shape[:dim] + (1,) + x.shape[dim:])"], given="dim")
+      made=["dim, shape = dim % (n + 1), x.shape", "x.reshape((*shape[:dim], 1, *shape[dim:]))"], given="dim")
 front(v.select, v._select, "self dim index", given="dim; index", whole=_WHOLE,
       when="dim.__class__ is int is index.__class__ and -n <= dim < n and -x.shape[dim] <= index < x.shape[dim]",
       made=["dim, index = dim % n, index % x.shape[dim]", "x[(*whole[:dim], index, ...)]"])
@@ -184,9 +187,10 @@ front(v.narrow, v._slice, "self dim start length", given="dim; start; start + le
       when="dim.__class__ is int is start.__class__ and length.__class__ is int and -n <= dim < n and length > 0 and "
            "0 <= start <= x.shape[dim] - length",
       made=["dim %= n", "x[(*whole[:dim], slice(start, start + length))]"])
-front(v.flatten, v._view, "self start_dim=0 end_dim=-1", given="None",
+_flatten = front(v.flatten, v._view, "self start_dim=0 end_dim=-1", given="None",
       when=f"n > 1 and -n <= start_dim < n and -n <= end_dim < n and start_dim % n < end_dim % n and {_simple}",
       made="x.reshape((*x.shape[:start_dim % n], -1, *x.shape[end_dim % n + 1:]))")
+front(_flatten, v._view, "self", given="None", when=f"n > 1 and {_simple}", made="x.reshape(-1)")
 _squeeze = front(v.squeeze, v._squeeze_all, "self", when="n", made="x.squeeze()", given="None")
 front(_squeeze, v._squeeze_dim, "self dim", when="dim.__class__ is int and -n <= dim < n", given="(dim % n,)",
       made="x.squeeze(dim) if x.shape[dim] == 1 else x.view()")
@@ -295,7 +299,7 @@ _arg_extreme(slow.argmin, ndarray.argmin)
 def _along(general: Any, r: Any) -> Any:
     """cumsum, softmax, log_softmax: one dimension, the same shape."""
     return front(general, r, "input dim=None", chars="fd", when=_DIM, given="dim; None", made=["dim %= n", "kernel(x, dim)"],
-                 kernel=r.cpu)
+                 kernel=r.cpu if r is not scans._cumsum else running_sum)
 
 
 for _general, _row in ((statistics.var, statistics._var), (statistics.std, statistics._std)):  # of more than one element
