@@ -90,8 +90,8 @@ class Row:
                  forward: Callable | str | None = None, node: str | None = None, view: bool = False, c: str | None = None,
                  constant: tuple[int, ...] = (), shape: Any = None, fused: dict[str, Callable | str] | None = None):
         self.name = name
-        marks = [a.lstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") for a in args.split()]
         self.args = tuple([a.rstrip("?*!") for a in args.split()])
+        marks = [a[len(name):] for a, name in zip(args.split(), self.args)]
         self.lists = frozenset([i for i, mark in enumerate(marks) if mark == "*"])  # of tensors
         self.kernel = kernel or name
         self.view = view
