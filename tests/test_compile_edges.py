@@ -16,7 +16,7 @@ from compiled import programs, way, why
 
 import flambeau as torch
 from flambeau import nn, optim
-from flambeau.compiler.capture.tracing import Traced
+from flambeau.compiler.capture.traced import Traced
 from flambeau.compiler.run import pages
 
 

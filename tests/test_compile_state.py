@@ -44,7 +44,7 @@ def run(program, wrap):
                 try:
                     shown.add([what, act()])
                 except Exception as error:
-                    shown.add([what, type(error).__name__, str(error).partition("\n")[0]])
+                    shown.add([what, type(error).__name__, str(error).partition("\n")[0].replace(file, "<program>")])
                 shown.add(show())
         return list(shown)
     finally:

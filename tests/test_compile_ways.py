@@ -14,7 +14,7 @@ from compiled import agree, programs, same, seen, way, why
 import flambeau as torch
 import flambeau.nn.functional as F
 from flambeau import nn
-from flambeau.compiler.capture import witness
+from flambeau.compiler.capture import watch
 from flambeau.compiler.run.function import CompiledFunction
 
 KEPT: list = []
@@ -258,8 +258,8 @@ def scaled(x, by=3.0):
 def test_calls_are_seen(monkeypatch, native):
     """By the C function and, where there is none, by Python: a default of a function that is called is guarded."""
     if not native:
-        monkeypatch.setattr(witness, "_native", type(None))
-    elif witness._native() is None:
+        monkeypatch.setattr(watch, "_native", type(None))
+    elif watch._native() is None:
         pytest.skip("native/watch.c could not be built here")
     compiled = torch.compile(lambda x: scaled(x) + 1)
     x = torch.arange(4.0)

@@ -12,7 +12,8 @@ from compiled import same, seen
 from provable import NUMBERS, PROVABLE, UNPROVABLE, X, helper
 
 import flambeau as torch
-from flambeau.compiler.capture.witness import Witness, present, watching
+from flambeau.compiler.capture.watch import present, watching
+from flambeau.compiler.capture.witness import Witness
 
 
 def witnessed(function):

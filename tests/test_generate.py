@@ -174,3 +174,54 @@ def test_generated_code_can_be_read():
     assert generate.source(flambeau.mul) == text
     texts = {generate.source(f) for f in (flambeau.sin, flambeau.cos, flambeau.erf)}
     assert len(texts) == 1  # one text serves all rows that say the same
+
+
+def both_sides(m):
+    f, like = m.nn.functional, dict(dtype=m.float64)
+    return {
+        "mul": (lambda x, y: x * y, (3, 4), (4,)), "mul by a number": (lambda x: x * 2.5, (3, 4)), "mul of scalars": (
+            lambda x, y: x * y, (), ()), "sub": (lambda x, y: x - y, (3, 4), (3, 1)), "exp": (lambda x: x.exp(), (3, 4)),
+        "log": (lambda x: x.log(), (5,)), "tanh": (lambda x: x.tanh(), (3, 4)), "sigmoid": (lambda x: x.sigmoid(), ()),
+        "relu": (lambda x: (x - 0.5).relu(), (3, 4)), "elu": (lambda x: f.elu(x - 0.5, 0.5), (3, 4)),
+        "celu": (lambda x: f.celu(x - 0.5, 0.5), (3, 4)), "leaky_relu": (lambda x: f.leaky_relu(x - 0.5), (3, 4)),
+        "hardtanh": (lambda x: f.hardtanh(x, 0.2, 0.7), (3, 4)), "gelu": (f.gelu, (3, 4)), "silu": (f.silu, (3, 4)),
+        "gelu tanh": (lambda x: f.gelu(x, approximate="tanh"), (3, 4)), "mish": (f.mish, (3, 4)),
+        "softplus": (f.softplus, (3, 4)), "logsigmoid": (f.logsigmoid, (3, 4)), "mse": (f.mse_loss, (3, 4), (3, 4)),
+        "huber": (lambda x, y: f.huber_loss(x, y, delta=0.3), (3, 4), (3, 4)), "l1": (f.smooth_l1_loss, (3, 4), (3, 4)),
+        "soft margin": (lambda x: f.soft_margin_loss(x, m.ones(3, 4, **like)), (3, 4)),
+        "bce": (lambda x, y: f.binary_cross_entropy(x, y, m.full((4,), 0.5, **like)), (3, 4), (3, 4)),
+        "bce of logits": (lambda x, y: f.binary_cross_entropy_with_logits(x, y, pos_weight=m.full((4,), 2.0, **like)), (3, 4),
+                          (3, 4)),
+        "cross_entropy": (lambda x: f.cross_entropy(x, m.tensor([1, 0, 3]), m.arange(1.0, 5, **like)), (3, 4)),
+        "linear": (f.linear, (3, 4), (2, 4), (2,)), "linear of three": (f.linear, (2, 3, 4), (2, 4)),
+        "conv": (lambda x, w, b: f.conv2d(x, w, b, padding=1), (2, 3, 5, 5), (4, 3, 3, 3), (4,)),
+        "conv transposed": (lambda x, w, b: f.conv_transpose1d(x, w, b), (2, 3, 5), (3, 2, 3), (2,)),
+        "layer_norm": (lambda x, w, b: f.layer_norm(x, (4,), w, b), (3, 4), (4,), (4,)),
+        "layer_norm of all": (lambda x, w: f.layer_norm(x, (3, 4), w), (3, 4), (3, 4)),
+        "rms_norm": (lambda x, w: f.rms_norm(x, (4,), w), (3, 4), (4,)),
+        "group_norm": (lambda x, w, b: f.group_norm(x, 2, w, b), (3, 4, 5), (4,), (4,)),
+        "batch_norm": (lambda x, w, b: f.batch_norm(x, None, None, w, b, True), (3, 4), (4,), (4,)),
+        "batch_norm in use": (lambda x, w, b: f.batch_norm(x, m.zeros(4, **like), m.ones(4, **like), w, b), (3, 4), (4,),
+                              (4,)),
+        "embedding": (lambda w: f.embedding(m.tensor([2, 0, 2]), w), (3, 4)),
+        "attention": (lambda q, k, v: f.scaled_dot_product_attention(q, k, v, is_causal=True), (2, 3, 4), (2, 3, 4), (2, 3, 4)),
+        "cat": (lambda x, y: m.cat([x, y], 1), (3, 4), (3, 2)), "stack": (lambda x, y: m.stack([x, y], 1), (3, 4), (3, 4))}
+
+
+@pytest.mark.parametrize("name", both_sides(flambeau))
+def test_gradients_are_the_same_whether_the_pass_is_recorded_or_not(name):
+    """Of every choice of arguments: by what the row says is fused, by its formulas, and in PyTorch."""
+    call, *shapes = both_sides(flambeau)[name]
+    theirs = both_sides(torch)[name][0]
+    values = [np.linspace(0.15, 0.95, max(int(np.prod(s)), 1))[::-1].reshape(s) for s in shapes]
+    for chosen in range(1, 1 << len(shapes)):
+        def gradients(m, function, recorded, chosen=chosen):
+            given = [m.tensor(v.tolist(), dtype=m.float64, requires_grad=bool(chosen >> k & 1)) for k, v in enumerate(values)]
+            result = function(*given)
+            weight = m.linspace(1, 2, result.numel(), dtype=m.float64).reshape(result.shape)
+            return m.autograd.grad(result, [g for g in given if g.requires_grad], weight, create_graph=recorded)
+        want = gradients(torch, theirs, False)
+        for recorded in (False, True):
+            for got, right in zip(gradients(flambeau, call, recorded), want, strict=True):
+                assert got.requires_grad <= recorded
+                np.testing.assert_allclose(got.tolist(), right.tolist(), 1e-8, 1e-10)

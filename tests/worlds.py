@@ -325,7 +325,8 @@ class Author:
                           "optim.Adam({}.parameters(), lr=0.1)")).format(net)
         first = self.name("w", self.cells)
         self.inside += [f"{net} = {layers}", f"{opt} = {make}", f"{first} = next({net}.parameters())"]
-        step = [f"{opt}.zero_grad({self.pick(('', 'set_to_none=False'))})", f"loss = ({net}(x.detach().float()) ** 2).mean()",
+        step = [f"{opt}.zero_grad({self.pick(('', 'set_to_none=False'))})",
+                f"loss = ({net}(x.detach().float().sin()) ** 2).mean()",  # where tanh is flat, gradients are rounding alone
                 "loss.backward()", f"{opt}.step()", "x = x + loss.detach()"]
         rate = f'{opt}.param_groups[0]["lr"]'
         self.reads += [step, step, [f"x = {net}(x.float())"], [f"x = x * {rate}"], [f"{rate} *= 0.5"],

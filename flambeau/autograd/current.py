@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from . import engine as _engine
-from .function import BackwardCFunction
+from .function_context import BackwardCFunction
 from .node import Edge, Node, behind, face
 
 

@@ -197,7 +197,6 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
     selective, keep_graph = task.captures is not None, task.keep_graph
     plain = not state.mode & ANOMALY
     bare = state.mode == NO_GRAD  # nothing special going on, and this pass is not recorded
-    followed = state.mode == FOLLOW | NO_GRAD
     batched = state.mode & BATCHED  # gradients may be batched where what they belong to is not, and `fit` has to look
     push, pop, take, known = heapq.heappush, heapq.heappop, buffers.pop, buffers.get
     grad = None
@@ -220,8 +219,6 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
                 break
             if (selective and not _capture(task, node, grads)) or (grads is None and not node.runs_without_gradient):
                 results = None
-            elif hooks is None and (bare or (followed and node.follows)):
-                results = node.quick(grads, keep_graph)
             elif hooks is None and plain:
                 results = node.apply(grads)
                 if not keep_graph:

@@ -19,7 +19,7 @@ from ..tensors.tensor import Tensor
 from . import forward_ad
 from .finite_differences import _get_numerical_jacobian, get_analytical_jacobian, get_numerical_jacobian  # noqa: F401
 from .finite_differences import iter_tensors as _iter_tensors  # noqa: F401
-from .function import UndefinedGrad
+from .function_tools import UndefinedGrad
 from .modes import enable_grad
 from .passes import grad as _differentiate
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from ..tensors.tensor import Tensor, wrap
 from . import node as _node
-from .function import BackwardCFunction, DelayedError, UndefinedGrad
+from .function_context import BackwardCFunction
+from .function_tools import DelayedError, UndefinedGrad
 from .hooks import RemovableHandle
 from .node import Edge, GradientEdge, VersionCounter, bump, face, start_counter
 from .state import SAVED_HOOKS, looked_at, state

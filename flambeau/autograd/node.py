@@ -114,15 +114,6 @@ class Node:
         """Gradients of the inputs, one per entry of `next`; `grads` is a list when there are several outputs."""
         raise NotImplementedError
 
-    follows = False  # whether `quick` knows calls that are followed
-
-    def quick(self, grads: Any, keep: bool) -> Any:
-        """`apply` and, unless it is to be kept, `release` in a backward pass that is not recorded itself."""
-        results = self.apply(grads)
-        if not keep:
-            self.release()
-        return results
-
     def release(self) -> None:
         """Frees what was saved; a second backward pass then fails with advice."""
         self.saved = None

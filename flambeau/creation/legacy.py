@@ -13,7 +13,8 @@ from ..tensors.device import to_device
 from ..tensors.dtypes import dtype as _dtype
 from ..tensors.formats import strided
 from ..tensors.tensor import Size, Tensor, wrap
-from .factories import _read, empty, read_size
+from .factories import _read, empty
+from .options import read_size
 
 __all__ = ["set_default_tensor_type"]
 

@@ -23,9 +23,7 @@ from ..tensors.device import device as _device
 from ..tensors.device import to_device
 from ..tensors.shapes import numel
 from ..tensors.tensor import Tensor, wrap
-from .factories import (
-    place,
-)
+from .options import place
 
 __all__ = ["Generator", "default_generator", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"]
 

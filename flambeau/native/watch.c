@@ -1,4 +1,4 @@
-// The profile function of a capture (compiler/witness.py). Python tells it of every call, return and call of a builtin; all
+// The profile function of a capture (compiler/capture/watch.py). Python tells it of every call, return and call of a builtin; all
 // but the first calls of the user's own functions are of no interest, and are sorted out here.
 #include <stdint.h>
 #include <stdlib.h>

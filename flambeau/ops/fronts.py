@@ -1,31 +1,33 @@
 """The most frequent calls of plain tensors, in about a microsecond.
 
 A function of many forms takes any argument under any name, which costs four to eight times as much as a small kernel. Here a
-table says how each function is mostly called; `generate.front` makes the code that does those calls, and passes the others on.
+table says how each function is mostly called; `front` makes the code that does those calls, and passes the others on.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..autograd.node import Edge, next_sequence, start_counter
 from ..autograd.state import FOLLOWED, NO_GRAD, state
-from ..autograd.views import MULTI_OUTPUT, NO_GRAD_VIEW, edge_of
 from ..backends import registry
+from ..backends.cpu.pointwise.functions import chosen
 from ..backends.cpu.reduce import reductions as kernels
+from ..backends.cpu.reduce.scans import running_sum
+from ..backends.cpu.reduce.statistics import spread_one
 from ..backends.cpu.table import KERNELS
 from ..tensors import return_types
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Size, Tensor
 from .core import generate
 from .core import overrides as _overrides
-from .core.row import LARGE, _nothing_to_free, constant, export
+from .core.row import LARGE, constant, export
 from .index import indexing, scatter
 from .pointwise import arithmetic, comparison, convert
 from .pointwise.functions import where_row
 from .reduce import reductions as slow
-from .reduce import scans, vector_norms
+from .reduce import scans, statistics, vector_norms
 from .shape import joining as shape
 from .shape import splitting as pieces
 from .shape import views as v
@@ -69,7 +71,68 @@ def in_front(of: Any, *, method: bool = True, toplevel: bool = True, aliases: tu
 
 def front(of: Any, row: Any, takes: str, *, method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (),
           **options: Any) -> Any:
-    return in_front(of, method=method, toplevel=toplevel, aliases=aliases)(generate.front(of, row, takes, **options))
+    return in_front(of, method=method, toplevel=toplevel, aliases=aliases)(_front(of, row, takes, **options))
+
+
+def _front(of: Callable[..., Any], row: Any, takes: str, *, made: Any, when: str = "", given: str = "", chars: str = "",
+          prepare: Iterable[str] = (), tensors: str = "", **using: Any) -> Callable[..., Any]:
+    """A function that does the plain calls of another one by itself, and passes every other call on as it came.
+
+    takes: its arguments, the first of them a tensor: "self dim0 dim1", "self *shape", or "self dim keepdim=False", which may be
+    given by name. when: what has to be true of them; x is the tensor's array, which is not empty, n its number of dimensions;
+    prepare: lines before that, which may raise a TypeError or ValueError. made: an expression of the result's array, or lines
+    that end with one. given: the row's further arguments. chars: dtypes; none where a view is made. tensors: arguments that are
+    tensors; using: names in these texts. In a call that is followed the row's kernel is asked instead, unless it makes a view.
+    """
+    parts = takes.split()
+    names = [t.partition("=")[0].lstrip("*") for t in parts]
+    first, rest = names[0], [g.strip() for g in given.split(";")] if given else []
+    *before, last = [made] if made.__class__ is str else made
+    signature, call, bound = _arguments(parts, names)
+    inner = [f"if {when}:"] if when else []
+    if prepare:
+        inner = ["try:", *["    " + line for line in prepare], "except (TypeError, ValueError):", f"    return {call}", *inner]
+    body = list(before)
+    if row.view:
+        body += [f"made = {last}", *generate.view_of(first, "mode")]
+    else:
+        asked = generate.in_tuple(["x", *[f"{r}._array" if r in tensors.split() else r for r in rest]])
+        body += ["if mode > 1:", "    mode &= NO_GRAD", f"    made = state.follower.call(kernel_name, {asked})", "else:",
+                 f"    made = {last}", "t = new(Tensor)", "t._array = made", "t._node = t._counter = None"]
+    sure = {i for i, a in enumerate([first, *rest]) if i == 0 or a in tensors.split()}
+    if lines := generate.recording(row, [first, *rest], sure, set(range(len(row.args))) - sure):
+        body += ["if mode == 0:", *["    " + line for line in lines]]
+    body.append("return t")
+    inner += ["    " * bool(when) + line for line in body]
+    if "=" in parts[-1]:
+        using["bind"] = eval(f"lambda {', '.join(parts)}: {generate.in_tuple(names)}")
+    text = ["mode = state.mode", *bound,
+            f"    kind = {first}.__class__", "    if kind is Tensor or kind is Parameter:",
+            f"        x = {first}._array", f"        if {_plain_array(row, first, chars)}:", "            n = x.ndim",
+            *["            " + line for line in inner], f"return {call}"]
+    return generate.later(row.name, signature, text, of=of, Node=row.node, kernel_name=row.kernel, chars=chars, **using)
+
+
+def _plain_array(row: Any, first: str, chars: str) -> str:
+    if row.view:
+        return f"type(x) in WINDOWS and {first}._view_fn is None and not {first}._inference and x.size"
+    return "x.dtype.char in chars and (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS)) and x.size"
+
+
+def _arguments(takes: list[str], names: list[str]) -> tuple[str, str, list[str]]:
+    """The signature, a call of the other function, and lines that bind the arguments to names, up to the `if` that holds where
+    that could be done."""
+    plain, call = "(mode < 2 or mode in FOLLOWED)", "of(*args, **kwargs)"
+    if takes[-1].startswith("*"):
+        first, rest = names
+        call = f"of(**kwargs) if {first} is None else of({first}, *{rest}, **kwargs)"
+        return f"{first}=None, *{rest}, **kwargs", call, [f"if not kwargs and {plain}:"]
+    exactly = f"len(args) == {len(names)} and not kwargs"
+    if "=" not in takes[-1]:
+        return "*args, **kwargs", call, [f"if {exactly} and {plain}:", f"    {generate.in_tuple(names)} = args"]
+    return "*args, **kwargs", call, [
+        f"if {plain}:", "    try:", f"        {generate.in_tuple(names)} = args if {exactly} else bind(*args, **kwargs)",
+        "    except TypeError:", f"        return {call}"]
 
 
 # ------------------------------------------------------------------------------------------------------------ views
@@ -77,66 +140,58 @@ _WHOLE = (slice(None),) * 64
 _SHAPES = (tuple, list, Size)
 
 
-def _permutation(dims: Any, n: int) -> tuple[int, ...] | None:
-    dims = dims[0] if len(dims) == 1 and dims[0].__class__ in (tuple, list) else dims
-    if len(dims) != n:
-        return None
-    dims = tuple([d % n if d.__class__ is int and -n <= d < n else n for d in dims])
-    return dims if len({*dims, n}) == n + 1 else None
+def _filled(sizes: tuple[int, ...], shape: Any) -> bool:
+    """Whether sizes are what was asked for, with a number in the place of -1."""
+    return len(sizes) == len(shape) and all([n == m or (n.__class__ is int and n == -1) for m, n in zip(sizes, shape)])
 
 
-def _reshaped(x: Any, shape: tuple[Any, ...], strided: bool = False) -> Any:
-    """The array in another shape, if both are simple enough that this is a view with PyTorch's strides. strided: it need not be
-    contiguous."""
-    shape = shape[0] if len(shape) == 1 and shape[0].__class__ is not int else shape
-    dense = x.flags.c_contiguous
-    if shape.__class__ not in _SHAPES or 1 in x.shape or (not dense and (not strided or 1 in shape)):
-        return None
-    for n in shape:
-        if n.__class__ is not int or n < -1:
-            return None
-    try:
-        return x.reshape(shape) if dense and type(x) is ndarray else ndarray.reshape(x, shape, copy=False)
-    except ValueError:
-        return None
+def _unpacked(sizes: Any) -> Any:
+    """view(2, 3) and view((2, 3))."""
+    return tuple(sizes[0]) if len(sizes) == 1 and sizes[0].__class__ in _SHAPES else sizes
+
+
+def _strided(x: Any, sizes: Any) -> Any:
+    """A view of what need not be contiguous; None where there are sizes of one, to which NumPy gives strides of its own."""
+    return None if 1 in x.shape or 1 in sizes else ndarray.reshape(x, sizes, copy=False)
 
 
 def _expanded(x: Any, size: tuple[Any, ...]) -> Any:
-    size = size[0] if len(size) == 1 and size[0].__class__ is not int else size
-    if size.__class__ not in _SHAPES or not x.flags.c_contiguous:
-        return None
-    shape, strides = x.shape, x.strides
+    """The array repeated by strides of zero, if sizes are plain; leading ones have strides of their own in PyTorch."""
+    shape, steps = x.shape, x.strides
     extra = len(size) - len(shape)
-    if extra < 0:
-        return None
-    steps = [0] * len(size)
-    for i, n in enumerate(size):
-        if n.__class__ is not int or n < 1 or (n == 1 and i < extra):
+    if extra:
+        if extra < 0 or 1 in size[:extra]:
             return None
-        if i >= extra:
-            old = shape[i - extra]
-            if old == n:
-                steps[i] = strides[i - extra]
-            elif old != 1:
-                return None
-    made = ndarray(tuple(size), x.dtype, x, 0, steps)
-    return made if type(x) is ndarray else made.view(type(x))
+        shape, steps = (1,) * extra + shape, (0,) * extra + steps
+    if not x.flags.c_contiguous:
+        return None
+    made = []
+    for m, n, step in zip(shape, size, steps):
+        if m != n and m != 1:
+            return None
+        made.append(step if m == n else 0)
+    made = ndarray(size, x.dtype, x, 0, made)
+    return (made if type(x) is ndarray else made.view(type(x))) if made.size else None
 
 
 _simple = "x.flags.c_contiguous and 1 not in x.shape"  # so that NumPy's strides are PyTorch's
 front(v.t, v._t, "self", when="n == 2", made="x.T")
 front(v.transpose, v._transpose, "self dim0 dim1", made="x.swapaxes(dim0, dim1)", given="dim0 % n; dim1 % n",
       when="dim0.__class__ is int is dim1.__class__ and -n <= dim0 < n and -n <= dim1 < n")
-front(v.permute, v._permute, "self *dims", prepare=["dims = permutation(dims, n)"], when="dims is not None",
-      made="x.transpose(dims)", given="dims", permutation=_permutation)
-front(v.view, v._view, "self *shape", prepare=["made = reshaped(x, shape, True) if shape else None"], when="made is not None",
-      made="made", given="None", reshaped=_reshaped, toplevel=False)
-front(v.reshape, v._view, "self *shape", prepare=["made = reshaped(x, shape) if shape else None"], when="made is not None",
-      made="made", given="None", reshaped=_reshaped)
-front(v.expand, v._expand, "self *size", prepare=["made = expanded(x, size)"], when="made is not None", made="made",
-      given="None", expanded=_expanded, toplevel=False)
+_sized = ["sizes = shape if len(shape) != 1 or shape[0].__class__ is int else unpacked(shape)",
+          f"made = None if not sizes else x.reshape(sizes) if {_simple} else OTHERWISE"]
+_shaped = dict(when="made is not None and (made.shape == sizes or filled(made.shape, sizes))", made="made", given="None",
+               unpacked=_unpacked, filled=_filled)
+front(v.permute, v._permute, "self *dims", when="made is not None", made="made", given="tuple([d % n for d in axes])",
+      prepare=["axes = dims if len(dims) > 1 else unpacked(dims)", "made = x.transpose(axes) if len(axes) == n else None"],
+      unpacked=_unpacked)
+front(v.view, v._view, "self *shape", toplevel=False, prepare=[s.replace("OTHERWISE", "strided(x, sizes)") for s in _sized],
+      strided=_strided, **_shaped)
+front(v.reshape, v._view, "self *shape", prepare=[s.replace("OTHERWISE", "None") for s in _sized], **_shaped)
+front(v.expand, v._expand, "self *size", prepare=["made = expanded(x, size if len(size) > 1 else unpacked(size))"],
+      when="made is not None", made="made", given="None", expanded=_expanded, unpacked=_unpacked, toplevel=False)
 front(v.unsqueeze, v._unsqueeze, "self dim", when=f"dim.__class__ is int and -n - 1 <= dim <= n and {_simple}",
-      made=["dim %= n + 1", "x.reshape(x.shape[:dim] + (1,) + x.shape[dim:])"], given="dim")
+      made=["dim, shape = dim % (n + 1), x.shape", "x.reshape((*shape[:dim], 1, *shape[dim:]))"], given="dim")
 front(v.select, v._select, "self dim index", given="dim; index", whole=_WHOLE,
       when="dim.__class__ is int is index.__class__ and -n <= dim < n and -x.shape[dim] <= index < x.shape[dim]",
       made=["dim, index = dim % n, index % x.shape[dim]", "x[(*whole[:dim], index, ...)]"])
@@ -144,46 +199,16 @@ front(v.narrow, v._slice, "self dim start length", given="dim; start; start + le
       when="dim.__class__ is int is start.__class__ and length.__class__ is int and -n <= dim < n and length > 0 and "
            "0 <= start <= x.shape[dim] - length",
       made=["dim %= n", "x[(*whole[:dim], slice(start, start + length))]"])
-front(v.flatten, v._view, "self start_dim=0 end_dim=-1", given="None",
+_flatten = front(v.flatten, v._view, "self start_dim=0 end_dim=-1", given="None",
       when=f"n > 1 and -n <= start_dim < n and -n <= end_dim < n and start_dim % n < end_dim % n and {_simple}",
       made="x.reshape((*x.shape[:start_dim % n], -1, *x.shape[end_dim % n + 1:]))")
+front(_flatten, v._view, "self", given="None", when=f"n > 1 and {_simple}", made="x.reshape(-1)")
 _squeeze = front(v.squeeze, v._squeeze_all, "self", when="n", made="x.squeeze()", given="None")
 front(_squeeze, v._squeeze_dim, "self dim", when="dim.__class__ is int and -n <= dim < n", given="(dim % n,)",
       made="x.squeeze(dim) if x.shape[dim] == 1 else x.view()")
 
 
 # --------------------------------------------------------------------------------------------------- several at a time
-def _cut(self: Tensor, size: int, dim: int, mode: int) -> tuple[Tensor, ...]:
-    """Pieces of `size` along a dimension: what `Row.tensor` does, with one node for all of them."""
-    x = self._array
-    whole = x.shape[dim]
-    before = _WHOLE[:dim]
-    arrays = [x[(*before, slice(at, at + size))] for at in range(0, whole, size)]
-    counter = self._counter
-    if counter is None:
-        counter = start_counter(self)
-    root = self._base
-    base = self if root is None else root
-    node = None
-    edge = None if mode else self._node if root is None else edge_of(self)
-    if edge is not None:
-        node = _new(v._split.node)
-        node.next = (edge, *v._split.blanks)
-        node.sequence = next_sequence()
-        node.outputs = [(a.shape, a.dtype) for a in arrays]
-        node.saved = x.shape, size, dim
-    creation = NO_GRAD_VIEW if mode else MULTI_OUTPUT
-    views = []
-    for nr, array in enumerate(arrays):
-        view = _new(Tensor)
-        view._array, view._counter, view._base, view._creation = array, counter, base, creation
-        view._node = None if node is None else Edge(node, nr)
-        if counter.value:
-            view._seen = counter.value
-        views.append(view)
-    return tuple(views)
-
-
 def _cutting(of: Any, size_of: Any) -> None:
     """split and chunk into pieces of one size."""
     @in_front(of)
@@ -194,7 +219,9 @@ def _cutting(of: Any, size_of: Any) -> None:
             x, size, dim = args[0]._array, args[1], args[2] if len(args) == 3 else kwargs.get("dim", 0)
             n = x.ndim
             if size.__class__ is int is dim.__class__ and size > 0 and -n <= dim < n and x.size:
-                return _cut(args[0], size_of(x.shape[dim], size), dim % n, mode & NO_GRAD)
+                size, before, whole = size_of(x.shape[dim], size), _WHOLE[:dim % n], x.shape[dim]
+                made = [x[(*before, slice(at, at + size))] for at in range(0, whole, size)]
+                return v._split.tensors(mode & NO_GRAD, made, args[0], size, dim % n)
         return of(*args, **kwargs)
 
 
@@ -246,11 +273,7 @@ def _extreme(general: Any, whole: Any, kernel: Any, along: Any, pair: type) -> N
             x = input._array
             if -x.ndim <= dim < x.ndim:
                 dim %= x.ndim
-                values, indices = along.cpu(x, dim)
-                values, indices = _bare(values), _bare(indices)
-                if mode == 0:
-                    along.record((input, dim, False), (values, indices))
-                return pair(values, indices)
+                return pair(*along.tensors(mode, along.cpu(x, dim), input, dim, False))
         return general(*args, **kwargs)
 
     extreme = in_front(general)(extreme)
@@ -289,9 +312,14 @@ _arg_extreme(slow.argmin, ndarray.argmin)
 def _along(general: Any, r: Any) -> Any:
     """cumsum, softmax, log_softmax: one dimension, the same shape."""
     return front(general, r, "input dim=None", chars="fd", when=_DIM, given="dim; None", made=["dim %= n", "kernel(x, dim)"],
-                 kernel=r.cpu)
+                 kernel=r.cpu if r is not scans._cumsum else running_sum)
 
 
+for _general, _row in ((statistics.var, statistics._var), (statistics.std, statistics._std)):  # of more than one element
+    _one = front(_general, _row, "input dim", chars="fd", when=f"{_DIM} and x.shape[dim] > 1", root=_row is statistics._std,
+                 given="(dim,); 1; False", made=["dim %= n", "spread_one(x, dim, root)"], spread_one=spread_one)
+    front(_one, _row, "input", chars="fd", when="x.size > 1", kernel=_row.cpu, given="None; 1; False",
+          made="kernel(x, None, 1, False)")
 cumsum = _along(scans.cumsum, scans._cumsum)
 softmax = _along(scans.softmax, scans._softmax)
 log_softmax = _along(scans.log_softmax, scans._log_softmax)
@@ -338,64 +366,53 @@ _where_number = front(
     where=KERNELS["where"])
 where = front(
     _where_number, where_row, "condition input other", chars="?", tensors="input other", method=False, given="input; other",
-    when="mode < 2 and n and plain(input) and plain(other) and input._array.dtype is other._array.dtype and "
-         "input._array.shape == x.shape == other._array.shape",
-    made="where(x, input._array, other._array)", plain=plain, where=KERNELS["where"])
+    when="mode < 2 and n and input.__class__ in OURS and other.__class__ in OURS and x.size < LARGE and "
+         "(a := input._array).dtype is (b := other._array).dtype and a.dtype.char in 'fd' and "
+         "a.shape == x.shape == b.shape and type(a) is type(b) is ndarray and a.flags.c_contiguous and b.flags.c_contiguous",
+    made="chosen(x, a, b)", chosen=chosen, OURS=_OURS)
 _concatenate = KERNELS["concatenate"]
 
 
 # ------------------------------------------------------------------------------------------------------- joining
-def _record_list(r: Any, tensors: Any, dim: int, made: Tensor) -> None:
-    """What `Row.record` does for a list of tensors and a dimension, without a look at every argument."""
-    edges = [t._node if t._counter is None else edge_of(t) for t in tensors]
-    if not any([e is not None for e in edges]):
-        return
-    made._node = n = _new(r.node)
-    n.next = (*edges, *r.blanks)
-    n.spans = {0: len(edges)}
-    n.sequence = next_sequence()
-    n.shape, n.dtype = made._array.shape, made._array.dtype
-    values = {"dim": dim, "tensors_shape": tuple([t.shape for t in tensors]),
-              "needs": tuple([e is not None for e in n.next])}
-    n.saved = tuple([values[slot] for slot in r.slots])
-    n.release = _nothing_to_free
-
-
-def _joined(general: Any, r: Any, new_dim: int, aliases: tuple[str, ...] = ()) -> None:
-    """cat and stack of small plain tensors of one shape and dtype."""
+def _joined(general: Any, r: Any, join: Callable[[list[Any], int], Any], options: tuple[Any, ...],
+            aliases: tuple[str, ...] = ()) -> None:
+    """cat and stack of small plain tensors. join: of arrays; None, or a ValueError, where that is not so simple."""
     @in_front(general, method=False, aliases=aliases)
     def joined(*args, **kwargs):
         mode = state.mode
-        if mode < 2 and args and not kwargs and args[0].__class__ in (list, tuple) and args[0] and plain(args[0][0]):
-            tensors, dim = args[0], 0 if len(args) == 1 else args[1]
-            first = tensors[0]._array
-            n = first.ndim + new_dim
-            if len(args) < 3 and dim.__class__ is int and 0 < n < 4 and -n <= dim < n and first.ndim and (
-                    first.size * len(tensors) < LARGE):
-                native, size = first.dtype, first.shape
-                arrays, tracked = [], False
-                for t in tensors:
-                    if t.__class__ is not Tensor and t.__class__ is not Parameter:
-                        return general(*args)
-                    x = t._array
-                    if type(x) is not ndarray or x.dtype is not native or x.shape != size or not x.flags.c_contiguous:
-                        return general(*args)
-                    if t._node is not None or t._counter is not None:
-                        tracked = True
-                    arrays.append(x)
-                dim %= n
-                if new_dim:
-                    array = _concatenate(arrays).reshape((len(arrays), *size)) if not dim else r.cpu(arrays, dim, native)
-                else:
-                    array = _concatenate(arrays, dim)
-                made = _bare(array)
-                if mode == 0 and tracked:
-                    _record_list(r, tensors, dim, made)
-                return made
+        if mode < 2 and not kwargs and 0 < len(args) < 3 and (args[0].__class__ is list or args[0].__class__ is tuple):
+            tensors, dim, arrays, quiet = args[0], 0 if len(args) == 1 else args[1], [], NO_GRAD
+            for t in tensors:
+                if t.__class__ not in _OURS or type(t._array) is not ndarray:
+                    return general(*args)
+                if t._node is not None or t._counter is not None:
+                    quiet = mode  # there may be something to record
+                arrays.append(t._array)
+            if not arrays or dim.__class__ is not int:
+                return general(*args)
+            native = arrays[0].dtype
+            if native.char in "fd" and arrays[0].ndim and 0 < arrays[0].size * len(arrays) < LARGE:
+                try:
+                    made = join(arrays, dim)
+                except ValueError:
+                    made = None
+                if made is not None and made.dtype is native and made.flags.c_contiguous:
+                    return r.tensor(quiet, made, tensors, dim % made.ndim, native, *options)
         return general(*args, **kwargs)
 
 
-_joined(shape.cat, shape._cat, 0, ("concat",))
-_joined(shape.stack, shape._stack, 1)
+def _stacked(arrays: list[Any], dim: int) -> Any:
+    shape = arrays[0].shape
+    for x in arrays:
+        if x.shape != shape:
+            return None
+    if dim:
+        n = len(shape) + 1
+        return KERNELS["stack"](arrays, dim % n, arrays[0].dtype) if -n <= dim < n else None
+    return _concatenate(arrays).reshape((len(arrays), *shape))
+
+
+_joined(shape.cat, shape._cat, _concatenate, ("contiguous",), ("concat",))
+_joined(shape.stack, shape._stack, _stacked, ())
 
 __all__ = ["clamp", "cumsum", "log_softmax", "mean", "softmax", "where"]

@@ -1,6 +1,6 @@
 """The names by which ordinary tensors meet sparse ones.
 
-The sparse tensors themselves are in flambeau/torch_names/sparse.py, which is imported when the first one is made.
+The sparse tensors themselves are in flambeau/torch_names/sparse/, which is imported when the first one is made.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from ..creation.factories import tensor
 from ..nn import Module
 from ..tensors.dtypes import long
 from ..tensors.tensor import Tensor
-from .lr_scheduler import LRScheduler, _per_group
+from .lr_scheduler.base import LRScheduler, _per_group
 from .optimizer import Optimizer
 
 __all__ = ["AveragedModel", "update_bn", "SWALR", "get_ema_multi_avg_fn", "get_swa_multi_avg_fn", "get_ema_avg_fn",

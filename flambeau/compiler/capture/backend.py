@@ -10,7 +10,7 @@ import numpy as np
 from ...autograd.state import not_repeatable
 from ...backends import registry
 from ...backends.cpu import backend as cpu
-from .tracing import Traced, active, stripped, traced
+from .traced import Traced, active, stripped, traced
 
 ARRAY = Traced
 NAME = "cpu"

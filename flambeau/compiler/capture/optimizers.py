@@ -12,8 +12,9 @@ from ...optim.optimizer import Optimizer
 from ...tensors.tensor import Tensor
 from .files import where
 from .symbolic import SymFloat, plain
-from .tracing import Recorder, active
-from .witness import present
+from .traced import active
+from .tracing import Recorder
+from .watch import present
 
 _EMPTY = CellType()
 _NUMBERS = ("lr", "momentum", "weight_decay")  # hyper-parameters that people also give as ints

@@ -1,7 +1,7 @@
 """Functions whose every read and effect of Python state reports itself.
 
 `rewritten(function)` gives a function that does the same, with the same globals, closure, defaults and line numbers, but in
-whose code each attribute, subscript, call, operator, loop, test and store goes through a helper of witness.py: `o.a` becomes
+whose code each attribute, subscript, call, operator, loop, test and store goes through a function of helpers.py: `o.a` becomes
 `_fl_attribute(o, "a")`, `f(x)` becomes `_fl_call(f)(x)`, and so on. What is called in the end, and in which order, stays as
 it was; `_fl_call` gives back the function itself wherever there is nothing to add, so that frames look as they always do.
 

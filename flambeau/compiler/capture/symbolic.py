@@ -42,7 +42,7 @@ class SymFloat(float):
         if not isinstance(other, (int, float)):
             return NotImplemented
         outcome = _PYTHON[sign](plain(self), plain(other) if isinstance(other, float) else other)
-        from .tracing import active
+        from .traced import active
         recorder = active()
         if recorder is not None:
             recorder.guard_number((sign, self.expression, expression_of(other)), outcome)
@@ -74,7 +74,7 @@ def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], A
             return NotImplemented
         pair = (other, self) if swapped else (self, other)
         compute = lambda: _PYTHON[sign](*[plain(p) if isinstance(p, float) else p for p in pair])
-        from .tracing import active
+        from .traced import active
         if active() is None:  # the capture is over: from here on it is a number like others
             return compute()
         return checked(compute, (sign, *[expression_of(p) for p in pair]))
@@ -84,7 +84,7 @@ def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], A
 def checked(compute: Callable[[], Any], expression: Any) -> Any:
     """The result of an operation. Division, powers and roots are not defined for all numbers: where they are not, a program
     does not do what Python does, so that becomes a guard. (What the program loads is an optimizer's count.)"""
-    from .tracing import active
+    from .traced import active
     recorder, known = active(), next(loads(expression), None) is None
     try:
         value = compute()

@@ -11,11 +11,7 @@ function that reaches a Traced array by another way, or a look at a value, raise
 from __future__ import annotations
 
 import bisect
-import ctypes
-import os
 import weakref
-from collections.abc import Callable
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -23,148 +19,28 @@ from numpy import ndarray
 
 from ...amp.autocast_mode import _settings as autocast
 from ...autograd.node import next_sequence, user_frame, version_of
-from ...autograd.state import CAPTURE, not_repeatable, state
+from ...autograd.state import CAPTURE, state
 from ...backends import registry
 from ...backends.cpu import backend as cpu
 from ...backends.cpu.arrays import Storage as Memory
 from ...backends.cpu.arrays import strides as element_strides
-from ...backends.cpu.memory import Block
-from ...backends.facts import DYNAMIC, WRITES
+from ...backends.facts import DYNAMIC
 from ...native import pointer
 from ...tensors.tensor import Tensor
-from ..ir.parts import CONSTANT, INPUT, SCALAR, TEMPORARY, Number, Op, Storage, Value, values_in
+from ..ir.parts import CONSTANT, INPUT, TEMPORARY, Number, Op, Storage, Value, values_in
 from ..run import pages
-from .symbolic import SymFloat, expression_of, extreme, loads, plain
+from .kernel_calls import _CHECKED, _by_value, _checked, _has_number, _is_view, changed_by
+from .memory import _bytes, _dead, _unseen, span
+from .symbolic import SymFloat, extreme, loads
+from .traced import Traced, active, scalar, stripped, traced
 from .trees import comparable, flatten
 
-
-def _references_of_a_name() -> int:
-    value = object()
-    return getrefcount(value)
-
-
-_NAMED = _references_of_a_name()  # what getrefcount says of an object that only a local name refers to
 _slot = Tensor.__dict__["_array"]  # where a tensor keeps its array; `Recorder.begin` puts a property in front of it
 _get, _set = _slot.__get__, _slot.__set__
 
 
 class Uncapturable(RuntimeError):
     """With fullgraph=True: the function does something that a program of kernel calls cannot repeat."""
-
-
-class Traced(ndarray):
-    """An array whose kernel calls are noted. See the module's text."""
-
-    plain: Any = None   # the array that this one stands for, where it is known
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        not_repeatable(f"NumPy's {ufunc.__name__} was called on a tensor's memory")
-        if "out" in kwargs:
-            kwargs["out"] = tuple([stripped(o) for o in kwargs["out"]])
-        return getattr(ufunc, method)(*[stripped(i) for i in inputs], **kwargs)
-
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        not_repeatable(f"NumPy's {function.__name__} was called on a tensor's memory")
-        return function(*[stripped(a) for a in args], **{k: stripped(v) for k, v in kwargs.items()})
-
-    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> ndarray:
-        recorder = active()
-        if recorder is None:
-            return stripped(self).astype(dtype, *args, **kwargs)
-        if not kwargs.get("copy", True) and np.dtype(dtype) == self.dtype:
-            return self
-        return recorder.made("cast", [self], stripped(self).astype(dtype))
-
-    def copy(self, order: str = "C") -> ndarray:
-        recorder = active()
-        made = stripped(self).copy(order)
-        return made if recorder is None else recorder.made("cast", [self], made)
-
-    def fill(self, value: Any) -> None:
-        recorder = active()
-        if recorder is None:
-            stripped(self).fill(value)
-        else:
-            recorder.write(self, value)
-
-    def reshape(self, *shape: Any, **kwargs: Any) -> ndarray:
-        made = stripped(self).reshape(*shape, **kwargs)
-        if np.may_share_memory(made, self) or not made.size:
-            return made.view(Traced)
-        recorder = active()
-        return made if recorder is None else recorder.made("reshape_copy", [self], made)
-
-    def ravel(self, order: str = "C") -> ndarray:
-        return self.reshape(-1, order=order)
-
-    def flatten(self, order: str = "C") -> ndarray:
-        return self.copy().reshape(-1, order=order)
-
-    def __getitem__(self, key: Any) -> Any:
-        if _advanced(key):
-            not_repeatable("a tensor was indexed outside of a kernel")
-            return stripped(self)[stripped(key)]
-        found = super().__getitem__(key)
-        if not isinstance(found, ndarray):
-            _look(self, "an element of a tensor was read")
-        return found
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if _advanced(key):
-            not_repeatable("a tensor was written to outside of a kernel")
-        recorder = active()
-        if recorder is None:
-            stripped(self)[stripped(key)] = stripped(value)
-        else:
-            window = stripped(self)[key] if key.__class__ is tuple else stripped(self)[(key,)]
-            if not isinstance(window, ndarray):
-                window = stripped(self)[(*key, ...) if key.__class__ is tuple else (key, ...)]
-            recorder.write(window, value)
-
-
-def _unseen(storage: Storage) -> bool:
-    """Whether nobody outside can write to a constant's memory, as with a NumPy array that was made a tensor."""
-    array, owner = storage.hold
-    return owner is array or getrefcount(owner) == 2 + _NAMED or type(owner) is not ndarray
-
-
-def _look(array: Any, reason: str) -> None:
-    if state.recorder is not None:
-        state.recorder.look(array, reason)
-
-
-def _refuse(what: str) -> Callable[..., Any]:
-    def method(self: Traced, *args: Any, **kwargs: Any) -> Any:
-        _look(self, "a tensor's value was read")
-        return getattr(stripped(self), what)(*args, **kwargs)
-    return method
-
-
-for _name in ("item", "tolist", "tobytes", "argmax", "argmin", "nonzero", "searchsorted", "__bool__", "__float__", "__int__",
-              "__index__", "__complex__"):
-    setattr(Traced, _name, _refuse(_name))
-
-
-def _advanced(key: Any) -> bool:
-    keys = key if key.__class__ is tuple else (key,)
-    return any(isinstance(k, (list, ndarray)) for k in keys)
-
-
-def stripped(value: Any) -> Any:
-    """A Traced array as the plain array over the same memory; a SymFloat as its number."""
-    kind = value.__class__
-    if kind is Traced:
-        return value.plain if value.plain is not None else value.view(ndarray)
-    if kind is SymFloat:
-        return plain(value)
-    if kind is list or kind is tuple:
-        return kind([stripped(v) for v in value])
-    return value
-
-
-def active() -> Recorder | None:
-    """The capture that is going on in this thread."""
-    return state.recorder
 
 
 class Recorder:
@@ -575,77 +451,10 @@ _LARGE = 1 << 16  # bytes of temporaries that are worth a system call
 _SWEPT = 1 << 22  # bytes of new ones after which the old ones are looked at
 
 
-def _dead(storage: Storage) -> bool:
-    """Whether a storage's `hold` is all that refers to its memory."""
-    array, owner = storage.hold
-    if not (owner.base is None or isinstance(owner, Block)):  # over memory of some other object
-        return False
-    if owner is array:
-        return getrefcount(array) == 3 + _NAMED  # the pair's two, and the other name
-    return array.base is owner and getrefcount(array) == 1 + _NAMED and getrefcount(owner) == 2 + _NAMED
-
-
-def _copy_in_place(array: ndarray) -> ndarray:
-    """A copy with the very same strides."""
-    span = sum((n - 1) * s for n, s in zip(array.shape, array.strides)) + array.itemsize
-    copy = ndarray(array.shape, array.dtype, np.empty(span, np.uint8), 0, array.strides)
-    copy[...] = array
-    return copy
-
-
-def changed_by(kernel: str, values: list[Any]) -> list[Value]:
-    """The arguments that a kernel writes (FLAMBEAU_DEBUG=writes checks that there are no others)."""
-    return list(values_in([values[i] for i in WRITES.get(kernel, ()) if i < len(values)]))
-
-
-def _by_value(kernel: str, values: list[Any]) -> bool:
-    """Whether the shape of a kernel's result depends on values."""
-    depends = DYNAMIC[kernel]
-    return depends(*values) if callable(depends) else depends
-
-
-_CHECKED = "writes" in os.environ.get("FLAMBEAU_DEBUG", "").split(",")
-
-
-def _checked(name: str, args: list[Any], written: list[Any], recorder: Recorder) -> Any:
-    """Runs a kernel and makes sure that it writes no argument it does not say it writes."""
-    flat = [a for x in args for a in (x if x.__class__ in (list, tuple) else (x,)) if isinstance(a, ndarray)]
-    before = [a.tobytes() for a in flat]
-    made = cpu.call(name, tuple(args))
-    for a, then in zip(flat, before):
-        if a.tobytes() != then and recorder.value(a).key not in written:
-            raise AssertionError(f"kernel {name} writes an argument of shape {a.shape} that changed_by() does not name")
-    return made
-
-
-def _is_view(out: Value, values: list[Any]) -> bool:
-    return any(v.storage is out.storage for v in values_in(values))
-
-
-def _has_number(values: Any) -> bool:
-    return any(v.__class__ is Number or (v.__class__ is Value and v.storage.kind is SCALAR) or
-               (v.__class__ in (list, tuple) and _has_number(v)) for v in values)
-
-
-def _bytes(storage: Storage) -> bytes:
-    return ctypes.string_at(storage.start, storage.nbytes)
-
-
 def _rank(tensor: Any) -> int:
     """Of several tensors over one memory, which one stands for it at later calls: parameters first, views last."""
     return (4 if tensor.__class__ is not Tensor else 0) + (2 if tensor._base is None else 0) + (1 if tensor._node is not None
                                                                                               else 0)
-
-
-def span(array: ndarray) -> tuple[int, int]:
-    """The addresses between which an array's elements lie."""
-    start = end = pointer(array) or 0
-    for n, s in zip(array.shape, array.strides):
-        if s < 0:
-            start += (n - 1) * s
-        else:
-            end += (n - 1) * s
-    return start, end + array.itemsize
 
 
 def _array_of(tensor: Any) -> Any:
@@ -654,25 +463,3 @@ def _array_of(tensor: Any) -> Any:
         return _get(tensor)
     except AttributeError:
         return None
-
-
-def traced(array: ndarray) -> Traced:
-    if array.__class__ is Traced:
-        return array
-    made = array.view(Traced)
-    made.plain = array
-    return made
-
-
-def scalar(number: SymFloat, dtype: np.dtype) -> ndarray:
-    """A run-time number as a zero-dim array for kernels."""
-    recorder = active()
-    array = np.asarray(plain(number), dtype)
-    if recorder is None:
-        return array
-    storage = recorder.new_storage(SCALAR, array)
-    storage.expression = expression_of(number)
-    return traced(array)
-
-
-registry.run_time = lambda value, dtype: scalar(value, dtype) if value.__class__ is SymFloat else None

@@ -8,31 +8,15 @@ While a call is captured, the user's functions (and flambeau's own layers, optim
   it would without a witness, and the program is not one that can stand for a call whose Python does not run.
 
 What may be called: the user's own Python (rewritten), flambeau's operations (which look at their arguments and at settings
-that are part of a call's signature), and the builtins of builtins_known.py. As a net below all that, a profile function
-(native/watch.c) sees every Python function that starts: one that is neither rewritten nor an operation of flambeau's is a way
-around the witness.
+that are part of a call's signature), and the builtins of builtins_known.py. Below all that is a net (watch.py).
 """
 
 from __future__ import annotations
 
-import ctypes
 import enum
-import functools
-import gc
-import operator
-import sys
-import threading
-import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from types import (
-    CodeType,
-    FrameType,
-    FunctionType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-)
+from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -41,7 +25,6 @@ from ...autograd.function import FunctionCtx
 from ...autograd.node import user_frame
 from ...autograd.state import state
 from ...creation.random import Generator
-from ...native import toolchain
 from ...nn import hooks as module_hooks
 from ...nn.module import Module
 from ...tensors import dtypes as _dtypes
@@ -50,7 +33,7 @@ from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
 from .attributes import attribute
 from .calling import callee
-from .files import TOLD, TRUSTED, where
+from .helpers import _OPERATORS, _called_plainly, _local, helpers_of
 from .reads import (
     CONTAINERS,
     MISSING,
@@ -69,34 +52,18 @@ from .reads import (
     same,
 )
 from .rewrite import BUILTINS, REWRITTEN, global_names
-from .symbolic import SymFloat, settled, with_plain_numbers
-from .tracing import active
+from .symbolic import SymFloat, settled
+from .traced import active
 from .trees import is_record
+from .watch import Net, present
 
 _MANAGERS = ("flambeau.autograd.grad_mode", "flambeau.autograd.modes", "flambeau.amp.autocast_mode")
-_OPERATORS = {name: getattr(operator, name) for name in (
-    "add sub mul truediv floordiv mod pow matmul lshift rshift or_ xor and_ neg pos invert lt le gt ge eq ne "
-    "iadd isub imul itruediv ifloordiv imod ipow imatmul ilshift irshift ior ixor iand").split()}
-_local = threading.local()
-
-
-def present() -> Witness | None:
-    """The witness of the capture that is going on in this thread, as long as it has not failed."""
-    return state.witness
-
-
-def entered(f: Any) -> Any:
-    """What flambeau calls in place of a function of the user's while a call is captured: it reports itself."""
-    witness = present()
-    return f if witness is None else witness.call(f)
-
-
 _BEHAVIOUR = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__len__", "__bool__", "__iter__", "__getitem__",
               "__contains__", "__hash__", "__getattribute__", "__getattr__", "__setattr__", "__repr__", "__str__", "__format__",
               "__add__", "__radd__", "__mul__", "__rmul__", "__index__", "__float__")
 
 
-class Witness:
+class Witness(Net):
     """Collects the reads of one captured call; `reason` says why they cannot be all, or is None."""
 
     helpers: dict[str, Callable[..., Any]]
@@ -269,7 +236,7 @@ class Witness:
             return value
         if not self.own(o):
             if id(o) in self.groups and type(value) is float:
-                from .tracing import active
+                from .traced import active
                 recorder = active()
                 if recorder is not None:
                     return recorder.number(o, key, None, value)
@@ -508,143 +475,6 @@ class Witness:
             return None
         return f"it returns a '{type(value).__name__}' that it made"
 
-    # --------------------------------------------------------------------------------------------------- the net
-    def __call__(self, frame: FrameType, warns: Any = None) -> bool:
-        """A Python function starts (or one of flambeau's warns). Whether others of the same code need not be shown."""
-        if warns is not None:
-            self.fail("a warning is given")
-            return False
-        code = frame.f_code
-        if code in REWRITTEN or code in TRUSTED or str(frame.f_globals.get("__name__")).startswith("namedtuple_"):
-            return True
-        file = code.co_filename
-        home = where(file)
-        if home == "operation" or self.reason is not None or any(getattr(c, "__code__", None) is code for c in gc.callbacks):
-            return True  # (the collector may run at any time: what it calls is not part of the function)
-        if home == "flambeau" and (file.startswith(TOLD) or file.endswith("__init__.py")):
-            return True
-        if home == "foreign" or self._of_operations(frame):
-            return not self._allowed(frame)
-        self._around(code)
-        return True
 
-    def _of_operations(self, frame: FrameType) -> bool:
-        """Whether a module is being loaded."""
-        back = frame.f_back
-        while back is not None and back.f_code not in REWRITTEN:
-            if back.f_code.co_filename.startswith("<frozen importlib"):
-                return True
-            back = back.f_back
-        return False
-
-    def _allowed(self, frame: FrameType) -> bool:
-        """What operations use of Python's own library is their business; so is loading a module of flambeau's."""
-        caller = frame.f_back
-        while caller is not None and caller.f_code not in REWRITTEN:
-            home = where(caller.f_code.co_filename)
-            if home == "operation" or caller.f_code.co_filename.startswith(TOLD):
-                return True
-            caller = caller.f_back
-        if caller is not None and where(caller.f_code.co_filename) == "flambeau" and (
-                frame.f_code.co_filename.startswith("<frozen importlib") or self._of_operations(frame)):
-            return True
-        self._around(frame.f_code)
-        return False
-
-    def _around(self, code: CodeType) -> None:
-        state.witness = self if present() is self else present()
-        self.fail(f"'{code.co_qualname}' runs, called from outside of what can be followed")
-
-    def unwatched(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Calls a function of the compiler's own, which runs nothing of the user's."""
-        native = _native()
-        try:
-            self.paused = True
-            if native is not None:
-                native.fl_watch_pause(1)
-            return function(*args)
-        finally:
-            self.paused = False
-            if native is not None:
-                native.fl_watch_pause(0)
-
-    def profile(self, frame: FrameType, event: str, builtin: Any) -> None:
-        """A profile function for `sys.setprofile`."""
-        if self.paused:
-            return
-        if event == "call":
-            self(frame)
-        elif event == "c_call" and builtin is warnings.warn:
-            self(frame, builtin)
-
-
-def _called_plainly(f: Any) -> Any:
-    """What to call in place of f when a capture was given up: run-time numbers in its arguments are floats again."""
-    if not getattr(_local, "numbers", False):
-        return f
-    return lambda *args, **kwargs: f(*map(with_plain_numbers, args), **with_plain_numbers(kwargs))
-
-
-def _plainly(value: Any) -> Any:
-    return with_plain_numbers(value) if getattr(_local, "numbers", False) else value
-
-
-def _helper(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that rewritten code calls: the witness's method, or what Python would do where there is none."""
-    method = getattr(Witness, name)
-
-    def helper(*args: Any) -> Any:
-        witness = state.witness
-        return plain(*args) if witness is None else method(witness, *args)
-
-    helper.__name__ = name
-    return helper
-
-
-_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "is": operator.is_, "is not": operator.is_not, "in": lambda a, b: a in b, "not in": lambda a, b: a not in b}
-_ITSELF = lambda value: value
-_PYTHON: dict[str, Callable[..., Any]] = {
-    "attribute": lambda o, n: getattr(settled(o) if type(o) is SymFloat else o, n), "item": operator.getitem,
-    "binary": lambda n, a, b: _OPERATORS[n](a, b),
-    "unary": lambda n, a: _OPERATORS[n](a), "augmented": lambda n, a, b: _OPERATORS[n](a, b),
-    "compare": lambda n, a, b: (_COMPARISONS.get(n) or _OPERATORS[n])(a, b),
-    "store_attribute": lambda v, o, n: setattr(o, n, _plainly(v)),
-    "store_item": lambda v, o, k: operator.setitem(o, k, _plainly(v)), "call": _called_plainly, "made": _plainly,
-    "delete_attribute": delattr, "delete_item": operator.delitem}
-HELPERS: dict[str, Callable[..., Any]] = {f"_fl_{n}": _helper(n, _PYTHON.get(n, _ITSELF)) for n in (
-    *_PYTHON, "iterable", "iterables", "test", "compared", "manager", "whole", "shown")}
-HELPERS["_fl_slice"] = slice
-Witness.helpers = HELPERS
+HELPERS = Witness.helpers = helpers_of(Witness)
 iterable = HELPERS["_fl_iterable"]
-
-
-class watching:
-    """A `with` block in which a witness sees the calls of this thread."""
-
-    def __init__(self, witness: Witness):
-        self.witness = witness
-
-    def __enter__(self) -> None:
-        self.native = _native()
-        if self.native is None:
-            sys.setprofile(self.witness.profile)
-        else:
-            ctypes.pythonapi.PyEval_SetProfile(self.native.fl_watch, ctypes.py_object(self.witness))
-
-    def __exit__(self, *exc: Any) -> None:
-        sys.setprofile(None)
-        if self.native is not None:
-            self.native.fl_watch_end()
-
-
-@functools.cache
-def _native() -> Any:
-    """The library of native/watch.c, or None: then Python sorts out the calls."""
-    try:
-        made = ctypes.PyDLL(str(toolchain.build((toolchain.HERE / "watch.c").read_text(), "watch")))
-        found = toolchain.interpreter("PyFrame_GetCode", "Py_DecRef", "PyObject_CallFunctionObjArgs", "PyObject_IsTrue")
-    except (toolchain.BuildError, OSError, AttributeError):
-        return None
-    made.fl_watch_attach((ctypes.c_void_p * len(found))(*found), ctypes.c_void_p(id(warnings.warn)))
-    return made

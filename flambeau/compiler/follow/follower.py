@@ -23,7 +23,8 @@ from ...backends.cpu import memory
 from ...backends.cpu.arrays import restride
 from ...backends.cpu.table import KERNELS
 from ...native import pointer
-from ..capture.tracing import Uncapturable, _copy_in_place
+from ..capture.memory import _copy_in_place
+from ..capture.tracing import Uncapturable
 from .deferred import CHECKED, LATER, VIEW, kind_of, needs, numeric, passes, promised, same
 from .matching import ARRAY, ASK, EMPTY, LITERAL, MISMATCH, MOST, NUMBER, PLAIN, Places, State, native
 from .promises import PAIRED, Promise, stripped

@@ -19,7 +19,7 @@ from ...backends.cpu import memory
 from ...backends.cpu.arrays import Storage as Memory
 from ...backends.cpu.arrays import strides as element_strides
 from ...native import pointer
-from ..capture.tracing import changed_by
+from ..capture.kernel_calls import changed_by
 from ..ir.parts import CONSTANT, INPUT, TEMPORARY, Number, Op, Storage, Value
 from ..run import pages
 from .deferred import lasting

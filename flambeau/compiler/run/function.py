@@ -19,7 +19,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from ...amp.autocast_mode import _settings as autocast
-from ...autograd.function import FunctionNode
+from ...autograd.function_context import FunctionNode
 from ...autograd.node import AccumulateGrad, Edge
 from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, state
 from ...autograd.views import edge_of
@@ -37,9 +37,11 @@ from ..capture import backend  # noqa: F401  (enters the backend of traced array
 from ..capture.optimizers import first_at
 from ..capture.reads import Metadata, same
 from ..capture.symbolic import SymFloat, with_plain_numbers
-from ..capture.tracing import Recorder, Uncapturable, active
+from ..capture.traced import active
+from ..capture.tracing import Recorder, Uncapturable
 from ..capture.trees import comparable, containers, flatten, flatten_result
-from ..capture.witness import Witness, watching
+from ..capture.watch import watching
+from ..capture.witness import Witness
 from ..follow.paths import Paths
 from ..ir.parts import CONSTANT, INPUT, TEMPORARY
 from ..render.template import Family

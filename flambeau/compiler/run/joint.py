@@ -24,7 +24,8 @@ from ...backends.batched.table import run as together
 from ...backends.cpu import memory
 from ...native import pointer
 from ...tensors.tensor import Tensor, wrap
-from ..capture.tracing import Recorder, traced
+from ..capture.traced import traced
+from ..capture.tracing import Recorder
 from ..capture.trees import flatten, flatten_result, unflatten
 from ..ir.parts import CONSTANT, TEMPORARY, Storage, Value
 from ..passes.cleanup import reads_of

@@ -6,8 +6,7 @@ that read the same are compiled once. A debugger steps through them, and `source
 
     >>> print(source(flambeau.mul))
 
-All of them record a node with the same lines (`recording`), and nothing else in ops/ writes down a node's fields for a row with
-one result.
+All of them record a node with the same lines (`recording`); nothing else in ops/ writes down the fields of a row's node.
 """
 
 from __future__ import annotations
@@ -20,18 +19,31 @@ from types import FunctionType
 from typing import Any
 
 from ...autograd import state as _state
-from ...autograd.node import FLOAT32, INFERENCE_SAVED, freed_error, next_sequence, start_counter
-from ...autograd.views import NO_GRAD_VIEW, edge_of
+from ...autograd.node import (
+    FLOAT32,
+    INFERENCE_SAVED,
+    Edge,
+    SavedOutput,
+    bump,
+    freed_error,
+    next_sequence,
+    start_counter,
+)
+from ...autograd.views import MULTI_OUTPUT, NO_GRAD_VIEW, edge_of
 from ...backends import registry
 from ...backends.cpu.parallel import LARGE, large
+from ...backends.dtypes import native as _native
 from ...tensors.parameter import Parameter
-from ...tensors.tensor import Tensor, wrap
+from ...tensors.tensor import Tensor
 
+PLAIN = frozenset((int, float, bool, str, tuple, type(None)))  # classes of arguments that are no tensors
 _NAMES: dict[str, Any] = dict(
-    __name__=__name__, FLOAT32=FLOAT32, FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE,
-    NO_GRAD=_state.NO_GRAD, NO_GRAD_VIEW=NO_GRAD_VIEW, Parameter=Parameter, Tensor=Tensor, WINDOWS=registry.WINDOWS,
-    asarray=registry.cpu.asarray, edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY,
-    new=object.__new__, next_sequence=next_sequence, start_counter=start_counter, state=_state.state, wrap=wrap)
+    __name__=__name__, ARRAY_TYPES=registry.ARRAY_TYPES, Edge=Edge, FLOAT32=FLOAT32, FLOAT64=_native("float64"),
+    FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE, MULTI_OUTPUT=MULTI_OUTPUT, NO_GRAD=_state.NO_GRAD,
+    NO_GRAD_VIEW=NO_GRAD_VIEW, PLAIN=PLAIN, Parameter=Parameter, SavedOutput=SavedOutput, Tensor=Tensor,
+    WATCHED=_state.NO_GRAD | _state.FORWARD_AD, WINDOWS=registry.WINDOWS, asarray=registry.cpu.asarray, bump=bump,
+    edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY, new=object.__new__,
+    next_sequence=next_sequence, start_counter=start_counter, state=_state.state)
 _HERE = os.path.splitext(os.path.abspath(__file__))[0] + "d"
 
 
@@ -58,10 +70,11 @@ def function(title: str, signature: str, body: Iterable[str], **given: Any) -> C
     return made
 
 
-def later(title: str, body: Iterable[str], **given: Any) -> Callable[..., Any]:
-    """`function` of (*args, **kwargs), whose text is compiled at its first call: most programs need few of them."""
+def later(title: str, signature: str, body: Iterable[str], **given: Any) -> Callable[..., Any]:
+    """`function`, whose text is compiled at its first call: most programs need few of them."""
     def compiled() -> Callable[..., Any]:
-        made.__code__ = function(title, "*args, **kwargs", body).__code__
+        real = function(title, signature, body)
+        made.__code__, made.__defaults__ = real.__code__, real.__defaults__
         return made
     made = function(title, "*args, **kwargs", ["return compiled()(*args, **kwargs)"], compiled=compiled, **given)
     return made
@@ -73,11 +86,26 @@ def source(made: Callable[..., Any]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------- recording
-def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterable[int] = (), held: bool = False) -> list[str]:
+_ATTACH = {  # how the node comes to know its results, and what is saved of them
+    "one": (["t._node = node", "node.shape = made.shape", "if made.dtype is not FLOAT32:", "    node.dtype = made.dtype"],
+            lambda number: "made"),
+    "first": (["t._node = node", "node.shape = made[0].shape", "if made[0].dtype is not FLOAT32:",
+               "    node.dtype = made[0].dtype"], lambda number: f"wrapped(made[{number}])"),
+    "many": (["node.outputs = [(a.shape, a.dtype) for a in made]", "for number, t in enumerate(results):",
+              "    if number not in constant:", "        t._node = Edge(node, number)"],
+             lambda number: f"SavedOutput(results[{number}], {number})"),
+    "any": (["attach(node, results)"],
+            lambda number: f"SavedOutput(results[{number}] if results.__class__ is tuple else results, {number})")}
+
+
+def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterable[int] = (), held: bool = False,
+              results: str = "one") -> list[str]:
     """Lines that give the tensor `t` over the array `made` its node, if one of the row's arguments has a history.
 
     names: the variables that hold the arguments. tensors: numbers of those that are tensors for sure; plain: of those that are
-    not. Any other may be either. held: a second backward pass is refused even if no tensor was saved.
+    not. Any other may be either. held: a second backward pass is refused even if no tensor was saved. results: "first" where
+    `made` is a tuple, and t the only result that anybody sees; "many": `results` are tensors over the arrays `made`; "any":
+    `results` are tensors, one or several, of whatever kind.
     """
     tensors, plain = set(tensors), set(plain)
     wanted = [i for i in row.targets if i not in plain]
@@ -88,16 +116,13 @@ def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterabl
     for i in wanted:
         if i in tensors:
             lines.append(f"{names[i]}_counter = {names[i]}._counter")
-        lines.append(f"{edges[i]} = {_edge(names[i], i in tensors)}")
-    lines += [f"if {' or '.join([f'{edges[i]} is not None' for i in wanted])}:",
-              "    t._node = node = new(Node)",
-              f"    node.next = {_tuple([edges[i] if i in wanted else 'None' for i in range(len(names))])}",
-              "    node.sequence = next_sequence()",
-              "    node.shape = made.shape",
-              "    if made.dtype is not FLOAT32:",
-              "        node.dtype = made.dtype"]
+        lines.append(f"{edges[i]} = {f'edges_of({names[i]})' if i in row.lists else _edge(names[i], i in tensors)}")
+    ways = [("*" * (i in row.lists) + edges[i]) if i in wanted else "None" for i in range(len(names))]
+    lines += [f"if {' or '.join([f'{edges[i]} is not None' for i in wanted])}:", "    node = new(Node)",
+              f"    node.next = {in_tuple(ways)}", "    node.sequence = next_sequence()",
+              *["    " + line for line in _ATTACH[results][0]]]
     if row.saving:
-        lines += ["    " + line for line in _saving(row, names, edges, wanted, tensors, plain, held)]
+        lines += ["    " + line for line in _saving(row, names, edges, wanted, tensors, plain, held, results)]
     return lines
 
 
@@ -107,71 +132,87 @@ def _edge(name: str, sure: bool) -> str:
     return edge if sure else f"None if {name} is None or not isinstance({name}, Tensor) else {edge}"
 
 
-def _tuple(parts: list[str]) -> str:
+def in_tuple(parts: list[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
 def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], tensors: set[int], plain: set[int],
-            held: bool) -> list[str]:
+            held: bool, results: str) -> list[str]:
     """Lines that save what the formulas of those arguments need that have a history, with the versions of tensors."""
-    values, versions, unsure = [], {}, []
+    values, versions, unsure = [], {}, ["True"] * (results == "any")
     for slot, (kind, index, users) in enumerate(row.saving):
         users = [u for u in users if u in wanted]
         name = None if kind == "result" else names[index]
-        value = {"argument": name, "result": f"wrap(results[{index}])" if index else "made", "dtype": f"{name}.dtype",
-                 "shape": f"{name}._array.shape", "strides": f"{name}._array.strides",
-                 "needs": "tuple([e is not None for e in node.next])"}[kind]
-        if not users:
-            values.append("None")
-            continue
-        if users != wanted:
+        value = _ATTACH[results][1](index) if kind == "result" else {
+            "argument": name, "strides": f"{name}._array.strides", "dtype": f"{name}.dtype",
+            "shape": f"{name}._array.shape" if index in tensors else f"shape_of({name})",
+            "needs": "tuple([e is not None for e in node.next])"}[kind]
+        if users and users != wanted:
             value = f"{value} if {' or '.join([f'{edges[u]} is not None' for u in users])} else None"
-        values.append(value)
-        if kind == "argument" and index not in plain:
-            versions[slot] = name
-            held |= index in tensors
-            if index not in tensors:
-                unsure.append(name)
-        held |= kind == "result"
-    lines = [f"node.saved = {_tuple(values)}"]
-    sure = [n for n in versions.values() if n not in unsure]
-    if sure:
-        counter = {n: f"{n}_counter" if names.index(n) in wanted else f"{n}._counter" for n in sure}
-        marks = [f"0 if {counter[versions[s]]} is None else {counter[versions[s]]}.value" if versions.get(s) in sure else "0"
+        values.append(value if users else "None")
+        if users and kind == "argument" and index not in plain:
+            if index in tensors:
+                versions[slot] = name
+            else:  # a number in the place of a tensor counts as one
+                unsure.append(f"{name} is not None" if index in row.targets else f"{name}.__class__ not in PLAIN")
+        held |= bool(users) and kind == "result"
+    lines = [f"node.saved = {in_tuple(values)}"]
+    if versions:
+        counter = {n: f"{n}_counter" if names.index(n) in wanted else f"{n}._counter" for n in versions.values()}
+        marks = [f"0 if {counter[versions[s]]} is None else {counter[versions[s]]}.value" if s in versions else "0"
                  for s in range(len(values))]
-        lines += [f"if {' or '.join([f'{counter[n]} is not None' for n in sure])}:",
-                  f"    if {' or '.join([f'{n}._inference' for n in sure])}:",
+        lines += [f"if {' or '.join([f'{c} is not None' for c in counter.values()])}:",
+                  f"    if {' or '.join([f'{n}._inference' for n in counter])}:",
                   "        raise RuntimeError(INFERENCE_SAVED)",
-                  f"    node.versions = {_tuple(marks)}"]
+                  f"    node.versions = {in_tuple(marks)}"]
+    held |= bool(versions)
     if unsure:
-        lines.append(f"note_versions(node, {len(sure)})")
-    elif not held and "release" not in row.node.__dict__:
-        lines.append("node.release = nothing_to_free")
+        lines += [f"if {' or '.join(dict.fromkeys(unsure))}:", f"    look_over(node, {held})"] if "True" not in unsure else [
+            f"look_over(node, {held})"]
+    if not held and "True" not in unsure and "release" not in row.node.__dict__:
+        lines += ["else:", "    node.release = nothing_to_free"] if unsure else ["node.release = nothing_to_free"]
     return lines
 
 
-def tensor(row: Any) -> Callable[..., Tensor]:
-    """The function of (mode, made, *arguments): the array that the row's kernel made as a tensor, in mode 0 with its node."""
+def tensor(row: Any, results: str = "one") -> Callable[..., Tensor]:
+    """The function of (mode, made, *arguments): the array that the row's kernel made as a tensor, in mode 0 with its node.
+
+    results: "first" for a tuple of arrays, the first of which becomes a tensor that hides the others.
+    """
     names = list(row.args)
-    body = ["t = new(Tensor)", "t._array = made", "t._node = t._counter = None"] if not row.view else (
-        _view_of(names[0], "in_mode"))
+    array = "made" if results == "one" else "made[0]"
+    body = ["t = new(Tensor)", f"t._array = {array}", "t._node = t._counter = None"] if not row.view else (
+        view_of(names[0], "in_mode"))
     plain = range(1, len(names)) if row.view else ()  # of a view: dimensions and sizes
-    if lines := recording(row, names, [i for i in row.targets if i not in row.optional], plain):
+    if lines := recording(row, names, row.sure, plain, results=results):
         body += ["if in_mode == 0:", *["    " + line for line in lines]]
     return function(row.name, ", ".join(["in_mode", "made", *names]), [*body, "return t"], Node=row.node)
 
 
-def first(row: Any, plain: Iterable[int]) -> Callable[..., Tensor]:
-    """The function of (results, *arguments): the first result as a tensor with its node. Nobody gets the others, which need no
-    counters or edges then. plain: numbers of the arguments that are no tensors."""
+def tensors(row: Any) -> Callable[..., tuple[Tensor, ...]]:
+    """The function of (mode, made, *arguments): the arrays that the row's kernel made as tensors, in mode 0 with their node."""
     names = list(row.args)
-    lines = recording(row, names, set(range(len(names))) - set(plain), plain)
-    return function(row.name, ", ".join(["results", *names]),
-                    ["made = results[0]", "t = new(Tensor)", "t._array = made", "t._node = t._counter = None",
-                     "if not state.mode & NO_GRAD:", *["    " + line for line in lines], "return t"], Node=row.node)
+    body, each = ["results = []"], ["t._counter = None"]
+    if row.view:
+        body += [f"counter = start_counter({names[0]}) if {names[0]}._counter is None else {names[0]}._counter",
+                 f"base = {names[0]} if {names[0]}._base is None else {names[0]}._base"]
+        each = ["t._counter, t._base, t._creation = counter, base, NO_GRAD_VIEW if in_mode else MULTI_OUTPUT",
+                "if counter.value:", "    t._seen = counter.value"]
+    body += ["for array in made:", *["    " + line for line in [
+        "t = new(Tensor)", "t._array = array", "t._node = None", *each, "results.append(t)"]]]
+    if lines := recording(row, names, row.targets, range(1, len(names)) if row.view else (), results="many"):
+        body += ["if in_mode == 0:", *["    " + line for line in lines]]
+    return function(row.name, ", ".join(["in_mode", "made", *names]), [*body, "return tuple(results)"], Node=row.node,
+                    constant=row.constant)
 
 
-def _view_of(base: str, mode: str) -> list[str]:
+def record(row: Any) -> Callable[..., None]:
+    """The function of (results, *arguments): gives results that are tensors already their node. It asks about everything."""
+    lines = recording(row, list(row.args), (), results="any")
+    return function(row.name, ", ".join(["results", *[f"{a}=None" for a in row.args]]), lines or ["pass"], Node=row.node)
+
+
+def view_of(base: str, mode: str) -> list[str]:
     """Lines that make `t` a view of a tensor: one counter for both. mode: the variable that is 0 where a node is recorded."""
     return ["t = new(Tensor)", "t._array = made", "t._node = None",
             f"t._counter = counter = start_counter({base}) if {base}._counter is None else {base}._counter",
@@ -181,59 +222,40 @@ def _view_of(base: str, mode: str) -> list[str]:
             f"elif {base}._creation is not None:", f"    t._creation = {base}._creation"]
 
 
-# -------------------------------------------------------------------------------------------------------- backward
-def backward(row: Any) -> Callable[..., Any]:
-    """`Node.apply` of a row: each formula whose argument has a history, on what it names."""
-    edges = [f"{name}_edge" for name in row.args]
-    slots = [f"{slot}_" if slot in ("node", "kept") else slot for slot in row.slots]
-    body = ["kept = node.saved", "if kept is None:", "    raise freed_error(node)", "if node.spans is not None:",
-            "    return node.apply_lists(grads)", "grad = grads if node.outputs is None else grads[0]",
-            f"{_tuple(edges)} = node.next"]
-    for number, (slot, (kind, _, _)) in enumerate(zip(slots, row.saving)):
-        body.append(f"{slot} = kept[{number}]")
-        if kind in ("argument", "result"):
-            body += [f"if {slot}.__class__ is not Tensor or {slot}._counter is not None:",
-                     f"    {slot} = unpack(node, {number})"]
-    results = ["None"] * len(row.args)
-    for n, (index, _, picks) in enumerate(row.formulas):
-        given = ", ".join([p if p.__class__ is str else slots[p] for p in picks])
-        unless = f"{edges[index]} is None" + (" or grad is None" if "grad" in picks else "")
-        results[index] = f"None if {unless} else formula{n}({given})"
-    body += ["return (", *[f"    {r}," for r in results], ")"]
-    return function(f"backward_{row.name}", "node, grads", body,
-                    **{f"formula{n}": formula for n, (_, formula, _) in enumerate(row.formulas)})
-
-
 # ------------------------------------------------------------------------------------------------------ pointwise
-def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A pointwise operation of one tensor, and numbers: plain tensors go straight to the kernel, all else to the fallback.
+def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor], tensors: int = 1) -> Callable[..., Tensor]:
+    """A pointwise operation of tensors of one dtype, and numbers: plain ones go straight to the kernel, others to the fallback.
 
     chars: dtypes that need no promotion. ufunc: the kernel is one of NumPy's, which gives scalars for zero-dim arrays and uses
-    one thread; there is an `out`.
+    one thread; there is an `out`. tensors: how many of the arguments are; they have one shape.
     """
-    numbers = list(row.args[1:])
-    values = ", ".join(["x", *numbers])
+    names = ["input", *row.args[1:]]
+    arrays, numbers = ["x", "y", "z"][:tensors], names[tensors:]
+    values = ", ".join([*arrays, *numbers])
     if ufunc:
         run = ["elif x.size < LARGE:", f"    made = kernel({values}) if x.ndim else asarray(kernel({values}))",
                "else:", f"    made = large(kernel, {values})"]
     else:
         run = ["else:", f"    made = kernel({values})"]
-    body = ["mode, kind = state.mode, input.__class__",
-            f"if (mode < 2 or mode in FOLLOWED) and (kind is Tensor or kind is Parameter){' and out is None' * ufunc}:",
-            "    x = input._array",
-            "    if x.dtype.char in chars and (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS)):",
+    plain = " and ".join([f"({n}.__class__ is Tensor or {n}.__class__ is Parameter)" for n in names[:tensors]])
+    alike = "".join([f" and {a}.dtype is x.dtype" for a in arrays[1:]])
+    body = ["mode = state.mode",
+            f"if (mode < 2 or mode in FOLLOWED) and {plain}{' and out is None' * ufunc}:",
+            *[f"    {a} = {n}._array" for a, n in zip(arrays, names)],
+            f"    if x.dtype.char in chars{alike} and ({' is '.join([f'type({a})' for a in ['x', *arrays[1:]]])} is ndarray or "
+            f"(mode > 1 and {' and '.join([f'type({a}) in WINDOWS' for a in arrays])})):",
             "        if mode > 1:",
             "            mode &= NO_GRAD",
-            f"            made = state.follower.call(kernel_name, ({values}{',' * (not numbers)}))",
+            f"            made = state.follower.call(kernel_name, ({values}{',' * (values == 'x')}))",
             *["        " + line for line in run],
             "        t = new(Tensor)",
             "        t._array = made",
             "        t._node = t._counter = None"]
-    lines = recording(row, ["input", *numbers], [0], range(1, len(row.args)))
+    lines = recording(row, names, range(tensors), range(tensors, len(names)))
     if lines:
         body += ["        if mode == 0:", *["            " + line for line in lines]]
-    body += ["        return t", f"return fallback(row, {_tuple(['input', *numbers])}, {'out' if ufunc else 'None'})"]
-    return function(row.name, ", ".join(["input", *numbers, *["*, out=None"] * ufunc]), body, row=row, kernel=row.cpu,
+    body += ["        return t", f"return fallback(row, {in_tuple(names)}, {'out' if ufunc else 'None'})"]
+    return function(row.name, ", ".join([*names, *["*, out=None"] * ufunc]), body, row=row, kernel=row.cpu,
                     kernel_name=row.kernel, Node=row.node, chars=chars, fallback=fallback)
 
 
@@ -287,56 +309,42 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable
                     chars=chars, number_chars=number_chars, fallback=fallback)
 
 
-# ---------------------------------------------------------------------------------------------- plain calls of a function
-def front(of: Callable[..., Any], row: Any, takes: str, *, made: Any, when: str = "", given: str = "", chars: str = "",
-          prepare: Iterable[str] = (), tensors: str = "", **using: Any) -> Callable[..., Any]:
-    """A function that does the plain calls of another one by itself, and passes every other call on as it came.
-
-    takes: its arguments, the first of them a tensor: "self dim0 dim1", "self *shape", or "self dim keepdim=False", which may be
-    given by name. when: what has to be true of them; x is the tensor's array, which is not empty, n its number of dimensions;
-    prepare: lines before that. made: an expression of the result's array, or lines that end with one. given: the row's further
-    arguments. chars: dtypes; none where a view is made. tensors: arguments that are tensors; using: names in these texts. In a
-    call that is followed the row's kernel is asked instead, unless it makes a view.
-    """
-    parts = takes.split()
-    names = [t.partition("=")[0].lstrip("*") for t in parts]
-    first, rest = names[0], [g.strip() for g in given.split(";")] if given else []
-    *before, last = [made] if made.__class__ is str else made
-    inner = [*prepare, *([f"if {when}:"] if when else [])]
-    body = list(before)
-    if row.view:
-        body += [f"made = {last}", *_view_of(first, "mode")]
+def in_place(row: Any, *, chars: str | None, slow: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The in-place form of a pointwise operation: plain tensors without history go straight to the kernel, others to `slow`."""
+    untracked = "({0}._node is None and ({0}._counter is None or {0}._base is None))".format
+    two = len(row.args) == 2
+    names, arrays = (["self", "other"], "x, y") if two else (["self"], "x,")
+    if two:
+        known = "" if chars is None else f" and native.char in {chars!r}"
+        asked = ["y, kind = None, other.__class__",
+                 "if kind is Tensor or kind is Parameter:",
+                 f"    if native is other._array.dtype{known} and (mode & NO_GRAD or {untracked('other')}):",
+                 "        y = other._array",
+                 "        if mode > 1 or x.base is not None or y.base is not None:",
+                 "            check_overlap(x, (y,))",
+                 "        if type(y) is not ndarray and (mode < 2 or type(y) not in WINDOWS):",
+                 "            y = None",
+                 "        elif mode > 1 and (native.char not in 'fd' or y.shape != x.shape):",
+                 "            y = None",
+                 "elif (kind is float or kind is int) and native.char in 'fd':",
+                 "    y = constant(other, native) if mode < 2 else number(other, native)",
+                 f"elif mode > 1 and kind is int and native.char == 'l'{' and False' * (row.kind != 'same')}:",
+                 "    y = number(other, native)",
+                 "if y is not None:"]
+        run = ["else:", "    try:", "        kernel(x, y, out=x) if x.size < LARGE else large(kernel, x, y, out=x)",
+               "    except ValueError:", "        raise inplace_broadcast(x.shape, y.shape) from None"]
     else:
-        asked = _tuple(["x", *[f"{r}._array" if r in tensors.split() else r for r in rest]])
-        body += ["if mode > 1:", "    mode &= NO_GRAD", f"    made = state.follower.call(kernel_name, {asked})", "else:",
-                 f"    made = {last}", "t = new(Tensor)", "t._array = made", "t._node = t._counter = None"]
-    sure = {i for i, a in enumerate([first, *rest]) if i == 0 or a in tensors.split()}
-    if lines := recording(row, [first, *rest], sure, set(range(len(row.args))) - sure):
-        body += ["if mode == 0:", *["    " + line for line in lines]]
-    body.append("return t")
-    inner += ["    " * bool(when) + line for line in body]
-    if "=" in parts[-1]:
-        using["bind"] = eval(f"lambda {', '.join(parts)}: {_tuple(names)}")
-    text = ["mode = state.mode", *_arguments(parts, names),
-            f"    kind = {first}.__class__", "    if kind is Tensor or kind is Parameter:",
-            f"        x = {first}._array", f"        if {_plain_array(row, first, chars)}:", "            n = x.ndim",
-            *["            " + line for line in inner], "return of(*args, **kwargs)"]
-    return later(row.name, text, of=of, Node=row.node, kernel_name=row.kernel, chars=chars, **using)
-
-
-def _plain_array(row: Any, first: str, chars: str) -> str:
-    if row.view:
-        return f"type(x) in WINDOWS and {first}._view_fn is None and not {first}._inference and x.size"
-    return "x.dtype.char in chars and (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS)) and x.size"
-
-
-def _arguments(takes: list[str], names: list[str]) -> list[str]:
-    """Lines that bind the arguments to names, up to the `if` that holds where that could be done."""
-    if takes[-1].startswith("*"):
-        return [f"if len(args) > {len(takes) - 2} and not kwargs and (mode < 2 or mode in FOLLOWED):",
-                f"    {', '.join([*names[:-1], '*' + names[-1]])} = args"]
-    if "=" not in takes[-1]:
-        return [f"if len(args) == {len(takes)} and not kwargs and (mode < 2 or mode in FOLLOWED):",
-                f"    {_tuple(names)} = args"]
-    return ["if mode < 2 or mode in FOLLOWED:", "    try:", f"        {_tuple(names)} = bind(*args, **kwargs)",
-            "    except TypeError:", "        return of(*args, **kwargs)"]
+        asked = [f"if native.char in {chars!r}:"]
+        run = ["elif x.size < LARGE:", "    x[...] = kernel(x)", "else:", "    large(kernel, x, out=x)"]
+    body = ["mode, kind = state.mode, self.__class__",
+            "if (mode < 2 or mode in FOLLOWED) and (kind is Tensor or kind is Parameter) and not self._inference and (",
+            f"        mode & NO_GRAD or {untracked('self')}):",
+            "    x = self._array",
+            "    native = x.dtype",
+            "    if (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS)) and x.flags.c_contiguous:",
+            *["        " + line for line in asked],
+            "            if mode > 1:",
+            f"                state.follower.write(x, state.follower.call(kernel_name, ({arrays})))",
+            *["            " + line for line in [*run, "bump(self)", "return self"]],
+            f"return slow({', '.join(names)})"]
+    return function(f"{row.name}_", ", ".join(names), body, kernel=row.cpu, kernel_name=row.kernel, slow=slow)

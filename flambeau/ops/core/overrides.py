@@ -98,7 +98,8 @@ FRONTS: dict[Any, Any] = {}  # a function -> the quicker one that users see in i
 def dispatch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
              relevant: Iterable[Any] | None = None) -> tuple[bool, Any]:
     """(True, result) if a mode or an argument took over this call, else (False, None)."""
-    function = FRONTS.get(function, function)
+    while function in FRONTS:  # one may stand in front of another
+        function = FRONTS[function]
     modes = state.function_modes
     off = getattr(state, "override_off", 0)
     if off >= 2:

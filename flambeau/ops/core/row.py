@@ -10,14 +10,27 @@ records a node. The names of a derivative's arguments say what is kept for the b
 Formulas are written with tensor operations, so higher derivatives follow by themselves; the engine sums over broadcast
 dimensions and casts.
 
+A formula may also be the text of a call, "tanh_backward(grad, result)". `fused` says how gradients are made where nobody
+records the backward pass, for one argument or several at once:
+
+    fused={"input weight bias": "layer_norm_grad(grad, input, len(normalized_shape), result1, result2, weight, needs)"}
+
+is the call of a kernel on arrays (`needs`: which of them are wanted), one of a pointwise operation is made on tensors, and a
+function on tensors may return None to leave it to the formulas. Marks behind an argument's name: `?` a tensor or nothing, `!` a
+tensor that has no gradient, `*` a list of tensors; without a mark, what has a formula is a tensor.
+
 `public` (exports.py, whose names are all here too) turns a Python function over tensors into `flambeau.name`,
 `Tensor.name`, `Tensor.name_` and `out=`.
 """
 
 from __future__ import annotations
 
+import functools
+import keyword
 import math
+import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from ...autograd import state as _state
@@ -30,7 +43,6 @@ from ...autograd.node import (
     SavedOutput,
     freed_error,
     modified_error,
-    next_sequence,
     saved_result,
     version_of,
 )
@@ -38,7 +50,7 @@ from ...autograd.state import state
 from ...autograd.views import MULTI_OUTPUT, edge_of, mark_view
 from ...backends import registry
 from ...backends.batched.arrays import BatchedArray, marked
-from ...backends.cpu.parallel import LARGE
+from ...backends.cpu.parallel import LARGE  # noqa: F401  (as above)
 from ...backends.cpu.table import KERNELS
 from ...backends.facts import enter as enter_facts
 from ...tensors.dtypes import GRAD_NUMS
@@ -64,6 +76,7 @@ from .export import (  # noqa: F401  (families find them here, next to Row)
     store,
     write_out,
 )
+from .generate_backward import backward
 
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
@@ -72,16 +85,18 @@ _WINDOWS, _PLAIN = registry.WINDOWS, {registry.CPU_ARRAY}
 ROWS: dict[str, Row] = {}
 
 
-
 class Row:
     """A primitive operation (see the module's text)."""
 
+    single = False  # whether there is one result for sure
+
     def __init__(self, name: str, args: str, *, kernel: str | None = None, backward: dict[str, Callable] | None = None,
                  forward: Callable | str | None = None, node: str | None = None, view: bool = False, c: str | None = None,
-                 constant: tuple[int, ...] = (), direct: dict[str, str | None] | None = None, **facts: Any):
+                 constant: tuple[int, ...] = (), fused: dict[str, Callable | str] | None = None, **facts: Any):
         self.name = name
-        self.args = tuple([a.rstrip("?") for a in args.split()])
-        self.optional = frozenset([i for i, a in enumerate(args.split()) if a.endswith("?")])  # None, or not a tensor at all
+        self.args = tuple([a.rstrip("?*!") for a in args.split()])
+        marks = [a[len(name):] for a, name in zip(args.split(), self.args)]
+        self.lists = frozenset([i for i, mark in enumerate(marks) if mark == "*"])  # of tensors
         self.kernel = kernel or name
         self.view = view
         if view:
@@ -91,24 +106,19 @@ class Row:
         self.c = c
         self.forward = forward      # jvp rule, or "linear" (autograd/forward_mode.py)
         self.constant = constant    # outputs that carry no gradient
-        self.direct = direct        # kernels that give a gradient straight from the arrays (see _quick)
         self.backward = backward or {}
-        self.slots, self.formulas = _plan(self.args, self.backward)
+        self.slots, self.formulas, self.fused = _plan(self.args, self.backward, fused or {})
         self.wants = tuple(a in self.backward for a in self.args)
         self.saves_outputs = any(slot.startswith("result") for slot in self.slots)
         self.targets = tuple([i for i, wanted in enumerate(self.wants) if wanted])
-        self.sure = tuple([i for i in self.targets if i not in self.optional])  # tensors, wherever nothing else is said
-        self.saving = [_source(self.args, slot, k, self.formulas) for k, slot in enumerate(self.slots)]
-        self.frugal = all(kind in ("argument", "shape", "result") for kind, _, _ in self.saving)
+        self.sure = tuple([i for i, mark in enumerate(marks) if mark == "!" or (self.wants[i] and not mark)])  # tensors
+        self.saving = [_source(self, slot, k) for k, slot in enumerate(self.slots)]
         self.node = self._node_class(node or node_name(name)) if backward else None
         self.cpu = KERNELS.get(self.kernel)
-        self.blanks = (None,) * (len(self.args) - 1)
         ROWS[name] = self
 
     def _node_class(self, name: str) -> type:
         members: dict[str, Any] = {"row": self, "__module__": __name__}
-        if self.direct is not None:
-            members["quick"] = _quick(self)
         given = self.args[1:] if self.view else ()  # of a view: dimensions and sizes
         if all(s in given or (s.rpartition("_")[2] in ("shape", "dtype", "strides") and s not in self.args)
                for s in self.slots):
@@ -159,157 +169,32 @@ class Row:
                     _chain_view(self, args, results)
         mode = state.mode
         if not mode & NO_RECORD and self.node is not None:
-            self.record(args, results)
+            self.record(results, *args)
         if mode & _state.FORWARD_AD:
             from ...autograd.forward_mode import propagate
             propagate(self, args, results)
         return results
 
+    def named(self, picks: tuple[Any, ...]) -> list[str]:
+        return [p if p.__class__ is str else self.slots[p] for p in picks]
+
     def __getattr__(self, name: str) -> Any:
-        """What is made when it is first needed: `tensor`, which does what `finish` does for one array in mode 0 or 1, and
-        `formulas_applied`, the backward pass."""
-        if name not in ("tensor", "formulas_applied"):
+        """The code that is made from the row when it is first needed (see _MADE)."""
+        if name not in _MADE:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        made = self.__dict__[name] = (generate.tensor if name == "tensor" else generate.backward)(self)
+        made = self.__dict__[name] = _MADE[name](self)
         return made
-
-    def record(self, args: tuple[Any, ...], results: Any) -> None:
-        """Creates the node if an input wants a gradient."""
-        edges: list[Any] | None = None
-        for i in self.targets:
-            if i >= len(args):  # trailing arguments were left out
-                break
-            a = args[i]
-            if isinstance(a, Tensor):
-                edge = a._node if a._counter is None else edge_of(a)
-                if edge is not None:
-                    if edges is None:
-                        edges = [None] * len(self.wants)
-                    edges[i] = edge
-            elif a.__class__ in _SEQUENCES:
-                return self._record_lists(args, results)
-        if edges is None:
-            return None
-        for a in args:
-            if a.__class__ in _SEQUENCES and a and not isinstance(a[0], int):
-                return self._record_lists(args, results)
-        return self._attach(edges, None, args, results)
-
-    def _record_lists(self, args: tuple[Any, ...], results: Any) -> None:
-        """`record` where an argument is a list of tensors, each with an edge of its own."""
-        edges: list[Any] = []
-        spans: dict[int, int] | None = None
-        for index, (a, takes) in enumerate(zip(args, self.wants)):
-            if isinstance(a, Tensor):
-                edges.append(edge_of(a) if takes else None)
-            elif a.__class__ in _SEQUENCES and a and any(isinstance(t, Tensor) for t in a):
-                spans = spans or {}
-                spans[index] = len(a)
-                edges += [edge_of(t) if takes and isinstance(t, Tensor) else None for t in a]
-            else:
-                edges.append(None)
-        if edges.count(None) == len(edges):
-            return
-        edges += [None] * (len(self.wants) - len(args))
-        self._attach(edges, spans, args, results)
-
-    def _attach(self, edges: list[Any], spans: dict[int, int] | None, args: tuple[Any, ...], results: Any) -> None:
-        """Makes the node behind the results."""
-        node = _new(self.node)
-        node.next = tuple(edges)
-        node.sequence = next_sequence()
-        if spans is not None:
-            node.spans = spans
-        if results.__class__ is Tensor:
-            array = results._array
-            node.shape = array.shape if type(array) is ndarray else marked(array)
-            native = array.dtype
-            if native is not FLOAT32:
-                node.dtype = native
-            if native.num in GRAD_NUMS:
-                results._node = node
-                if results._base is not None:
-                    results._seen = results._counter.value
-        else:
-            _connect(node, results, self.constant)
-        if self.saving:
-            if spans is None and self.frugal and not state.mode & _state.SAVED_HOOKS:
-                self._keep(node, edges, args, results)
-            else:
-                kept = [self._slot(source, args, results, node) for source in self.saving]
-                _save(node, kept, any([v is not None and kind == "argument" and self.wants[index]
-                                       for v, (kind, index, _) in zip(kept, self.saving)]))
-        if state.mode & _state.ANOMALY:
-            from ...autograd.anomaly import remember
-            remember(node)
-
-    def _keep(self, node: Node, edges: list[Any], args: tuple[Any, ...], results: Any) -> None:
-        """`_save` for rows that keep nothing but arguments, shapes and results, and no list of tensors among them."""
-        kept: list[Any] = []
-        versions = None
-        held = False
-        for kind, index, users in self.saving:
-            value = None
-            for user in users:
-                if edges[user] is not None:
-                    value = args[index] if kind != "result" else results[index] if results.__class__ is tuple else results
-                    break
-            if isinstance(value, Tensor):
-                if kind == "shape":
-                    value = value.shape
-                elif kind == "result":
-                    value, held = SavedOutput(value, index), True
-                else:
-                    held = True
-                    if value._inference:
-                        raise RuntimeError(INFERENCE_SAVED)
-                    counter = value._counter
-                    if counter is not None and counter.value:
-                        versions = versions or [0] * len(self.saving)
-                        versions[len(kept)] = counter.value
-            elif value.__class__ is list:
-                value = tuple(value)
-            elif value is not None and kind == "argument" and self.wants[index]:
-                held = True  # a number in a tensor's place
-            kept.append(value)
-        node.saved = tuple(kept)
-        if versions is not None:
-            node.versions = tuple(versions)
-        if not held:
-            node.release = _nothing_to_free
-
-    @staticmethod
-    def _slot(source: tuple[str, int, tuple[int, ...]], args: tuple[Any, ...], results: Any, node: Node) -> Any:
-        """The value to keep for one slot, or None if no wanted formula uses it."""
-        kind, index, users = source
-        if node.spans is None:
-            edges = node.next
-            for user in users:
-                if edges[user] is not None:
-                    break
-            else:
-                return None
-        elif not any(_wants(node, user) for user in users):
-            return None
-        if kind == "argument":
-            value = args[index]
-            return tuple(value) if value.__class__ is list else value
-        if kind == "result":
-            return SavedOutput(results[index] if results.__class__ is tuple else results, index)
-        if kind == "needs":
-            return tuple(e is not None for e in node.next)
-        value = args[index]
-        if kind == "shape":
-            return value.shape if isinstance(value, Tensor) else tuple([t.shape for t in value])
-        return value._array.strides if kind == "strides" else value.dtype
 
     def __repr__(self) -> str:
         return f"<row {self.name}({', '.join(self.args)})>"
 
 
-def _source(args: tuple[str, ...], slot: str, k: int, formulas: list[Any]) -> tuple[str, int, tuple[int, ...]]:
-    """Where a saved value comes from: (kind, argument or output number, the arguments whose formulas use it)."""
-    users = tuple(i for i, _, picks in formulas if k in picks)
+def _source(r: Row, slot: str, k: int) -> tuple[str, int, tuple[int, ...]]:
+    """Where a saved value comes from: (kind, argument or output number, the arguments whose gradients use it)."""
+    args = r.args
+    users = tuple(sorted({*[i for i, _, picks in r.formulas if k in picks],
+                          *[i for targets, fused, names in r.fused if slot in names[:len(names) - _missing(fused)]
+                            for i in targets]}))
     if slot in args:
         return "argument", args.index(slot), users
     if slot == "needs":
@@ -318,6 +203,19 @@ def _source(args: tuple[str, ...], slot: str, k: int, formulas: list[Any]) -> tu
         return "result", int(slot[6:] or 0), users
     name, _, kind = slot.rpartition("_")
     return kind, args.index(name), users
+
+
+_MADE: dict[str, Callable] = {
+    "tensor": generate.tensor,                              # what `finish` does for one array, in mode 0 or 1
+    "first": functools.partial(generate.tensor, results="first"),  # likewise for several arrays, of which only one is shown
+    "tensors": generate.tensors,                            # likewise, all of them shown
+    "record": generate.record,                              # gives results their node
+    "apply": backward}                             # Node.apply
+
+
+def _missing(fused: Any) -> int:
+    """How many of the last arguments a fused derivative can do without."""
+    return len(getattr(fused, "__defaults__", None) or ())
 
 
 def _chain_view(row: Row, args: tuple[Any, ...], view: Tensor) -> None:
@@ -345,26 +243,67 @@ def along(name: str, args: str, **options: Any) -> Row:
     return Row(name, args, batch=("along", at), **options)
 
 
-def _plan(args: tuple[str, ...], backward: dict[str, Callable]):
-    """(names to save, [(argument index, formula, picks)]); a pick is "grad", "grads" or the number of a saved slot."""
+def _plan(args: tuple[str, ...], backward: dict[str, Callable | str], fused: dict[str, Callable | str]) -> tuple[Any, Any, Any]:
+    """(names to save, [(argument index, formula, picks)], [(argument indices, fused formula, names)]).
+
+    A pick is "grad", "grads" or the number of a saved slot.
+    """
     slots: list[str] = []
-    formulas = []
-    for target, formula in backward.items():
+
+    def names_of(target: str, formula: Any) -> tuple[str, ...]:
         code = formula.__code__
-        picks: list[Any] = []
-        for name in code.co_varnames[:code.co_argcount]:
-            if name in ("grad", "grads"):
-                picks.append(name)
-                continue
-            known = name in args or name == "needs" or name.startswith("result") or (
-                name.rpartition("_")[2] in ("shape", "dtype", "strides") and name.rpartition("_")[0] in args)
+        names = code.co_varnames[:code.co_argcount]
+        for name in names:
+            known = name in args or name in ("grad", "grads", "needs") or name.startswith("result") or (
+                name.rpartition("_")[2] in ("shape", "dtype", "strides", "edge") and name.rpartition("_")[0] in args)
             if not known:
                 raise TypeError(f"derivative of {target}: unknown name {name!r} (arguments: {', '.join(args)})")
-            if name not in slots:
-                slots.append(name)
-            picks.append(slots.index(name))
-        formulas.append((args.index(target), formula, tuple(picks)))
-    return tuple(slots), formulas
+        return names
+
+    formulas, together = [], []
+    for target, formula in backward.items():
+        formula = Formula(formula) if formula.__class__ is str else formula
+        names = names_of(target, formula)
+        given = [n for n in names if n in ("grad", "grads") or n.endswith("_edge")]
+        slots += [n for n in names if n not in slots and n not in given]
+        picks = tuple([n if n in given else slots.index(n) for n in names])
+        formulas.append((args.index(target), formula, picks))
+    for targets, formula in fused.items():
+        formula = Formula(formula) if formula.__class__ is str else formula
+        names = names_of(targets, formula)
+        slots += [n for n in names if n not in slots and n not in ("grad", "grads", "needs")]
+        together.append((tuple([args.index(t) for t in targets.split()]), formula, names))
+    return tuple(slots), formulas, together
+
+
+class Formula:
+    """A derivative given as the text of a call, "tanh_backward(grad, result)": of a pointwise operation, or of a kernel."""
+
+    def __init__(self, text: str):
+        self.text = text
+        names = tuple(dict.fromkeys(n for n in _NAME.findall(text) if not keyword.iskeyword(n)))
+        self.__code__ = SimpleNamespace(co_varnames=names, co_argcount=len(names))
+
+    def is_operation(self) -> bool:
+        """Whether it is to be called with tensors; a kernel takes arrays."""
+        return hasattr(ROWS.get(self.text.partition("(")[0]), "op")
+
+    def operations(self) -> dict[str, Callable]:
+        return {name: ROWS[name].op for name in _CALLED.findall(self.text) if name in ROWS}
+
+    def __call__(self, *values: Any) -> Any:
+        """As other formulas are called: by forward mode, and for lists of tensors."""
+        return eval(self.text, self.operations(), dict(zip(self.__code__.co_varnames, values)))
+
+
+def taking(names: str, function: Callable) -> Callable:
+    """The function as a formula whose arguments have these names."""
+    made, given = functools.partial(function), tuple(names.split())
+    made.__code__ = SimpleNamespace(co_varnames=given, co_argcount=len(given))
+    return made
+
+
+_NAME, _CALLED = re.compile(r"(?<![\w.])[a-z_]\w*+(?!\()"), re.compile(r"(?<![\w.])[a-z_]\w*(?=\()")
 
 
 def node_name(name: str) -> str:
@@ -396,66 +335,70 @@ def _elsewhere(r: Row, arrays: list[Any]) -> Any:
     return registry.common(flat).call(r.kernel, tuple(arrays))
 
 
-def _wants(node: Node, arg: int) -> bool:
-    """Whether argument number `arg` (or one of the tensors in it) needs a gradient."""
-    spans = node.spans
-    if spans is None:
-        return node.next[arg] is not None
-    start = arg + sum(n - 1 for i, n in spans.items() if i < arg)
-    return any(e is not None for e in node.next[start:start + spans.get(arg, 1)])
+def attach(node: Node, results: Any) -> None:
+    """Makes the results, one tensor or several, outputs of a node."""
+    if results.__class__ is Tensor:
+        array = results._array
+        node.shape = array.shape if type(array) is ndarray else marked(array)
+        node.dtype = array.dtype
+        if array.dtype.num in GRAD_NUMS:
+            results._node = node
+            if results._base is not None:
+                results._seen = results._counter.value
+    else:
+        node.outputs = [(marked(r._array), r._array.dtype) for r in results]
+        for nr, r in enumerate(results):
+            if nr not in node.row.constant and r._array.dtype.num in GRAD_NUMS:
+                r._node = Edge(node, nr)
+                if r._base is not None:
+                    r._seen = r._counter.value
+    if state.mode & _state.ANOMALY:
+        from ...autograd.anomaly import remember
+        remember(node)
 
 
-def _connect(node: Node, results: Any, constant: tuple[int, ...]) -> None:
-    """Makes several results outputs of the node."""
-    node.outputs = [(marked(r._array), r._array.dtype) for r in results]
-    for nr, r in enumerate(results):
-        if nr not in constant and r._array.dtype.num in GRAD_NUMS:
-            r._node = Edge(node, nr)
-            if r._base is not None:
-                r._seen = r._counter.value
+def edges_of(tensors: Any) -> list[Any] | None:
+    """Where the gradients of a list of tensors go; None if none of them has a history."""
+    edges = [t._node if t._counter is None or t._base is None else edge_of(t) for t in tensors]
+    return edges if edges.count(None) < len(edges) else None
 
 
-def _save(node: Node, values: list[Any], held: bool) -> None:
-    """held: one of them is in a tensor's place, though it may be a number."""
-    mode = state.mode
-    versions = None
-    for i, v in enumerate(values):
-        if isinstance(v, Tensor):
-            if v._inference:
-                raise RuntimeError(INFERENCE_SAVED)
-            if v._counter is not None and v._counter.value:
-                versions = versions or [0] * len(values)
-                versions[i] = v._counter.value
-        elif v.__class__ is tuple and v and isinstance(v[0], Tensor):
-            values[i] = SavedList(v)
-    if mode & _state.SAVED_HOOKS:
-        from ...autograd.saved_tensors import pack
-        values = [pack(v, node) if isinstance(v, Tensor) or v.__class__ in (SavedOutput, SavedList) else v for v in values]
-    node.saved = tuple(values)
-    if versions is not None:
-        node.versions = tuple(versions)
-    if held or any([isinstance(v, Tensor) or v.__class__ in _HELD for v in values]):
-        return
-    node.release = _nothing_to_free  # shapes and numbers: a second backward pass may use them again, as in PyTorch
+def shape_of(value: Any) -> Any:
+    """The shape of a tensor, or the shapes of a list of them."""
+    return value.shape if isinstance(value, Tensor) else tuple([t._array.shape for t in value])
 
 
 def _nothing_to_free(node: Node | None = None) -> None:
     pass
 
 
-def note_versions(node: Node, held: int) -> None:
-    """Notes the versions of saved arguments that may be tensors or not. held: of how many it is known that they are."""
-    for i, v in enumerate(node.saved):
+def look_over(node: Node, held: bool) -> None:
+    """Notes the versions of saved arguments of which it was not known whether they are tensors, and packs them if hooks ask.
+
+    held: something is kept that has to be freed. Shapes and numbers need not: as in PyTorch a second backward pass may use them
+    again, except for a number in a tensor's place.
+    """
+    row, values, versions = node.row, list(node.saved), None
+    for i, (v, (kind, index, _)) in enumerate(zip(values, row.saving)):
         if isinstance(v, Tensor):
             held = True
             if v._inference:
                 raise RuntimeError(INFERENCE_SAVED)
             if v._counter is not None and v._counter.value:
-                versions = list(node.versions or [0] * len(node.saved))
+                versions = versions or list(node.versions or [0] * len(values))
                 versions[i] = v._counter.value
-                node.versions = tuple(versions)
-        elif type(v) in _WINDOWS:  # a result
-            held = True
+        elif kind == "argument" and v.__class__ in _SEQUENCES and v:
+            held_list = any([isinstance(t, Tensor) for t in v])
+            values[i] = SavedList(tuple(v)) if held_list else tuple(v)
+            held |= held_list
+        elif kind == "result" or (kind == "argument" and row.wants[index]):
+            held |= v is not None
+    if state.mode & _state.SAVED_HOOKS:
+        from ...autograd.saved_tensors import pack
+        values = [pack(v, node) if isinstance(v, Tensor) or v.__class__ in (SavedOutput, SavedList) else v for v in values]
+    node.saved = tuple(values)
+    if versions is not None:
+        node.versions = tuple(versions)
     if not held:
         node.release = _nothing_to_free
 
@@ -477,9 +420,6 @@ class SavedList:
             from ...autograd.saved_tensors import unpack as unpack_hooked
             return tuple([unpack_hooked(t, node) if t.__class__ is Packed else t for t in self.tensors])
         return self.tensors
-
-
-_HELD = (SavedOutput, SavedList, Packed)
 
 
 def unpack(node: Node, i: int) -> Any:
@@ -529,83 +469,6 @@ def bare_output(node: Node, array: Any) -> Tensor:
     return tensor
 
 
-def _quick(r: Row) -> Callable:
-    """`Node.quick` for a row of one or two arguments with `direct` kernels: the hot path of a plain backward pass.
-
-    direct: per argument a kernel of (gradient, saved value) that does what the formula does, for real arrays of one
-    dtype; "" passes the gradient on. It saves wrapping, dispatching and recording: half the time of a small node.
-    """
-    takes = {index: (formula, picks[1:]) for index, formula, picks in r.formulas}
-    frees = bool(r.slots)
-
-    def one(index: int) -> Callable:
-        formula, picks = takes[index]
-        name = r.direct[r.args[index]]
-        if not name:
-            return lambda node, saved, grad: grad
-        if not picks:
-            return lambda node, saved, grad: formula(grad)
-        kernel, slot = KERNELS[name], picks[0]
-
-        def step(node, saved, grad):
-            value = saved[slot]
-            kind = value.__class__
-            g = grad._array
-            if kind is ndarray:
-                y = value
-                if y.dtype is not g.dtype or not 1 < g.size < LARGE or g.dtype.char not in "fd":
-                    return formula(grad, unpack(node, slot))
-            elif kind is float or kind is int:
-                if not 1 < g.size < LARGE or g.dtype.char not in "fd":
-                    return formula(grad, value)
-                y = constant(value, g.dtype)
-            else:
-                if kind is not Tensor or value._counter is not None:
-                    value = unpack(node, slot)  # compares versions
-                    if not isinstance(value, Tensor):
-                        return formula(grad, value)
-                y = value._array
-                if y.dtype is not g.dtype or not 1 < g.size < LARGE or g.dtype.char not in "fd" or type(y) is not ndarray:
-                    return formula(grad, value)
-            if grad.__class__ is not Tensor:
-                return formula(grad, unpack(node, slot))
-            t = _new(Tensor)
-            t._array = kernel(g, y)
-            t._node = t._counter = None
-            return t
-
-        return step
-
-    if len(r.args) == 1:
-        only = one(0)
-
-        def quick(self, grad, keep):
-            saved = self.saved
-            if saved is None:
-                raise freed_error(self)
-            made = only(self, saved, grad)
-            if not keep and frees:
-                self.saved = None
-            return (made,)
-
-        return quick
-    if not any(r.direct.values()):
-        return lambda self, grad, keep: (grad, grad)
-    first, second = one(0), one(1)
-
-    def quick(self, grad, keep):
-        saved = self.saved
-        if saved is None:
-            raise freed_error(self)
-        a, b = self.next
-        made = None if a is None else first(self, saved, grad), None if b is None else second(self, saved, grad)
-        if not keep and frees:
-            self.saved = None
-        return made
-
-    return quick
-
-
 _constants: dict[Any, Any] = {}
 
 
@@ -621,48 +484,44 @@ def constant(value: Any, native: Any) -> Any:
     return known
 
 
-generate.knows(note_versions=note_versions, nothing_to_free=_nothing_to_free, unpack=unpack, constant=constant,
-               constants=_constants)
+def run(kernel: str, args: tuple[Any, ...]) -> Any:
+    """What a kernel makes of arrays, and numbers, where nobody records."""
+    mode = state.mode
+    if mode == _state.NO_GRAD and all([type(a) is ndarray or a.__class__ in generate.PLAIN for a in args]):
+        return KERNELS[kernel](*args)
+    if mode == _state.FOLLOW | _state.NO_GRAD and all([type(a) in _WINDOWS or a.__class__ in generate.PLAIN for a in args]):
+        return state.follower.call(kernel, args)
+    return registry.common([a for a in args if hasattr(a, "strides")]).call(kernel, args)
+
+
+def wrapped(made: Any) -> Tensor | None:
+    """An array that a kernel made as a tensor without history; None if it made none."""
+    return None if made is None else wrap(made if type(made) is ndarray else _array(made))
+
+
+generate.knows(attach=attach, constant=constant, constants=_constants, edges_of=edges_of,
+               look_over=look_over, nothing_to_free=_nothing_to_free, run=run, shape_of=shape_of, unpack=unpack,
+               wrapped=wrapped)
 
 
 class RowNode(Node):
     """A node whose backward is its row's formulas."""
 
     row: Row
-    spans: dict[int, int] | None = None
 
     def apply(self, grads: Any) -> Any:
-        """The row's formulas. A class that has no better way takes them over when its first node is asked."""
-        made = self.row.formulas_applied
-        cls = next(c for c in type(self).__mro__ if "row" in c.__dict__)
-        if "apply" not in cls.__dict__:
-            cls.apply = made
+        """The row's formulas, which the class takes over when its first node is asked."""
+        made = self.row.apply
+        type(self).apply = made
         return made(self, grads)
-
-    def apply_lists(self, grads: Any) -> Any:
-        """`apply` where an argument was a list of tensors, each with an edge of its own."""
-        spans, results, made = self.spans, [], {}
-        values = [unpack(self, i) for i in range(len(self.saved))]
-        grad = grads if self.outputs is None else grads[0]
-        for index, formula, picks in self.row.formulas:
-            if _wants(self, index):
-                made[index] = formula(*[values[p] if p.__class__ is int else grad if p == "grad" else grads
-                                        for p in picks])
-        for index in range(len(self.row.args)):
-            count = spans.get(index)
-            if count is None:
-                results.append(made.get(index))
-            else:
-                results.extend(made[index] if index in made else [None] * count)
-        return [r if e is not None else None for r, e in zip(results, self.next)]
 
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """As in PyTorch only the arguments that can have a gradient count."""
         pairs, at = [], 0
-        for index, name in enumerate(self.row.args):
-            count = 1 if self.spans is None else self.spans.get(index, 1)
-            if name in self.row.backward:
+        for index in range(len(self.row.args)):
+            count = len(self.next) - len(self.row.args) + 1 if index in self.row.lists else 1
+            if self.row.wants[index]:
                 pairs += [(e.node, e.nr) if e.__class__ is Edge else (e, 0) for e in self.next[at:at + count]]
             at += count
         return tuple(pairs)

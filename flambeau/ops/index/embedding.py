@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...autograd.state import FOLLOW, FOLLOWED, NO_GRAD, looked_at, state
+from ...autograd.state import FOLLOWED, NO_GRAD, looked_at, state
 from ...autograd.views import written
 from ...backends import registry, values
 from ...tensors import dtypes as _dtypes
 from ...tensors.parameter import Parameter
-from ...tensors.tensor import Tensor, wrap
+from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import FUNCTIONS, Row, public
-from ..pointwise.activations import quiet
+from ..core.row import FUNCTIONS, Row, public, run, wrapped
 from ..rules import layers, moves
 
-_new = object.__new__
 ndarray = registry.CPU_ARRAY
 _WINDOWS = registry.WINDOWS
 
@@ -27,12 +25,12 @@ def _weight_grad(grad, weight_shape, indices, padding_idx, scale_grad_by_freq, s
         from ...sparse import of_rows
         rows, values = _rows(grad, indices, count, padding_idx, scale_grad_by_freq)
         return of_rows(rows, values, tuple(weight_shape))
-    if state.mode == FOLLOW | NO_GRAD and type(grad._array) in registry.WINDOWS:
-        return wrap(state.follower.call(
-            "embedding_dense_backward", (grad._array, indices._array, count, padding_idx, scale_grad_by_freq)))
-    if quiet() and type(grad._array) is ndarray and not state.mode & FOLLOW:
-        return wrap(_dense.cpu(grad._array, indices._array, count, padding_idx, scale_grad_by_freq))
     return _dense(grad, indices, count, padding_idx, scale_grad_by_freq)
+
+
+def _fused(grad, weight_shape, indices, padding_idx, scale_grad_by_freq, sparse):
+    return None if sparse else wrapped(run("embedding_dense_backward", (
+        grad._array, indices._array, weight_shape[0], padding_idx, scale_grad_by_freq)))
 
 
 def _again(grad, indices, padding_idx, scale_grad_by_freq, count):
@@ -56,9 +54,9 @@ _dense = Row("embedding_dense_backward", "grad indices count padding_idx scale_g
              backward=dict(
     grad=lambda grad, indices, padding_idx, scale_grad_by_freq, count: _again(
         grad, indices, padding_idx, scale_grad_by_freq, count)))
-_embedding = Row("embedding", "weight indices padding_idx scale_grad_by_freq sparse",
+_embedding = Row("embedding", "weight indices! padding_idx scale_grad_by_freq sparse",
                  safe=values.positions(1, lambda weight, *rest: weight.shape[0]), shape=layers.embedding,
-                 backward=dict(weight=_weight_grad))
+                 backward=dict(weight=_weight_grad), fused=dict(weight=_fused))
 
 
 def check_indices(indices: Any, name: str, position: int = 1) -> None:

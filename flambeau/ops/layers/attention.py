@@ -11,8 +11,8 @@ from ...backends.cpu.layers import attention as _kernels  # noqa: F401  (enters 
 from ...tensors.shapes import broadcast_shapes
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.joint import Joint
 from ..core.row import FUNCTIONS, Row, along, public
+from ..core.steps import by_steps
 from ..linalg.matmul import check_tensor, matmul
 from ..reduce.scans import _softmax_grad
 from ..rules import layers
@@ -21,8 +21,8 @@ ndarray = registry.CPU_ARRAY
 
 _safe_softmax = along("_safe_softmax", "self dim dtype", shape=rules.normalised, kernel="safe_softmax", backward=dict(
     self=lambda grad, result, dim: _softmax_grad(grad, result, dim)), node="SafeSoftmaxBackward0")
-_backward = Row("attention_backward", "grad query key value attn_mask is_causal scale output statistic kept",
-                shape=layers.attention_backward)
+Row("attention_backward", "grad query key value attn_mask is_causal scale output statistic kept",
+    shape=layers.attention_backward)
 
 
 def _in_steps(query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, is_causal: bool, scale: float,
@@ -65,15 +65,11 @@ def _bool() -> Any:
     return bool_
 
 
-def _together(grads: Any, needs: list[bool], query, key, value, attn_mask, is_causal, scale, output, statistic, kept):
-    return _backward(grads[0], query, key, value, attn_mask, is_causal, scale, output, statistic, kept)
-
-
-_attention = Joint(
-    "attention", "query key value attn_mask is_causal scale keep", constant=(1, 2), steps=_in_steps, together=_together,
-    shape=layers.attention,
-    wanted="query key value", keeps="query key value attn_mask is_causal scale result0 result1 result2",
-    node="ScaledDotProductFlashAttentionForCpuBackward0")
+_ARGS = "query key value attn_mask is_causal scale"
+_attention = Row(
+    "attention", f"{_ARGS} keep", constant=(1, 2), shape=layers.attention,
+    node="ScaledDotProductFlashAttentionForCpuBackward0", backward=by_steps(_in_steps, _ARGS, "query key value"),
+    fused={"query key value": f"attention_backward(grad, {', '.join(_ARGS.split())}, result0, result1, result2)"})
 
 
 # ------------------------------------------------------------------------------------------------------ arguments

@@ -9,12 +9,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ...autograd.state import CAPTURE, FOLLOW, state
-from ...backends import registry
 from ...backends.cpu.layers import conv as _kernels  # noqa: F401  (enters the kernels into the table)
-from ...tensors.tensor import Tensor, wrap
-from ..core.row import FUNCTIONS, _type_word, freed_error, public, row, unpack
-from ..pointwise.activations import quiet
+from ...tensors.tensor import Tensor
+from ..core.row import FUNCTIONS, _type_word, public, row, run, wrapped
 from ..pointwise.functions import conj
 from ..rules import images
 from .layouts import channels_last_of, contiguous_copy, laid_out
@@ -47,8 +44,26 @@ def _again_output_grad(grad, grad_output_shape, input, stride, padding, dilation
     return _apply(conj(input), grad, grad_output_shape[2:], stride, padding, dilation, groups)
 
 
+def _grads(grad, stride, padding, dilation, transposed, groups, needs, input_shape=None, weight=None, input=None,
+           weight_shape=None):
+    """From arrays to arrays, those of weight and bias together."""
+    g = grad._array
+    if transposed or g.dtype.char not in "fd":
+        return None
+    numbers, made = (stride, padding, dilation, groups), [None, None, None]
+    if needs[0]:
+        made[0] = wrapped(run("conv_input", (g, weight._array, None, tuple(input_shape[2:]), *numbers)))
+    if needs[1]:
+        both = run("conv_weight_bias" if needs[2] else "conv_weight", (g, input._array, tuple(weight_shape[2:]), *numbers))
+        made[1:] = [wrapped(m) for m in both] if needs[2] else [wrapped(both), None]
+    elif needs[2]:
+        made[2] = grad.sum((0, *range(2, grad.ndim)))
+    return made
+
+
 convolution = row(
     "convolution", "input weight bias? stride padding dilation transposed output_padding groups", shape=images.convolution,
+    fused={"input weight bias": _grads},
     backward=dict(
         input=_input_grad, weight=_weight_grad,
         bias=lambda grad: grad.sum((0, *range(2, grad.ndim)))))
@@ -65,42 +80,6 @@ conv_weight = row("conv_weight", "grad_output input size stride padding dilation
         conj(grad_output), grad, None, tuple(input_shape[2:]), stride, padding, dilation, groups)))
 row("conv_weight_bias", "grad_output input size stride padding dilation groups", batch="conv_weight",
     shape=images.conv_weight_bias, node=None)
-_SAVED = ("input_shape", "weight", "stride", "padding", "dilation", "transposed", "output_padding", "groups", "input",
-          "weight_shape")
-assert convolution.slots == _SAVED  # the order that _backward takes them in
-
-
-def _run(name: str, args: tuple[Any, ...]) -> Any:
-    if state.mode & FOLLOW and {type(args[0]), type(args[1])} <= registry.WINDOWS:
-        return state.follower.call(name, args)
-    return registry.common([args[0], args[1]]).call(name, args)
-
-
-def _backward(self: Any, grad: Tensor) -> Any:
-    """All gradients from arrays to arrays where nobody records, those of weight and bias together."""
-    g, saved = grad._array, self.saved
-    if saved is None:
-        raise freed_error(self)
-    plain = g.dtype.char in "fd" and (type(g) is registry.CPU_ARRAY or state.mode & (CAPTURE | FOLLOW))
-    if not plain or not quiet() or saved[5]:  # (which is `transposed`)
-        return self.row.formulas_applied(self, grad)
-    shape, weight, stride, padding, dilation, _, _, groups, x, weight_shape = [unpack(self, i) for i in range(len(saved))]
-    numbers = stride, padding, dilation, groups
-    input_edge, weight_edge, bias_edge, *_ = self.next
-    results: list[Any] = [None] * len(self.next)
-    if input_edge is not None:
-        results[0] = wrap(_run("conv_input", (g, weight._array, None, tuple(shape[2:]), *numbers)))
-    if weight_edge is None:
-        if bias_edge is not None:
-            results[2] = grad.sum((0, *range(2, grad.ndim)))
-    elif bias_edge is None:
-        results[1] = wrap(_run("conv_weight", (g, x._array, tuple(weight_shape[2:]), *numbers)))
-    else:
-        results[1:3] = map(wrap, _run("conv_weight_bias", (g, x._array, tuple(weight_shape[2:]), *numbers)))
-    return results
-
-
-convolution.node.apply = _backward
 
 
 # ---------------------------------------------------------------------------------------------------- arguments

@@ -69,7 +69,7 @@ def dropout_fast(input: Tensor, p: float) -> Tensor | None:
         made, noise = KERNELS["draw_dropout"](source._engine.words, x, p)
     result = wrap(made)
     if mode == 0:
-        _mul.record((input, wrap(noise)), result)
+        _mul.record(result, input, wrap(noise))
     return result
 
 

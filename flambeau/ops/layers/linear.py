@@ -10,12 +10,10 @@ from ...backends.cpu.layers import linear as _kernels
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor, wrap
 from ..core import overrides as _overrides
-from ..core.row import ROWS, Row, autocast_as, freed_error, public, unpack, write_out
+from ..core.row import ROWS, Row, autocast_as, public, wrapped, write_out
 from ..linalg.matmul import addmm, matmul
-from ..pointwise.activations import quiet
 from ..rules import products
 
-_new = object.__new__
 ndarray = registry.CPU_ARRAY
 _WINDOWS = registry.WINDOWS
 
@@ -24,51 +22,37 @@ def _flat(x: Tensor) -> Tensor:
     return x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
 
 
+def _fused(grad, needs, mat1=None, weight=None):
+    """All three gradients with one look at the arrays; in a call that is followed what the formulas do, without tensors."""
+    g, (for_bias, for_input, for_weight) = grad._array, needs
+    x, w = mat1._array if for_weight else None, weight._array if for_input else None
+    if state.mode == NO_GRAD and type(g) is ndarray:
+        return [wrapped(m) for m in _kernels.linear_backward(g, x, w, for_bias)]
+    if state.mode != FOLLOW | NO_GRAD or type(g) not in _WINDOWS:
+        return None
+    call, flat = state.follower.call, _rows(g)
+    made: list[Any] = [None, None, None]
+    if for_bias:
+        made[0] = wrap(call("sum", (flat, (0,), False, None)))
+    if for_input:
+        inputs = call("mm", (flat, w))
+        made[1] = wrap(inputs if g.ndim == 2 else inputs.reshape(*g.shape[:-1], w.shape[1]))
+    if for_weight:
+        made[2] = wrap(call("mm", (flat.T, _rows(x))))
+    return made
+
+
 _FORMULAS = dict(
     bias=lambda grad: _flat(grad).sum(0),
     mat1=lambda grad, weight: matmul(grad, weight.conj()),
     weight=lambda grad, mat1: matmul(_flat(grad).t(), _flat(mat1).conj()))
 # What PyTorch calls the node of each case: a matrix or more dimensions, with and without a bias.
 _ROWS = {(matrix, has_bias): Row(
-             f"linear_{i}", "bias? mat1 weight", kernel="linear", shape=products.affine, node=node, backward=_FORMULAS)
+             f"linear_{i}", "bias? mat1 weight", kernel="linear", shape=products.affine, node=node, backward=_FORMULAS,
+             fused={"bias mat1 weight": _fused})
          for i, (matrix, has_bias, node) in enumerate([
              (True, True, "AddmmBackward0"), (True, False, "MmBackward0"),
              (False, True, "ViewBackward0"), (False, False, "UnsafeViewBackward0")])}
-
-
-def _apply(self: Any, grad: Tensor) -> Any:
-    """All three gradients with one look at the arrays."""
-    if self.saved is None:
-        raise freed_error(self)
-    weight, mat1 = unpack(self, 0), unpack(self, 1)
-    bias_edge, input_edge, weight_edge = self.next
-    g = grad._array
-    if state.mode == FOLLOW | NO_GRAD and type(g) in registry.WINDOWS and g.dtype.char in "fd":
-        return _followed(g, None if mat1 is None or weight_edge is None else mat1._array,
-                         None if weight is None or input_edge is None else weight._array, bias_edge is not None)
-    if quiet() and type(g) is ndarray and not state.mode & FOLLOW:
-        made = _kernels.linear_backward(
-            g, None if mat1 is None or weight_edge is None else mat1._array,
-            None if weight is None or input_edge is None else weight._array, bias_edge is not None)
-        return [None if m is None else wrap(m) for m in made]
-    return [None if bias_edge is None else _FORMULAS["bias"](grad),
-            None if input_edge is None else _FORMULAS["mat1"](grad, weight),
-            None if weight_edge is None else _FORMULAS["weight"](grad, mat1)]
-
-
-def _followed(g: Any, x: Any, w: Any, wants_bias: bool) -> list[Any]:
-    """The gradients of bias, input and weight in a call that is followed: what the formulas do, without tensors in between."""
-    call = state.follower.call
-    flat = _rows(g)
-    made: list[Any] = [None, None, None]
-    if wants_bias:
-        made[0] = wrap(call("sum", (flat, (0,), False, None)))
-    if w is not None:
-        inputs = call("mm", (flat, w))
-        made[1] = wrap(inputs if g.ndim == 2 else inputs.reshape(*g.shape[:-1], w.shape[1]))
-    if x is not None:
-        made[2] = wrap(call("mm", (flat.T, _rows(x))))
-    return made
 
 
 def _rows(x: Any) -> Any:
@@ -97,7 +81,6 @@ def _shown(self: Any) -> Any:
 
 
 for _row in _ROWS.values():
-    _row.node.apply = _apply
     _row.node.next_functions = property(_shown)
 _compute, _AFFINE = _kernels.linear, _ROWS[True, True]
 

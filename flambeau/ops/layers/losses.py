@@ -6,12 +6,14 @@ and, for recorded backward passes, one made of tensor operations.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from ...autograd.modes import no_grad
-from ...autograd.node import FLOAT32, SavedOutput, next_sequence
+from ...autograd.node import SavedOutput
 from ...autograd.state import CAPTURE, FOLLOW, FORWARD_AD, NO_GRAD, state
+from ...autograd.views import edge_of
 from ...backends import registry, values
 from ...backends.cpu.layers import ctc as _ctc  # noqa: F401  (enters its kernels into the table)
 from ...backends.cpu.layers import losses as _kernels  # noqa: F401  (likewise)
@@ -19,16 +21,15 @@ from ...backends.cpu.table import KERNELS
 from ...tensors import dtypes as _dtypes
 from ...tensors.parameter import Parameter
 from ...tensors.shapes import broadcast_shapes
-from ...tensors.tensor import Tensor, wrap
+from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import FUNCTIONS, Row, RowNode, freed_error, public, unpack
-from ..pointwise.activations import quiet, softplus_
+from ..core.row import FUNCTIONS, Row, public, run, taking, unpack_output, wrapped
+from ..pointwise.activations import softplus_
 from ..pointwise.families import Pointwise, broadcast_error, promoted
 from ..pointwise.functions import sigmoid
 from ..reduce.scans import _log_softmax, _log_softmax_grad
 from ..rules import layers
 
-_new = object.__new__
 ndarray = registry.CPU_ARRAY
 
 
@@ -40,29 +41,24 @@ def _spread(grad: Tensor, like: Tensor, reduction: int) -> Tensor:
 # ------------------------------------------------------------------------------------------------ pairs of one shape
 def _pair(name: str, numbers: str, slope: Callable, c: str, both: bool = True, **options: Any) -> Row:
     """A loss of (self, target, reduction, number); slope: its derivative per element, in tensor operations and in C."""
-    fused = Row(f"{name}_backward", f"grad self target reduction {numbers}", shape=layers.pairwise_backward,
-                batch=("pair_backward", 0), slopes=(c, 0))
+    names = f"grad self target reduction {numbers}"
+    Row(f"{name}_backward", names, shape=layers.pairwise_backward, batch=("pair_backward", 0), slopes=(c, 0))
 
-    def self_(grad, self, target, reduction, *number):
-        if quiet():
-            return fused(grad, self, target, reduction, *number)
+    def formula(grad: Tensor, self: Tensor, target: Tensor, reduction: int, *number: Any) -> Tensor:
         return slope(self, target, *number) * _spread(grad, self, reduction)
 
-    def flipped(grad, self, target, reduction, *number):
-        return -self_(grad, self, target, reduction, *number)
+    formulas = {"self": taking(names, formula)}
+    fused: dict[str, Any] = {"self": f"{name}_backward({', '.join(names.split())})"}
+    if both:
+        formulas["target"] = taking(names, lambda *given: -formula(*given))
+        fused = {"self target": taking(f"needs {names}", functools.partial(_both, f"{name}_backward"))}
+    return Row(name, f"self target reduction {numbers}", shape=layers.pairwise, batch=("pair", 0), backward=formulas,
+               fused=fused, **options)
 
-    if numbers == "delta":
-        table = dict(self=lambda grad, self, target, reduction, delta: self_(grad, self, target, reduction, delta),
-                     target=lambda grad, self, target, reduction, delta: flipped(grad, self, target, reduction, delta))
-    elif numbers == "beta":
-        table = dict(self=lambda grad, self, target, reduction, beta: self_(grad, self, target, reduction, beta),
-                     target=lambda grad, self, target, reduction, beta: flipped(grad, self, target, reduction, beta))
-    else:
-        table = dict(self=lambda grad, self, target, reduction: self_(grad, self, target, reduction),
-                     target=lambda grad, self, target, reduction: flipped(grad, self, target, reduction))
-    if not both:
-        del table["target"]
-    return Row(name, f"self target reduction {numbers}", shape=layers.pairwise, batch=("pair", 0), backward=table, **options)
+
+def _both(kernel: str, needs: tuple[bool, bool], grad: Tensor, self: Tensor, target: Tensor, *numbers: Any) -> Any:
+    made = wrapped(run(kernel, (grad._array, self._array, target._array, *numbers)))
+    return made, -made if needs[1] else None
 
 
 # fmt: off
@@ -95,10 +91,10 @@ def pair(r: Row, input: Tensor, target: Tensor, *rest: Any) -> Tensor:
 
 
 # --------------------------------------------------------------------------------------------- binary cross entropy
-_bce_grad = Row("binary_cross_entropy_backward", "grad self target weight reduction", shape=layers.binary_backward,
-                batch=("pair_backward", 1), slopes=("(a - b) / atleast((1.0 - a) * a, 1e-12)", 1))
-_logits_grad = Row("bce_with_logits_backward", "grad self target weight pos_weight reduction", shape=layers.binary_backward,
-                   batch=("pair_backward", 2), slopes=("sigmoid(a) - b", 2))
+Row("binary_cross_entropy_backward", "grad self target weight reduction", shape=layers.binary_backward,
+    batch=("pair_backward", 1), slopes=("(a - b) / atleast((1.0 - a) * a, 1e-12)", 1))
+Row("bce_with_logits_backward", "grad self target weight pos_weight reduction", shape=layers.binary_backward,
+    batch=("pair_backward", 2), slopes=("sigmoid(a) - b", 2))
 
 
 def _times(value: Tensor, weight: Tensor | None) -> Tensor:
@@ -106,15 +102,11 @@ def _times(value: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def _bce_self(grad, self, target, weight, reduction):
-    if quiet():
-        return _bce_grad(grad, self, target, weight, reduction)
     slope = (self - target) / ((1 - self) * self).clamp(min=1e-12)
     return _times(slope, weight) * _spread(grad, self, reduction)
 
 
 def _logits_self(grad, self, target, weight, pos_weight, reduction):
-    if quiet():
-        return _logits_grad(grad, self, target, weight, pos_weight, reduction)
     if pos_weight is None:
         slope = sigmoid(self) - target
     else:
@@ -132,11 +124,13 @@ bce_row = Row("binary_cross_entropy", "self target weight reduction", safe=False
               backward=dict(
     self=_bce_self,
     target=lambda grad, self, target, weight, reduction: _times((-self).log1p() - self.log(), weight) * _spread(
-        grad, self, reduction)))
+        grad, self, reduction)),
+    fused=dict(self="binary_cross_entropy_backward(grad, self, target, weight, reduction)"))
 bce_logits_row = Row(
     "binary_cross_entropy_with_logits", "self target weight pos_weight reduction", batch=("pair", 2), kernel="bce_with_logits",
     shape=layers.binary,
-    backward=dict(self=_logits_self, target=_logits_target))
+    backward=dict(self=_logits_self, target=_logits_target),
+    fused=dict(self="bce_with_logits_backward(grad, self, target, weight, pos_weight, reduction)"))
 
 
 # -------------------------------------------------------------------------------------------------- Kullback-Leibler
@@ -204,60 +198,45 @@ def smooths(x: Tensor, weight: Tensor | None) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------- cross entropy
-def _run(name: str, *args: Any) -> Any:
-    """A kernel's result, from the CPU's table or (while a program is captured) from where such arrays belong."""
-    if type(args[0]) is ndarray and not state.mode & FOLLOW:
-        return KERNELS[name](*args)
-    return registry.backend_of(args[0]).call(name, args)
+# cross_entropy of (N, C) logits in one node: log_softmax and nll_loss, whose two derivatives fuse into one. To a user it looks
+# like PyTorch's two nodes; and where the backward pass is recorded, it works like them. The kernel's further results are
+# exp(x - maximum), one over their sums, and what the sum was divided by.
+def _cross_entropy_self(grad, self_edge, target, weight, reduction, ignore_index, result1, result2, result3):
+    log_softmax = _log_softmax_node(self_edge, result1, result2)
+    output = unpack_output(log_softmax, log_softmax.saved[0])
+    inner = _nll_grad(grad, tuple(output.shape), target, weight, reduction, ignore_index, result3.detach())
+    return _log_softmax_grad(inner, output, 1)
 
 
-class NllLossBackward0(RowNode):
-    """cross_entropy of (N, C) logits in one node: log_softmax and nll_loss, whose two derivatives fuse into one.
-
-    To a user it looks like PyTorch's two nodes; and where the backward pass is recorded, it works like them.
-    saved: exp(x - maximum), one over their sums, target, weight, what the sum was divided by, the reduction, ignore_index
-    """
-
-    row = nll_row
-
-    def apply(self, grad: Tensor) -> Any:
-        if self.saved is None:
-            raise freed_error(self)
-        powers, inverse, target, weight, total, reduction, ignore_index = [unpack(self, i) for i in range(7)]
-        if quiet():
-            return (wrap(_run("cross_entropy_backward", grad._array, powers._array, inverse._array, target._array,
-                              None if weight is None else weight._array, total._array, ignore_index)),)
-        output = self._log_probs()
-        output._node = self._log_softmax_node(output)
-        inner = _nll_grad(grad, tuple(output.shape), target, weight, reduction, ignore_index, total.detach())
-        return (_log_softmax_grad(inner, output, 1),)
-
-    def _log_probs(self) -> Tensor:
-        """As log_softmax would have saved them (where they are too small for the powers, their exp is 0 anyway)."""
-        with no_grad():
-            return (self.saved[0] * self.saved[1].unsqueeze(1)).log()
-
-    def _log_softmax_node(self, output: Tensor) -> Any:
-        node = _log_softmax.node()
-        node.next = (self.next[0], None, None)
-        node.sequence = self.sequence
-        node.shape, node.dtype = output._array.shape, output._array.dtype
-        node.saved = (SavedOutput(output, 0), 1)
-        return node
-
-    @property
-    def next_functions(self) -> Any:
-        output = self._log_probs() if self.saved else wrap(registry.cpu.zeros((0, 0), FLOAT32))
-        return ((self._log_softmax_node(output), 0),)
-
-    def _slot_number(self, slot: str, asked: str) -> int:
-        names = ("powers", "inverse", "target", "weight", "total", "reduction", "ignore_index")
-        if slot not in names:
-            raise AttributeError(f"'NllLossBackward0' object has no attribute '{asked}'")
-        return names.index(slot)
+def _log_softmax_node(edge: Any, powers: Tensor, inverse: Tensor) -> Any:
+    node = _log_softmax.node()
+    node.next = (edge, None, None)
+    with no_grad():  # where they are too small for the powers, their exp is 0 anyway
+        output = (powers * inverse.unsqueeze(1)).log()
+    node.shape, node.dtype = output._array.shape, output._array.dtype
+    node.saved = (SavedOutput(output, 0), 1)
+    return node
 
 
-def _together(x: Any, y: Any) -> bool:
+def _shown(self: Any) -> Any:
+    made = [self._slot_value(name) for name in ("result1", "result2")] if self.saved else [_ones(0, 0), _ones(0)]
+    return ((_log_softmax_node(self.next[0], *made), 0),)
+
+
+def _ones(*shape: int) -> Tensor:
+    from ...creation.factories import ones
+    return ones(*shape)
+
+
+_cross_entropy = Row(
+    "cross_entropy", "self target! weight reduction ignore_index keep", shape=layers.cross_entropy,
+    safe=values.classes(lambda x: x.shape[1], 4), constant=(1, 2, 3), node="NllLossBackward0",
+    backward=dict(self=_cross_entropy_self),
+    fused=dict(self="cross_entropy_backward(grad, result1, result2, target, weight, result3, ignore_index)"))
+_cross_entropy.node.next_functions = property(_shown)
+
+
+def _in_memory(x: Any, y: Any) -> bool:
     """Whether both arrays are in the CPU's memory."""
     return type(x) is ndarray is type(y) or registry.common([x, y]).NAME == "cpu"
 
@@ -273,33 +252,20 @@ def fused_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, re
     if target.__class__ is not Tensor:
         return None
     y = target._array
-    if y.ndim != 1 or y.dtype.char != "l" or not _together(x, y) or y.shape[0] != x.shape[0] or not x.size:
+    if y.ndim != 1 or y.dtype.char != "l" or not _in_memory(x, y) or y.shape[0] != x.shape[0] or not x.size:
         return None
     w = None
     if weight is not None:
         if weight.__class__ is not Tensor or weight.requires_grad:
             return None
         w = weight._array
-        if w.dtype is not x.dtype or w.shape != x.shape[1:] or not _together(x, w):
+        if w.dtype is not x.dtype or w.shape != x.shape[1:] or not _in_memory(x, w):
             return None
-    edge = None if mode & NO_GRAD else input._node if input._counter is None else _edge(input)
-    made, powers, inverse, total = _run("cross_entropy", x, y, w, reduction, ignore_index, edge is not None)
-    t = wrap(made)
-    if edge is not None:
-        t._node = n = _new(NllLossBackward0)
-        n.next = (edge,)
-        n.sequence = next_sequence()
-        n.shape, n.dtype = made.shape, made.dtype
-        n.saved = (wrap(powers), wrap(inverse), target, weight, wrap(total), reduction, ignore_index)
-        versions = [0 if t is None or t._counter is None else t._counter.value for t in (target, weight)]
-        if any(versions):
-            n.versions = (0, 0, *versions, 0, 0, 0)
-    return t
-
-
-def _edge(tensor: Tensor) -> Any:
-    from ...autograd.views import edge_of
-    return edge_of(tensor)
+    keep = not mode & NO_GRAD and (input._node if input._counter is None else edge_of(input)) is not None
+    given = x, y, w, reduction, ignore_index, keep
+    made = KERNELS["cross_entropy"](*given) if mode < 2 and type(x) is ndarray else (
+        registry.backend_of(x).call("cross_entropy", given))
+    return _cross_entropy.first(mode & NO_GRAD, made, input, target, weight, reduction, ignore_index, keep)
 
 
 # ---------------------------------------------------------------------------------------------------------- margins

@@ -1,7 +1,7 @@
 """Batch, layer, group and instance normalization, RMS norm and local response normalization.
 
-The rows' gradients for input, weight and bias come from one kernel call. Where the gradient itself is to be
-differentiated it is written out with tensor operations instead.
+The gradients for input, weight and bias come from one kernel call. Where the gradient itself is to be differentiated it is
+written out with tensor operations instead.
 """
 
 from __future__ import annotations
@@ -10,158 +10,79 @@ import math
 from typing import Any
 
 from ...autograd.modes import no_grad
-from ...autograd.node import freed_error
-from ...autograd.state import CAPTURE, FOLLOW, FOLLOWED, grad_enabled, state
+from ...autograd.state import CAPTURE, FOLLOW, FOLLOWED, NO_GRAD, state
 from ...backends import registry
 from ...backends.cpu.layers import normalization as _kernels
 from ...tensors import dtypes as _dtypes
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor, wrap
-from ..core import generate
-from ..core.row import FUNCTIONS, _type_word, public, row, unpack
+from ..core.row import FUNCTIONS, _type_word, public, row, run, wrapped
 from ..fronts import in_front, plain, windowed
 from ..rules import layers
 from .layouts import channels_last_of, contiguous_copy, dense_channels_last, laid_out
 
-_new = object.__new__
 ndarray = registry.CPU_ARRAY
 _OURS = frozenset((Tensor, Parameter))
 _PLAIN = frozenset((ndarray,))
-Grads = "tuple[Tensor | None, Tensor | None, Tensor | None]"
-_batch_grad = row("batch_norm_grad", "grad_output input weight mean invstd training needs", shape=layers.batch_norm_grad)
-_layer_grad = row("layer_norm_grad", "grad_output input dims mean rstd weight needs", shape=layers.layer_norm_grad)
-_rms_grad = row("rms_norm_grad", "grad_output input dims rstd weight needs", batch="layer_norm_grad",
-                shape=layers.rms_norm_grad)
-_group_grad = row("group_norm_grad", "grad_output input group mean rstd weight needs", shape=layers.group_norm_grad)
+row("batch_norm_grad", "grad_output input weight mean invstd training needs", shape=layers.batch_norm_grad)
+row("layer_norm_grad", "grad_output input dims mean rstd weight needs", shape=layers.layer_norm_grad)
+row("rms_norm_grad", "grad_output input dims rstd weight needs", batch="layer_norm_grad", shape=layers.rms_norm_grad)
+row("group_norm_grad", "grad_output input group mean rstd weight needs", shape=layers.group_norm_grad)
 
 
-def _together(made: Any, joint: Any, targets: tuple[int, ...], every: bool = False) -> Any:
-    """Lets a row's node compute its gradients in one go (every: from those of all outputs, not of the result alone).
-    Formulas stay for forward mode."""
-
-    def apply(self: Any, grads: Any) -> Any:
-        if self.saved is None:
-            raise freed_error(self)
-        results: list[Any] = [None] * len(self.next)
-        grad = grads if every or self.outputs is None else grads[0]
-        if grad is None:
-            return results
-        needs = tuple([self.next[t] is not None for t in targets])
-        values = [unpack(self, i) for i in range(len(self.saved))]
-        for t, value, needed in zip(targets, joint(grad, needs, *values), needs):
-            if needed:
-                results[t] = value
-        return results
-
-    made.node.apply = apply
-    return made
+# What is normalized has mean 0 and deviation 1 over `dims` (None: by fixed statistics), before weight and bias.
+def _input_grad(weighted: Tensor, normal: Tensor, rstd: Tensor, dims: Any) -> Tensor:
+    if dims is None:
+        return weighted * rstd
+    return rstd * (weighted - weighted.mean(dims, keepdim=True) - normal * (weighted * normal).mean(dims, keepdim=True))
 
 
-def _quick(r: Any, plain: tuple[int, ...], gradient: Any, kernel: Any, targets: tuple[int, ...], given: Any) -> Any:
-    """`generate.first` of a row, and a `Node.quick` for it, from arrays to arrays. given: what the kernel takes, from the
-    gradient's array, which arguments want one, and what was saved."""
-    tensors = [slot for slot, (kind, index, _) in enumerate(r.saving) if kind == "argument" and index not in plain]
-
-    def quick(self: Any, grad: Any, keep: bool) -> Any:
-        saved = self.saved
-        if saved is None:
-            raise freed_error(self)
-        g = grad._array if self.outputs is None else None
-        follows = state.mode & FOLLOW
-        if g is None or type(g) not in (registry.WINDOWS if follows else _PLAIN) or g.dtype is not saved[0]._array.dtype:
-            results = self.apply(grad)
-            if not keep:
-                self.release()
-            return results
-        for i in tensors:
-            if saved[i]._counter is not None:
-                unpack(self, i)  # compares versions
-        edges = self.next
-        asked = given(g, tuple([edges[t] is not None for t in targets]), *saved)
-        made = state.follower.call(gradient.kernel, asked) if follows else kernel(*asked)
-        if not keep:
-            self.saved = None
-        results = [None] * len(edges)
-        for t, m in zip(targets, made):
-            if m is not None:
-                results[t] = wrap(m)
-        return results
-
-    r.node.quick, r.node.follows = quick, True
-    return generate.first(r, plain)
-
-
-def _only(index: int) -> tuple[bool, bool, bool]:
-    return tuple([i == index for i in range(3)])
-
-
-def _kernel_grads(run: Any, needs: Any) -> Any:
-    """Calls a row that gives None for what is not needed: only arrays can be wrapped, so ask for those."""
-    made = iter(run(needs))
-    return tuple([next(made) if needed else None for needed in needs])
-
-
-def _normal_grads(grad: Tensor, input: Tensor, weight: Any, mean: Any, rstd: Any, dims: Any, others: Any) -> Any:
-    """The three gradients by tensor operations. dims: what the statistics are over; others: what weight is not over."""
-    normal = (input - mean) * rstd
-    weighted = grad if weight is None else grad * weight
-    if dims is None:  # fixed statistics
-        dx = weighted * rstd
-    else:
-        dx = rstd * (weighted - weighted.mean(dims, keepdim=True) - normal * (weighted * normal).mean(dims,
-                                                                                                      keepdim=True))
-    return dx, (grad * normal).sum(others), grad.sum(others)
-
-
-def _statistics(input: Tensor, dims: Any, eps: float) -> tuple[Tensor, Tensor]:
-    mean = input.mean(dims, keepdim=True)
-    centred = input - mean
-    return mean, ((centred * centred).mean(dims, keepdim=True) + eps).rsqrt()
+def _normalized(input: Tensor, dims: Any, eps: float) -> tuple[Tensor, Tensor]:
+    """(the input with mean 0 and deviation 1, one over its deviation)."""
+    centred = input - input.mean(dims, keepdim=True)
+    rstd = ((centred * centred).mean(dims, keepdim=True) + eps).rsqrt()
+    return centred * rstd, rstd
 
 
 # ------------------------------------------------------------------------------------------------------ batch norm
-def _batch_grads(grad, needs, input, weight, running_mean, running_var, training, eps, result1, result2):
-    if grad_enabled():
-        others = (0, *range(2, input.ndim))
-        spread = lambda t: None if t is None else t.reshape(1, -1, *(1,) * (input.ndim - 2))
-        if training:
-            mean, rstd = _statistics(input, others, eps)
-            return _normal_grads(grad, input, spread(weight), mean, rstd, others, others)
-        mean, rstd = spread(running_mean), (spread(running_var) + eps).rsqrt()
-        return _normal_grads(grad, input, spread(weight), mean, rstd, None, others)
+def _others(x: Tensor) -> tuple[int, ...]:
+    """All dimensions but that of the channels."""
+    return (0, *range(2, x.ndim))
+
+
+def _spread(t: Tensor, like: Tensor) -> Tensor:
+    return t.reshape(1, -1, *(1,) * (like.ndim - 2))
+
+
+def _batch_normal(input, running_mean, running_var, training, eps):
     if training:
-        mean, rstd = result1, result2
-    else:
-        mean, rstd = running_mean, (running_var + eps).rsqrt()
-    return _kernel_grads(lambda n: _call(_batch_grad, grad, input, weight, mean, rstd, training, n), needs)
+        return _normalized(input, _others(input), eps)
+    rstd = (_spread(running_var, input) + eps).rsqrt()
+    return (input - _spread(running_mean, input)) * rstd, rstd
 
 
-def _call(made: Any, *args: Any) -> Any:
-    """A kernel's results without the Nones among them."""
-    arrays = tuple([a._array if isinstance(a, Tensor) else a for a in args])
-    given = [a for a in arrays if hasattr(a, "strides")]
-    plain = registry.following is None and all([type(a) is ndarray for a in given])
-    call = registry.cpu.call if plain else registry.common(given).call
-    return [wrap(m) for m in call(made.kernel, arrays) if m is not None]
+def _batch_input(grad, input, weight, running_mean, running_var, training, eps):
+    normal, rstd = _batch_normal(input, running_mean, running_var, training, eps)
+    weighted = grad if weight is None else grad * _spread(weight, input)
+    return _input_grad(weighted, normal, rstd, _others(input) if training else None)
 
 
-def _batch_formula(index: int) -> Any:
-    def formula(grad, input, weight, running_mean, running_var, training, eps, result1, result2):
-        return _batch_grads(grad, _only(index), input, weight, running_mean, running_var, training, eps, result1,
-                             result2)[index]
-
-    return formula
+def _batch_weight(grad, input, running_mean, running_var, training, eps):
+    normal, _ = _batch_normal(input, running_mean, running_var, training, eps)
+    return (grad * normal).sum(_others(input))
 
 
-_batch_norm = _together(
-    row("native_batch_norm", "input weight bias running_mean running_var training momentum eps",
-        writes="running_mean running_var", shape=layers.batch_norm,
-        kernel="batch_norm",
-        constant=(1, 2), backward=dict(input=_batch_formula(0), weight=_batch_formula(1), bias=_batch_formula(2))),
-    _batch_grads, (0, 1, 2))
-_batch_normed = _quick(_batch_norm, (5, 6, 7), _batch_grad, _kernels.batch_norm_grad, (0, 1, 2),
-                       lambda g, needs, x, w, running_mean, running_var, training, eps, mean, inverse: (
-                           g, x._array, w._array, mean._array, inverse._array, training, needs))
+def _batch_fused(grad, input, weight, running_mean, running_var, training, eps, result1, result2, needs):
+    mean, rstd = (result1, result2) if training else (running_mean, (running_var + eps).rsqrt())
+    made = run("batch_norm_grad", (grad._array, input._array, None if weight is None else weight._array, mean._array,
+                                   rstd._array, training, needs))
+    return [wrapped(m) for m in made]
+
+
+_batch_norm = row(
+    "native_batch_norm", "input weight bias running_mean! running_var! training momentum eps", shape=layers.batch_norm,
+    kernel="batch_norm", writes="running_mean running_var", constant=(1, 2), fused={"input weight bias": _batch_fused},
+    backward=dict(input=_batch_input, weight=_batch_weight, bias=lambda grad: grad.sum(_others(grad))))
 
 
 def _check_size(name: str, value: Any, channels: int) -> None:
@@ -226,7 +147,7 @@ def batch_norm(*args, **kwargs):
         if _per_channel(x, (weight, bias, mean, var)) and momentum.__class__ is float is eps.__class__ and eps > 0:
             given = x, weight._array, bias._array, mean._array, var._array, True, momentum, eps
             made = _kernels.batch_norm(*given) if mode < 2 else state.follower.call("batch_norm", given)
-            return _batch_normed(made, input, weight, bias, mean, var, True, momentum, eps)
+            return _batch_norm.first(mode & NO_GRAD, made, input, weight, bias, mean, var, True, momentum, eps)
     return _any_batch_norm(*args, **kwargs)
 
 
@@ -312,37 +233,31 @@ def _instance_norm_top(input: Tensor, weight: Tensor | None, bias: Tensor | None
 
 
 # ------------------------------------------------------------------------------------------------------ layer norm
-def _layer_grads(grad, needs, input, normalized_shape, weight, bias, result1, result2, eps):
-    if grad_enabled():
-        dims = tuple(range(-len(normalized_shape), 0))
-        mean, rstd = _statistics(input, dims, eps)
-        lead = tuple(range(input.ndim - len(dims)))
-        if lead:
-            return _normal_grads(grad, input, weight, mean, rstd, dims, lead)
-        dx, dw, db = _normal_grads(grad.unsqueeze(0), input, weight, mean, rstd, dims, (0,))
-        return dx.squeeze(0), dw, db
-    return _kernel_grads(lambda n: _call(_layer_grad, grad, input, len(normalized_shape), result1, result2, weight, n),
-                         needs)
+def _last(shape: Any) -> tuple[int, ...]:
+    return tuple(range(-len(shape), 0))
 
 
-def _layer_formula(index: int) -> Any:
-    def formula(grad, input, normalized_shape, weight, bias, result1, result2, eps):
-        return _layer_grads(grad, _only(index), input, normalized_shape, weight, bias, result1, result2, eps)[index]
-
-    return formula
+def _summed(x: Tensor, dims: int) -> Tensor:
+    """The sum over all but the last dimensions."""
+    return x.sum(tuple(range(x.ndim - dims))) if x.ndim > dims else x
 
 
-_layer_norm = _together(
-    row("native_layer_norm", "input normalized_shape weight bias eps", cheap=True, batch="layer_norm",
-        shape=layers.layer_norm_shaped,
-        kernel="layer_norm_shaped", constant=(1, 2),
-        backward=dict(input=_layer_formula(0), weight=_layer_formula(1), bias=_layer_formula(2))),
-    _layer_grads, (0, 2, 3))
+def _layer_input(grad, input, normalized_shape, weight, eps):
+    normal, rstd = _normalized(input, _last(normalized_shape), eps)
+    return _input_grad(grad if weight is None else grad * weight, normal, rstd, _last(normalized_shape))
 
 
-_layer_normed = _quick(_layer_norm, (1, 4), _layer_grad, _kernels.layer_norm_grad, (0, 2, 3),
-                       lambda g, needs, x, shape, w, b, mean, inverse, eps: (
-                           g, x._array, len(shape), mean._array, inverse._array, w._array, needs))
+def _layer_weight(grad, input, normalized_shape, eps):
+    return _summed(grad * _normalized(input, _last(normalized_shape), eps)[0], len(normalized_shape))
+
+
+_layer_norm = row(
+    "native_layer_norm", "input normalized_shape weight bias eps", shape=layers.layer_norm_shaped, kernel="layer_norm_shaped",
+    cheap=True, batch="layer_norm", constant=(1, 2),
+    backward=dict(input=_layer_input, weight=_layer_weight,
+                  bias=lambda grad, normalized_shape, bias: _summed(grad, len(normalized_shape))),
+    fused={"input weight bias":
+           "layer_norm_grad(grad, input, len(normalized_shape), result1, result2, weight, needs)"})
 
 
 @public(method=False)
@@ -403,41 +318,38 @@ def layer_norm(*args, **kwargs):
             w, b = weight._array, bias._array
             if shape and w.shape == shape == b.shape == x.shape[-len(shape):] and w.dtype is x.dtype is b.dtype and (
                     type(w) is ndarray is type(b) if mode < 2 else {type(w), type(b)} <= registry.WINDOWS):
-                if mode > 1 or (mode == 0 and (
-                        input._node is not None or weight._node is not None or bias._node is not None
-                        or input._counter is not None or weight._counter is not None or bias._counter is not None)):
-                    given = x, len(shape), w, b, eps
-                    made = _kernels.layer_norm(*given) if mode == 0 else state.follower.call("layer_norm", given)
-                    return _layer_normed(made, input, shape, weight, bias, eps)
-                t = _new(Tensor)
-                t._array = _kernels.layer_norm_only(x, len(shape), w, b, eps)
-                t._node = t._counter = None
-                return t
+                if mode > 1:
+                    made = state.follower.call("layer_norm", (x, len(shape), w, b, eps))
+                elif mode == 0 and (input._node is not None or weight._node is not None or bias._node is not None
+                                    or input._counter is not None or weight._counter is not None
+                                    or bias._counter is not None):
+                    made = _kernels.layer_norm(x, len(shape), w, b, eps)
+                else:
+                    return wrap(_kernels.layer_norm_only(x, len(shape), w, b, eps))
+                return _layer_norm.first(mode & NO_GRAD, made, input, shape, weight, bias, eps)
     return _any_layer_norm(*args, **kwargs)
 
 
-def _rms_grads(grad, needs, input, dims, weight, eps, result1):
-    if grad_enabled():
-        over, lead = tuple(range(-dims, 0)), tuple(range(input.ndim - dims))
-        rstd = ((input * input).mean(over, keepdim=True) + eps).rsqrt()
-        normal, weighted = input * rstd, grad if weight is None else grad * weight
-        dw = (grad * normal).sum(lead) if lead else grad * normal
-        return rstd * (weighted - normal * (weighted * normal).mean(over, keepdim=True)), dw
-    return _kernel_grads(lambda n: _call(_rms_grad, grad, input, dims, result1, weight, n), needs)
+def _rms_normal(input: Tensor, dims: int, eps: float) -> tuple[Tensor, Tensor]:
+    rstd = ((input * input).mean(tuple(range(-dims, 0)), keepdim=True) + eps).rsqrt()
+    return input * rstd, rstd
 
 
-def _rms_formula(index: int) -> Any:
-    def formula(grad, input, dims, weight, eps, result1):
-        return _rms_grads(grad, _only(index)[:2], input, dims, weight, eps, result1)[index]
+def _rms_input(grad, input, dims, weight, eps):
+    normal, rstd = _rms_normal(input, dims, eps)
+    weighted = grad if weight is None else grad * weight
+    return rstd * (weighted - normal * (weighted * normal).mean(tuple(range(-dims, 0)), keepdim=True))
 
-    return formula
+
+def _rms_weight(grad, input, dims, eps):
+    return _summed(grad * _rms_normal(input, dims, eps)[0], dims)
 
 
-_rms_norm = _together(
-    row("fused_rms_norm", "input dims weight eps", cheap=True, shape=layers.rms_norm, kernel="rms_norm", constant=(1,),
-        node="MulBackward0",
-        backward=dict(input=_rms_formula(0), weight=_rms_formula(1))),
-    _rms_grads, (0, 2))
+_rms_norm = row(
+    "fused_rms_norm", "input dims weight eps", shape=layers.rms_norm, kernel="rms_norm", cheap=True, constant=(1,),
+    node="MulBackward0",
+    backward=dict(input=_rms_input, weight=_rms_weight),
+    fused={"input weight": "rms_norm_grad(grad, input, dims, result1, weight, needs)"})
 
 
 @public(method=False, out=False)
@@ -463,34 +375,40 @@ def rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None,
 
 
 # ------------------------------------------------------------------------------------------------------ group norm
-def _group_grads(grad, needs, input, weight, group, eps, result1, result2):
-    """From the result alone; what flows back from the statistics comes from _statistics_grad."""
-    if grad_enabled():
-        n, c = input.shape[:2]
-        grouped = lambda t: t.reshape(n, group, c // group, math.prod(input.shape[2:]))
-        x = grouped(input)
-        mean, rstd = _statistics(x, (2, 3), eps)
-        factor = None if weight is None else weight.reshape(1, group, -1, 1)
-        dx, dw, db = _normal_grads(grouped(grad), x, factor, mean, rstd, (2, 3), (0, 3))
-        return dx.reshape(input.shape), dw.reshape(-1), db.reshape(-1)
-    return _kernel_grads(lambda n: _call(_group_grad, grad, input, group, result1, result2, weight, n), needs)
+def _grouped(t: Tensor, group: int) -> Tensor:
+    n, c = t.shape[:2]
+    return t.reshape(n, group, c // group, math.prod(t.shape[2:]))
 
 
-def _group_formula(index: int) -> Any:
-    def formula(grads, input, weight, group, eps, result1, result2):
-        given = _all_group_grads(grads, _only(index), input, weight, group, eps, result1, result2)
-        return None if given is None else given[index]
+def _group_input(grads, input, weight, group, eps):
+    """From the gradients of the result, the mean and the inverse deviation; as in PyTorch the latter two count only where all
+    three are there."""
+    grad, of_mean, of_rstd = grads
+    if grad is None:
+        return None
+    normal, rstd = _normalized(_grouped(input, group), (2, 3), eps)
+    weighted = _grouped(grad, group)
+    if weight is not None:
+        weighted = weighted * weight.reshape(1, group, -1, 1)
+    made = _input_grad(weighted, normal, rstd, (2, 3)).reshape(input.shape)
+    if of_mean is None or of_rstd is None:
+        return made
+    return made + _statistics_grad(of_mean, of_rstd, input, group, eps)
 
-    return formula
+
+def _group_weight(grads, input, group, eps):
+    if grads[0] is None:
+        return None
+    normal, _ = _normalized(_grouped(input, group), (2, 3), eps)
+    return (_grouped(grads[0], group) * normal).sum((0, 3)).reshape(-1)
 
 
-def _all_group_grads(grads, needs, input, weight, group, eps, result1, result2):
-    """The three gradients from those of the result, the mean and the inverse deviation. As in PyTorch the statistics count
-    only where all three are there."""
+def _group_fused(grads, input, weight, group, eps, result1, result2, needs):
     grad, of_mean, of_rstd = grads
     if grad is None:
         return [None] * 3
-    made = list(_group_grads(grad, needs, input, weight, group, eps, result1, result2))
+    made = [wrapped(m) for m in run("group_norm_grad", (
+        grad._array, input._array, group, result1._array, result2._array, None if weight is None else weight._array, needs))]
     if needs[0] and of_mean is not None and of_rstd is not None:
         made[0] = made[0] + _statistics_grad(of_mean, of_rstd, input, group, eps)
     return made
@@ -498,15 +416,16 @@ def _all_group_grads(grads, needs, input, weight, group, eps, result1, result2):
 
 def _statistics_grad(of_mean: Tensor, of_rstd: Tensor, input: Tensor, group: int, eps: float) -> Tensor:
     x = input.reshape(input.shape[0], group, -1)
-    mean, rstd = _statistics(x, (2,), eps)
-    share = of_mean.to(input.dtype).unsqueeze(-1) - of_rstd.to(input.dtype).unsqueeze(-1) * rstd ** 3 * (x - mean)
+    normal, rstd = _normalized(x, (2,), eps)
+    share = of_mean.to(input.dtype).unsqueeze(-1) - of_rstd.to(input.dtype).unsqueeze(-1) * rstd ** 2 * normal
     return (share / x.shape[2]).expand(x.shape).reshape(input.shape)
 
 
-_group_norm = _together(
-    row("native_group_norm", "input group weight bias eps", shape=layers.group_norm, kernel="group_norm",
-        backward=dict(input=_group_formula(0), weight=_group_formula(1), bias=_group_formula(2))),
-    _all_group_grads, (0, 2, 3), True)
+_group_norm = row(
+    "native_group_norm", "input group weight bias eps", shape=layers.group_norm, kernel="group_norm",
+    fused={"input weight bias": _group_fused}, backward=dict(
+        input=_group_input, weight=_group_weight,
+        bias=lambda grads: None if grads[0] is None else grads[0].sum(_others(grads[0]))))
 
 
 @public(method=False, out=False)

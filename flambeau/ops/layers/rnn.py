@@ -12,9 +12,9 @@ from typing import Any
 from ...autograd.state import AUTOCAST, FORWARD_AD, state
 from ...backends import registry
 from ...backends.cpu.layers import rnn as _kernels  # noqa: F401  (enters the kernels into the table)
-from ...tensors.tensor import Tensor, wrap
-from ..core.joint import Joint
-from ..core.row import FUNCTIONS, public
+from ...tensors.tensor import Tensor
+from ..core.row import FUNCTIONS, Row, public
+from ..core.steps import by_steps
 from ..linalg.matmul import linear
 from ..rules import layers
 
@@ -72,41 +72,24 @@ def _rnn_steps(x, h0, w_ih, w_hh, b_ih, b_hh, sizes, reverse, relu):
 
 
 # ----------------------------------------------------------------------------------------------------------- the rows
-def _run(kernel: str, *args: Any) -> list[Tensor | None]:
-    """A backward kernel, whose arguments and results may be missing."""
-    arrays = tuple([a._array if isinstance(a, Tensor) else a for a in args])
-    made = registry.common([a._array for a in args if isinstance(a, Tensor)]).call(kernel, arrays)
-    return [None if m is None else wrap(m) for m in made]
+def _layer(name: str, wanted: str, numbers: str, steps: Callable, backward: str, **options: Any) -> Row:
+    """One direction of one layer. backward: the call of the kernel that gives the gradients of all that is wanted."""
+    args = f"{wanted} {numbers}"
+    return Row(f"{name}_layer", args, backward=by_steps(steps, args, wanted), fused={wanted: backward}, **options)
 
 
-def _lstm_together(grads, needs, x, h0, c0, w_ih, w_hh, w_hr, b_ih, b_hh, sizes, reverse, out, gates, cells, tanh_cells):
-    dx, dh, dc, *rest = _run("lstm_layer_backward", grads[0], grads[1], grads[2], x, h0, c0, w_ih, w_hh, w_hr, sizes,
-                             reverse, out, gates, cells, tanh_cells, (needs[0], any(needs[3:])))
-    return dx, dh, dc, *rest
-
-
-def _gru_together(grads, needs, x, h0, w_ih, w_hh, b_ih, b_hh, sizes, reverse, out, gates, recurrent):
-    return _run("gru_layer_backward", grads[0], grads[1], x, h0, w_ih, w_hh, sizes, reverse, out, gates, recurrent,
-                (needs[0], any(needs[2:])))
-
-
-def _rnn_together(grads, needs, x, h0, w_ih, w_hh, b_ih, b_hh, sizes, reverse, relu, out):
-    return _run("rnn_layer_backward", grads[0], grads[1], x, h0, w_ih, w_hh, sizes, reverse, relu, out,
-                (needs[0], any(needs[2:])))
-
-
-_lstm_layer = Joint(
-    "lstm_layer", "input hx cx w_ih w_hh b_ih b_hh w_hr sizes reverse", shape=layers.lstm, node="MkldnnRnnLayerBackward0",
-    wanted="input hx cx w_ih w_hh b_ih b_hh w_hr", constant=(3, 4, 5), steps=_lstm_steps, together=_lstm_together,
-    keeps="input hx cx w_ih w_hh w_hr b_ih b_hh sizes reverse result0 result3 result4 result5")
-_gru_layer = Joint(
-    "gru_layer", "input hx w_ih w_hh b_ih b_hh sizes reverse", shape=layers.gru, node="GruLayerBackward0",
-    wanted="input hx w_ih w_hh b_ih b_hh", constant=(2, 3), steps=_gru_steps, together=_gru_together,
-    keeps="input hx w_ih w_hh b_ih b_hh sizes reverse result0 result2 result3")
-_rnn_layer = Joint(
-    "rnn_layer", "input hx w_ih w_hh b_ih b_hh sizes reverse relu", shape=layers.rnn, node="RnnLayerBackward0",
-    wanted="input hx w_ih w_hh b_ih b_hh", steps=_rnn_steps, together=_rnn_together,
-    keeps="input hx w_ih w_hh b_ih b_hh sizes reverse relu result0")
+_lstm_layer = _layer(
+    "lstm", "input hx cx w_ih w_hh b_ih b_hh w_hr", "sizes reverse", _lstm_steps,
+    "lstm_layer_backward(grads[0], grads[1], grads[2], input, hx, cx, w_ih, w_hh, w_hr, sizes, reverse, result0, result3, "
+    "result4, result5, (needs[0], any(needs[3:])))", shape=layers.lstm, node="MkldnnRnnLayerBackward0", constant=(3, 4, 5))
+_gru_layer = _layer(
+    "gru", "input hx w_ih w_hh b_ih b_hh", "sizes reverse", _gru_steps,
+    "gru_layer_backward(grads[0], grads[1], input, hx, w_ih, w_hh, sizes, reverse, result0, result2, result3, "
+    "(needs[0], any(needs[2:])))", shape=layers.gru, node="GruLayerBackward0", constant=(2, 3))
+_rnn_layer = _layer(
+    "rnn", "input hx w_ih w_hh b_ih b_hh", "sizes reverse relu", _rnn_steps,
+    "rnn_layer_backward(grads[0], grads[1], input, hx, w_ih, w_hh, sizes, reverse, relu, result0, "
+    "(needs[0], any(needs[2:])))", shape=layers.rnn, node="RnnLayerBackward0")
 
 
 def _plain(*tensors: Any) -> bool:

@@ -1,7 +1,7 @@
 """Activations: forward and derivative side by side, with a fast path for plain tensors.
 
 A derivative has two forms: one fused kernel for ordinary backward passes, and tensor operations where the backward pass
-itself is recorded (`create_graph`, forward mode). `quiet()` tells which one is wanted.
+itself is recorded (`create_graph`, forward mode).
 """
 
 from __future__ import annotations
@@ -11,60 +11,27 @@ from collections.abc import Callable
 from typing import Any
 
 from ...autograd.node import FLOAT32
-from ...autograd.state import FOLLOW, FORWARD_AD, NO_GRAD, state
-from ...backends import registry
 from ...tensors.shapes import wrap_dim
-from ...tensors.tensor import Tensor, wrap
+from ...tensors.tensor import Tensor
 from .. import rules
 from ..core import generate
 from ..core.row import FUNCTIONS, Row, public
 from .comparison import _bounded
-from .families import Pointwise, number, promoted
-from .functions import conj, masked, sigmoid, threshold_backward, tied, where_row
+from .families import Pointwise, any_way, number, of_pair, promoted
+from .functions import conj, masked, sigmoid, tied, where_row
 
-_new = object.__new__
-ndarray = registry.CPU_ARRAY
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 _K = math.sqrt(2 / math.pi)
 
 
-def quiet() -> bool:
-    """Whether nobody records what is computed: a kernel may stand for the formula."""
-    return state.mode & (NO_GRAD | FORWARD_AD) == NO_GRAD
-
-
-def derivative(name: str, c: Any, numbers: str = "") -> Callable:
-    """The fused derivative `name`(grad, self, *numbers); never recorded."""
-    r = Pointwise(name, f"grad self {numbers}", kind="same", plain=numbers, takes="f", c=c)
-    kernel = r.cpu
-
-    def call(grad: Tensor, self: Tensor, *values: Any) -> Tensor:
-        g, x = grad._array, self._array
-        if g.dtype is x.dtype and x.dtype.char in "fd":
-            if state.mode & FOLLOW:
-                if type(g) in registry.WINDOWS and type(x) in registry.WINDOWS:
-                    return wrap(state.follower.call(name, (g, x, *values)))
-            elif type(g) is ndarray is type(x):
-                return wrap(kernel(g, x, *values))
-        return r(grad, self, *values)
-
-    return call
-
-
-def activation(name: str, numbers: str, backward: Callable, *, c: Any, node: str | None = None, takes: str = "f",
-               **options: Any) -> Callable:
+def activation(name: str, numbers: str, backward: Callable | str, *, c: Any, node: str | None = None, takes: str = "f",
+               fused: str | None = None, **options: Any) -> Callable:
     """A pointwise function of one tensor and numbers: plain float tensors go straight to the kernel."""
     r = Pointwise(name, f"self {numbers}", kind="same", plain=numbers, takes=takes, c=c, node=node,
-                  backward=dict(self=backward), **options)
-    call = generate.of_one(r, chars="fd", ufunc=False, fallback=_anyhow)
+                  backward=dict(self=backward), fused=None if fused is None else dict(self=fused), **options)
+    call = generate.of_one(r, chars="fd", ufunc=False, fallback=any_way)
     call.row = r
     return call
-
-
-def _anyhow(r: Row, args: tuple[Any, ...], out: None) -> Tensor:
-    if not isinstance(args[0], Tensor):
-        raise TypeError(f"{r.name}(): argument 'input' (position 1) must be Tensor, not {type(args[0]).__name__}")
-    return r(*args)
 
 
 # ----------------------------------------------------------------------------------------------------- derivatives
@@ -83,39 +50,31 @@ def _gelu_slope(grad: Any = None, self: Any = None, approximate: str = "none") -
             f"(1 - square({inner})))")
 
 
-_leaky_grad = derivative("leaky_relu_backward", "b > 0 ? a : a * c", "slope")
-_hardtanh_grad = derivative("hardtanh_backward", "b <= c || b >= d ? 0 : a", "low high")
-_elu_grad = derivative("elu_backward", "b <= 0 ? a * (exp(b * e) * (c * d * e)) : a * d", "alpha scale input_scale")
-_gelu_grad = derivative("gelu_backward", _gelu_slope, "approximate")
-_silu_grad = derivative("silu_backward", "a * (sigmoid(b) * (1 + b * (1 - sigmoid(b))))")
-_mish_grad = derivative("mish_backward", "a * (tanh_softplus(b) + b * sigmoid(b) * (1 - square(tanh_softplus(b))))")
-_softplus_grad = derivative("softplus_backward", "b * c > d ? a : a * sigmoid(b * c)", "beta threshold")
-_log_sigmoid_grad = derivative("log_sigmoid_backward", "a * sigmoid(-b)")
+of_pair("leaky_relu_backward", "b > 0 ? a : a * c", "slope")
+of_pair("hardtanh_backward", "b <= c || b >= d ? 0 : a", "low high")
+of_pair("elu_backward", "b <= 0 ? a * (exp(b * e) * (c * d * e)) : a * d", "alpha scale input_scale")
+of_pair("gelu_backward", _gelu_slope, "approximate")
+of_pair("silu_backward", "a * (sigmoid(b) * (1 + b * (1 - sigmoid(b))))")
+of_pair("mish_backward", "a * (tanh_softplus(b) + b * sigmoid(b) * (1 - square(tanh_softplus(b))))")
+of_pair("softplus_backward", "b * c > d ? a : a * sigmoid(b * c)", "beta threshold")
+of_pair("log_sigmoid_backward", "a * sigmoid(-b)")
 
 
 def _elu_self(grad: Any, self: Any, alpha: float, scale: float, input_scale: float) -> Any:
-    if quiet():
-        return _elu_grad(grad, self, alpha, scale, input_scale)
     # The clamp keeps exp finite where its value is not used: second derivatives multiply it by zero.
     slope = (self * input_scale).clamp(max=0).exp() * (input_scale * alpha * scale)
     return where_row(self <= 0, grad * slope, grad * scale)
 
 
 def _leaky_self(grad: Any, self: Any, negative_slope: float) -> Any:
-    if quiet():
-        return _leaky_grad(grad, self, negative_slope)
     return tied(where_row(self > 0, grad, grad * negative_slope), self)
 
 
 def _hardtanh_self(grad: Any, self: Any, min_val: float, max_val: float) -> Any:
-    if quiet():
-        return _hardtanh_grad(grad, self, min_val, max_val)
     return tied(masked(grad, ~((self <= min_val) | (self >= max_val))), self)
 
 
 def _gelu_self(grad: Any, self: Any, approximate: str) -> Any:
-    if quiet():
-        return _gelu_grad(grad, self, approximate)
     if approximate == "tanh":
         square = self * self
         inner = (self * (1 + 0.044715 * square) * _K).tanh()
@@ -125,28 +84,18 @@ def _gelu_self(grad: Any, self: Any, approximate: str) -> Any:
 
 
 def _silu_self(grad: Any, self: Any) -> Any:
-    if quiet() and not self.is_complex():
-        return _silu_grad(grad, self)
     s = sigmoid(self)
     return grad * conj(s * (1 + self * (1 - s)))
 
 
 def _mish_self(grad: Any, self: Any) -> Any:
-    if quiet():
-        return _mish_grad(grad, self)
     t = softplus_(self, 1.0, 20.0).tanh()
     return grad * (t + self * sigmoid(self) * (1 - t * t))
 
 
 def _softplus_self(grad: Any, self: Any, beta: float, threshold: float) -> Any:
-    if quiet():
-        return _softplus_grad(grad, self, beta, threshold)
     scaled = self * beta
     return where_row(scaled > threshold, grad, grad * sigmoid(scaled))
-
-
-def _log_sigmoid_self(grad: Any, self: Any) -> Any:
-    return _log_sigmoid_grad(grad, self) if quiet() else grad * sigmoid(-self)
 
 
 def _hardswish_self(grad: Any, self: Any) -> Any:
@@ -160,25 +109,28 @@ def _shrink_self(grad: Any, self: Any, lambd: float) -> Any:
 
 # fmt: off
 # --------------------------------------------------------------------------------------------------------- the rows
-threshold_row = activation("threshold", "threshold value", lambda grad, self, threshold: threshold_backward(
-    grad, self, threshold), c="a <= b ? c : a", takes="if", c_kinds="fi")
+threshold_row = activation("threshold", "threshold value", "threshold_backward(grad, self, threshold)",
+                           c="a <= b ? c : a", takes="if", c_kinds="fi")
 hardshrink_row = activation("hardshrink", "lambd", _shrink_self, c="a >= -b && a <= b ? 0 : a")
 softshrink_row = activation("softshrink", "lambd", _shrink_self, c="a - atmost(atleast(a, -b), b)")
-elu_row = activation("elu", "alpha scale input_scale", _elu_self, c="a <= 0 ? expm1(a * d) * (b * c) : a * c")
+elu_row = activation("elu", "alpha scale input_scale", _elu_self, c="a <= 0 ? expm1(a * d) * (b * c) : a * c",
+                     fused="elu_backward(grad, self, alpha, scale, input_scale)")
 celu_row = activation("celu", "alpha", lambda grad, self, alpha: _elu_self(grad, self, alpha, 1.0, 1.0 / alpha),
-                      c="a <= 0 ? expm1(a / b) * b : a")
-leaky_relu_ = activation("leaky_relu", "negative_slope", _leaky_self, c="a > 0 ? a : a * b")
+                      c="a <= 0 ? expm1(a / b) * b : a", fused="elu_backward(grad, self, alpha, 1.0, 1.0 / alpha)")
+leaky_relu_ = activation("leaky_relu", "negative_slope", _leaky_self, c="a > 0 ? a : a * b",
+                         fused="leaky_relu_backward(grad, self, negative_slope)")
 _mean_slope = activation("rrelu_eval", "negative_slope", _leaky_self, kernel="leaky_relu", c="a > 0 ? a : a * b",
-                         node="RreluWithNoiseBackward0")
+                         fused="leaky_relu_backward(grad, self, negative_slope)", node="RreluWithNoiseBackward0")
 hardtanh_ = activation("hardtanh", "min_val max_val", _hardtanh_self, kernel="clamp", c=_bounded, c_kinds="fi",
-                       takes="if")
-gelu_ = activation("gelu", "approximate", _gelu_self, c=_gelu_value)
-silu_ = activation("silu", "", _silu_self, c="a / (1 + exp(-a))", takes="fc")
-mish_ = activation("mish", "", _mish_self, c="a * tanh_softplus(a)")
+                       takes="if", fused="hardtanh_backward(grad, self, min_val, max_val)")
+gelu_ = activation("gelu", "approximate", _gelu_self, c=_gelu_value, fused="gelu_backward(grad, self, approximate)")
+silu_ = activation("silu", "", _silu_self, c="a / (1 + exp(-a))", takes="fc", fused="silu_backward(grad, self)")
+mish_ = activation("mish", "", _mish_self, c="a * tanh_softplus(a)", fused="mish_backward(grad, self)")
 softplus_ = activation("softplus", "beta threshold", _softplus_self,
-                       c="a * b > c ? a : (atleast(a * b, 0) + log1p(exp(-fabs(a * b)))) / b")
-log_sigmoid_ = activation("log_sigmoid", "", _log_sigmoid_self, c="atmost(a, 0) - log1p(exp(-fabs(a)))",
-                          node="LogSigmoidBackward0")
+                       c="a * b > c ? a : (atleast(a * b, 0) + log1p(exp(-fabs(a * b)))) / b",
+                       fused="softplus_backward(grad, self, beta, threshold)")
+log_sigmoid_ = activation("log_sigmoid", "", lambda grad, self: grad * sigmoid(-self), c="atmost(a, 0) - log1p(exp(-fabs(a)))",
+                          node="LogSigmoidBackward0", fused="log_sigmoid_backward(grad, self)")
 hardswish_ = activation("hardswish", "", _hardswish_self, c="a * atmost(atleast(a + 3, 0), 6) / 6")
 hardsigmoid_ = activation("hardsigmoid", "", lambda grad, self: masked(grad * (1 / 6), (self > -3) & (self < 3)),
                           c="atmost(atleast(a + 3, 0), 6) / 6")

@@ -46,11 +46,11 @@ def refuse(name: str):
 
 # fmt: off
 mul = binary("mul", "a * b", (lambda grad, other: grad * conj(other), lambda grad, self: grad * conj(self)),
-             aliases=("multiply",), numbers="all", foreach=2, direct=("mul", "mul"), c_kinds="fib")
-_add = binary("add", "a + b", (lambda grad: grad, lambda grad: grad), numbers="all", direct=("", ""), c_kinds="fib")
-_sub = binary("sub", "a - b", (lambda grad: grad, lambda grad: -grad), takes="ifc", fast=_NOT_BOOL,
-              check=_no_bools, numbers="all", direct=("", "neg"), c_kinds="fi")
-_rsub = binary("rsub", "b - a", (lambda grad: -grad, lambda grad: grad), takes="ifc", fast=_NOT_BOOL,
+             aliases=("multiply",), numbers="all", foreach=2, fused=("mul(grad, other)", "mul(grad, self)"), c_kinds="fib")
+_add = binary("add", "a + b", ("grad", "grad"), numbers="all", c_kinds="fib")
+_sub = binary("sub", "a - b", ("grad", "neg(grad)"), takes="ifc", fast=_NOT_BOOL,
+              check=_no_bools, numbers="all", c_kinds="fi")
+_rsub = binary("rsub", "b - a", ("neg(grad)", "grad"), takes="ifc", fast=_NOT_BOOL,
                check=_no_bools, node="RsubBackward1", inplace=False, method=False, c_kinds="fi")
 _div = binary("div", "a / b", (lambda grad, other: grad / conj(other),
                                lambda grad, self, other: -grad * conj(self / other / other)), kind="float",

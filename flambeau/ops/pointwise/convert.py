@@ -342,7 +342,7 @@ def _overwrite(target: Tensor, operation: Row, args: tuple[Any, ...], value: Any
     written(target)
     if before is not None:
         after = wrap(target._array)
-        operation.record((before, *args), after)
+        operation.record(after, before, *args)
         if after._node is not None:
             set_history(target, after._node)
     if target._tangent is not None or any(isinstance(a, Tensor) and a._tangent is not None for a in args):

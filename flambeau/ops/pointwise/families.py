@@ -10,11 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ...autograd import state as _state
-from ...autograd.node import FLOAT32, bump
-from ...autograd.state import FOLLOWED, state
-from ...autograd.views import check_inplace
+from ...autograd.node import FLOAT32
+from ...autograd.state import state
 from ...backends import registry
-from ...backends.cpu.parallel import large
 from ...backends.cpu.pointwise.loops import enter
 from ...tensors import dtypes as _dtypes
 from ...tensors.dtypes import BY_NUM, HALF_NUMS
@@ -22,23 +20,9 @@ from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor, wrap
 from ..core import generate
 from ..core import overrides as _overrides
-from ..core.row import (
-    FUNCTIONS,
-    LARGE,
-    Row,
-    alias_of,
-    check_overlap,
-    constant,
-    enter_inplace,
-    export,
-    make_inplace,
-    store,
-    write_out,
-)
+from ..core.row import FUNCTIONS, Row, check_overlap, enter_inplace, export, make_inplace, write_out
 
-_new = object.__new__
 ndarray = registry.CPU_ARRAY
-_WINDOWS = registry.WINDOWS
 _asarray = registry.cpu.asarray
 _NUMBERS = (bool, int, float, complex)
 _KNOWN = frozenset((Tensor, Parameter, *_NUMBERS, type(None)))
@@ -66,6 +50,7 @@ class Pointwise(Row):
                  **options):
         super().__init__(name, args, pointwise=True, **options)
         self.kind, self.halves, self.check = kind, halves, check
+        self.single = not self.constant
         self.only_tensors = {"all": (), "both": (), "second": (0,), "none": (0, 1)}[numbers]
         self.of_numbers = numbers == "all"
         self.cpu_name, self.refusal = cpu_name or name, refusal
@@ -168,17 +153,16 @@ def broadcast_error(*shapes: tuple[int, ...]) -> RuntimeError:
 
 
 # ------------------------------------------------------------------------------------------------------- unary
-def unary(name: str, c: str | None = None, backward: Callable | None = None, *, kind: str = "float",
+def unary(name: str, c: str | None = None, backward: Callable | str | None = None, *, kind: str = "float",
           inplace: bool | str = "function", method: bool = True, toplevel: bool = True, aliases: tuple[str, ...] = (),
-          fast: str | None = None, direct: str | None = None, out: bool | str | None = None,
+          fast: str | None = None, fused: str | None = None, out: bool | str | None = None,
           autocast: str | None = None, **options: Any) -> Callable:
     """A pointwise operation of one tensor, with its method, in-place and out= forms, and over lists of tensors.
 
     inplace, out, autocast: as for `public`; out= of one that keeps the dtype must have it.
-    direct: a kernel of (gradient, saved value) that does what `backward` does, for real arrays (see table._quick).
     """
-    if direct is not None:
-        options["direct"] = {"self": direct}
+    if fused is not None:
+        options["fused"] = {"self": fused}
     r = Pointwise(name, "self", kind=kind, c=c, backward={"self": backward} if backward else None, **options)
     chars = fast if fast is not None else ("fd" if kind != "bool" else "fdlibB")
     r.op = op = generate.of_one(r, chars=chars, ufunc=True, fallback=general)
@@ -188,7 +172,7 @@ def unary(name: str, c: str | None = None, backward: Callable | None = None, *, 
     export(name, op, method=method, toplevel=toplevel, aliases=aliases, out=out, autocast=autocast,
            foreach=1 if inplace else 0)
     if inplace:
-        _export_inplace(name, op, r, r.cpu if kind != "bool" else None, aliases, inplace)
+        _export_inplace(op, r, "fd", aliases, inplace)
     return op
 
 
@@ -260,45 +244,45 @@ def _dress(op: Callable, name: str, r: Row) -> None:
         f", {r.c} in C." if isinstance(r.c, str) else ".")
 
 
-def _export_inplace(name: str, op: Callable, r: Row, kernel: Callable | None, aliases: tuple[str, ...],
-                    inplace_forms: bool | str) -> None:
-    slow = make_inplace(name, op)
+def _export_inplace(op: Callable, r: Row, chars: str | None, aliases: tuple[str, ...], forms: bool | str) -> Callable:
+    slow = made = make_inplace(r.name, op)
+    if len(r.args) == 2 or r.kind != "bool":
+        made = generate.in_place(r, chars=chars, slow=slow)
+        _overrides.FRONTS[slow] = made
+    made.__name__, made.__qualname__, made.__doc__ = r.name + "_", f"Tensor.{r.name}_", f"In-place form of {r.name}."
+    enter_inplace(made, r.name, aliases, forms)
+    return made
 
-    def inplace(self):
-        mode = state.mode
-        if mode < 2 and kernel is not None and (self.__class__ is Tensor or self.__class__ is Parameter) and (
-                mode or untracked(self)):
-            x = self._array
-            if type(x) is ndarray and x.dtype.char in "fd" and x.flags.c_contiguous and not self._inference:
-                if x.size >= LARGE:
-                    large(kernel, x, out=x)
-                else:
-                    x[...] = kernel(x)
-                bump(self)
-                return self
-        return slow(self)
 
-    inplace.__name__, inplace.__qualname__, inplace.__doc__ = name + "_", f"Tensor.{name}_", f"In-place form of {name}."
-    _overrides.FRONTS[slow] = inplace
-    enter_inplace(inplace, name, aliases, inplace_forms)
+# ------------------------------------------------------------------------------------- tensors of one shape, and numbers
+def of_pair(name: str, c: Any, numbers: str = "", takes: str = "f", **options: Any) -> Callable:
+    """The derivative `name`(grad, self, *numbers) of a pointwise operation, in one pass."""
+    r = Pointwise(name, f"grad self {numbers}", kind="same", plain=numbers, takes=takes, c=c, **options)
+    r.op = generate.of_one(r, chars="fd", ufunc=False, fallback=any_way, tensors=2)
+    return r.op
+
+
+def any_way(r: Row, args: tuple[Any, ...], out: None) -> Any:
+    """What is not plain, of an operation without overrides and out=."""
+    if not isinstance(args[0], Tensor):
+        raise TypeError(f"{r.name}(): argument 'input' (position 1) must be Tensor, not {type(args[0]).__name__}")
+    return r(*args)
 
 
 # ------------------------------------------------------------------------------------------------------ binary
-def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Callable | None] | None = None, *,
+def binary(name: str, c: str | None = None, backward: tuple[Any, Any] | None = None, *,
            kind: str = "same", inplace: bool | str = True, method: bool = True, toplevel: bool = True,
            aliases: tuple[str, ...] = (), fast: str | None = None, fast_scalar: str = "fd", args: str = "self other",
-           direct: tuple[str, str] | None = None, autocast: str | None = None, foreach: int = 0,
+           fused: tuple[str, str] | None = None, autocast: str | None = None, foreach: int = 0,
            **options: Any) -> Callable:
     """A pointwise operation of two broadcast arguments. fast: dtype characters whose kernel needs no promotion.
-
-    direct: as for `unary`, one kernel per argument; "" passes the gradient on.
 
     The kernel takes `out=` as NumPy's functions do. `op.operator` is the same function for use as a Python operator.
     """
     first, second = args.split()
     table = {a: f for a, f in zip((first, second), backward or ()) if f is not None}
-    if direct is not None:
-        options["direct"] = dict(zip((first, second), direct))
+    if fused is not None:
+        options["fused"] = dict(zip((first, second), fused))
     r = Pointwise(name, args, kind=kind, c=c, backward=table or None, **options)
     r.op = op = generate.of_two(r, chars=fast, number_chars=fast_scalar, fallback=general)
     op.operator = generate.of_two(r, chars=fast, number_chars=fast_scalar, fallback=or_not_implemented)
@@ -306,75 +290,13 @@ def binary(name: str, c: str | None = None, backward: tuple[Callable | None, Cal
     export(name, op, method=method, toplevel=toplevel, aliases=aliases, autocast=autocast, foreach=foreach)
     op.row = r
     if inplace:
-        op.inplace = _binary_inplace(name, op, r, r.cpu, fast)
-        enter_inplace(op.inplace, name, aliases, inplace)
+        op.inplace = _export_inplace(op, r, fast, aliases, inplace)
     return op
 
 
 def untracked(tensor: Any) -> bool:
     """Whether nothing would be recorded for this tensor: no history, and no view of one that may have some."""
     return tensor._node is None and (tensor._counter is None or tensor._base is None)
-
-
-def _binary_inplace(name: str, op: Callable, r: Row, kernel: Callable, chars: str | None) -> Callable:
-    def inplace(self, other):
-        mode = state.mode
-        if mode < 2 and (mode or untracked(self)):
-            kind_of, cls = other.__class__, self.__class__
-            if cls is Tensor or cls is Parameter:
-                x = self._array
-                if (kind_of is Tensor or kind_of is Parameter) and not self._inference and (mode or untracked(other)):
-                    y = other._array
-                    if x.dtype is y.dtype and (chars is None or x.dtype.char in chars) and x.flags.c_contiguous and (
-                            type(x) is ndarray is type(y)):
-                        if x.base is not None or y.base is not None:
-                            check_overlap(x, (y,))
-                        try:
-                            large(kernel, x, y, out=x) if x.size >= LARGE else kernel(x, y, out=x)
-                        except ValueError:
-                            raise _inplace_broadcast(x.shape, y.shape) from None
-                        bump(self)
-                        return self
-                elif (kind_of is float or kind_of is int) and x.dtype.char in "fd" and x.flags.c_contiguous and (
-                        type(x) is ndarray and not self._inference):
-                    y = constant(other, x.dtype)
-                    large(kernel, x, y, out=x) if x.size >= LARGE else kernel(x, y, out=x)
-                    bump(self)
-                    return self
-        elif mode in FOLLOWED and (mode & _state.NO_GRAD or untracked(self)) and _followed_inplace(r, mode, self, other):
-            return self
-        if _overrides.active:
-            done, value = _overrides.dispatch(inplace, (self, other), {})
-            if done:
-                return value
-        check_inplace(self)
-        check_overlap(self._array, (other,))
-        before = alias_of(self)
-        return store(self, op(before, other), before)
-
-    inplace.__name__, inplace.__qualname__, inplace.__doc__ = name + "_", f"Tensor.{name}_", f"In-place form of {name}."
-    return inplace
-
-
-def _followed_inplace(r: Row, mode: int, self: Tensor, other: Any) -> bool:
-    """self.op_(other) in a call that is followed, where nothing is recorded and both are plain; False where they are not."""
-    x, cls, kind_of = self._array, self.__class__, other.__class__
-    if not (cls is Tensor or cls is Parameter) or self._inference or type(x) not in _WINDOWS or not x.flags.c_contiguous:
-        return False
-    if kind_of is Tensor or kind_of is Parameter:
-        y = other._array
-        if x.dtype is not y.dtype or x.shape != y.shape or x.dtype.char not in "fd" or type(y) not in _WINDOWS or not (
-                mode & _state.NO_GRAD or untracked(other)):
-            return False
-        check_overlap(x, (y,))
-    elif (kind_of is float and x.dtype.char in "fd") or (kind_of is int and x.dtype.char in "fdl" and r.kind == "same"):
-        y = number(other, x.dtype)
-    else:
-        return False
-    follower = state.follower
-    follower.write(x, follower.call(r.kernel, (x, y)))
-    bump(self)
-    return True
 
 
 def _inplace_broadcast(target: tuple[int, ...], other: tuple[int, ...]) -> RuntimeError:
@@ -391,7 +313,8 @@ def compare(name: str, c: str, **options: Any) -> Callable:
     return binary(name, c=c, kind="bool", c_kinds="fib", cpu_name=f"{name}_cpu", **options)
 
 
-generate.knows(broadcast_error=broadcast_error)
+generate.knows(broadcast_error=broadcast_error, inplace_broadcast=_inplace_broadcast, number=number,
+               check_overlap=check_overlap)
 
 __all__ = ["Pointwise", "unary", "binary", "compare", "promoted", "number", "broadcast_error", "general", "wrap",
            "_state"]

@@ -10,9 +10,8 @@ from typing import Any
 
 from ...autograd.state import INFERENCE, NO_GRAD, state
 from ...backends.cpu.pointwise.loops import enter
-from ...tensors.tensor import wrap
 from ..core.row import public
-from .families import Pointwise, binary, ndarray, unary
+from .families import Pointwise, binary, of_pair, unary
 
 _NUMBERS = frozenset((float, int, bool, complex))
 
@@ -34,7 +33,7 @@ LN2, LN10 = math.log(2.0), math.log(10.0)
 
 # fmt: off
 # ---------------------------------------------------------------------------------------- signs and roundings
-neg = unary("neg", "-a", lambda grad: -grad, kind="same", takes="ifc", aliases=("negative",), c_kinds="fi",
+neg = unary("neg", "-a", "neg(grad)", kind="same", takes="ifc", aliases=("negative",), c_kinds="fi",
             refusal=lambda d: RuntimeError(
                 "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use the "
                 "`~` or `logical_not()` operator instead."))
@@ -44,7 +43,7 @@ sign = unary("sign", "(a > 0) - (a < 0)", nothing, kind="same", complex_ok=False
 floor = unary("floor", "floor(a)", nothing, kind="same", takes="if")
 ceil = unary("ceil", "ceil(a)", nothing, kind="same", takes="if")
 trunc = unary("trunc", "trunc(a)", nothing, kind="same", takes="if", aliases=("fix",))
-frac = unary("frac", "a - trunc(a)", lambda grad: grad, kind="same", takes="f")
+frac = unary("frac", "a - trunc(a)", "grad", kind="same", takes="f")
 _round = unary("round", "rint(a)", nothing, kind="same", kernel="rint", takes="if")
 signbit = unary("signbit", "signbit(a)", kind="bool", complex_ok=False, inplace=False, c_kinds="fi", out="exact")
 
@@ -58,15 +57,14 @@ square = unary("square", "a * a", lambda grad, self: grad * (2 * conj(self)), ki
 sqrt = unary("sqrt", "sqrt(a)", lambda grad, result: grad / (2 * conj(result)))
 rsqrt = unary("rsqrt", "1 / sqrt(a)", lambda grad, result: -0.5 * grad * conj(result ** 3))
 reciprocal = unary("reciprocal", "1 / a", lambda grad, result: -grad * conj(result * result))
-exp = unary("exp", "exp(a)", lambda grad, result: grad * conj(result), direct="mul")
+exp = unary("exp", "exp(a)", lambda grad, result: grad * conj(result), fused="mul(grad, result)")
 exp2 = unary("exp2", "exp2(a)", lambda grad, result: grad * conj(result) * LN2)
 expm1 = unary("expm1", "expm1(a)", lambda grad, result: grad * conj(result + 1))
-log = unary("log", "log(a)", lambda grad, self: grad / conj(self), direct="div")
+log = unary("log", "log(a)", lambda grad, self: grad / conj(self), fused="div(grad, self)")
 log2 = unary("log2", "log2(a)", lambda grad, self: grad / (conj(self) * LN2))
 log10 = unary("log10", "log10(a)", lambda grad, self: grad / (conj(self) * LN10))
 log1p = unary("log1p", "log1p(a)", lambda grad, self: grad / conj(self + 1))
-sigmoid = unary("sigmoid", "sigmoid(a)", lambda grad, result: sigmoid_backward(grad, result),
-                direct="sigmoid_backward")
+sigmoid = unary("sigmoid", "sigmoid(a)", "sigmoid_backward(grad, result)")
 
 # -------------------------------------------------------------------------------------- trigonometric, hyperbolic
 sin = unary("sin", "sin(a)", lambda grad, self: grad * conj(self.cos()))
@@ -77,7 +75,7 @@ acos = unary("acos", "acos(a)", lambda grad, self: grad * -conj((1 - self * self
 atan = unary("atan", "atan(a)", lambda grad, self: grad / conj(self * self + 1), aliases=("arctan",))
 sinh = unary("sinh", "sinh(a)", lambda grad, self: grad * conj(self.cosh()))
 cosh = unary("cosh", "cosh(a)", lambda grad, self: grad * conj(self.sinh()))
-tanh = unary("tanh", "tanh(a)", lambda grad, result: tanh_backward(grad, result), direct="tanh_backward")
+tanh = unary("tanh", "tanh(a)", "tanh_backward(grad, result)")
 asinh = unary("asinh", "asinh(a)", lambda grad, self: grad * conj((self * self + 1).rsqrt()), aliases=("arcsinh",))
 acosh = unary("acosh", "acosh(a)", lambda grad, self: grad * conj((self + 1).rsqrt() * (self - 1).rsqrt()) if
               self.is_complex() else grad * (self * self - 1).rsqrt(), aliases=("arccosh",))
@@ -92,9 +90,7 @@ bitwise_not = unary("bitwise_not", "~a", kind="same", inplace=True, takes="bi", 
                     c_kinds="ib")
 
 # --------------------------------------------------------------------------------------------------- activations
-relu = unary("relu", "a <= 0 ? 0 : a", lambda grad, result: _relu_grad(grad, result), kind="same", takes="if",
-             direct="relu_backward", c_kinds="fi")
-enter("relu_backward", 2, "b <= 0 ? 0 : a")
+relu = unary("relu", "a <= 0 ? 0 : a", "threshold_backward(grad, result, 0)", kind="same", takes="if", c_kinds="fi")
 enter("sgn", 1, "(a > 0) - (a < 0)")
 # fmt: on
 # Derivatives that deserve a kernel of their own: one pass instead of three.
@@ -106,22 +102,13 @@ sigmoid_backward = binary("sigmoid_backward", "a * (1 - b) * b", (
     lambda grad, output: sigmoid_backward(grad, conj(output)),
     lambda grad, grad_output, output: conj(grad) * grad_output * conj(1 - 2 * output)),
     args="grad_output output", fast="fd", fast_scalar="", toplevel=False, method=False, inplace=False)
-threshold_backward = Pointwise("threshold_backward", "grad self threshold", kind="same", plain="threshold",
-                               c="b <= c ? 0 : a", c_kinds="fi", backward=dict(
-                                   grad=lambda grad, self, threshold: threshold_backward(grad, self, threshold),
-                                   self=nothing))
+threshold_backward = of_pair("threshold_backward", "b <= c ? 0 : a", "threshold", takes="if", c_kinds="fi", backward=dict(
+    grad="threshold_backward(grad, self, threshold)", self=nothing))
 where_row = Pointwise("where", "condition self other", kind="same", plain="condition", mask="condition", c="a ? b : c",
                       halves=True,
                       c_kinds="fib",
                       backward=dict(self=lambda grad, condition: where_row(condition, grad, 0),
                                     other=lambda grad, condition: where_row(condition, 0, grad)))
-
-
-def _relu_grad(grad: Any, result: Any) -> Any:
-    g, r = grad._array, result._array
-    if state.mode == 1 and g.dtype is r.dtype and r.dtype.char in "fd" and type(g) is ndarray is type(r):
-        return wrap(threshold_backward.cpu(g, r, 0))
-    return threshold_backward(grad, result, 0)
 
 
 def _rounded(self: Any = None, decimals: int = 0) -> str:

@@ -82,6 +82,12 @@ def nll(x: Any, target: Any, weight: Any, reduction: int, *rest: Any) -> list[Ma
     return [Made((), x.dtype) if reduction else like(target, x.dtype), Made((), x.dtype)]
 
 
+def cross_entropy(x: Any, target: Any, weight: Any, reduction: int, ignore_index: int, keep: bool) -> list[Made]:
+    """The loss, powers, one over their sums, and what the loss was divided by."""
+    return [Made(() if reduction else target.shape, x.dtype), Made(x.shape if keep else (0, 0), x.dtype),
+            Made(target.shape, x.dtype), Made((), x.dtype)]
+
+
 def margins(x: Any, target: Any, p: int, margin: float, weight: Any, reduction: int) -> Made:
     return Made(() if reduction else target.shape, x.dtype)
 

@@ -36,9 +36,9 @@ from .views import (
 ndarray = registry.CPU_ARRAY
 
 # fmt: off
-_cat = moving("cat", "tensors dim dtype format", shape=moves.joined, backward={
+_cat = moving("cat", "tensors* dim dtype format", shape=moves.joined, backward={
     "tensors": lambda grad, tensors_shape, dim, needs: _cut(grad, tensors_shape, dim, needs)})
-_stack = moving("stack", "tensors dim dtype", shape=moves.stacked,
+_stack = moving("stack", "tensors* dim dtype", shape=moves.stacked,
                 backward={"tensors": lambda grad, dim: list(_unbind(grad, dim))})
 _repeat = moving("repeat", "self repeats", shape=moves.repeated,
                  backward={"self": lambda grad, self_shape, repeats: _unrepeat(grad, self_shape, repeats)})
@@ -52,7 +52,7 @@ _triu = moving("triu", "self diagonal", batch="trailing", shape=rules.same,
                backward={"self": lambda grad, diagonal: _triu(grad, diagonal)})
 _diag_embed = moving("diag_embed", "self offset dim1 dim2", batch="diagonal", shape=moves.diagonal, backward={
     "self": lambda grad, offset, dim1, dim2: _diagonal(grad, offset, dim1, dim2)})
-_block_diag = moving("block_diag", "tensors dtype", shape=moves.block_diagonal,
+_block_diag = moving("block_diag", "tensors* dtype", shape=moves.block_diagonal,
                      backward={"tensors": lambda grad, tensors_shape: _blocks(grad, tensors_shape)})
 _constant_pad = moving("constant_pad_nd", "self pad value", batch="trailing", shape=moves.padded, backward={
     "self": lambda grad, pad: constant_pad_nd(grad, [-n for n in pad], 0)})

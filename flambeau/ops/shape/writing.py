@@ -70,7 +70,7 @@ def write_row(self: Tensor, r: Row, args: tuple[Any, ...]) -> Tensor:
     written(self)
     if recording:
         result = wrap(array)
-        r.record((before, *args), result)
+        r.record(result, before, *args)
         if result._node is not None:
             set_history(self, result._node)
     return self

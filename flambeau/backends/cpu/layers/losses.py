@@ -13,7 +13,6 @@ import numpy as np
 from numpy import ndarray
 
 from ....native import Library, library
-from ...values import classes
 from .. import memory
 from ..index.rows import in_range
 from ..parallel import large, native, split
@@ -389,7 +388,7 @@ def smoothed_nll_backward(grad: ndarray, shape: tuple[int, ...], target: ndarray
     return out
 
 
-@kernel(safe=classes(lambda x: x.shape[1], 4))
+@kernel
 def cross_entropy(x: ndarray, target: ndarray, weight: ndarray | None, reduction: int, ignore_index: int,
                   keep: bool) -> tuple[ndarray, ndarray, ndarray, ndarray]:
     """Of logits (N, C) and classes (N): the loss; what the derivative takes: exp(x - maximum) (empty without keep), one over

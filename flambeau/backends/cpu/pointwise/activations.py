@@ -15,11 +15,12 @@ import numpy as np
 from numpy import ndarray
 
 from .. import memory
-from ..parallel import SPLIT, early, split
+from ..parallel import NATIVE, SPLIT, early, run, split
 from ..table import kernel
 from .functions import stepwise as _stepwise
 from .special import erf
 
+_ZERO = {np.dtype(t): np.zeros((), t) for t in (np.float32, np.float64)}
 _BLOCK = 1 << 15
 _BITS = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 _RSQRT_2PI = 1 / math.sqrt(2 * math.pi)
@@ -68,8 +69,20 @@ def kept(values: ndarray, mask: ndarray, out: ndarray) -> None:
 
 # ------------------------------------------------------------------------------------------------------------ relu
 @kernel
-@early
 def threshold_backward(grad: ndarray, x: ndarray, limit: Any) -> ndarray:
+    """grad where x is above the limit or nan, else 0."""
+    zero = _ZERO.get(x.dtype)
+    if zero is not None and limit == 0 and grad.size < NATIVE and grad.dtype is x.dtype and grad.shape == x.shape and (
+            grad.flags.c_contiguous):
+        out = grad.copy()
+        np.putmask(out, x <= zero, zero)
+        return out
+    return _threshold_backward(grad, x, limit)
+
+
+def _threshold_backward(grad: ndarray, x: ndarray, limit: Any) -> ndarray:
+    if grad.size > 1 and (made := run("threshold_backward", grad, x, limit)) is not None:
+        return made
     if grad.dtype.kind != "f" or x.dtype.kind != "f" or grad.ndim == 0:
         return np.where(x <= limit, grad.dtype.type(0), grad)
     return paired(_threshold_grad, grad, x, limit)

@@ -20,6 +20,7 @@ from ..pointwise.dropout import noise_scale, scaled_mask
 from ..table import KERNELS, kernel
 from . import draws as random
 from .engine import Engine
+from .integers import _from_int
 
 _over = Engine.over
 _drawing = kernel(writes="words", safe=NUMBERS_ONLY)
@@ -157,7 +158,7 @@ def draw_int(words: ndarray, shape: tuple[int, ...], dtype: np.dtype, low: int, 
         return _given(out, random.random_int(_over(words), shape, dtype, low, high))
     made = out if out is not None and dtype == _I64 else memory.empty(shape, _I64)
     native.fl_mt_below(words, made, made.size, high - low, low)
-    return made if made is out else _given(out, random._from_int(made, dtype) if dtype != _I64 else made)
+    return made if made is out else _given(out, _from_int(made, dtype) if dtype != _I64 else made)
 
 
 @kernel(writes="words", safe=False)
@@ -173,7 +174,7 @@ def draw_permutation(words: ndarray, n: int, dtype: np.dtype) -> ndarray:
         return random.randperm(_over(words), n, dtype)
     out = memory.empty((n,), _I64)
     native.fl_mt_permute(words, out, n)
-    return out if dtype == _I64 else random._from_int(out, dtype)
+    return out if dtype == _I64 else _from_int(out, dtype)
 
 
 def _bent(kind: int, reference: Any, parameters: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Reductions: sums that are fast and accurate, and the rest over NumPy; large contiguous ones natively (reduce.c).
+"""Reductions by adding up: sums that are fast and accurate, large contiguous ones natively (reduce.c); products and logic.
 
 NumPy adds pairwise only along the last axis, and with one thread. A product with a vector of ones is a sum too, and
 BLAS does it at the speed of memory; blocks of `BLOCK` keep the rounding error as small as pairwise addition does.
@@ -16,7 +16,7 @@ from numpy import ndarray
 from ....native import library
 from ...geometry import reduced_shape
 from .. import memory
-from ..parallel import SPLIT, large, split
+from ..parallel import large
 from ..table import kernel
 
 FLOAT32 = np.dtype(np.float32)
@@ -56,9 +56,9 @@ def axes_of(x: ndarray, axes: Axes) -> Axes:
 _PLAIN, _SQUARES, _SIZES = range(3)
 
 
-def grid(x: ndarray, axes: Axes) -> tuple[int, int, int] | None:
+def grid(x: ndarray, axes: Axes, least: int = SMALL) -> tuple[int, int, int] | None:
     """(outer, n, inner) of a reduction over n that reduce.c can do; None for small, strided or other arrays."""
-    if x.size < SMALL or x.dtype.char not in "fd" or not x.flags.c_contiguous or library("reduce") is None:
+    if x.size < least or x.dtype.char not in "fd" or not x.flags.c_contiguous or library("reduce") is None:
         return None
     if axes is None or len(axes) == x.ndim:
         return 1, x.size, 1
@@ -79,16 +79,6 @@ def _native_sums(x: ndarray, sizes: tuple[int, int, int], shape: tuple[int, ...]
     function = native.fl_sum_f32 if x.dtype is FLOAT32 else native.fl_sum_f64
     function(x, out, *sizes, mode, divisor, root)
     return out
-
-
-def _native_extremes(x: ndarray, sizes: tuple[int, int, int], least: bool, shape: tuple[int, ...], values: bool,
-                     places: bool) -> tuple[ndarray | None, ndarray | None]:
-    made = memory.empty(shape, x.dtype) if values else None
-    index = memory.empty(shape, INT64) if places else None
-    native = library("reduce")
-    function = native.fl_extreme_f32 if x.dtype is FLOAT32 else native.fl_extreme_f64
-    function(x, made, index, *sizes, least)
-    return made, index
 
 
 # ------------------------------------------------------------------------------------------------------- sums
@@ -324,6 +314,11 @@ def min_all(x: ndarray) -> ndarray:
     return np.asarray(flat[flat.argmin()])
 
 
+def small_norm(x: ndarray) -> ndarray:
+    """The 2-norm of all elements of a small contiguous array, for the fast path."""
+    return np.sqrt(sum_all(x * x), out=...)
+
+
 # --------------------------------------------------------------------------------------- products and logic
 @kernel
 def prod(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype | None = None) -> Any:
@@ -376,158 +371,16 @@ def nansum(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype
     return sum_(x, axes, keepdim, dtype)
 
 
-# ------------------------------------------------------------------------------------------------- extremes
-def _extreme(x: ndarray, axes: Axes, keepdim: bool, pick: np.ufunc) -> Any:
-    sizes = grid(x, axes)
-    if sizes is not None:
-        return _native_extremes(x, sizes, pick is np.minimum, reduced_shape(x.shape, axes, keepdim), True, False)[0]
-    a = wide(x)
-    if a.size >= 2 * SPLIT and axes is not None and 0 not in axes and a.shape[0] > 1:
-        out = np.empty(reduced_shape(a.shape, axes, keepdim), a.dtype)
-        split(a.shape[0], lambda i, j: pick.reduce(a[i:j], axis=axes, keepdims=keepdim, out=out[i:j]))
+@kernel
+def hash_tensor(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
+    if x.dtype.kind in "fV":
+        bits = x.astype(FLOAT64).view(np.uint64)
     else:
-        out = pick.reduce(a, axis=axes_of(a, axes), keepdims=keepdim)
-    return out.astype(x.dtype, copy=False)
+        bits = x.astype(INT64).view(np.uint64) if x.dtype.kind != "u" else x.astype(np.uint64)
+    return np.bitwise_xor.reduce(bits, axis=axes_of(x, axes), keepdims=keepdim)
 
 
-@kernel
-def amax(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
-    return _extreme(x, axes, keepdim, np.maximum)
-
-
-@kernel
-def amin(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
-    return _extreme(x, axes, keepdim, np.minimum)
-
-
-@kernel
-def aminmax(x: ndarray, axes: Axes = None, keepdim: bool = False) -> tuple[Any, Any]:
-    return np.asarray(amin(x, axes, keepdim)), np.asarray(amax(x, axes, keepdim))
-
-
-def _picked(x: ndarray, index: ndarray, axis: int, keepdim: bool) -> tuple[ndarray, ndarray]:
-    """(x at the index, the index) along an axis; the index comes with that axis kept."""
-    if axis == x.ndim - 1 and x.flags.c_contiguous and x.size:
-        values = x.reshape(-1).take(index.reshape(-1) + np.arange(0, x.size, x.shape[axis]))
-        shape = index.shape if keepdim else index.shape[:-1]
-        return values.reshape(shape), index.reshape(shape)
-    values = np.take_along_axis(x, index, axis)
-    return (values, index) if keepdim else (values.squeeze(axis), index.squeeze(axis))
-
-
-def _zero_dim(x: ndarray) -> tuple[ndarray, ndarray]:
-    return x.copy(), np.zeros((), INT64)
-
-
-def _extreme_dim(x: ndarray, axis: int, keepdim: bool, least: bool) -> tuple[ndarray, ndarray]:
-    if not x.ndim:
-        return _zero_dim(x)
-    sizes = grid(x, (axis,))
-    if sizes is not None:
-        return _native_extremes(x, sizes, least, reduced_shape(x.shape, (axis,), keepdim), True, True)
-    a = wide(x)
-    return _picked(x, a.argmin(axis, keepdims=True) if least else a.argmax(axis, keepdims=True), axis, keepdim)
-
-
-def _place(x: ndarray, axis: int | None, keepdim: bool, least: bool) -> Any:
-    if not x.ndim:
-        return np.zeros((), INT64)
-    axes = None if axis is None else (axis,)
-    sizes = grid(x, axes)
-    if sizes is not None:
-        return _native_extremes(x, sizes, least, reduced_shape(x.shape, axes, keepdim), False, True)[1]
-    a = wide(x)
-    return np.asarray(a.argmin(axis, keepdims=keepdim) if least else a.argmax(axis, keepdims=keepdim))
-
-
-@kernel
-def max_dim(x: ndarray, axis: int, keepdim: bool = False) -> tuple[ndarray, ndarray]:
-    return _extreme_dim(x, axis, keepdim, False)
-
-
-@kernel
-def min_dim(x: ndarray, axis: int, keepdim: bool = False) -> tuple[ndarray, ndarray]:
-    return _extreme_dim(x, axis, keepdim, True)
-
-
-@kernel
-def argmax(x: ndarray, axis: int | None = None, keepdim: bool = False) -> Any:
-    return _place(x, axis, keepdim, False)
-
-
-@kernel
-def argmin(x: ndarray, axis: int | None = None, keepdim: bool = False) -> Any:
-    return _place(x, axis, keepdim, True)
-
-
-# ---------------------------------------------------------------------------------------------------- norms
-def magnitude(x: ndarray) -> ndarray:
-    return np.abs(wide(x))
-
-
-@kernel
-def vector_norm(x: ndarray, ord: float, axes: Axes = None, keepdim: bool = False, dtype: np.dtype | None = None) -> Any:
-    if dtype is not None:
-        x = x.astype(dtype, copy=False)
-    result = np.empty(0, x.dtype).real.dtype if x.dtype.kind == "c" else x.dtype
-    axes_np = axes_of(x, axes)
-    if ord in (1, 2) and (sizes := grid(x, axes)) is not None:
-        made = _native_sums(x, sizes, mode=_SIZES if ord == 1 else _SQUARES, root=ord == 2)
-        return made.reshape(reduced_shape(x.shape, axes, keepdim))
-    if ord == 2 and axes is None and x.dtype is FLOAT32 and x.flags.c_contiguous and x.size >= SMALL and not keepdim:
-        return np.sqrt(_squares(x.reshape(-1))).astype(FLOAT32)
-    a = magnitude(x) if ord != 2 or x.dtype.kind == "c" else wide(x)
-    if ord == math.inf:
-        made = np.maximum.reduce(a, axis=axes_np, keepdims=keepdim)
-    elif ord == -math.inf:
-        made = np.minimum.reduce(a, axis=axes_np, keepdims=keepdim)
-    elif ord == 0:
-        made = add_up((a != 0).astype(a.dtype), axes, keepdim)
-    elif ord == 1:
-        made = add_up(a, axes, keepdim)
-    elif ord == 2:
-        made = np.sqrt(_sum_of_squares(a, axes, keepdim))
-    else:
-        made = np.power(add_up(np.power(a, a.dtype.type(ord)), axes, keepdim), a.dtype.type(1 / ord))
-    return made.astype(result, copy=False)
-
-
-def _sum_of_squares(x: ndarray, axes: Axes, keepdim: bool) -> Any:
-    if axes == (x.ndim - 1,) and x.flags.c_contiguous and x.size and x.shape[-1] <= 4 * BLOCK:
-        made = np.vecdot(x, x)
-        return made[..., None] if keepdim else made
-    return add_up(large(np.multiply, x, x) if x.size >= SMALL else x * x, axes, keepdim)
-
-
-def _squares(x: ndarray) -> Any:
-    """The sum of squares of a long float32 vector, in float64 between blocks."""
-    whole = x.size - x.size % BLOCK
-    blocks = x[:whole].reshape(-1, 1, BLOCK)
-    parts = np.matmul(blocks, blocks.transpose(0, 2, 1))
-    rest = x[whole:]
-    return np.add.reduce(parts, axis=None, dtype=FLOAT64) + rest.dot(rest)
-
-
-def small_norm(x: ndarray) -> ndarray:
-    """The 2-norm of all elements of a small contiguous array, for the fast path."""
-    return np.sqrt(sum_all(x * x), out=...)
-
-
-@kernel
-def dist(x: ndarray, y: ndarray, p: float) -> Any:
-    return vector_norm(x - y, p)
-
-
-@kernel
-def renorm(x: ndarray, p: float, axis: int, maxnorm: float) -> ndarray:
-    others = tuple(i for i in range(x.ndim) if i != axis)
-    a = wide(x)
-    norm = vector_norm(a, p, others, True)
-    one = norm.dtype.type(1)
-    scale = np.where(norm > maxnorm, norm.dtype.type(maxnorm) / (norm + norm.dtype.type(1e-7)), one)
-    return (a * scale).astype(x.dtype, copy=False)
-
-
+# ------------------------------------------------------------------------------------ log-sum-exp
 # exp() of numbers up to this neither overflows nor loses bits in a sum, so there is no maximum to take out first.
 TAME = 40.0
 
@@ -573,141 +426,3 @@ def _half_logsumexp(x: ndarray, axes: Axes, keepdim: bool) -> Any:
     total = np.add.reduce(rounded(np.exp(rounded(a - top))), axis=axes, keepdims=True)
     made = (rounded(np.log(rounded(total))) + top).astype(x.dtype)
     return made if keepdim else made.reshape(reduced_shape(x.shape, axes, False))
-
-
-# ------------------------------------------------------------------------------------------------ variance
-@kernel
-def var_mean(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[Any, Any]:
-    """Two passes, with the rounding of the mean corrected for; short ones in float64, as PyTorch has it throughout."""
-    if x.dtype.kind == "c":
-        real, mean_real = var_mean(x.real, axes, correction, keepdim)
-        imag, mean_imag = var_mean(x.imag, axes, correction, keepdim)
-        middle = np.empty(np.shape(mean_real), x.dtype)
-        middle.real, middle.imag = mean_real, mean_imag
-        return np.asarray(real + imag), middle
-    if x.size < SMALL:
-        return _var_mean_small(x, axes_of(x, axes), correction, keepdim)
-    sizes = grid(x, axes)
-    if sizes is not None:
-        return _native_var_mean(x, sizes, correction, reduced_shape(x.shape, axes, keepdim), False)
-    a = wide(x)
-    n = count_of(a, axes)
-    middle = np.asarray(add_up(a, axes, True) / a.dtype.type(n))
-    apart = large(np.subtract, a, middle if axes is not None or not a.ndim else middle.reshape(-1)[0].item())
-    rest = np.asarray(add_up(apart, axes, True))
-    apart = large(np.multiply, apart, apart, out=apart)
-    free = max(n - correction, 0)
-    spread = (np.asarray(add_up(apart, axes, True)) - rest * rest / a.dtype.type(n)) / a.dtype.type(free)
-    shape = reduced_shape(x.shape, axes, keepdim)
-    return narrow(spread.reshape(shape), x.dtype), narrow(middle.reshape(shape), x.dtype)
-
-
-def _native_var_mean(x: ndarray, sizes: tuple[int, int, int], correction: float, shape: tuple[int, ...],
-                     root: bool) -> tuple[ndarray, ndarray]:
-    spread, middle = memory.empty(shape, x.dtype), memory.empty(shape, x.dtype)
-    native = library("reduce")
-    function = native.fl_var_mean_f32 if x.dtype is FLOAT32 else native.fl_var_mean_f64
-    function(x, spread, middle, *sizes, max(sizes[1] - correction, 0), root)
-    return spread, middle
-
-
-def _var_mean_small(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[Any, Any]:
-    n = count_of(x, axes)
-    a = x.astype(FLOAT64)
-    middle = np.add.reduce(a, axis=axes, keepdims=True) / FLOAT64.type(n)
-    a -= middle
-    a *= a
-    free = FLOAT64.type(max(n - correction, 0))
-    spread = (np.add.reduce(a, axis=axes, keepdims=keepdim) / free).astype(x.dtype)
-    if not keepdim:
-        middle = middle.reshape(spread.shape)
-    return spread, middle.astype(x.dtype)
-
-
-@kernel
-def var(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> Any:
-    return var_mean(x, axes, correction, keepdim)[0]
-
-
-@kernel
-def std(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> Any:
-    return std_mean(x, axes, correction, keepdim)[0]
-
-
-@kernel
-def std_mean(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[Any, Any]:
-    if x.dtype.num in NARROW:
-        spread, middle = var_mean(x.astype(FLOAT32), axes, correction, keepdim)
-        return np.sqrt(spread).astype(x.dtype), middle.astype(x.dtype)
-    sizes = grid(x, axes)
-    if sizes is not None:
-        return _native_var_mean(x, sizes, correction, reduced_shape(x.shape, axes, keepdim), True)
-    spread, middle = var_mean(x, axes, correction, keepdim)
-    return np.asarray(np.sqrt(spread)), middle
-
-
-# ------------------------------------------------------------------------------------------ order statistics
-@kernel
-def median(x: ndarray, ignore_nan: bool = False) -> Any:
-    """The lower of the two middle elements of all; NaN wins unless ignored."""
-    flat = wide(x).reshape(-1)
-    if not flat.size:
-        if x.dtype.kind in "fV":
-            return np.asarray(math.nan, x.dtype)
-        return np.asarray(np.iinfo(x.dtype).min if x.dtype.itemsize > 2 else 0, x.dtype)  # what C makes of a NaN
-    if flat.dtype.kind == "f":
-        bad = np.isnan(flat)
-        if bad.any():
-            if not ignore_nan or bad.all():
-                return np.asarray(math.nan, x.dtype)
-            flat = flat[~bad]
-    k = (flat.size - 1) // 2
-    return np.asarray(np.partition(flat, k)[k]).astype(x.dtype)
-
-
-@kernel
-def median_dim(x: ndarray, axis: int, keepdim: bool = False, ignore_nan: bool = False) -> tuple[ndarray, ndarray]:
-    if not x.ndim:
-        return _zero_dim(x)
-    a = wide(x)
-    n = a.shape[axis]
-    order = np.argsort(a, axis=axis, kind="stable")  # NaN last
-    middle: Any = np.array((n - 1) // 2)
-    if a.dtype.kind == "f":
-        bad = np.isnan(a)
-        if bad.any():
-            numbers = n - bad.sum(axis=axis, keepdims=True)
-            if ignore_nan:
-                middle = np.maximum((numbers - 1) // 2, 0)
-            else:
-                middle = np.where(numbers < n, numbers, middle)  # the first NaN
-    shape = tuple(1 if i == axis else m for i, m in enumerate(x.shape))
-    index = np.take_along_axis(order, np.broadcast_to(middle, shape), axis)
-    return _picked(x, index, axis, keepdim)
-
-
-@kernel
-def mode(x: ndarray, axis: int, keepdim: bool = False) -> tuple[ndarray, ndarray]:
-    """The most frequent value, the smallest of several, and where it comes last."""
-    if not x.ndim:
-        return _zero_dim(x)
-    a = np.moveaxis(wide(x), axis, -1)
-    order = np.argsort(a, axis=-1, kind="stable")
-    ordered = np.take_along_axis(a, order, -1)
-    n = a.shape[-1]
-    starts = np.ones(a.shape, bool)
-    starts[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
-    place = np.arange(n)
-    run = place - np.maximum.accumulate(np.where(starts, place, 0), axis=-1)  # how often it came before
-    at = run.argmax(axis=-1, keepdims=True)
-    index = np.take_along_axis(order, at, -1)
-    return _picked(x, np.moveaxis(index, -1, axis), axis, keepdim)
-
-
-@kernel
-def hash_tensor(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
-    if x.dtype.kind in "fV":
-        bits = x.astype(FLOAT64).view(np.uint64)
-    else:
-        bits = x.astype(INT64).view(np.uint64) if x.dtype.kind != "u" else x.astype(np.uint64)
-    return np.bitwise_xor.reduce(bits, axis=axes_of(x, axes), keepdims=keepdim)

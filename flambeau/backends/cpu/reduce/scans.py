@@ -25,9 +25,14 @@ def _wanted(x: ndarray, dtype: np.dtype | None) -> np.dtype:
     return dtype or (INT64 if x.dtype.kind in "iub" else x.dtype)
 
 
+def running_sum(x: ndarray, axis: int) -> ndarray:
+    """cumsum of floats that have dimensions."""
+    return np.add.accumulate(x, axis) if x.size <= _FEW and x.flags.c_contiguous else cumsum(x, axis)
+
+
 @kernel
 def cumsum(x: ndarray, axis: int, dtype: np.dtype | None = None) -> ndarray:
-    if dtype is None and x.ndim and x.size <= _FEW and x.dtype.char in "fd" and x.flags.c_contiguous:
+    if dtype is None and x.ndim and x.dtype.char in "fd" and x.size <= _FEW and x.flags.c_contiguous:
         return np.add.accumulate(x, axis)
     return _accumulated(x, axis, _wanted(x, dtype), np.add)
 
