@@ -1,11 +1,11 @@
 """Capture: a function runs once, and every kernel call is written down while it really happens.
 
 For that time every array that is read from a tensor is of the type `Traced`: the same memory, seen through a subclass of
-NumPy's array. (`Tensor._array` is a property meanwhile, which exchanges a tensor's array when the capturing thread first asks
-for it. So the work does not depend on how many tensors there are, and other threads see nothing of it.) Operations send
-arrays of another type to that type's backend (backends/registry.py), which here is backend.py: it runs the CPU kernel and
-notes the call. Windows onto memory (views) are recognised by their addresses, so nothing has to be noted for them. A NumPy
-function that reaches a Traced array by another way, or a look at a value, raises `Uncapturable`.
+NumPy's array. (Something stands in front of `Tensor._array` meanwhile, which exchanges a tensor's array when the capturing
+thread first asks for it (slot.py). So the work does not depend on how many tensors there are, and other threads see nothing of
+it.) Operations send arrays of another type to that type's backend (backends/registry.py), which here is backend.py: it runs the
+CPU kernel and notes the call. Windows onto memory (views) are recognised by their addresses, so nothing has to be noted for
+them. A NumPy function that reaches a Traced array by another way, or a look at a value, raises `Uncapturable`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ...native import pointer
 from ...tensors.tensor import Tensor
 from ..ir.parts import CONSTANT, INPUT, TEMPORARY, Number, Op, Storage, Value, values_in
 from ..run import pages
+from . import slot
 from .kernel_calls import _CHECKED, _by_value, _checked, _has_number, _is_view, changed_by
 from .memory import _bytes, _dead, _unseen, span
 from .symbolic import SymFloat, extreme, loads
 from .traced import Traced, active, scalar, stripped, traced
 from .trees import comparable, flatten
 
-_slot = Tensor.__dict__["_array"]  # where a tensor keeps its array; `Recorder.begin` puts a property in front of it
-_get, _set = _slot.__get__, _slot.__set__
+_get, _set = slot.SLOT.__get__, slot.SLOT.__set__  # where a tensor keeps its array
 
 
 class Uncapturable(RuntimeError):
@@ -315,7 +315,8 @@ class Recorder:
         state.recorder = self
         self.first_sequence = next_sequence()
         state.mode |= CAPTURE
-        Tensor._array = property(self._read, self._assign)
+        self.in_front = self._read, self._assign
+        slot.put_in_front(*self.in_front)
         for tensor in arguments:  # in their order: the same program has the same text wherever they lie
             self._read(tensor)
 
@@ -347,7 +348,7 @@ class Recorder:
 
     def _meet(self, tensor: Any, array: ndarray) -> Traced:
         """A tensor that was there before is looked at for the first time."""
-        if id(tensor) in self.abroad:
+        if id(tensor) in self.abroad or slot.made_abroad(tensor):
             self.fail("a tensor was made by another thread")
         made = traced(array)
         self.swapped.append((tensor, array, made))
@@ -385,8 +386,8 @@ class Recorder:
 
     def end(self) -> None:
         """Everything is as it was; `born` are the new tensors, `replaced` those that have other memory now."""
-        if Tensor.__dict__["_array"] is not _slot:
-            Tensor._array = _slot
+        if slot.take_away():
+            self.in_front = None
             autocast.casts = self.casts
         state.mode &= ~CAPTURE
         if state.mode != self.mode and self.failed is None:
