@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import platform
 import sys
-import sysconfig
 from typing import Any
 
 from numpy import ndarray
@@ -33,8 +31,7 @@ class _Definition(ctypes.Structure):
 def _call() -> int | None:
     """The address of calls.c's function, or None."""
     from . import toolchain
-    known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
-    if not known or sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if not toolchain.knows_python():
         return None
     try:
         library = toolchain.load(toolchain.build((toolchain.HERE / "calls.c").read_text(), "calls"))

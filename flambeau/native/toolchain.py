@@ -20,6 +20,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -289,6 +290,12 @@ def prune(place: Path) -> None:
                 os.unlink(path)
                 os.unlink(path.removesuffix("so") + "sum")
         total -= size
+
+
+def knows_python() -> bool:
+    """Whether objects of this Python on this machine lie in memory as sources take for granted that do without its headers."""
+    known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
+    return known and not sysconfig.get_config_var("Py_GIL_DISABLED") and not hasattr(sys, "gettotalrefcount")  # (a debug build)
 
 
 def interpreter(*names: str) -> list[int]:

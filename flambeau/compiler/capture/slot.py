@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import platform
-import sys
-import sysconfig
 from collections.abc import Callable
 from typing import Any
 
@@ -18,28 +15,25 @@ SLOT = Tensor.__dict__["_array"]  # where a tensor keeps its array
 _PYTHON = ("PyObject_CallFunctionObjArgs", "Py_IncRef", "Py_DecRef")
 
 
-def _offset() -> int | None:
-    """Where in a tensor the slot is, in bytes."""
-    made, mark = object.__new__(Tensor), object()
-    SLOT.__set__(made, mark)
-    at = [n for n in range(16, Tensor.__basicsize__, 8) if ctypes.c_void_p.from_address(id(made) + n).value == id(mark)]
+@functools.cache
+def offset_of(kind: type, name: str) -> int | None:
+    """Where instances of a class keep a slot, in bytes: it is looked for in one of them."""
+    made, mark = object.__new__(kind), object()
+    kind.__dict__[name].__set__(made, mark)
+    at = [n for n in range(0, kind.__basicsize__, 8) if ctypes.c_void_p.from_address(id(made) + n).value == id(mark)]
     return at[0] if len(at) == 1 else None
 
 
 @functools.cache
 def _native() -> Any:
     """The library; None where this Python or this machine is not one it was tested with."""
-    known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
-    other = sysconfig.get_config_var("Py_GIL_DISABLED") or hasattr(sys, "gettotalrefcount")  # whose objects begin otherwise
-    if not known or other:
+    offset = offset_of(Tensor, "_array")
+    if offset is None or not toolchain.knows_python():
         return None
-    offset = _offset()
     try:
         library = ctypes.PyDLL(str(toolchain.build((toolchain.HERE / "slot.c").read_text(), "slot", ("-pthread",))))
         functions = (ctypes.c_void_p * len(_PYTHON))(*toolchain.interpreter(*_PYTHON))
     except (toolchain.BuildError, OSError, AttributeError):
-        return None
-    if offset is None:
         return None
     library.fl_slot_begin.restype = ctypes.c_void_p
     library.fl_slot_begin.argtypes = [ctypes.py_object, ctypes.py_object]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import platform
-import sys
-import sysconfig
 from array import array
 from typing import Any, NamedTuple
 
@@ -83,8 +80,7 @@ class Native(NamedTuple):
 @functools.cache
 def native() -> Native | None:
     """The native functions; None where this Python or this machine is not one they were tested with."""
-    known = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
-    if not known or sysconfig.get_config_var("Py_GIL_DISABLED") or not usable():
+    if not toolchain.knows_python() or not usable():
         return None
     try:
         library = ctypes.PyDLL(str(toolchain.build((toolchain.HERE / "follow.c").read_text(), "follow")))

@@ -31,6 +31,7 @@ from ...native.calls import builtin
 from ...tensors import dtypes
 from ...tensors.tensor import Tensor
 from ..capture.reads import MISSING, Content, Entry, Function, Inherited, Kind, Metadata, Read, Reads, Slot, Variable
+from ..capture.slot import offset_of
 from ..capture.symbolic import evaluate
 from ..capture.trees import LEAF
 from .plan import Output
@@ -89,15 +90,12 @@ def _native() -> Any:
     return builtin(made, "fl_replay_call")
 
 
-@functools.cache
 def _slot(kind: type, name: str) -> int:
-    """Where instances of a class keep a slot: it is looked for in one of them."""
-    made, mark = _new(kind), object()
-    setattr(made, name, mark)
-    for offset in range(0, kind.__basicsize__, 8):
-        if _P.from_address(id(made) + offset).value == id(mark):
-            return offset
-    raise Unsuitable
+    """Where instances of a class keep a slot."""
+    found = offset_of(kind, name)
+    if found is None:
+        raise Unsuitable
+    return found
 
 
 _TAG_AT = 384  # where CPython keeps a class's version, which every change of the class or its bases changes
