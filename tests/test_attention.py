@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch as reference
-from nn_twins import same
+from compare import agree_in_words
 
 import flambeau
 from flambeau.backends.cpu.layers import attention as kernels
@@ -84,7 +84,7 @@ def test_dropout_draws_as_pytorch():
         q = torch.randn(2, 3, 5, 4)
         return torch.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.4)
 
-    same(program, tolerance=1e-5)
+    agree_in_words(program, tolerance=1e-5)
 
 
 def test_layout_follows_the_query():
@@ -92,7 +92,7 @@ def test_layout_follows_the_query():
         x = torch.ones(2, 5, 3, 4).transpose(1, 2)
         return torch.nn.functional.scaled_dot_product_attention(x, x, x).stride()
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_second_derivative():
@@ -110,7 +110,7 @@ def test_second_derivative_counts_each_input_once():
         (g,) = torch.autograd.grad(out.sin().sum(), q, create_graph=torch is flambeau)
         return g
 
-    same(lambda torch: program(torch).detach(), tolerance=1e-9)
+    agree_in_words(lambda torch: program(torch).detach(), tolerance=1e-9)
 
 
 @pytest.mark.parametrize("mistake", [
@@ -119,7 +119,7 @@ def test_second_derivative_counts_each_input_once():
     lambda F, q: F(q, q[:, :2], q), lambda F, q: F(q[0], q[0], q[0], attn_mask=q[0, 0] > 0, is_causal=True),
     lambda F, q: F(q, q[:, :2], q[:, :2], enable_gqa=True)])
 def test_errors(mistake):
-    same(lambda torch: mistake(torch.nn.functional.scaled_dot_product_attention, torch.ones(1, 3, 4, 4)), text=False)
+    agree_in_words(lambda torch: mistake(torch.nn.functional.scaled_dot_product_attention, torch.ones(1, 3, 4, 4)), text=False)
 
 
 # ---------------------------------------------------------------------------------------------------- the layer
@@ -161,12 +161,12 @@ def run_layer(torch, layer, call, batched=True, train=True):
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_multihead(layer, call):
-    same(lambda torch: run_layer(torch, LAYERS[layer], CALLS[call]), tolerance=1e-9)
+    agree_in_words(lambda torch: run_layer(torch, LAYERS[layer], CALLS[call]), tolerance=1e-9)
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_multihead_without_batch(call):
-    same(lambda torch: run_layer(torch, {}, CALLS[call], batched=False), tolerance=1e-9)
+    agree_in_words(lambda torch: run_layer(torch, {}, CALLS[call], batched=False), tolerance=1e-9)
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
@@ -178,13 +178,13 @@ def test_self_attention_in_eval_mode(need_weights):
         with torch.no_grad():
             return m(x, x, x, need_weights=need_weights)
 
-    same(program, tolerance=1e-5)
+    agree_in_words(program, tolerance=1e-5)
 
 
 @pytest.mark.parametrize("mistake", [
     lambda n: n.MultiheadAttention(0, 1), lambda n: n.MultiheadAttention(5, 2)])
 def test_layer_errors(mistake):
-    same(lambda torch: mistake(torch.nn))
+    agree_in_words(lambda torch: mistake(torch.nn))
 
 
 @pytest.mark.parametrize("mistake", [
@@ -192,7 +192,7 @@ def test_layer_errors(mistake):
     lambda m, x: m(x, x, x, key_padding_mask=x > 0), lambda m, x: m(x, x, x, is_causal=True),
     lambda m, x: m(x[..., :4], x, x), lambda m, x: m(x, x, x[:2]), lambda m, x: m(x, x, x, attn_mask=x.long())])
 def test_call_errors(mistake):
-    same(lambda torch: mistake(torch.nn.MultiheadAttention(8, 2), torch.ones(4, 3, 8)), text=False)
+    agree_in_words(lambda torch: mistake(torch.nn.MultiheadAttention(8, 2), torch.ones(4, 3, 8)), text=False)
 
 
 def test_names():

@@ -1,7 +1,7 @@
 """backward, grad, leaves and the open graph: PyTorch's documented behaviour, compared with torch itself."""
 
 import pytest
-from both import Programs, agree
+from compare import Programs, agree
 
 import flambeau
 

@@ -6,7 +6,7 @@ import pickle
 import threading
 
 import pytest
-from both import Programs, agree
+from compare import Programs, agree
 
 programs = Programs()
 

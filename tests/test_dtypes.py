@@ -5,7 +5,8 @@ import itertools
 import pickle
 
 import pytest
-from expressions import agree, torch
+import torch
+from compare import agree_on
 
 import flambeau
 
@@ -176,7 +177,7 @@ torch.is_storage(torch.ones(2))
 
 @pytest.mark.parametrize("source", EXPRESSIONS.strip().split("\n"))
 def test_as_pytorch(source):
-    agree(source)
+    agree_on(source)
 
 
 def test_import_is_quick():

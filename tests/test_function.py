@@ -4,7 +4,7 @@ import gc
 import weakref
 
 import pytest
-from both import Programs, agree
+from compare import Programs, agree
 
 import flambeau
 

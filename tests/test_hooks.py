@@ -1,7 +1,7 @@
 """Hooks on tensors and nodes: what runs, in which order, and what it may change. Compared with torch."""
 
 import pytest
-from both import Programs, agree
+from compare import Programs, agree
 
 import flambeau
 from flambeau.autograd.hooks import RemovableHandle

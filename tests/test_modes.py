@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from both import Programs, agree
+from compare import Programs, agree
 
 import flambeau
 

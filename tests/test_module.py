@@ -5,7 +5,8 @@ import pickle
 import sys
 
 import pytest
-from nn_twins import layers, same
+from compare import agree_in_words
+from layer_cases import layers
 
 import flambeau
 
@@ -51,7 +52,7 @@ REGISTRATION |= {
 
 @pytest.mark.parametrize("case", REGISTRATION)
 def test_registration_is_refused_with_pytorchs_words(case):
-    same(REGISTRATION[case])
+    agree_in_words(REGISTRATION[case])
 
 
 @pytest.mark.parametrize("what", ["p", "m", "b", "register_buffer", "register_parameter"])
@@ -68,7 +69,7 @@ def test_assignment_before_init(what):
 
         Hasty()
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_call_before_init_names_the_class():
@@ -97,7 +98,7 @@ def test_a_name_moves_between_the_tables():
         del m.x
         return seen, hasattr(m, "x"), list(m._parameters)
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_buffers_keep_their_persistence_and_properties_work():
@@ -120,7 +121,7 @@ def test_buffers_keep_their_persistence_and_properties_work():
         p.doubled = 6
         return dict(m.state_dict()), [n for n, _ in m.named_buffers()], p.value, p.doubled
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_an_attribute_error_in_a_property_names_the_inner_attribute():
@@ -132,7 +133,7 @@ def test_an_attribute_error_in_a_property_names_the_inner_attribute():
 
         return Broken().thing
 
-    same(program, text=False)
+    agree_in_words(program, text=False)
 
 
 def test_instance_dictionary_and_dir_are_pytorchs():
@@ -141,7 +142,7 @@ def test_instance_dictionary_and_dir_are_pytorchs():
         return list(torch.nn.Module().__dict__), "0" in dir(m), {"weight", "bias", "inputs",
                                                                  "forward"} <= set(dir(m[1]))
 
-    same(program)
+    agree_in_words(program)
 
 
 # ----------------------------------------------------------------------------------------------------- finding, walking
@@ -149,7 +150,7 @@ def test_instance_dictionary_and_dir_are_pytorchs():
                          ["", "first", "nope", "first.x", "first.weight", "alpha", "scale.factor", "scale.nothing"])
 @pytest.mark.parametrize("method", ["get_submodule", "get_parameter", "get_buffer"])
 def test_lookup_by_path(method, target):
-    same(lambda torch: getattr(model(torch), method)(target))
+    agree_in_words(lambda torch: getattr(model(torch), method)(target))
 
 
 @pytest.mark.parametrize("target, strict",
@@ -161,8 +162,8 @@ def test_set_submodule(target, strict):
         m.set_submodule(target, torch.nn.Identity(), strict)
         return m
 
-    same(program)
-    same(lambda torch: model(torch).set_submodule("first", 3))
+    agree_in_words(program)
+    agree_in_words(lambda torch: model(torch).set_submodule("first", 3))
 
 
 def test_walking():
@@ -180,7 +181,7 @@ def test_walking():
                 len(list(m.modules())), len(list(m.parameters())), len(list(m.parameters(recurse=False))),
                 len(list(m.buffers())), list(m.state_dict())]
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_apply_train_requires_grad_zero_grad():
@@ -199,7 +200,7 @@ def test_apply_train_requires_grad_zero_grad():
         m.requires_grad_(False)
         return order, modes, before, zeroed, [p.grad for p in m.parameters()], [p.requires_grad for p in m.parameters()]
 
-    same(program, tolerance=1e-5)
+    agree_in_words(program, tolerance=1e-5)
 
 
 # ----------------------------------------------------------------------------------------------------------- conversion
@@ -221,13 +222,13 @@ def test_conversion(convert):
         return [str(p.dtype) for p in m.parameters()], [str(p.grad.dtype) for p in m.parameters()], [
             str(b.dtype) for b in m.buffers()], ids == [id(p) for p in m.parameters()], m.alpha.is_leaf
 
-    same(program, warned=False)
+    agree_in_words(program, warned=False)
 
 
 def test_conversion_errors():
-    same(lambda torch: dense(torch).to("nonsense"), text=False)
-    same(lambda torch: dense(torch).to([1]), text=False)
-    same(lambda torch: dense(torch, 2, 3, device="meta").to("cpu"))
+    agree_in_words(lambda torch: dense(torch).to("nonsense"), text=False)
+    agree_in_words(lambda torch: dense(torch).to([1]), text=False)
+    agree_in_words(lambda torch: dense(torch, 2, 3, device="meta").to("cpu"))
 
 
 def test_meta_modules():
@@ -239,8 +240,8 @@ def test_meta_modules():
         w = m.weight
         return w.shape == (3, 2), str(w.device), w.is_leaf, w.requires_grad, dict(loaded.state_dict())
 
-    same(program)
-    same(lambda torch: str(dense(torch, 2, 3, device="meta").load_state_dict(dense(torch).state_dict())))
+    agree_in_words(program)
+    agree_in_words(lambda torch: str(dense(torch, 2, 3, device="meta").load_state_dict(dense(torch).state_dict())))
 
 
 def test_converted_parameters_still_train():
@@ -273,7 +274,7 @@ def test_state_dict():
                 dict(m.state_dict(prefix="p.")._metadata), dict(m.state_dict({}, "q.")),
                 dict(m.state_dict({}, "q.", True)))
 
-    same(program)
+    agree_in_words(program)
 
 
 LOADS = {
@@ -304,9 +305,9 @@ def test_load_state_dict(case, strict):
             'Error(s) in loading state_dict for Model:\n\tMissing key(s) in state_dict: "first.weight". \n\tLoaded all '
             "the same: alpha, first.bias, scale.factor, second.weight, second.bias. Everything else is as it was.")
     elif case == "half as big" and strict:
-        same(program, text=False)
+        agree_in_words(program, text=False)
     else:
-        same(program)
+        agree_in_words(program)
 
 
 @pytest.mark.parametrize("value", [lambda torch: torch.ones(2, 2), lambda torch: 3, lambda torch: torch.ones(3, 2, 1)])
@@ -319,7 +320,7 @@ def test_misfits_are_named_and_the_rest_is_loaded_as_in_pytorch(value):
             text = str(error).replace("\n\tLoaded all the same: bias. Everything else is as it was.", "")
             return text, m.bias, torch.isfinite(m.weight).all()
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_load_state_dict_details():
@@ -338,7 +339,7 @@ def test_load_state_dict_details():
         return (kept, str(m.first.weight.dtype), m.alpha.requires_grad, m.first.weight.requires_grad,
                 m.scale.factor is new["scale.factor"], type(m.alpha).__name__, scalar.s)
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_extra_state():
@@ -369,8 +370,8 @@ def test_extra_state():
                 said.append(str(error).partition("\n\tLoaded")[0])
         return said
 
-    same(program)
-    same(lambda torch: dense(torch).get_extra_state(), text=False)
+    agree_in_words(program)
+    agree_in_words(lambda torch: dense(torch).get_extra_state(), text=False)
 
 
 def test_state_dict_hooks():
@@ -390,14 +391,15 @@ def test_state_dict_hooks():
         m.load_state_dict(m.state_dict())
         return keys, said
 
-    same(program)
-    same(lambda torch: (lambda m: (m.register_state_dict_post_hook(lambda *a: {}), m.state_dict()))(dense(torch)))
-    same(lambda torch: (lambda m: (m.register_load_state_dict_post_hook(lambda *a: 3),
+    agree_in_words(program)
+    agree_in_words(lambda torch: (lambda m: (m.register_state_dict_post_hook(lambda *a: {}), m.state_dict()))(dense(torch)))
+    agree_in_words(lambda torch: (lambda m: (m.register_load_state_dict_post_hook(lambda *a: 3),
                                    m.load_state_dict(m.state_dict())))(
         dense(torch)))
-    same(lambda torch: (lambda m: (m.register_load_state_dict_post_hook(lambda mod, k: k.missing_keys.clear()),
-                                   m.load_state_dict({})))(dense(torch))[1])
-    same(lambda torch: (lambda m: (m._register_state_dict_hook(lambda *a: {"a": 1}), m.state_dict()))(dense(torch))[1])
+    agree_in_words(lambda torch: (lambda m: (m.register_load_state_dict_post_hook(lambda mod, k: k.missing_keys.clear()),
+                                             m.load_state_dict({})))(dense(torch))[1])
+    agree_in_words(lambda torch: (lambda m: (m._register_state_dict_hook(lambda *a: {"a": 1}),
+                                             m.state_dict()))(dense(torch))[1])
 
 
 # ---------------------------------------------------------------------------------------------- printing, copies, files
@@ -415,7 +417,7 @@ def test_repr():
         m.first.sub = torch.nn.Identity()
         return m, torch.nn.Module(), torch.nn.Identity(), Lines(), str(m)
 
-    same(program)
+    agree_in_words(program)
 
 
 class Picklable(flambeau.nn.Module):
@@ -460,7 +462,7 @@ def test_deepcopy_of_a_parameter_with_grad():
         q = copy.deepcopy(p)
         return q, q.grad, q is p, copy.deepcopy(torch.nn.Parameter(torch.ones(2), requires_grad=False))
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_old_pickles_get_the_tables_they_lack():
@@ -484,9 +486,9 @@ def test_parameters_and_buffers():
                 type(p.data).__name__,
                 type(p.detach()).__name__, nn.Parameter(p * 2).is_leaf]
 
-    same(program)
-    same(lambda torch: torch.nn.Parameter(torch.ones(2, dtype=torch.int64)), text=False)
-    same(lambda torch: torch.nn.Parameter([1]), text=False)
+    agree_in_words(program)
+    agree_in_words(lambda torch: torch.nn.Parameter(torch.ones(2, dtype=torch.int64)), text=False)
+    agree_in_words(lambda torch: torch.nn.Parameter([1]), text=False)
 
 
 def test_a_tensor_subclass_stays_itself_as_a_parameter():
@@ -501,7 +503,7 @@ def test_a_tensor_subclass_stays_itself_as_a_parameter():
         return type(p).__name__, isinstance(p, torch.nn.Parameter), p.requires_grad, [n for n,
                                                                                       _ in m.named_parameters()]
 
-    same(program)
+    agree_in_words(program)
 
 
 def lazy_dense(torch):
@@ -543,7 +545,7 @@ def test_lazy_modules():
                 dict(m.state_dict()),
                 m.bias.requires_grad, repr(copied), len(m._forward_pre_hooks), len(m._load_state_dict_pre_hooks))
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_lazy_modules_take_shapes_from_a_state_dict():
@@ -556,14 +558,14 @@ def test_lazy_modules_take_shapes_from_a_state_dict():
         m2.load_state_dict(lazy_dense(torch)().state_dict())
         return answer, dict(m.state_dict()), repr(m2.weight)
 
-    same(program)
+    agree_in_words(program)
 
     def backwards(torch):
         grown = lazy_dense(torch)()
         grown(torch.ones(1, 3))
         grown.load_state_dict(lazy_dense(torch)().state_dict())
 
-    same(backwards)
+    agree_in_words(backwards)
 
 
 UNINITIALIZED = {
@@ -574,7 +576,7 @@ UNINITIALIZED = {
 
 @pytest.mark.parametrize("case", UNINITIALIZED)
 def test_uninitialized_parameters_refuse_use(case):
-    same(lambda torch: UNINITIALIZED[case](torch.nn.UninitializedParameter()), text=case in ("shape", "share"))
+    agree_in_words(lambda torch: UNINITIALIZED[case](torch.nn.UninitializedParameter()), text=case in ("shape", "share"))
 
 
 def test_uninitialized_parameters_know_dtype_and_device():
@@ -584,7 +586,7 @@ def test_uninitialized_parameters_know_dtype_and_device():
                                                                                             torch.nn.Parameter), repr(
             pickle.loads(pickle.dumps(torch.nn.UninitializedBuffer())))
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_a_lazy_module_that_stays_uninitialized_says_so():
@@ -602,7 +604,7 @@ def test_a_lazy_module_that_stays_uninitialized_says_so():
 
         Lazy()(torch.ones(1))
 
-    same(program)
+    agree_in_words(program)
 
 
 # -------------------------------------------------------------------------------------------------------- odds and ends
@@ -635,13 +637,13 @@ def test_consume_prefix():
         consume(d, "module.")
         return list(d), dict(d._metadata)
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_factory_kwargs():
     for case in (None, {}, {"device": "cpu"}, {"factory_kwargs": {"dtype": 1}, "device": "x"}, {"bad": 1},
                  {"device": 1, "factory_kwargs": {"device": 2}}):
-        same(lambda torch, case=case: torch.nn.factory_kwargs(case), text=False)
+        agree_in_words(lambda torch, case=case: torch.nn.factory_kwargs(case), text=False)
 
 
 def test_call_super_init():
@@ -658,7 +660,7 @@ def test_call_super_init():
 
         return Both(3).x
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_a_call_without_hooks_is_lean():
@@ -701,8 +703,8 @@ def test_a_register_buffer_of_ones_own():
         m.x = torch.nn.Buffer(torch.ones(1), persistent=persistent)
         return list(m._buffers), list(m.state_dict())
 
-    same(program)
-    same(lambda torch: program(torch, False))
+    agree_in_words(program)
+    agree_in_words(lambda torch: program(torch, False))
 
 
 def test_data_parallel_passes_on():
@@ -710,7 +712,7 @@ def test_data_parallel_passes_on():
         m = torch.nn.DataParallel(dense(torch))
         return m(torch.ones(1, 2)), list(m.state_dict()), m
 
-    same(program)
+    agree_in_words(program)
 
 
 @pytest.mark.parametrize("assign", [False, True])
@@ -735,4 +737,4 @@ def test_swapping_instead_of_setting_data(assign):
         finally:
             choices.set_swap_module_params_on_conversion(False)
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)

@@ -5,7 +5,8 @@ import pickle
 
 import pytest
 import torch.nn.utils.prune  # noqa: F401 (PyTorch's own is not imported by itself)
-from nn_twins import layers, same
+from compare import agree_in_words
+from layer_cases import layers
 
 import flambeau
 
@@ -33,7 +34,7 @@ def test_clip_grad_norm(norm, bound):
         total = torch.nn.utils.clip_grad_norm_(ps, bound, norm)
         return total, [p.grad for p in ps]
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 CLIP = {
@@ -52,8 +53,8 @@ CLIP = {
 
 @pytest.mark.parametrize("case", CLIP)
 def test_clipping(case):
-    same(lambda torch: CLIP[case](torch, torch.nn.utils, with_grads(torch, [3.0, -4.0], [12.0, 0.0, 1.0])),
-         tolerance=1e-6)
+    agree_in_words(lambda torch: CLIP[case](torch, torch.nn.utils, with_grads(torch, [3.0, -4.0], [12.0, 0.0, 1.0])),
+                   tolerance=1e-6)
 
 
 def test_vectors():
@@ -64,10 +65,10 @@ def test_vectors():
         v2 = torch.nn.utils.parameters_to_vector(m.parameters())
         return v, v2, m.weight, m.weight.is_leaf
 
-    same(program)
-    same(lambda torch: torch.nn.utils.parameters_to_vector([]), text=False)
-    same(lambda torch: torch.nn.utils.vector_to_parameters(3, []))
-    same(lambda torch: torch.nn.utils.vector_to_parameters(torch.ones(2), dense(torch).parameters()), text=False)
+    agree_in_words(program)
+    agree_in_words(lambda torch: torch.nn.utils.parameters_to_vector([]), text=False)
+    agree_in_words(lambda torch: torch.nn.utils.vector_to_parameters(3, []))
+    agree_in_words(lambda torch: torch.nn.utils.vector_to_parameters(torch.ones(2), dense(torch).parameters()), text=False)
 
 
 # ---------------------------------------------------------------------------------------------------------- parametrize
@@ -139,7 +140,7 @@ def test_register_parametrization(kind, second):
                 P.is_parametrized(m), P.is_parametrized(m, "weight"), P.is_parametrized(m, "bias"),
                 P.type_before_parametrizations(m))
 
-    same(program, text=not (kind == "Two" and second))
+    agree_in_words(program, text=not (kind == "Two" and second))
 
 
 def test_life_of_a_parametrized_module():
@@ -161,7 +162,7 @@ def test_life_of_a_parametrized_module():
                  type(m.weight), P.is_parametrized(twin)]
         return said
 
-    same(program)
+    agree_in_words(program)
 
 
 PARAMETRIZE_ERRORS = {
@@ -188,7 +189,7 @@ PARAMETRIZE_ERRORS = {
 
 @pytest.mark.parametrize("case", PARAMETRIZE_ERRORS)
 def test_parametrize_edges(case):
-    same(lambda torch: PARAMETRIZE_ERRORS[case](torch, torch.nn.utils.parametrize))
+    agree_in_words(lambda torch: PARAMETRIZE_ERRORS[case](torch, torch.nn.utils.parametrize))
 
 
 def test_state_dict_round_trip_of_parametrized_modules():
@@ -201,7 +202,7 @@ def test_state_dict_round_trip_of_parametrized_modules():
         old = {"bias": torch.zeros(3), "weight_g": torch.ones(3, 1), "weight_v": torch.ones(3, 3)}
         return answer, b.weight, str(make().load_state_dict(old))
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 # -------------------------------------------------------------------------------------------------- the ready-made ones
@@ -222,7 +223,7 @@ def test_orthogonal(options, sizes):
         error = (tall.T @ tall - torch.eye(min(sizes))).abs().max() < 1e-5
         return error, w, m.parametrizations.weight.original.grad, sorted(m.state_dict())
 
-    same(program, tolerance=1e-4)
+    agree_in_words(program, tolerance=1e-4)
 
 
 ORTHOGONAL = {
@@ -243,7 +244,7 @@ ORTHOGONAL = {
 
 @pytest.mark.parametrize("case", ORTHOGONAL)
 def test_edges_of_the_ready_made_ones(case):
-    same(lambda torch: ORTHOGONAL[case](torch, torch.nn.utils.parametrizations), tolerance=1e-5)
+    agree_in_words(lambda torch: ORTHOGONAL[case](torch, torch.nn.utils.parametrizations), tolerance=1e-5)
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -259,7 +260,7 @@ def test_spectral_norm(options, old):
         grads = [p.grad for p in m.parameters()]
         return outs, grads, dict(m.state_dict()), dict(m.state_dict()._metadata)
 
-    same(program, tolerance=1e-5)
+    agree_in_words(program, tolerance=1e-5)
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -275,18 +276,18 @@ def test_weight_norm(dim, old):
                                                                                                                       "weight")
         return out, grads, removed, list(removed.state_dict()), removed.weight
 
-    same(program, tolerance=1e-5)
+    agree_in_words(program, tolerance=1e-5)
 
 
 def test_removing_the_old_norms():
-    same(lambda torch: torch.nn.utils.remove_weight_norm(dense(torch)))
-    same(lambda torch: torch.nn.utils.remove_spectral_norm(dense(torch)))
-    same(lambda torch: (lambda m: (m(torch.ones(1, 3)), list(torch.nn.utils.remove_spectral_norm(m).state_dict()),
-                                   m.weight,
-                                   m._state_dict_hooks,
-                                   m._forward_pre_hooks)[1:])(torch.nn.utils.spectral_norm(dense(torch))),
-         tolerance=1e-5)
-    same(lambda torch: torch.nn.utils.weight_norm(torch.nn.utils.weight_norm(dense(torch))), text=False, warned=False)
+    agree_in_words(lambda torch: torch.nn.utils.remove_weight_norm(dense(torch)))
+    agree_in_words(lambda torch: torch.nn.utils.remove_spectral_norm(dense(torch)))
+    agree_in_words(lambda torch: (lambda m: (m(torch.ones(1, 3)), list(torch.nn.utils.remove_spectral_norm(m).state_dict()),
+                                             m.weight,
+                                             m._state_dict_hooks,
+                                             m._forward_pre_hooks)[1:])(torch.nn.utils.spectral_norm(dense(torch))),
+                   tolerance=1e-5)
+    agree_in_words(lambda torch: torch.nn.utils.weight_norm(torch.nn.utils.weight_norm(dense(torch))), text=False, warned=False)
 
 
 # -------------------------------------------------------------------------------------------------------------- pruning
@@ -332,7 +333,7 @@ def test_pruning(case):
         R.remove(m, "weight")
         return m, state, out, grad, pruned, dict(m.state_dict()), type(m.weight), R.is_pruned(dense(torch))
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 def test_a_failed_pruning_leaves_the_module_as_it_was():
@@ -387,7 +388,7 @@ PACK = {
 
 @pytest.mark.parametrize("case", PACK)
 def test_sequences(case):
-    same(lambda torch: PACK[case](torch, torch.nn.utils.rnn, steps(torch)))
+    agree_in_words(lambda torch: PACK[case](torch, torch.nn.utils.rnn, steps(torch)))
 
 
 def test_gradients_pass_through_packing():
@@ -399,7 +400,7 @@ def test_gradients_pass_through_packing():
         (padded * steps(torch)).sum().backward()
         return x.grad, padded
 
-    same(program)
+    agree_in_words(program)
 
 
 # --------------------------------------------------------------------------------------------- fusion, functional calls
@@ -413,7 +414,7 @@ def test_fusion_folds_the_norm_into_the_layer():
         transposed = F.fuse_conv_bn_weights(torch.rand(3, 4, 2), torch.rand(4), mean, var, 1e-5, None, None, True)
         return plain, transposed, F.fuse_linear_bn_weights(torch.rand(4, 5), torch.rand(4), mean, var, 1e-5, w, b)
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 def functional_call(torch):
@@ -441,7 +442,7 @@ CALLS = {
 
 @pytest.mark.parametrize("case", CALLS)
 def test_functional_call(case):
-    same(lambda torch: CALLS[case](torch, functional_call(torch)))
+    agree_in_words(lambda torch: CALLS[case](torch, functional_call(torch)))
 
 
 def test_functional_call_gradients_ties_and_buffers():
@@ -469,12 +470,12 @@ def test_functional_call_gradients_ties_and_buffers():
             pass
         return out, w.grad, m.count, count, untied, m.a, m.a.grad, list(m.state_dict())
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_skip_init():
-    same(lambda torch: torch.nn.utils.skip_init(int))
-    same(lambda torch: torch.nn.utils.skip_init(torch.nn.Identity), text=False)
+    agree_in_words(lambda torch: torch.nn.utils.skip_init(int))
+    agree_in_words(lambda torch: torch.nn.utils.skip_init(torch.nn.Identity), text=False)
     m = flambeau.nn.utils.skip_init(layers(flambeau)[0], 2, 3)
     assert m.weight.shape == (3, 2) and m.weight.device.type == "cpu"
 
@@ -504,7 +505,7 @@ def run(torch, checkpoint, **options):
                                      {"use_reentrant": False, "scale": 3.0},
                                      {"use_reentrant": False, "early_stop": False}], ids=str)
 def test_checkpoint(options):
-    same(lambda torch: run(torch, torch.utils.checkpoint.checkpoint, **options), tolerance=1e-5)
+    agree_in_words(lambda torch: run(torch, torch.utils.checkpoint.checkpoint, **options), tolerance=1e-5)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -542,8 +543,8 @@ CHECKPOINT = {
 
 @pytest.mark.parametrize("case", CHECKPOINT)
 def test_checkpoint_edges(case):
-    same(lambda torch: CHECKPOINT[case](torch, torch.utils.checkpoint, torch.ones(2, requires_grad=True)),
-         tolerance=1e-6)
+    agree_in_words(lambda torch: CHECKPOINT[case](torch, torch.utils.checkpoint, torch.ones(2, requires_grad=True)),
+                   tolerance=1e-6)
 
 
 @pytest.mark.parametrize("again, words", [
@@ -584,7 +585,7 @@ def test_nested_checkpoints(reentrant):
         y.sum().backward()
         return y, x.grad, runs
 
-    same(program, tolerance=1e-5)
+    agree_in_words(program, tolerance=1e-5)
 
 
 def test_contexts_modules_and_memory():
@@ -636,4 +637,4 @@ def test_swap_tensors():
         torch.utils.swap_tensors(a, b)
         return a, b, type(a), type(b)
 
-    same(program)
+    agree_in_words(program)

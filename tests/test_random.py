@@ -5,7 +5,8 @@ import threading
 
 import numpy as np
 import pytest
-from expressions import agree, torch
+import torch
+from compare import agree_on
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -197,7 +198,7 @@ torch.random.initial_seed()
 
 @pytest.mark.parametrize("source", DRAWS.strip().split("\n"))
 def test_as_pytorch(source):
-    agree(source)
+    agree_on(source)
 
 
 NODES = """

@@ -7,7 +7,7 @@ import uuid
 import weakref
 
 import pytest
-from both import Programs, agree
+from compare import Programs, agree
 
 import flambeau
 

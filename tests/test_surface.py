@@ -3,7 +3,7 @@
 import inspect
 
 import pytest
-from expressions import agree
+from compare import agree_on
 
 import flambeau
 
@@ -95,7 +95,7 @@ torch.floor(torch.ones(2), out=torch.zeros(2, dtype=torch.float64))
 
 @pytest.mark.parametrize("source", EXPRESSIONS.strip().splitlines())
 def test_same_as_pytorch(source):
-    agree(source, warned=False)
+    agree_on(source, warned=False)
 
 
 def test_every_overridable_function_has_a_name():
