@@ -37,6 +37,7 @@ DTYPES = {
     # place (1.2e-7 of a float32, 2.2e-16 of a float64); the tests' sums have at most a few thousand terms.
     "float32": Tolerance(1e-5, 1e-6), "complex64": Tolerance(1e-5, 1e-6),
     "float64": Tolerance(1e-9, 1e-11), "complex128": Tolerance(1e-9, 1e-11),
+    "float": Tolerance(1e-5, 1e-6),  # a number of Python's, which often was a float32 before
     # Half precision is computed in float32 and rounded once: both libraries get the same number, unless it lies between two.
 }
 
@@ -124,14 +125,15 @@ def same(expected: Any, got: Any, tolerance: Any = None, where: str = "result", 
         for key, a, b in zip(expected, expected.values(), got.values()):
             same(a, b, tolerance, f"{where}[{key!r}]", graph, strides)
     elif isinstance(expected, (list, tuple)):
-        assert isinstance(got, tuple if isinstance(expected, tuple) else list) and len(expected) == len(got), differs()
+        kinds = [type(x).__name__.removesuffix("_out") for x in (expected, got)]  # (PyTorch's named tuples; out= has its own)
+        assert kinds[0] == kinds[1] and len(expected) == len(got), differs()
         for i, (a, b) in enumerate(zip(expected, got)):
             same(a, b, tolerance, f"{where}[{i}]", graph, strides)
     elif hasattr(expected, "__next__"):
         same(list(expected), list(got), tolerance, where, graph, strides)
     elif isinstance(expected, (float, complex)):
         assert type(expected) is type(got), differs()
-        same_elements(np.asarray(expected), np.asarray(got), tolerance, where, "float32")
+        same_elements(np.asarray(expected), np.asarray(got), tolerance, where, "float")
     elif isinstance(expected, (Exception, type)):
         kinds = [x if isinstance(x, type) else type(x) for x in (expected, got)]
         assert isinstance(got, (Exception, type)) and kinds[0].__name__ == kinds[1].__name__, differs()
