@@ -17,7 +17,7 @@ import weakref
 
 import numpy as np
 import pytest
-from compiled import same, seen
+from compiled import same_seen, seen
 
 import flambeau as torch
 from flambeau import nn, optim
@@ -67,7 +67,7 @@ def agree(build, calls=8, rtol=1e-5, builds=None, interpreted=None, runs=1, **op
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         got, fn = history(build, calls, lambda f: follow(f, **options))
-    same(expected, got, rtol, "call")
+    same_seen(expected, got, rtol, "call")
     paths = fn.paths
     assert paths.runs >= runs, (paths.runs, paths.interpreted, paths.reasons)
     if builds is not None:
@@ -442,7 +442,7 @@ def test_objects_that_cache():
         return attend, lambda n: (batch(n)[0][:1].reshape(1, 1, 4),), lambda: cache.keys
     expected, _ = history(build, 6, lambda f: f)
     got, fn = history(build, 6, follow)
-    same(expected, got)
+    same_seen(expected, got)
     assert fn.paths.steps
 
 
@@ -663,7 +663,7 @@ def test_another_thread_sees_what_is_pending():
     build.stop()
     got, fn = history(build, 6, follow)
     build.stop()
-    same(expected, got)
+    same_seen(expected, got)
     assert fn.paths.runs >= 6
 
 
@@ -761,7 +761,7 @@ def test_the_backward_pass_outside():
     for wrap in (lambda f: f, follow):
         build.wrap = wrap
         results.append(history(build, 6, lambda f: f)[0])
-    same(*results)
+    same_seen(*results)
 
 
 def test_second_derivatives_inside_and_outside():

@@ -8,7 +8,7 @@ import warnings
 import weakref
 
 import pytest
-from compiled import agree, programs, same, seen, way, why
+from compiled import agree, programs, same_seen, seen, way, why
 
 import flambeau as torch
 import flambeau.nn.functional as F
@@ -45,7 +45,7 @@ def test_compiled_model_in_an_eager_training_loop():
         model = torch.compile(net) if compiled else net
         opt = optim.Adam(model.parameters(), lr=0.01)
         found.append(train(model, net, opt, lambda m, x, i: m(x), 6))
-    same(*found)
+    same_seen(*found)
     assert len(model._compiled.plans) == 1
 
 
@@ -105,7 +105,7 @@ def test_gradients_of_arguments_and_of_what_was_before_them():
             (out ** 2).sum().backward()
             found.append(seen([out, leaf.grad, other.grad, w.grad]))
         return found
-    same(gradients(lambda f: f), gradients(torch.compile))
+    same_seen(gradients(lambda f: f), gradients(torch.compile))
 
 
 def test_the_same_argument_twice_and_an_argument_that_needs_no_gradient():
@@ -133,7 +133,7 @@ def test_several_results_some_unused_in_backward():
         sum(p for i, p in enumerate(parts) if i in which).backward()
         return seen([out, w.grad])
     for which in ((0, 1, 2), (0,), (1,), (2,), (0, 2), (0, 1, 2)):
-        same(use(f, which), use(g, which))
+        same_seen(use(f, which), use(g, which))
     assert len(g._compiled.plans) == 1
 
 
@@ -287,16 +287,16 @@ def test_hooks_on_results_and_parameters_outside():
         out.sum().backward()
         found.append(seen([out.grad, net.weight.grad]))
     for f in found[1:]:
-        same(found[0], f)
+        same_seen(found[0], f)
     handle = net.weight.register_hook(lambda g: g * 5)
     for _ in range(3):
         net.zero_grad()
         model(batch()[0]).sum().backward()
-        same(found[0][2], seen(net.weight.grad * 0.6))
+        same_seen(found[0][2], seen(net.weight.grad * 0.6))
     handle.remove()
     net.zero_grad()
     model(batch()[0]).sum().backward()
-    same(found[0][2], seen(net.weight.grad * 3))  # no hook on the result here
+    same_seen(found[0][2], seen(net.weight.grad * 3))  # no hook on the result here
 
 
 def test_a_module_with_hooks():
@@ -312,7 +312,7 @@ def test_a_module_with_hooks():
         out.pow(2).sum().backward()
         found.append(seen([out, net]))
     for f in found[1:]:
-        same(found[0], f)
+        same_seen(found[0], f)
     assert way(model) == "follow", why(model)
 
 
@@ -387,7 +387,7 @@ def test_in_place_changes_of_arguments_that_are_part_of_a_graph():
         return seen([y, x, leaf.grad])
     g = torch.compile(f)
     for _ in range(6):
-        same(gradient(f), gradient(g))
+        same_seen(gradient(f), gradient(g))
     assert way(g) == "follow", why(g)
 
 
@@ -488,7 +488,7 @@ def test_two_threads_call_one_function():
             with torch.no_grad():
                 for i in range(60):
                     k = (start + i) % len(inputs)
-                    same(expected[k], seen(fn(inputs[k])))
+                    same_seen(expected[k], seen(fn(inputs[k])))
         except BaseException as error:
             wrong.append(error)
     threads = [threading.Thread(target=work, args=(i * 3,)) for i in range(3)]
@@ -584,7 +584,7 @@ def test_an_exception_in_the_middle():
                 result = repr(error)
             found.append([result, seen([w, w.grad])])
         return found
-    same(run(lambda f: f), run(torch.compile))
+    same_seen(run(lambda f: f), run(torch.compile))
     x = torch.ones(2)
     assert type(x._array).__name__ == "ndarray" and (x + 1).tolist() == [2, 2]  # nothing is left of the capture
 

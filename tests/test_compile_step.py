@@ -6,7 +6,7 @@ import copy
 from collections import namedtuple
 
 import pytest
-from compiled import agree, programs, same, seen, trace
+from compiled import agree, programs, same_seen, seen, trace
 
 import flambeau as torch
 import flambeau.nn.functional as F
@@ -390,9 +390,9 @@ def test_eager_and_compiled_calls_mixed():
     fn = torch.compile(step)
     for i in range(10):
         loss = (fn if i in (0, 1, 2, 4, 5, 8) else step)(*batch())
-        same(expected[i][0], seen(loss))
-        same(expected[i][2], seen([net, opt]))
-        same(expected[i][3], seen(torch.get_rng_state()))
+        same_seen(expected[i][0], seen(loss))
+        same_seen(expected[i][2], seen([net, opt]))
+        same_seen(expected[i][3], seen(torch.get_rng_state()))
     assert programs(fn) == 1
 
 
@@ -432,7 +432,7 @@ def test_gradients_that_a_user_holds_stay_unchanged():
         held.append(([p.grad for p in net.parameters()], seen([p.grad for p in net.parameters()]), losses[-1].item()))
     assert programs(fn) == 1
     for (grads, copies, value), loss in zip(held, losses):
-        same(copies, seen(grads), 0)
+        same_seen(copies, seen(grads), 0)
         assert loss.item() == value
     views = net[0].weight.grad.view(-1)[3:5]
     before = views.clone()
@@ -511,7 +511,7 @@ def test_deepcopy_of_model_and_optimizer_goes_its_own_way():
     twin = copy.deepcopy(net)
     before = seen(twin)
     fn(*batch())
-    same(before, seen(twin), 0)
+    same_seen(before, seen(twin), 0)
 
 
 Pair = namedtuple("Pair", ["left", "right"])
@@ -572,7 +572,7 @@ def test_arguments_written_in_place():
     expected, _ = trace(shared, calls * 2, lambda f: f)
     big.copy_(saved)
     got, _ = trace(shared, calls * 2, torch.compile)
-    same(expected, got)
+    same_seen(expected, got)
 
 
 def test_results_that_are_views_of_arguments():

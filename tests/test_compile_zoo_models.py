@@ -8,6 +8,7 @@ import dataclasses
 import threading
 
 import pytest
+from compare import same
 from compiled import agree, programs
 from zoo import batches, inputs, labels, mlp, numbers, table, trained
 
@@ -513,15 +514,11 @@ def fresh(*more):
     return mlp(5, 7, 3, *more)
 
 
-def close(a, b):
-    torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
-
-
 def test_a_model_with_its_own_compile():
     expected = fit(model := fresh(), model)
     model = fresh()
     model.compile()
-    close(fit(model, model), expected)
+    same(expected, fit(model, model))
 
 
 def test_compiled_layers_of_an_eager_model():
@@ -529,20 +526,20 @@ def test_compiled_layers_of_an_eager_model():
     model = fresh(nn.Dropout(0.3))
     for i in (0, 3):
         model[i] = torch.compile(model[i])
-    close(fit(model, model), expected)
+    same(expected, fit(model, model))
 
 
 def test_copies_of_a_compiled_model_go_their_own_way():
     expected = fit(model := fresh(), model)
     first = torch.compile(fresh())
-    close(fit(first, first), expected)
+    same(expected, fit(first, first))
     second = copy.deepcopy(first)
     start = [p.detach().clone() for p in first.parameters()]
     fit(second, second)
-    close([p.detach() for p in first.parameters()], start)
+    same(start, [p.detach() for p in first.parameters()])
     third = fresh()
     third.load_state_dict({k.removeprefix("_orig_mod."): v for k, v in zip(second.state_dict(), start)})
-    close(fit(third, third)[1], [p.detach() for p in second.parameters()])
+    same([p.detach() for p in second.parameters()], fit(third, third)[1])
 
 
 def test_train_and_eval_functions_over_the_same_parameters():
@@ -569,7 +566,7 @@ def test_train_and_eval_functions_over_the_same_parameters():
                 model.eval()
                 seen += evaluate(x, y)
         return seen, list(model.state_dict().values())
-    close(run(torch.compile), run(lambda f: f))
+    same(run(lambda f: f), run(torch.compile))
 
 
 def test_a_function_that_becomes_the_loss():
@@ -583,7 +580,7 @@ def test_a_function_that_becomes_the_loss():
         value.backward()
         opt.step()
         losses.append(value.item())
-    close((losses, [p.detach() for p in model.parameters()]), expected)
+    same(expected, (losses, [p.detach() for p in model.parameters()]))
     assert programs(loss) == 1
 
 
@@ -611,7 +608,7 @@ def test_keyword_and_dataclass_arguments():
             extra = {"scale": 2.0, "mask": torch.ones(5)} if i % 2 else {}
             seen.append(step(Sample(x, y, weight=1.0 + i // 4), **extra))
         return seen, [p.detach() for p in model.parameters()]
-    close(run(torch.compile), run(lambda f: f))
+    same(run(lambda f: f), run(torch.compile))
 
 
 def test_threads_that_train_models_of_their_own():
@@ -641,7 +638,7 @@ def test_threads_that_train_models_of_their_own():
         for t in threads:
             t.join()
     assert sorted(got) == sorted(expected) == [0, 1, 2, 3]
-    close([got[i] for i in range(4)], [expected[i] for i in range(4)])
+    same([expected[i] for i in range(4)], [got[i] for i in range(4)])
 
 
 def test_eager_threads_see_plain_tensors_while_another_captures():

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.data
+from compare import agree_from_seed
 from spawned import Squares, add_one, fail_second, leave
 
 import flambeau
@@ -90,28 +91,6 @@ def no_grace(monkeypatch):
     monkeypatch.setattr(flambeau.utils.data.iterators, "GRACE", 0.1)
 
 
-def plain(value):
-    if isinstance(value, (flambeau.Tensor, torch.Tensor)):
-        return str(value.dtype), value.tolist()
-    if isinstance(value, dict):
-        return {k: plain(v) for k, v in value.items()}
-    return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
-
-
-def both(make):
-    results = []
-    for mod in MODULES:
-        mod.manual_seed(11)
-        try:
-            results.append(plain(make(mod)))
-        except Exception as error:
-            results.append(type(error).__name__)
-        results.append(mod.get_rng_state().tolist())
-    assert results[0] == results[2]
-    assert results[1] == results[3]
-    return results[0]
-
-
 def rows(mod, n=22):
     return mod.utils.data.TensorDataset(mod.arange(3 * n).reshape(n, 3).float(), mod.arange(n))
 
@@ -151,7 +130,7 @@ def test_batches_and_random_numbers_used_are_pytorch_s(case, workers):
     def run(m):
         loader = m.utils.data.DataLoader(rows(m), num_workers=workers, **ORDERS[case])
         return list(loader), len(loader), list(loader)
-    both(run)
+    agree_from_seed(run, 11)
 
 
 def test_a_generator_of_one_s_own_gives_pytorch_s_order():
@@ -159,14 +138,14 @@ def test_a_generator_of_one_s_own_gives_pytorch_s_order():
         g = m.Generator().manual_seed(3)
         loader = m.utils.data.DataLoader(rows(m), 5, shuffle=True, generator=g)
         return list(loader), list(loader), g.get_state().sum()
-    both(run)
+    agree_from_seed(run, 11)
 
 
 def test_a_subset_of_a_tensor_dataset_gives_pytorch_s_batches():
     def run(m):
         part, _ = m.utils.data.random_split(rows(m), [15, 7])
         return list(m.utils.data.DataLoader(part, 4, shuffle=True))
-    both(run)
+    agree_from_seed(run, 11)
 
 
 WRONG = {
@@ -184,8 +163,8 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_arguments_are_refused_as_pytorch_does(case):
-    result = both(lambda m: list(m.utils.data.DataLoader(rows(m), **WRONG[case])))
-    assert isinstance(result, str)
+    result = agree_from_seed(lambda m: list(m.utils.data.DataLoader(rows(m), **WRONG[case])), 11)
+    assert isinstance(result, Exception)
 
 
 @pytest.mark.parametrize("options", [dict(shuffle=True), dict(sampler=[1]), dict(batch_sampler=[[1]])])
@@ -308,7 +287,7 @@ def test_streams_are_shared_out_among_workers_as_in_pytorch(workers, options):
                 return iter(range(11)) if info is None else iter(range(info.id, 11, info.num_workers))
 
         return list(data.DataLoader(Sharded(), num_workers=workers, **options))
-    both(run)
+    agree_from_seed(run, 11)
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -350,7 +329,7 @@ def randoms(mod):
 
 
 def test_workers_have_pytorch_s_seeds_and_one_thread():
-    got = both(lambda m: list(m.utils.data.DataLoader(range(4), 1, num_workers=2, collate_fn=randoms(m))))
+    got = agree_from_seed(lambda m: list(m.utils.data.DataLoader(range(4), 1, num_workers=2, collate_fn=randoms(m))), 11)
     assert got[0] != got[1] and got[0][4] == 1
 
 
@@ -405,7 +384,7 @@ def test_persistent_workers_use_pytorch_s_random_numbers():
     def run(m):
         loader = m.utils.data.DataLoader(rows(m), 8, shuffle=True, num_workers=1, persistent_workers=True)
         return [list(loader) for _ in range(3)]
-    both(run)
+    agree_from_seed(run, 11)
 
 
 def test_persistent_workers_start_streams_again():

@@ -171,7 +171,7 @@ def oracle(array, dtype=None, requires_grad=False, grad_fn=None, device="cpu"):
     )
 
 
-def check(array, **kw):
+def prints_alike(array, **kw):
     assert repr(make(array, **kw)) == repr(oracle(array, **kw))
 
 
@@ -247,7 +247,7 @@ def test_float_table(value, dtype):
         array = np.array(value).astype(DTYPES[dtype])
     for sci_mode in (None, True, False):
         set_both(sci_mode=sci_mode)
-        check(array, dtype=dtype)
+        prints_alike(array, dtype=dtype)
 
 
 COMPLEX_VALUES = [
@@ -276,7 +276,7 @@ COMPLEX_VALUES = [
 def test_complex_table(value, dtype):
     for sci_mode in (None, True, False):
         set_both(sci_mode=sci_mode)
-        check(np.array(value, dtype=DTYPES[dtype]), dtype=dtype)
+        prints_alike(np.array(value, dtype=DTYPES[dtype]), dtype=dtype)
 
 
 INT_SHAPES = [(), (1,), (30,), (100,), (1001,), (4, 5), (2, 3, 4), (40, 40), (3, 1, 1)]
@@ -287,20 +287,20 @@ INT_SHAPES = [(), (1,), (30,), (100,), (1001,), (4, 5), (2, 3, 4), (40, 40), (3,
 def test_integer_table(shape, dtype):
     n = int(np.prod(shape))
     array = np.arange(n).reshape(shape)
-    check(array.astype(DTYPES[dtype]), dtype=dtype)
+    prints_alike(array.astype(DTYPES[dtype]), dtype=dtype)
     if dtype.startswith(("int", "bool")):
-        check((-array * 37).astype(DTYPES[dtype]), dtype=dtype)
+        prints_alike((-array * 37).astype(DTYPES[dtype]), dtype=dtype)
     if dtype != "bool":
         limits = np.iinfo(DTYPES[dtype])
-        check(np.array([limits.min, limits.max], DTYPES[dtype]), dtype=dtype)
+        prints_alike(np.array([limits.min, limits.max], DTYPES[dtype]), dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0), (0, 0, 1), (0, 2000)], ids=str)
 def test_empty(shape, dtype):
-    check(np.zeros(shape, DTYPES[dtype]), dtype=dtype)
+    prints_alike(np.zeros(shape, DTYPES[dtype]), dtype=dtype)
     set_both(edgeitems=0, threshold=2)
-    check(np.zeros(shape, DTYPES[dtype]), dtype=dtype)
+    prints_alike(np.zeros(shape, DTYPES[dtype]), dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "complex64"])
@@ -314,7 +314,7 @@ def test_summarised(shape, dtype):
     array = np.arange(n).reshape(shape).astype(DTYPES[dtype])
     for edgeitems in (0, 1, 2, 3, 5):
         set_both(edgeitems=edgeitems)
-        check(array, dtype=dtype)
+        prints_alike(array, dtype=dtype)
 
 
 @pytest.mark.parametrize("threshold", [0, 2, 1000, inf])
@@ -322,19 +322,19 @@ def test_summarised(shape, dtype):
 def test_no_edgeitems(shape, threshold):
     set_both(edgeitems=0, threshold=threshold)
     for dtype in ("float32", "int32", "complex64"):
-        check(np.ones(shape, DTYPES[dtype]), dtype=dtype)
-    check(np.ones(shape, np.float32), requires_grad=True)
-    check(np.ones(shape, np.float32), device="meta")
+        prints_alike(np.ones(shape, DTYPES[dtype]), dtype=dtype)
+    prints_alike(np.ones(shape, np.float32), requires_grad=True)
+    prints_alike(np.ones(shape, np.float32), device="meta")
 
 
 def test_summary_ignores_hidden_elements():
     array = np.ones(5000, np.float32)
     array[2500] = 1e-20
-    check(array)
+    prints_alike(array)
     array[2500] = -12345.678
-    check(array)
+    prints_alike(array)
     array[-1] = 0.25
-    check(array)
+    prints_alike(array)
 
 
 # --------------------------------------------------------------------------
@@ -354,7 +354,7 @@ SUFFIX_ARRAYS = [
 @pytest.mark.parametrize("grad", [None, True, *OPS])
 def test_grad_suffix(array, grad):
     kw = {"requires_grad": True} if grad is True else {"grad_fn": grad}
-    check(array, **kw)
+    prints_alike(array, **kw)
 
 
 @pytest.mark.parametrize("n", range(1, 24))
@@ -363,20 +363,20 @@ def test_suffix_wrapping(n, dtype):
     floating = dtype in FLOATS
     for linewidth in (20, 41, 60, 80):
         set_both(linewidth=linewidth)
-        check(np.ones(n, DTYPES[dtype]), dtype=dtype)
-        check(np.ones((2, n), DTYPES[dtype]), dtype=dtype, requires_grad=floating)
+        prints_alike(np.ones(n, DTYPES[dtype]), dtype=dtype)
+        prints_alike(np.ones((2, n), DTYPES[dtype]), dtype=dtype, requires_grad=floating)
         if floating:
-            check(np.ones(n, DTYPES[dtype]), dtype=dtype, grad_fn="MulBackward0")
+            prints_alike(np.ones(n, DTYPES[dtype]), dtype=dtype, grad_fn="MulBackward0")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool", "complex64"])
 @pytest.mark.parametrize("shape", [(), (2, 3), (0,), (2000,)], ids=str)
 def test_meta(shape, dtype):
     array = np.zeros(shape, DTYPES[dtype])
-    check(array, dtype=dtype, device="meta")
+    prints_alike(array, dtype=dtype, device="meta")
     if dtype.startswith("float"):
-        check(array, dtype=dtype, device="meta", requires_grad=True)
-        check(array, dtype=dtype, device="meta", grad_fn="MulBackward0")
+        prints_alike(array, dtype=dtype, device="meta", requires_grad=True)
+        prints_alike(array, dtype=dtype, device="meta", grad_fn="MulBackward0")
 
 
 @pytest.mark.skipif(REAL, reason="needs a device that is not there")
@@ -398,8 +398,8 @@ def test_default_dtype(default, monkeypatch):
     try:
         for dtype, kind in DTYPES.items():
             for shape in ((2,), (0,)):
-                check(np.ones(shape, kind), dtype=dtype)
-                check(np.ones(shape, kind), dtype=dtype, device="meta")
+                prints_alike(np.ones(shape, kind), dtype=dtype)
+                prints_alike(np.ones(shape, kind), dtype=dtype, device="meta")
     finally:
         torch.set_default_dtype(before)
         if REAL:
@@ -532,8 +532,8 @@ def test_set_printoptions(calls):
     for options in calls:
         set_both(**options)
         assert printing.get_printoptions() == _theirs()
-        check(np.linspace(-3, 5, 1200, dtype=np.float32).reshape(30, 40))
-        check(np.linspace(-3, 5, 7, dtype=np.float64))
+        prints_alike(np.linspace(-3, 5, 1200, dtype=np.float32).reshape(30, 40))
+        prints_alike(np.linspace(-3, 5, 7, dtype=np.float64))
 
 
 def test_printoptions_context():
@@ -542,7 +542,7 @@ def test_printoptions_context():
     new = {"precision": 2, "sci_mode": True}
     with printing.printoptions(**new), torch._tensor_str.printoptions(**new):
         assert printing.get_printoptions() == _theirs()
-        check(array)
+        prints_alike(array)
     assert printing.get_printoptions() == before == _theirs()
     with pytest.raises(ZeroDivisionError), printing.printoptions(profile="full"):
         assert printing.get_printoptions()["threshold"] == inf
@@ -647,7 +647,7 @@ quick = settings(
 @given(arrays)
 def test_random(case):
     dtype, array = case
-    check(array, dtype=dtype)
+    prints_alike(array, dtype=dtype)
 
 
 @quick
@@ -659,7 +659,7 @@ def test_random_options(case, opts, grad):
         kw = {"requires_grad": True} if grad is True else {"grad_fn": grad}
     set_both(**opts)
     try:
-        check(array, dtype=dtype, **kw)
+        prints_alike(array, dtype=dtype, **kw)
     finally:
         set_both(profile="default")
 
@@ -669,7 +669,7 @@ def test_random_options(case, opts, grad):
 def test_random_values(values, dtype):
     with np.errstate(all="ignore"):
         array = np.array(values, np.float64).astype(DTYPES[dtype])
-    check(array, dtype=dtype)
-    check(array[None, :, None], dtype=dtype)
+    prints_alike(array, dtype=dtype)
+    prints_alike(array[None, :, None], dtype=dtype)
     if array.size:
-        check(array[0], dtype=dtype)
+        prints_alike(array[0], dtype=dtype)
