@@ -207,6 +207,11 @@ def agree_from_seed(program: Callable[[Any], Any], seed: int, tolerance: Any = E
     return found[0][0]
 
 
+def leaf(module: Any, *values: Any, **options: Any) -> Any:
+    """A leaf with these elements, or with 1 and 2."""
+    return module.tensor(list(values) or [1.0, 2.0], requires_grad=True, **options)
+
+
 class Programs(list):
     """A table of programs: `@programs` adds one; `ids` names them for pytest."""
 
