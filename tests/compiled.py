@@ -27,11 +27,11 @@ def seen(value):
 
 
 def same_seen(expected, got, rtol=1e-5, where="result"):
-    """Asserts that two seen values agree: floats to rtol, also of an array's largest element, for programs add in another order
-    (float16: two units in the last place; rtol=0: every bit), everything else exactly."""
+    """Asserts that two seen values agree: numbers to rtol, elements of arrays to rtol of the largest, for programs add in
+    another order (float16: two units in the last place; rtol=0: every bit), everything else exactly."""
     def tolerance(dtype):
         bound = 2e-3 if dtype == "float16" and rtol else rtol
-        return Tolerance(bound, 0.0, of_largest=bound)
+        return Tolerance(bound if dtype == "float" else 2 * bound, 0.0, of_largest=bound)
 
     same(expected, got, tolerance, where)
 

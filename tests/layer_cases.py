@@ -137,3 +137,12 @@ def layers(torch):
 
     torch.manual_seed(0)
     return Dense, Scale, Model
+
+
+def dense(torch, *sizes, **options):
+    """One of these layers, from 2 to 3 elements unless said otherwise."""
+    return layers(torch)[0](*(sizes or (2, 3)), **options)
+
+
+def model(torch):
+    return layers(torch)[2]()

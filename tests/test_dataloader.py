@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import pickle
 import random
-import re
 import select
 import signal
 import subprocess
@@ -16,51 +15,18 @@ import sys
 import time
 import warnings
 
-import flambeau.multiprocessing as mp
 import numpy as np
 import pytest
 import torch
 import torch.utils.data
 from compare import agree_from_seed
-from spawned import Squares, add_one, fail_second, leave
+from leftovers import abandoned, nothing_is_left, soon  # noqa: F401 (a fixture of every test)
+from spawned import Squares
 
 import flambeau
 from flambeau.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 MODULES = (flambeau, torch)
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left():
-    """After every test: no child process, no file in shared memory, no more open descriptors than before."""
-    before = set(os.listdir("/dev/shm"))
-    descriptors = len(os.listdir("/proc/self/fd"))
-    yield
-    if multiprocessing.active_children():
-        gc.collect()
-    assert not [p for p in multiprocessing.active_children() if p.name.startswith(("Process-", "Fork"))]
-    assert soon(lambda: not {name for name in abandoned(before) if "torch_" not in name}), abandoned(before)
-    assert len(os.listdir("/proc/self/fd")) <= descriptors + 10  # PyTorch closes some of its own later
-
-
-def soon(condition, limit=100):
-    """Whether a condition comes true: looked at until it does, as long as the slowest machine may need."""
-    deadline = time.monotonic() + limit
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def abandoned(before):
-    """The files in shared memory that are new and that no process has in use: other programs make files there, too."""
-    new = set(os.listdir("/dev/shm")) - before
-    for pid in filter(str.isdigit, os.listdir("/proc") if new else ()):
-        with contextlib.suppress(OSError):  # it is gone, or another user's
-            new -= set(re.findall(r"/dev/shm/(\S+)", open(f"/proc/{pid}/maps").read()))
-            new -= {os.path.basename(os.readlink(f"/proc/{pid}/fd/{fd}")) for fd in os.listdir(f"/proc/{pid}/fd")}
-    return new
 
 
 class Gate:
@@ -78,7 +44,7 @@ class Gate:
 
 
 @pytest.fixture
-def gate(nothing_is_left):
+def gate():
     made = Gate()
     yield made
     for end in made.ends:
@@ -588,52 +554,6 @@ def alive(pids):
             if open(f"/proc/{p}/stat").read().rpartition(")")[2].split()[0] != "Z":
                 found.append(p)
     return found
-
-
-# ------------------------------------------------------------------------------------------------------ multiprocessing
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_tensors_are_shared_through_queues(method):
-    context = mp.get_context(method)
-    tasks, answers = context.Queue(), context.Queue()
-    shared, x = flambeau.ones(3).share_memory_(), flambeau.arange(6.0).reshape(2, 3).t()
-    process = context.Process(target=add_one, args=(tasks, answers, shared))
-    process.start()
-    tasks.put(x)
-    y = answers.get()
-    tasks.put(None)
-    process.join()
-    assert y.tolist() == x.tolist() == [[1, 4], [2, 5], [3, 6]] and y.stride() == x.stride()
-    assert shared.tolist() == [3, 3, 3] and shared.is_shared()
-    for queue in (tasks, answers):
-        queue.close()
-        queue.join_thread()
-
-
-def test_spawn_raises_the_first_failure():
-    with pytest.raises(mp.ProcessRaisedException, match="ValueError: why") as caught:
-        mp.start_processes(fail_second, ("why",), nprocs=2, start_method="fork")  # the first would not end by itself
-    assert caught.value.error_index == 1
-    with pytest.raises(mp.ProcessExitedException, match="exit code 4") as caught:
-        mp.spawn(leave, nprocs=1)
-    assert caught.value.exit_code == 4
-
-
-def test_shared_parameters_keep_their_gradient():
-    p = flambeau.nn.Parameter(flambeau.ones(3))
-    p.share_memory_()
-    (p * 2).sum().backward()
-    assert p.grad.tolist() == [2, 2, 2] and p.is_shared()
-    flambeau.optim.SGD([p], lr=1.0).step()
-    assert p.is_shared() and p.tolist() == [-1, -1, -1]
-
-
-def test_sharing_strategies():
-    assert mp.get_all_sharing_strategies() == {"file_descriptor", "file_system"}
-    mp.set_sharing_strategy("file_system")
-    assert mp.get_sharing_strategy() == "file_system"
-    mp.set_sharing_strategy("file_descriptor")
-    with pytest.raises(AssertionError):
-        mp.set_sharing_strategy("pigeon")
 
 
 def test_a_tensor_dataset_takes_the_quick_way_only_where_it_is_the_same():
