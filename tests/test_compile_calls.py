@@ -228,12 +228,12 @@ def test_explain():
         opt.step()
         return loss
     text = str(torch.compiler.explain(step, *batch()))
-    for word in ("captured", "fused", "memory", "guarded", "test_compile_model.py"):
+    for word in ("captured", "fused", "memory", "guarded", "test_compile_calls.py"):
         assert word in text, text
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         text = str(torch.compiler.explain(lambda x: x.sum().item(), torch.ones(2)))
-    assert text.startswith("follow") and "value was read" in text and "test_compile_model.py" in text
+    assert text.startswith("follow") and "value was read" in text and "test_compile_calls.py" in text
 
 
 @pytest.mark.filterwarnings("ignore:Anomaly")

@@ -210,7 +210,7 @@ def test_fullgraph_refuses_looks_and_nothing_else():
     f = follow(lambda x: (x * 2).sort().values.cumsum(0), fullgraph=True)
     for n in range(3):
         assert f(torch.tensor([3.0, n])).tolist() == (torch.tensor([3.0, n]) * 2).sort().values.cumsum(0).tolist()
-    with pytest.raises(Uncapturable, match=r"test_compile_follow.py, line \d+"):
+    with pytest.raises(Uncapturable, match=r"test_compile_follow_modes.py, line \d+"):
         follow(lambda x: x * (x * 2).sum().item(), fullgraph=True)(torch.ones(2))
     assert not state.mode & FOLLOW
 

@@ -175,8 +175,6 @@ def test_modules_start_as_torch(build, shape):
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
 def test_padding_modes(mode):
-    if not hasattr(flambeau.nn.functional, "pad"):
-        pytest.skip("nn.functional.pad is not there yet")
     modules_agree(lambda nn: nn.Conv2d(3, 4, 3, padding=(2, 1), padding_mode=mode),
                   *arrays((2, 3, 6, 7), dtype=np.float32))
 

@@ -3,7 +3,6 @@
 import pytest
 from compare import Programs, agree
 
-torch = pytest.importorskip("torch")
 programs = Programs()
 
 

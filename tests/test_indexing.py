@@ -452,12 +452,9 @@ def test_second_derivatives(call):
         w = lib.from_numpy(rng.standard_normal((3, 2))).requires_grad_()
         y = call(lib, x, w)
         (gx,) = lib.autograd.grad((y * y).sum(), x, create_graph=True)
-        return lib.autograd.grad((gx**2).sum(), (x, w), allow_unused=True)
+        return lib.autograd.grad((gx**2).sum(), (x, w), allow_unused=True, materialize_grads=True)
 
-    for a, b in zip(run(torch), run(flambeau)):
-        assert (a is None or not a.any()) if b is None else True
-        if b is not None:
-            same(a if a is not None else torch.zeros(tuple(b.shape), dtype=torch.float64), b)
+    same(run(torch), run(flambeau))
 
 
 def _filled_rows(lib, y, w):

@@ -4,10 +4,9 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from flambeau.backends.cpu.pointwise import special as K  # noqa: E402
+from flambeau.backends.cpu.pointwise import special as K
 
 INF, NAN = float("inf"), float("nan")
 SPECIAL = np.array([

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from compare import Tolerance, both_raise, same
+from compare import Tolerance, agree, both_raise, same
 from layer_cases import arrays, check_derivatives, derivatives_agree, modules_agree
 
 import flambeau
@@ -40,15 +40,20 @@ def test_large_batches_share_the_cores():
 
 def test_two_forward_passes_before_one_backward():
     """The update of the running statistics does not invalidate what an earlier pass saved."""
-    layer = flambeau.nn.BatchNorm1d(3)
-    x = flambeau.randn(4, 3, requires_grad=True)
-    first, second = layer(x), layer(x * 2)
-    (first.sum() + second.sum()).backward()
-    layer.eval()
-    out = layer(x)
-    layer.train()
-    layer(x)
-    out.sum().backward()
+    def program(mod):
+        layer = mod.nn.BatchNorm1d(3)
+        x = (mod.arange(12.0).reshape(4, 3) - 5).square().requires_grad_()
+        weight = mod.arange(12.0).reshape(4, 3)
+        first, second = layer(x), layer(x * 2)
+        ((first + second) * weight).sum().backward()
+        layer.eval()
+        out = layer(x)
+        layer.train()
+        layer(x)
+        (out * weight).sum().backward()
+        return x.grad, layer.weight.grad, layer.state_dict()
+
+    agree(program, Tolerance(1e-5, 1e-5))
 
 
 @pytest.mark.parametrize(("shape", "dims"), [((5, 6), 1), ((2, 3, 6), 1), ((2, 3, 4), 2), ((3, 4), 2), ((0, 4), 1)])
@@ -186,6 +191,12 @@ def test_sync_batch_norm_is_batch_norm_without_a_group():
 
 
 def test_old_checkpoints_without_num_batches_tracked():
-    state = flambeau.nn.BatchNorm1d(2).state_dict()
-    del state["num_batches_tracked"], state._metadata
-    flambeau.nn.BatchNorm1d(2).load_state_dict(state)
+    def program(mod):
+        layer = mod.nn.BatchNorm1d(2)
+        layer(mod.arange(6.0).reshape(3, 2))
+        state = layer.state_dict()
+        del state["num_batches_tracked"], state._metadata
+        other = mod.nn.BatchNorm1d(2)
+        return other.load_state_dict(state), other.state_dict()
+
+    agree(program)

@@ -246,7 +246,7 @@ def test_classes_of_the_user():
 
 def test_a_class_that_was_renamed():
     file = saved(torch, Point(1))
-    with serialization.safe_globals([(Point, f"{__name__}.Point")]):
+    with serialization.safe_globals([(Point, f"{Point.__module__}.Point")]):
         assert flambeau.load(file).x == 1
     with pytest.raises(ValueError, match="length 2"):
         serialization.add_safe_globals([(Point, "a", "b")])

@@ -3,11 +3,10 @@
 import inspect
 
 import pytest
+import torch
 from compare import agree_on
 
 import flambeau
-
-torch = pytest.importorskip("torch")
 
 EXPRESSIONS = """
 torch._foreach_add([torch.ones(2), torch.zeros(3)], 2)

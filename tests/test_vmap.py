@@ -4,13 +4,13 @@ import math
 import warnings
 
 import pytest
+import torch
 from compare import Programs, agree, outcome
 
 import flambeau
 from flambeau.backends.batched import table
 from flambeau.backends.batched.arrays import Level
 
-torch = pytest.importorskip("torch")
 programs = Programs()
 
 
