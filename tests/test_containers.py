@@ -122,7 +122,7 @@ def test_module_dict(case):
 
 
 PARAMETERS = {
-    "repr": lambda torch, p: (p, torch.nn.ParameterList(), torch.nn.ParameterList([parameter(torch)])),
+    "repr": lambda torch, p: (p, torch.nn.ParameterList(), torch.nn.ParameterList([parameter(torch, 1)])),
     "items": lambda torch, p: (p[0], p[1], p[-1], p[0:2], list(p), len(p), p[::2]),
     "too far": lambda torch, p: p[9],
     "call": lambda torch, p: p(1),

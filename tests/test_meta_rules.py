@@ -270,7 +270,7 @@ F.gumbel_softmax(x())
 torch.bernoulli(x())
 torch.multinomial(x(1 << 16, 1000), 500)
 torch.heaviside(x(), x(1024))
-torch.linspace(x(*[()]), x(*[()]), 1 << 30, device='meta')
+torch.linspace(torch.empty((), device='meta'), torch.empty((), device='meta'), 1 << 30, device='meta')
 x(5).resize_(1 << 16, 1 << 16)
 """
 
