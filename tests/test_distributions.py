@@ -316,7 +316,7 @@ def test_divergence_at_the_edges(name):
     for p in EDGES[name]:
         for q in EDGES[name]:
             results = [value_or_error(mod.distributions.kl_divergence, getattr(mod.distributions, name)(mod.tensor([p])),
-                               getattr(mod.distributions, name)(mod.tensor([q]))) for mod in MODULES]
+                                      getattr(mod.distributions, name)(mod.tensor([q]))) for mod in MODULES]
             same(*results, 1e-6, f"KL({name}({p}), {name}({q}))")
 
 

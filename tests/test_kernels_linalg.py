@@ -171,7 +171,7 @@ def test_lu_solve(dtype, batch, n):
         frozen(lu, piv, b)
         for adjoint in (True, False):
             as_pytorch(L.lu_solve(lu, piv, b, left, adjoint),
-                 torch.linalg.lu_solve(t(lu), t(piv), t(b), left=left, adjoint=adjoint), 40)
+                       torch.linalg.lu_solve(t(lu), t(piv), t(b), left=left, adjoint=adjoint), 40)
 
 
 def test_lu_solve_broadcast():
@@ -251,8 +251,8 @@ def test_solve_triangular(dtype, batch, n, upper):
         frozen(a, b)
         for unit in (True, False):
             as_pytorch(L.solve_triangular(a, b, upper, left, unit),
-                 torch.linalg.solve_triangular(t(np.where(hidden, 0, a)), t(b), upper=upper,
-                                               left=left, unitriangular=unit), 10)
+                       torch.linalg.solve_triangular(t(np.where(hidden, 0, a)), t(b), upper=upper,
+                                                     left=left, unitriangular=unit), 10)
 
 
 def test_solve_triangular_corner_cases():
@@ -296,7 +296,7 @@ def test_householder(dtype, batch, shape, k):
         frozen(c)
         for transpose in (True, False):
             as_pytorch(L.ormqr(a, tau, c, left, transpose),
-                 torch.ormqr(t(a), t(tau), t(c), left, transpose), 4)
+                       torch.ormqr(t(a), t(tau), t(c), left, transpose), 4)
 
 
 def test_householder_blocked():
@@ -555,7 +555,7 @@ def test_fft_1d(dtype, norm, name):
     for dim in (-1, 0, 1):
         for n in (None, 1, 3, 4, 5, 9):
             as_pytorch(getattr(F, name)(x, n, dim, norm),
-                 getattr(torch.fft, name)(t(x), n=n, dim=dim, norm=norm), 2)
+                       getattr(torch.fft, name)(t(x), n=n, dim=dim, norm=norm), 2)
 
 
 @dtypes
@@ -570,7 +570,7 @@ def test_fft_nd(dtype, norm, name):
     for s, dims in [(None, None), (None, (0,)), (None, (2, 0)), (None, (-2, -1)), ((4, 4), None),
                     ((7, 2), (0, 1)), ((2, 9, 3), (2, 0, 1)), ((4, -1), (1, 2))]:
         as_pytorch(getattr(F, name)(x, s, dims, norm),
-             getattr(torch.fft, name)(t(x), s=s, dim=dims, norm=norm), 2)
+                   getattr(torch.fft, name)(t(x), s=s, dim=dims, norm=norm), 2)
 
 
 def test_fft_corner_cases():
