@@ -27,3 +27,11 @@ def threads(request):
     flambeau.set_num_threads(request.param)
     yield request.param
     flambeau.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    """The name of a CUDA device: the machine's own, or else one that the host plays while the module's tests run."""
+    from cuda_host import playing
+    with playing():
+        yield "cuda"
