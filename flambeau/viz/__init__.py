@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 from .dot import Dot, make_dot
+from .explorer import Explored, explore
+from .recorder import recording
 
-__all__ = ["Dot", "make_dot"]
+__all__ = ["Dot", "Explored", "explore", "make_dot", "recording"]

@@ -57,16 +57,21 @@ def rank(count: int, edges: Iterable[tuple[int, int]]) -> list[int]:
     return ranks
 
 
-def arrange(count: int, edges: Sequence[tuple[int, int]], outside: Sequence[tuple[Any, int | None, int | None]] = ()) -> Rows:
-    """Rows of `count` items. outside: (name of the source, the item it is in, the item it goes to), where None is beyond the border."""
+def arrange(count: int, edges: Sequence[tuple[int, int]],
+            ways: Sequence[tuple[Any, int | None, int | None]] | None = None) -> Rows:
+    """Rows of `count` items, by their edges.
+
+    ways: (name of a source, the item that it is in, the item that it goes to), where None is beyond the border. The ways of one
+    source share a lane. Without them every edge is one.
+    """
     ranks = rank(count, edges)
     depth = max(ranks, default=-1) + 1
-    spans: dict[Any, list[Any]] = {}  # of a source: its own row, its item, the rows and items that it goes to
-    for name, a, b in [*[(a, a, b) for a, b in edges], *outside]:
+    spans: dict[Any, tuple[int, int | None, dict[Any, None]]] = {}  # of a source: its row and item, where it goes to
+    for name, a, b in [(a, a, b) for a, b in edges] if ways is None else ways:
         start = -1 if a is None else ranks[a]
         end = depth if b is None else ranks[b]
         if end > start:  # else it closes a circle
-            spans.setdefault(name, [start, a, []])[2].append((end, b))
+            spans.setdefault(name, (start, a, {}))[2][end, b] = None
     rows: list[list[Any]] = [[] for _ in range(depth)]
     for item in range(count):
         rows[ranks[item]].append(item)
@@ -74,7 +79,7 @@ def arrange(count: int, edges: Sequence[tuple[int, int]], outside: Sequence[tupl
     for name, (start, a, ends) in spans.items():
         far = max(end for end, _ in ends)
         if far - start > LONGEST:
-            ends = [(end, b) for end, b in ends if end - start == 1]
+            ends = {(end, b): None for end, b in ends if end - start == 1}
             far = start + 1
         previous = a
         for row in range(start + 1, far):
