@@ -109,16 +109,21 @@ def statistics(tensor: Tensor, histogram: bool = True) -> dict[str, Any] | None:
         return {"count": count, "bad": bad, "norm": 0.0} if count else None
     if not histogram:
         return {"norm": _number(values.norm())}
-    low, high = _number(values.min()), _number(values.max())
-    spread = low < high and math.isfinite(high - low)
-    bins = [int(n) for n in values.histc(BINS, low, high).tolist()] if spread else []
-    return {"count": count, "bad": bad, "min": low, "max": high, "mean": _number(values.mean()),
+    low, high = float(values.min()), float(values.max())
+    bins: list[int] = []
+    if 1e-290 < high - low < math.inf:
+        shares = (values.double() - low) / (high - low)  # of the way from low to high: subnormal ranges have no bins otherwise
+        bins = [int(n) for n in shares.histc(BINS, 0, 1).tolist()]
+    return {"count": count, "bad": bad, "min": _short(low), "max": _short(high), "mean": _number(values.mean()),
             "std": _number(values.std(correction=0)), "norm": _number(values.norm()),
             "zeros": int((values == 0).sum()), "bins": bins}
 
 
 def _number(scalar: Tensor) -> float | None:
-    value = float(scalar)
+    return _short(float(scalar))
+
+
+def _short(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None  # JSON has no infinity
 
 

@@ -2,6 +2,7 @@
 const canvas = $("graph"), ink = canvas.getContext("2d");
 const view = { x: 0, y: 0, zoom: 1 };            // screen = (world - view) * zoom
 const look = { step: 0, selected: null, hover: null, matches: null, dash: 0 };
+const TINY = 0.15;  // of the zoom: below, boxes are dots
 let color = {};
 
 function readColors() {
@@ -64,6 +65,13 @@ function drawBox(b, z) {
   if (b.item >= N) return drawClosed(b, z);
   const v = V[b.item], state = stateOf(v, look.step), now = state === "now", chosen = look.selected === b.item;
   const found = look.matches && look.matches.has(b.item);
+  if (z < TINY && !now && !chosen && !found) {  // thousands of boxes a few pixels wide: no shape can be made out
+    ink.globalAlpha = state === "later" || look.matches ? 0.3 : 1;
+    ink.fillStyle = color[state === "done" ? RIM[v.kind] : v.kind === "op" ? "surface" : RIM[v.kind]];
+    ink.fillRect(b.x, b.y, b.w, b.h);
+    ink.globalAlpha = 1;
+    return;
+  }
   ink.globalAlpha = state === "later" ? 0.34 : look.matches && look.matches.size && !found ? 0.3 : 1;
   if (z > 0.3 && (now || chosen)) { ink.shadowColor = now ? color.fire : color.shadow; ink.shadowBlur = (now ? 18 : 10) * z; }
   shape(v.kind, b.x, b.y, b.w, b.h);
@@ -152,9 +160,10 @@ function fitted(text, room) {
 // ---------------------------------------------------------------------------------------------------------- groups
 function drawFrame(b, z) {
   const g = G[b.item - N], chosen = look.selected === b.item;
+  ink.fillStyle = color["group-fill"];
+  if (z < TINY && !chosen) return ink.fillRect(b.x, b.y, b.w, b.h);
   ink.beginPath();
   ink.roundRect(b.x, b.y, b.w, b.h, 11);
-  ink.fillStyle = color["group-fill"];
   ink.fill();
   ink.strokeStyle = chosen ? color.ink : color.line;
   ink.lineWidth = chosen ? 2 : 1.2;
@@ -232,11 +241,20 @@ function progress(number, step) {
 }
 
 // ------------------------------------------------------------------------------------------------------------ ways
-function trace(way, z) {
+function trace(way, z, whole) {
   const p = way.points;
+  if (way.stub && !whole) {
+    const x = p[p.length - 2] - 16, y = p[p.length - 1];
+    if (z < TINY) return;
+    ink.moveTo(x, y);
+    ink.lineTo(x, y - 9);
+    ink.moveTo(x + 3, y - 12);
+    ink.arc(x, y - 12, 3, 0, 7);
+    return;
+  }
   ink.moveTo(p[0], p[1]);
   for (let i = 2; i < p.length; i += 2) {
-    if (z < 0.12 || p[i] === p[i - 2]) ink.lineTo(p[i], p[i + 1]);
+    if (z < TINY || p[i] === p[i - 2] || p[i + 1] === p[i - 1]) ink.lineTo(p[i], p[i + 1]);
     else { const m = (p[i - 1] + p[i + 1]) / 2; ink.bezierCurveTo(p[i - 2], m, p[i], m, p[i], p[i + 1]); }
   }
 }
@@ -267,12 +285,13 @@ function drawWays(seen, z) {
     ink.lineWidth = Math.max(width, width * thin * 0.6);
     ink.setLineDash(dashes);
     ink.lineDashOffset = look.dash;
+    ink.lineJoin = "round";
     ink.globalAlpha = kind === "back" ? 0.75 : 1;
     ink.beginPath();
-    for (const way of lists[kind]) trace(way, z);
+    for (const way of lists[kind]) trace(way, z, kind === "now" || kind === "near");
     ink.stroke();
     ink.setLineDash([]);
-    if (z > 0.25 && kind !== "near") for (const way of lists[kind]) arrow(way, kind === "back" || kind === "now", kind === "now" ? 1.5 : 1);
+    if (z > 0.25 && kind !== "near") for (const way of lists[kind]) if (!way.stub || kind === "now") arrow(way, kind === "back" || kind === "now", kind === "now" ? 1.5 : 1);
   }
   ink.globalAlpha = 1;
   if (z > 0.45) for (const way of lists.now) norms(way);

@@ -316,7 +316,9 @@ function start() {
     ...(loss.length === 1 ? [`loss ${loss[0].name}`] : [])].join(" · ");
   if (!data.linesKnown) {
     $("notice").hidden = false;
-    $("notice").innerHTML = "Source lines are unknown, and modules are guessed from parameters: the forward pass was not recorded. Use <code>viz.recording(model)</code> around it, or give <code>explore</code> a function.";
+    const guessed = G.length > 1 && !data.modulesRecorded ? ", and modules are guessed from parameters" : "";
+    $("notice").innerHTML = `Source lines are unknown${guessed}: the forward pass was not recorded. Use <code>viz.recording(model)</code> around it, or give <code>explore</code> a function. <button>Close</button>`;
+    $("notice").querySelector("button").addEventListener("click", () => { $("notice").hidden = true; canvas.focus(); });
   }
   legend();
   firstSight();

@@ -1,6 +1,6 @@
 // Where everything stands. Which row a box is in, and in which order, Python has decided; here sizes become places. A group that
 // opens or closes changes its own size and those of the groups around it, never an order: the eye finds things where they were.
-const BOX = 42, ROW = 28, GAP = 18, LANE = 7, PAD = 16, HEAD = 30, SWEEPS = 6;
+const BOX = 42, ROW = 28, GAP = 18, LANE = 7, PAD = 16, HEAD = 30, SWEEPS = 6, GUTTER = 56;
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 const pen = document.createElement("canvas").getContext("2d");
 
@@ -87,24 +87,48 @@ function sized(g) {
       x[r] = spread(wish, widths[r], g.rows[r]);
     }
   }
-  let left = Infinity, right = -Infinity;
-  x.forEach((row, r) => row.forEach((m, i) => {
-    left = Math.min(left, m - widths[r][i] / 2);
-    right = Math.max(right, m + widths[r][i] / 2);
-  }));
+  const tall = g.rows.map(row => Math.max(10, ...row.map(heightOf)));
+  const left = g.rows.map((_, r) => Math.min(...x[r].map((m, i) => m - widths[r][i] / 2)));
+  const right = g.rows.map((_, r) => Math.max(...x[r].map((m, i) => m + widths[r][i] / 2)));
   const frame = g.parent === null ? 0 : PAD, top = g.parent === null ? 0 : HEAD + 8;
   const title = g.parent === null ? 0 : textWidth(g.label, `600 13px ${FONT}`) + textWidth(g.kind, `11px ${FONT}`) + 64;
-  const wide = Math.max(right - left + 2 * frame, title);
-  const shift = (wide - (right - left)) / 2 - left;
-  let y = top;
-  const rows = g.rows.map((row, r) => {
-    const tall = Math.max(10, ...row.map(heightOf));
-    const made = { y, h: tall, x: x[r].map(m => m + shift) };
-    y += tall + ROW;
-    return made;
+  const columns = folded(tall, left, right);
+  let at = frame, bottom = top;
+  const rows = [];
+  columns.forEach((column, c) => {
+    column.left = Math.min(...left.slice(column.from, column.to));
+    column.width = Math.max(...right.slice(column.from, column.to)) - column.left;
+    if (columns.length === 1) at = Math.max(frame, (title - column.width) / 2);
+    let y = top;
+    for (let r = column.from; r < column.to; r++) {
+      rows.push({ y, h: tall[r], x: x[r].map(m => m + at - column.left), column: c });
+      y += tall[r] + ROW;
+    }
+    at += column.width;
+    column.bottom = y - ROW;
+    column.gutter = at + GUTTER / 2;
+    bottom = Math.max(bottom, column.bottom);
+    if (c + 1 < columns.length) at += GUTTER;
   });
-  g.placed = { w: wide, h: Math.max(top, y - ROW) + frame, rows };
+  const fold = columns.length > 1 ? 18 : 0;  // room for the ways from one column to the next
+  g.placed = { w: Math.max(at + frame, title), h: bottom + frame + fold, rows, columns, top };
   return g.placed;
+}
+// A long chain goes on in a new column, as text does, where that makes it fit a screen better.
+function folded(tall, left, right) {
+  const height = tall.reduce((a, b) => a + b + ROW, 0), width = Math.max(...right) - Math.min(...left);
+  const count = height < 1500 || height < 2.5 * width ? 1 : Math.max(1, Math.round(Math.sqrt(height * 1.5 / (width + GUTTER))));
+  const columns = [{ from: 0, to: tall.length }];
+  let y = 0;
+  for (let r = 0; r < tall.length && columns.length < count; r++) {
+    y += tall[r] + ROW;
+    if (y >= height / count && r + 1 < tall.length) {
+      columns[columns.length - 1].to = r + 1;
+      columns.push({ from: r + 1, to: tall.length });
+      y = 0;
+    }
+  }
+  return columns;
 }
 
 // Absolute places of all that can be seen: boxes by item, and the ways between them.
@@ -156,6 +180,10 @@ function waysOf() {
     }
     way.links.push(number);
   });
+  const from = new Map();
+  for (const way of scene.ways) from.set(way.a, (from.get(way.a) || 0) + 1);
+  // What is read everywhere would cover everything: its ways are drawn whole only when they matter.
+  for (const way of scene.ways) way.stub = from.get(way.a) > 24 && way.bottom - way.top > 300;
 }
 function route(tail, head, from, to) {
   const out = G[V[tail].group].around, into = G[V[head].group].around;
@@ -163,17 +191,37 @@ function route(tail, head, from, to) {
   while (common + 1 < out.length && common + 1 < into.length && out[common + 1] === into[common + 1]) common++;
   const points = [from.x + from.w / 2, from.y + from.h];
   const rowAt = (chain, level, vertex) => G[chain[level]].rowOf.get(level + 1 === chain.length ? vertex : N + chain[level + 1]);
-  const pass = (g, above, below) => {
-    if (!G[g].around.every(i => G[i].open)) return;
-    for (const [r, at] of G[g].lanes.get(tail) || []) if (r > above && r < below) {
-      const row = G[g].placed.rows[r], x = G[g].x + row.x[at], y = G[g].y + row.y;
-      points.push(x, y, x, y + row.h);
+  let turn = null;  // from one column to the next: down, across, up the gutter, across
+  const add = (x, y) => {
+    if (turn) {
+      const x0 = points[points.length - 2];
+      points.push(x0, turn.bottom, turn.x, turn.bottom, turn.x, turn.top, x, turn.top);
+      turn = null;
     }
+    points.push(x, y);
+  };
+  const pass = (number, above, below) => {
+    const g = G[number];
+    if (!g.around.every(i => G[i].open)) return;
+    const { rows, columns, top } = g.placed, shift = (tail * 7 % 9 - 4) * 3;
+    let column = above < 0 ? 0 : rows[above].column;
+    const enter = r => {
+      if (rows[r].column > column) turn = { x: g.x + columns[column].gutter + shift, bottom: g.y + columns[column].bottom + 12, top: g.y + top - 12 };
+      column = rows[r].column;
+    };
+    for (const [r, at] of g.lanes.get(tail) || []) if (r > above && r < below) {
+      enter(r);
+      const x = g.x + rows[r].x[at], y = g.y + rows[r].y;
+      add(x, y);
+      points.push(x, y + rows[r].h);
+    }
+    if (below < Infinity) enter(below);
+    else points.push(points[points.length - 2], g.y + g.placed.h);  // straight down to the border
   };
   for (let i = out.length - 1; i > common; i--) pass(out[i], rowAt(out, i, tail), Infinity);
   pass(out[common], rowAt(out, common, tail), rowAt(into, common, head));
   for (let i = common + 1; i < into.length; i++) pass(into[i], -1, rowAt(into, i, head));
   const pile = to.item >= N ? 6 : 0;  // a closed group is drawn as a pile of cards
-  points.push(to.x + to.w / 2 + pile / 2, to.y - pile);
+  add(to.x + to.w / 2 + pile / 2, to.y - pile);
   return points;
 }
