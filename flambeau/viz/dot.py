@@ -1,7 +1,7 @@
 """`make_dot`: the graph behind a tensor as a picture, with torchviz's call and conventions.
 
-Boxes are tensors or nodes: blue leaves (whose `.grad` a backward pass fills), orange saved tensors, green outputs, darker green the base
-of an output that is a view (a dotted line ties them), grey the nodes. Arrows follow the data, from leaves to outputs.
+Boxes are tensors or nodes: blue leaves (whose `.grad` a backward pass fills), orange saved tensors, green outputs, darker green
+the base of an output that is a view (a dotted line ties them), grey the nodes. Arrows follow the data, from leaves to outputs.
 """
 
 from __future__ import annotations
@@ -195,16 +195,16 @@ class Dot:
                 raise RuntimeError(f"Graphviz could not draw the graph as {format!r}: {done.stderr.decode().strip()}")
             return done.stdout
         if format not in OWN_FORMATS:
-            raise ValueError(f"without Graphviz (no program `dot` was found) a graph is written as one of {', '.join(OWN_FORMATS)}; "
-                             f"got {format!r}")
+            raise ValueError("without Graphviz (no program `dot` was found) a graph is written as one of "
+                             f"{', '.join(OWN_FORMATS)}; got {format!r}")
         return draw.svg(self._picture()).encode() if format == "svg" else draw.png(self._picture())
 
     def render(self, filename: str | os.PathLike[str] = "graph", directory: str | os.PathLike[str] | None = None,
                view: bool = False, cleanup: bool = True, format: str | None = None) -> str:
         """Writes the picture to `filename.format` and returns that name.
 
-        A filename that ends in a format (graph.svg) names it by itself; otherwise it is SVG. cleanup=False also writes the source
-        beside it, under the bare filename. view: opens it with the system's viewer.
+        A filename that ends in a format (graph.svg) names it by itself; otherwise it is SVG. cleanup=False also writes the
+        source beside it, under the bare filename. view: opens it with the system's viewer.
         """
         path = Path(filename) if directory is None else Path(directory) / filename
         if format is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Iterable
 from html import escape
 from typing import Any, NamedTuple
@@ -99,7 +100,7 @@ def svg(made: Picture) -> str:
 
 def _pieces(points: list[tuple[float, float]]) -> Iterable[tuple[tuple[float, float], ...]]:
     """A route as cubic curves (start, two control points, end) that leave and arrive vertically."""
-    for (x0, y0), (x1, y1) in zip(points, points[1:]):
+    for (x0, y0), (x1, y1) in itertools.pairwise(points):
         middle = (y0 + y1) / 2
         yield (x0, y0), (x0, middle), (x1, middle), (x1, y1)
 

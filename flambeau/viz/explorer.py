@@ -26,13 +26,14 @@ def explore(loss: Tensor | Sequence[Tensor] | Callable[[], Tensor], model: Modul
             path: str | os.PathLike[str] | None = "graph.html", *, gradient: Any = None, title: str | None = None) -> Explored:
     """Writes one HTML file, which needs nothing else, with the graph that `loss` was computed by.
 
-    loss: a tensor (or several), or a function that computes it. A function is called here, under `recording(model)`, so that the
-    page knows the line and the module of each node; for a tensor that was computed outside of `recording` it says that they are
-    unknown. model: gives names to leaves and modules. path: the file, or None for none. gradient: of the loss, where it has more
-    than one element, as for `backward`. title: of the page.
+    loss: a tensor (or several), or a function that computes it. A function is called here, under `recording(model)`, so that
+    the page knows the line and the module of each node; for a tensor that was computed outside of `recording` it says that they
+    are unknown. model: gives names to leaves and modules. path: the file, or None for none. gradient: of the loss, where it has
+    more than one element, as for `backward`. title: of the page.
 
-    To see the gradients, a backward pass runs here. It leaves every `.grad` as it is and keeps the graph, so that the program can
-    go on with `loss.backward()`. Hooks that the program has registered on tensors and nodes run once more.
+    To see the gradients, a backward pass runs here. It leaves every `.grad` as it is and keeps the graph, so that the program
+    can go on with `loss.backward()`. Hooks that the program has registered on tensors and nodes run once more; those that wait
+    for a leaf's `.grad` do not.
 
         viz.explore(lambda: loss_fn(model(x), y), model, "step.html")
     """

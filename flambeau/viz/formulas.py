@@ -20,7 +20,11 @@ def key_of(node: Any) -> str:
     """The name under which a node's formula is kept: nodes of one operation share it."""
     if isinstance(node, RowNode):
         return node.row.name
-    return node.name() if node.ctx is None else f"{type(node.ctx).__module__}.{type(node.ctx).__qualname__}"
+    if node.ctx is None:
+        return type(node).__name__
+    function = node.ctx._forward_cls
+    line = getattr(getattr(function.backward, "__code__", None), "co_firstlineno", "")  # inner classes may share a name
+    return f"{function.__module__}.{function.__qualname__}:{line}"
 
 
 def describe(node: Any) -> dict[str, Any]:

@@ -327,7 +327,7 @@ def _by_parameters(graph: Graph, groups: list[Group], modules: dict[str, Any]) -
 
 
 def _sources(graph: Graph, groups: list[Group]) -> None:
-    """A leaf or constant is inside what surrounds all its readers: anywhere deeper, closed modules would wait for each other."""
+    """A leaf or constant is inside what surrounds all its readers: deeper inside, closed modules could form a circle."""
     readers: dict[int, list[int]] = {}
     for link in graph.links:
         if graph.vertices[link.tail].kind in ("leaf", "data"):

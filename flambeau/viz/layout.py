@@ -1,7 +1,7 @@
 """Layered layout of a directed graph: rows from sources down, few crossings, long edges in lanes of their own.
 
-`arrange` does the part that does not depend on sizes (which row, which order in it), `place` the part that does. The explorer's page
-places groups of nodes that open and close, so it has a `place` of its own over the same rows.
+`arrange` does the part that does not depend on sizes (which row, which order in it), `place` the part that does. The explorer's
+page places groups of nodes that open and close, so it has a `place` of its own over the same rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SWEEPS = 8
 
 
 class Rows(NamedTuple):
-    """Which item is in which row. An item is a number below `count`, or ("lane", source, row): the way of an edge past a row."""
+    """Which item is in which row. An item is a number, or ("lane", source, row): the way of an edge past a row."""
 
     rows: list[list[Any]]
     links: list[list[tuple[int, int]]]  # between row r and row r + 1: pairs of positions

@@ -1,4 +1,4 @@
-"""`summary`: the layers of a model as a table, with torchinfo's arguments and columns, and the time and memory of a forward pass."""
+"""`summary`: the layers of a model as a table, with torchinfo's arguments and columns, and time and memory of a forward pass."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..autograd.modes import no_grad
 from .. import Generator, rand
+from ..autograd.modes import no_grad
 from ..nn.module import Module
 from ..nn.parameter import is_lazy
 from ..tensors.device import device as as_device
@@ -32,14 +32,14 @@ def summary(model: Module, input_size: Sequence[Any] | None = None, input_data: 
             row_settings: Iterable[str] | None = None, verbose: int | None = None, **kwargs: Any) -> Summary:
     """A table of the model's layers, printed and returned; without input only names and numbers of parameters.
 
-    input_size: shapes of random input, batch included: one, or a list of them. input_data: the input itself, one tensor, a list of
-    arguments or a dict of them by name; kwargs go to `forward` too. batch_dim: where to put a batch of one into each input_size.
-    dtypes: of the inputs (float32). device: where model and input go; "meta" works on a copy that computes nothing.
+    input_size: shapes of random input, batch included: one, or a list of them. input_data: the input itself, one tensor, a list
+    of arguments or a dict of them by name; kwargs go to `forward` too. batch_dim: where to put a batch of one into each
+    input_size. dtypes: of the inputs (float32). device: where model and input go; "meta" works on a copy that computes nothing.
     col_names: columns, of "input_size", "output_size", "num_params", "params_percent", "kernel_size", "mult_adds", "trainable"
-    (torchinfo's), "time" and "memory". col_width: of each (25; 16 for the columns that are shown by default). depth: the deepest
-    layers that are shown. mode: "eval" (the default) or "train". row_settings: of "depth" (the default), "var_names", "ascii_only",
-    "hide_recursive_layers". verbose: 0 prints nothing, 1 the table, 2 single parameters too; by default 1, or 0 where Python is
-    asked interactively.
+    (torchinfo's), "time" and "memory". col_width: of each (25; 16 for the columns that are shown by default). depth: the
+    deepest layers that are shown. mode: "eval" (the default) or "train". row_settings: of "depth" (the default), "var_names",
+    "ascii_only", "hide_recursive_layers". verbose: 0 prints nothing, 1 the table, 2 single parameters too; by default 1, or 0
+    where Python is asked interactively.
 
     Multiply-adds are counted from parameters, as torchinfo counts them, with two corrections: a linear layer works at every
     position of a sequence, and looking up an embedding multiplies nothing. Parameters that layers share count once.
@@ -51,7 +51,7 @@ def summary(model: Module, input_size: Sequence[Any] | None = None, input_data: 
         (10, 80)
     """
     if cache_forward_pass:
-        raise NotImplementedError("summary: cache_forward_pass is not implemented (it would show a changed model's old numbers)")
+        raise NotImplementedError("summary: cache_forward_pass is not implemented (it would show old numbers of a changed model)")
     given = input_data is not None or input_size is not None
     columns = (DEFAULT if given else ("num_params",)) if col_names is None else tuple(col_names)
     rows = frozenset(("depth",) if row_settings is None else row_settings)
@@ -165,7 +165,8 @@ class Layer:
         self.count()
 
     def count(self) -> None:
-        self.parameters = [(name, *_counted(self.module, name, p), p) for name, p in self.module.named_parameters() if not is_lazy(p)]
+        found = self.module.named_parameters()
+        self.parameters = [(name, *_counted(self.module, name, p), p) for name, p in found if not is_lazy(p)]
         self.num_params = sum([n for _, _, n, _ in self.parameters])
         self.trainable_params = sum([n for _, _, n, p in self.parameters if p.requires_grad])
 
@@ -195,7 +196,8 @@ class Layer:
     @property
     def own_params(self) -> int:
         """Parameters that no row below it has."""
-        return self.num_params - sum([c.num_params if c.is_leaf_layer else c.own_params for c in self.children if not c.is_recursive])
+        below = [c for c in self.children if not c.is_recursive]
+        return self.num_params - sum([c.num_params if c.is_leaf_layer else c.own_params for c in below])
 
     @property
     def trainable(self) -> str:
@@ -338,7 +340,8 @@ class Summary:
         self.total_output_bytes = 2 * sum([layer.output_bytes for layer in layers  # twice: with gradients
                                            if layer.is_leaf_layer and layer.num_params])
         self.total_input = _total_bytes(inputs)
-        self.input_size = [list(t.shape) for t in (inputs.values() if isinstance(inputs, Mapping) else inputs) if isinstance(t, Tensor)]
+        given = inputs.values() if isinstance(inputs, Mapping) else inputs
+        self.input_size = [list(t.shape) for t in given if isinstance(t, Tensor)]
         self.seconds = layers[0].seconds if layers else 0.0
 
     def __str__(self) -> str:

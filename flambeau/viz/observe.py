@@ -106,17 +106,16 @@ def statistics(tensor: Tensor, histogram: bool = True) -> dict[str, Any] | None:
     if bad:
         values = values[finite]
     if not values.numel():
-        return {"count": count, "bad": bad, "norm": 0.0} if count else None
+        return dict(count=count, bad=bad, norm=0.0) if count else None
     if not histogram:
-        return {"norm": _number(values.norm())}
+        return dict(norm=_number(values.norm()))
     low, high = float(values.min()), float(values.max())
     bins: list[int] = []
     if 1e-290 < high - low < math.inf:
         shares = (values.double() - low) / (high - low)  # of the way from low to high: subnormal ranges have no bins otherwise
         bins = [int(n) for n in shares.histc(BINS, 0, 1).tolist()]
-    return {"count": count, "bad": bad, "min": _short(low), "max": _short(high), "mean": _number(values.mean()),
-            "std": _number(values.std(correction=0)), "norm": _number(values.norm()),
-            "zeros": int((values == 0).sum()), "bins": bins}
+    return dict(count=count, bad=bad, min=_short(low), max=_short(high), mean=_number(values.mean()),
+                std=_number(values.std(correction=0)), norm=_number(values.norm()), zeros=int((values == 0).sum()), bins=bins)
 
 
 def _number(scalar: Tensor) -> float | None:

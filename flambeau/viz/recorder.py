@@ -1,7 +1,7 @@
 """What a forward pass says about itself while it is recorded: the user's line of every node, and the module that made it.
 
-Lines are kept by anomaly detection, which is on inside the block without its search for NaN. Nodes are numbered in the order in which
-they are recorded, so a module's call is a stretch of numbers, from one taken when it starts to one taken when it ends.
+Lines are kept by anomaly detection, which is on inside the block without its search for NaN. Nodes are numbered in the order in
+which they are recorded, so a module's call is a stretch of numbers, from one taken when it starts to one taken when it ends.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ function draw() {
   const inside = b => b.x < seen.right && b.x + b.w > seen.left && b.y < seen.bottom && b.y + b.h > seen.top;
   for (const b of scene.order) if (b.item >= N && G[b.item - N].open && inside(b)) drawFrame(b, z);
   drawWays(seen, z);
-  for (const b of scene.order) if ((b.item < N || !G[b.item - N].open) && inside(b)) drawBox(b, z);
+  look.drawn = 0;
+  for (const b of scene.order) if ((b.item < N || !G[b.item - N].open) && inside(b)) { drawBox(b, z); look.drawn++; }
 }
 function drawDots(w, h, z) {
   if (z < 0.35) return;
