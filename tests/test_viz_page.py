@@ -242,21 +242,24 @@ def test_kinds_and_states_differ_without_colour(opened):
             for (const name of rule.style)
                 style.setProperty(name, /back|surface|raised|dots|group-fill|-soft/.test(name) ? "#ffffff" : "#000000");
         document.getElementById("theme").click();
-        const c = document.getElementById("graph").getContext("2d"), out = {};
+        const c = document.getElementById("graph").getContext("2d"), out = {}, scene = explorer.scene;
+        scene.ways.length = 0;
+        Object.assign(explorer.view, { x: -20, y: -20, zoom: 1 });
         const shot = (name, item) => {
-            explorer.view.zoom = 1; const b = explorer.scene.boxes.get(item);
-            explorer.view.x = b.x - 20; explorer.view.y = b.y - 20; explorer.drawTime();
-            out[name] = [...c.getImageData(0, 0, 60, 80).data].filter((_, i) => i % 4 === 0).join();
+            Object.assign(explorer.data.vertices[item], { label: "", sub: "", memory: "" });
+            scene.order.splice(0, Infinity, { item, x: 0, y: 0, w: 100, h: 42 });
+            explorer.drawTime();
+            out[name] = [...c.getImageData(0, 0, 140, 80).data].filter((_, i) => i % 4 === 0).join();
         };
-        const kind = k => explorer.data.vertices.findIndex(v => v.kind === k);
         explorer.goTo(explorer.data.steps.findIndex(s => s[0] !== 0));
-        for (const k of ["leaf", "data", "output"]) shot(k, kind(k));
-        const v = explorer.data.vertices.findIndex(v => v.kind === "op" && v.ran < Infinity && v.title === "gelu");
-        shot("op", v);
-        explorer.goTo(explorer.data.vertices[v].ran); shot("now", v);
-        explorer.goTo(explorer.data.steps.length); shot("done", v);
+        for (const kind of ["leaf", "data", "output"]) shot(kind, explorer.data.vertices.findIndex(v => v.kind === kind));
+        const gelu = explorer.data.vertices.findIndex(v => v.title === "gelu"), ran = explorer.data.vertices[gelu].ran;
+        shot("op", gelu);
+        explorer.goTo(ran - 1); shot("ready", gelu);
+        explorer.goTo(ran); shot("now", gelu);
+        explorer.goTo(ran + 1); shot("done", gelu);
         return out; })()""")
-    assert len(pictures) == 6 and len(set(pictures.values())) == 6
+    assert len(pictures) == 7 and len(set(pictures.values())) == 7
 
 
 def test_an_unrecorded_graph_says_so(page, tmp_path):

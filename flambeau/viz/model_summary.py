@@ -1,4 +1,4 @@
-"""`summary`: the layers of a model as a table, with torchinfo's arguments and columns, and time and memory of a forward pass."""
+"""`summary`: the layers of a model as a table, with torchinfo's arguments and columns, and a forward pass's time and memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def summary(model: Module, input_size: Sequence[Any] | None = None, input_data: 
         (10, 80)
     """
     if cache_forward_pass:
-        raise NotImplementedError("summary: cache_forward_pass is not implemented (it would show old numbers of a changed model)")
+        raise NotImplementedError("summary: cache_forward_pass is not implemented (a changed model would show old numbers)")
     given = input_data is not None or input_size is not None
     columns = (DEFAULT if given else ("num_params",)) if col_names is None else tuple(col_names)
     rows = frozenset(("depth",) if row_settings is None else row_settings)
