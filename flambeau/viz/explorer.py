@@ -128,7 +128,8 @@ def _vertex(v: Vertex, files: dict[str, int], gradients: Any) -> dict[str, Any]:
         made["attributes"] = v.attributes
     if v.where is not None:
         file, line, function, text = v.where
-        made["where"] = [files.setdefault(file, len(files)), line, function, text]
+        here = os.path.relpath(file) if file.startswith(os.getcwd() + os.sep) else file
+        made["where"] = [files.setdefault(here, len(files)), line, function, text]
     if gradients is not None:
         made["gradients"] = gradients
     return made

@@ -37,9 +37,10 @@ function draw() {
   const seen = { left: view.x, top: view.y, right: view.x + w / z, bottom: view.y + h / z };
   const inside = b => b.x < seen.right && b.x + b.w > seen.left && b.y < seen.bottom && b.y + b.h > seen.top;
   for (const b of scene.order) if (b.item >= N && G[b.item - N].open && inside(b)) drawFrame(b, z);
-  drawWays(seen, z);
+  const running = drawWays(seen, z);
   look.drawn = 0;
   for (const b of scene.order) if ((b.item < N || !G[b.item - N].open) && inside(b)) { drawBox(b, z); look.drawn++; }
+  if (z > 0.45) for (const way of running) norms(way);
 }
 function drawDots(w, h, z) {
   if (z < 0.35) return;
@@ -295,7 +296,7 @@ function drawWays(seen, z) {
     if (z > 0.25 && kind !== "near") for (const way of lists[kind]) if (!way.stub || kind === "now") arrow(way, kind === "back" || kind === "now", kind === "now" ? 1.5 : 1);
   }
   ink.globalAlpha = 1;
-  if (z > 0.45) for (const way of lists.now) norms(way);
+  return lists.now;
 }
 function arrow(way, up, size) {
   const p = way.points, n = p.length, x = up ? p[0] : p[n - 2], y = up ? p[1] : p[n - 1], d = up ? 1 : -1, s = size;

@@ -117,16 +117,18 @@ function sized(g) {
 // A long chain goes on in a new column, as text does, where that makes it fit a screen better.
 function folded(tall, left, right) {
   const height = tall.reduce((a, b) => a + b + ROW, 0), width = Math.max(...right) - Math.min(...left);
-  const count = height < 1500 || height < 2.5 * width ? 1 : Math.max(1, Math.round(Math.sqrt(height * 1.5 / (width + GUTTER))));
+  let count = height < 1000 || height < 2.5 * width ? 1 : Math.round(Math.sqrt(height * 1.4 / (width + GUTTER)));
+  count = Math.max(1, Math.min(count, Math.floor(1.1 * height / Math.max(...tall))));  // no row is longer than a column
   const columns = [{ from: 0, to: tall.length }];
   let y = 0;
-  for (let r = 0; r < tall.length && columns.length < count; r++) {
-    y += tall[r] + ROW;
-    if (y >= height / count && r + 1 < tall.length) {
-      columns[columns.length - 1].to = r + 1;
-      columns.push({ from: r + 1, to: tall.length });
+  for (let r = 0; r < tall.length; r++) {
+    const next = tall[r] + ROW;
+    if (y && columns.length < count && y + next / 2 > height / count) {  // nearer to an even share without this row
+      columns[columns.length - 1].to = r;
+      columns.push({ from: r, to: tall.length });
       y = 0;
     }
+    y += next;
   }
   return columns;
 }
