@@ -117,6 +117,39 @@ def test_a_view_is_tied_to_its_base():
     assert edges[(r"\n (4, 2)", "darkolivegreen3"), (r"\n (8)", "darkolivegreen1"), "style=dotted"] == 1
 
 
+def test_a_graph_that_was_freed_or_changed_can_still_be_drawn():
+    output, params = custom(flambeau)
+    before = read(make_dot(output, params=params).source)
+    output.backward()
+    boxes, _ = read(make_dot(output, params=params, show_saved=True).source)
+    assert before[0] - boxes == {(r"\n (3)", "orange"): 1}  # what was kept is gone
+    x = leaf(flambeau, 3)
+    y = x.exp()
+    z = y.sum()
+    y.detach().zero_()
+    assert ("ExpBackward0", "") in read(make_dot(z).source)[0]
+
+
+def test_reading_takes_nothing_away():
+    class Once(flambeau.autograd.Function):
+        clear_saved_tensors_on_access = True
+
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 2 * grad * ctx.saved_tensors[0]
+
+    x = leaf(flambeau, 3)
+    y = Once.apply(x).sum()
+    make_dot(y, show_saved=True)
+    y.backward()
+    assert x.grad.tolist() == [2, 2, 2]
+
+
 def test_names_may_come_as_pairs():
     net = flambeau.nn.Linear(2, 3)
     source = make_dot(net(flambeau.ones(1, 2)), params=net.named_parameters()).source

@@ -220,6 +220,24 @@ def test_tensors_that_are_handed_out_once_come_back():
     assert x.grad.tolist() == [2, 2, 2]
 
 
+def test_a_node_that_no_gradient_comes_to_holds_nothing_up():
+    class Nothing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, grad):
+            return None
+
+    x = torch.ones(2, requires_grad=True)
+    data = viz.explore((Nothing.apply(x * 2) + x).sum(), None, None).data
+    [leaf] = find(data, kind="leaf")
+    [idle] = find(data, title="mul")
+    assert [3, leaf] in data["steps"] and [2, idle] not in data["steps"]
+    assert "gradients" not in data["vertices"][idle] and data["memory"][2][-1] == 8
+
+
 def test_a_failing_hook_leaves_nothing_behind():
     x = torch.ones(3, requires_grad=True)
     y = x * 2

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..autograd.function_context import BackwardCFunction
+from ..autograd.node import AccumulateGrad
 from ..tensors.tensor import Tensor
 from . import draw
 
@@ -88,11 +90,11 @@ class _Reader:
             fn = stack.pop()
             if id(fn) in self.seen:
                 continue
-            number, kept = self.number(fn), saved_values(fn)
+            number, kept = self.number(fn), saved_values(fn) if self.show_saved or self.show_attrs else {}
             if self.show_saved:
                 for name, value in kept.items():
                     self.saved(number, name, value)
-            if hasattr(fn, "variable"):
+            if isinstance(fn, AccumulateGrad):
                 leaf = fn.variable
                 self.dot._node(self.number(leaf), self.label(leaf), "lightblue")
                 self.dot._edge(self.number(leaf), number)
@@ -100,10 +102,9 @@ class _Reader:
             following = [f for f, _ in getattr(fn, "next_functions", ()) if f is not None]
             for f in following:
                 self.dot._edge(self.number_of_node(f), number)
-            for t in getattr(fn, "saved_tensors", None) or ():
-                if t is not None:
-                    self.dot._edge(self.number(t), number, dir="none")
-                    self.dot._node(self.number(t), self.label(t), "orange")
+            for t in saved_by_function(fn):
+                self.dot._edge(self.number(t), number, dir="none")
+                self.dot._node(self.number(t), self.label(t), "orange")
             stack += following[::-1]
 
     def number_of_node(self, fn: Any) -> int:
@@ -133,6 +134,13 @@ def saved_values(fn: Any) -> dict[str, Any]:
     if getattr(fn, "saved", ()) is None:
         return {}
     return {name.removeprefix(SAVED): getattr(fn, name) for name in dir(fn) if name.startswith(SAVED)}
+
+
+def saved_by_function(fn: Any) -> list[Tensor]:
+    """The tensors that a custom Function keeps, unless reading them would take them away."""
+    if not isinstance(fn, BackwardCFunction) or fn._saved is None or fn._forward_cls.clear_saved_tensors_on_access:
+        return []
+    return [t for t in fn.saved_tensors if t is not None]
 
 
 def _attribute(value: Any) -> str:

@@ -271,7 +271,8 @@ def _grouped(graph: Graph, model: Any) -> tuple[list[Group], bool]:
     """The modules' calls as a tree, each node given its innermost one; and whether they were recorded."""
     operations = [(v.node.sequence, i) for i, v in enumerate(graph.vertices) if v.kind == "op"]
     calls = calls_of(model)
-    recorded = any(call.start < sequence < call.end for call in calls[:1] for sequence, _ in operations)
+    last = max([call.end for call in calls], default=0)
+    recorded = any(calls[0].start < sequence < last for sequence, _ in operations) if calls else False
     groups = [Group("", "", None)]
     if recorded:
         _by_call(graph, groups, calls, sorted(operations))

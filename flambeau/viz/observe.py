@@ -144,8 +144,9 @@ def tell(graph: Graph, seen: Pass) -> Story:
     steps += [("seed", i) for i, v in enumerate(vertices) if v.kind == "output"]
     waiting = [0] * len(vertices)
     incoming: list[list[int]] = [[] for _ in vertices]  # by head: its links
+    runs = set(seen.order)
     for link in graph.links:
-        if vertices[link.head].kind == "op":
+        if link.head in runs:  # a node that no gradient comes to sends none
             waiting[link.tail] += 1
         incoming[link.head].append(link.tail)
     for number in seen.order:

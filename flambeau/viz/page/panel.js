@@ -70,7 +70,7 @@ function savedText(v) {
   if (!v.saved) return "";
   return `<table><tr><th>name</th><th>shape</th><th class="n">bytes</th></tr>${v.saved.map(([slot, shape, dtype, bytes, storage, note]) => {
     const [, leaf, , , from, until] = data.storages[storage], gone = !leaf && look.step >= until;
-    const word = leaf ? note : gone ? `freed at step ${until}` : look.step < from ? note : `held until step ${until > LAST ? "the end" : until}`;
+    const word = leaf ? note : gone ? `freed at step ${until}` : look.step < from ? note : until > LAST ? "held to the end" : `held until step ${until}`;
     return `<tr><td>${escapeText(slot)}<br><span class="soft">${dtype}</span></td><td>${shapeText(shape)}<br><span class="soft">${escapeText(word)}</span></td>` +
       `<td class="n"><span class="${gone ? "freed" : ""}">${bytesText(bytes)}</span></td></tr>`;
   }).join("")}</table>`;
