@@ -53,6 +53,7 @@ def explore(loss: Tensor | Sequence[Tensor] | Callable[[], Tensor], model: Modul
     given = None if gradient is None else tuple(gradient) if isinstance(gradient, (tuple, list)) else (gradient,)
     seen = watch(graph, outputs, given)
     data = _data(graph, seen, tell(graph, seen), title or ("A step" if model is None else type(model).__name__))
+    data["gradientGiven"] = given is not None
     made = Explored(data)
     if path is not None:
         made.save(path)

@@ -59,7 +59,7 @@ function drawStrip() {
   if (place.width !== Math.round(box.width * ratio)) { place.width = Math.round(box.width * ratio); place.height = Math.round(box.height * ratio); }
   c.setTransform(ratio, 0, 0, ratio, 0, 0);
   c.clearRect(0, 0, box.width, box.height);
-  const w = box.width, h = box.height - 14, x = i => i / Math.max(1, LAST) * w;
+  const w = box.width, h = box.height - 14, x = i => i / (LAST + 1) * w;  // each step has a cell of its own
   let peak = 1;
   for (let i = 0; i <= LAST; i++) peak = Math.max(peak, total(i));
   const y = bytes => h - bytes / peak * (h - 6);
@@ -70,14 +70,14 @@ function drawStrip() {
     const line = data.memory[k];
     c.beginPath();
     c.moveTo(0, y(low[0]));
-    for (let i = 0; i <= LAST; i++) { c.lineTo(x(i), y(low[i] + line[i])); c.lineTo(x(Math.min(LAST, i + 1)), y(low[i] + line[i])); }
-    for (let i = LAST; i >= 0; i--) { c.lineTo(x(Math.min(LAST, i + 1)), y(low[i])); c.lineTo(x(i), y(low[i])); }
+    for (let i = 0; i <= LAST; i++) { c.lineTo(x(i), y(low[i] + line[i])); c.lineTo(x(i + 1), y(low[i] + line[i])); }
+    for (let i = LAST; i >= 0; i--) { c.lineTo(x(i + 1), y(low[i])); c.lineTo(x(i), y(low[i])); }
     c.closePath();
     c.fillStyle = c.createPattern(tiles[k], "repeat");
     c.fill();
     for (let i = 0; i <= LAST; i++) low[i] += line[i];
   }
-  const turn = x(FIRST_BACK - 0.5);
+  const turn = x(FIRST_BACK);
   c.strokeStyle = color.soft;
   c.setLineDash([3, 3]);
   c.beginPath(); c.moveTo(turn, 0); c.lineTo(turn, h); c.stroke();
@@ -88,7 +88,7 @@ function drawStrip() {
   c.textAlign = "right"; c.fillText("forward", turn - 6, h + 12);
   c.textAlign = "left"; c.fillText("backward", turn + 6, h + 12);
   c.fillText(`peak ${bytesText(peak)}`, 2, h + 12);
-  const at = x(look.step);
+  const at = x(look.step + 0.5);
   c.strokeStyle = color.ink;
   c.lineWidth = 2;
   c.beginPath(); c.moveTo(at, 0); c.lineTo(at, h); c.stroke();
@@ -233,7 +233,7 @@ $("panel").addEventListener("click", e => {
 
 // ----------------------------------------------------------------------------------------------------------- search
 let results = [], current = -1;
-const textOf = V.map(v => [v.title, v.name, v.module, v.kind, ...v.shapes.map(shapeText), ...v.shapes.map(s => s.join(",")),
+const textOf = V.map(v => [v.title, v.name, v.module, v.kind, G[v.group].kind, ...v.shapes.map(shapeText), ...v.shapes.map(s => s.join(",")),
   v.where ? `${data.files[v.where[0]]}:${v.where[1]} ${v.where[2]} ${v.where[3]}` : ""].join(" ").toLowerCase());
 function findMatches() {
   const words = $("search").value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -276,6 +276,14 @@ document.addEventListener("keydown", e => {
     Escape: () => { play(false); $("search").value = ""; current = -1; findMatches(); select(null); } }[e.key];
   if (action) { e.preventDefault(); action(); }
 });
+const strip = document.querySelector(".strip");
+function scrub(e) {
+  const box = strip.getBoundingClientRect();
+  play(false);
+  goTo(Math.floor((e.clientX - box.left) / box.width * (LAST + 1)));
+}
+strip.addEventListener("pointerdown", e => { strip.setPointerCapture(e.pointerId); scrub(e); });
+strip.addEventListener("pointermove", e => { if (e.buttons & 1) scrub(e); });
 $("slider").max = LAST;
 $("slider").addEventListener("input", () => { play(false); goTo(Number($("slider").value)); });
 const press = { first: () => goTo(0), back: () => { play(false); goTo(look.step - 1); }, play: () => play(!playing), next: () => { play(false); goTo(look.step + 1); },

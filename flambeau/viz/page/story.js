@@ -40,7 +40,8 @@ function sentence(step) {
   const at = v.module ? ` in <b>${escapeText(v.module)}</b>` : "";
   const name = `<b>${escapeText(v.title)}</b>`;
   if (kind === FORWARD) return `forward: ${name}${at} is computed${v.heldBytes ? ` and keeps ${bytesText(v.heldBytes)} for later` : ""}`;
-  if (kind === SEED) return `backward starts: the gradient of ${name} with respect to itself is 1`;
+  if (kind === SEED) return data.gradientGiven ? `backward starts with the gradient of ${name} that was given` :
+    `backward starts: the gradient of ${name} with respect to itself is 1`;
   if (kind === ACCUMULATE) {
     const from = v.coming.length;
     return `${from > 1 ? `${from} gradients, summed, are` : "the gradient is"} accumulated into <b>${escapeText(v.title)}</b>.grad`;
