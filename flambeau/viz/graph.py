@@ -20,7 +20,7 @@ from .recorder import Call, calls_of
 
 @dataclass
 class Saved:
-    """A tensor that a node keeps. storage: which memory it is in; owner: who else keeps that memory ("leaf") or nobody."""
+    """A tensor that a node keeps. storage: the number of the memory that it is in; note: what else is to say about it."""
 
     slot: str
     shape: list[int]
@@ -92,6 +92,7 @@ class Graph:
         self.links: list[Link] = []
         self.storages: list[Storage] = []
         self.number: dict[Node, int] = {}
+        self._constants: dict[tuple[int, tuple[int, ...]], int] = {}  # storage and shape -> number of the "data" vertex
         self._memory: dict[int, int] = {}     # address -> number of the storage
         self._kept: list[Any] = []            # what was wrapped meanwhile: no address may be given out again
         names = {} if model is None else {id(p): name for name, p in model.named_parameters(remove_duplicate=True)}
@@ -153,10 +154,10 @@ class Graph:
                     self._data(array, storage, node, slot, argument)
 
     def _data(self, array: Any, storage: int, node: Node, name: str, slot: int) -> None:
-        key = ("data", storage, tuple(array.shape))
-        number = self.number.get(key)  # type: ignore[call-overload]
+        key = storage, tuple(array.shape)
+        number = self._constants.get(key)
         if number is None:
-            number = self.number[key] = len(self.vertices)  # type: ignore[index]
+            number = self._constants[key] = len(self.vertices)
             self.vertices.append(Vertex("data", name, "no gradient", [(array.shape, array.dtype)]))
         self.links.append(Link(number, self.number[node], name, 0, slot))
 

@@ -139,49 +139,47 @@ class Story(NamedTuple):
 
 def tell(graph: Graph, seen: Pass) -> Story:
     """The order of events, and what is held after each of them if the pass frees as it goes (as backward() does)."""
-    vertices = graph.vertices
-    steps = [("forward", i) for i, v in enumerate(vertices) if v.kind == "op"]
-    steps += [("seed", i) for i, v in enumerate(vertices) if v.kind == "output"]
-    waiting = [0] * len(vertices)
-    incoming: list[list[int]] = [[] for _ in vertices]  # by head: its links
-    runs = set(seen.order)
-    for link in graph.links:
-        if link.head in runs:  # a node that no gradient comes to sends none
-            waiting[link.tail] += 1
-        incoming[link.head].append(link.tail)
-    for number in seen.order:
-        steps.append(("backward", number))
-        for tail in incoming[number]:
-            waiting[tail] -= 1
-            if vertices[tail].kind == "leaf" and not waiting[tail] and tail in seen.gradients:
-                steps.append(("accumulate", tail))
-    first = {number: at for at, (kind, number) in enumerate(steps, 1) if kind == "forward"}
-    ran = {number: at for at, (kind, number) in enumerate(steps, 1) if kind in ("backward", "accumulate")}
+    steps = _events(graph, seen)
+    made, ran, seeds = [{number: at for at, (kind, number) in enumerate(steps, 1) if kind in kinds}
+                        for kinds in (("forward",), ("backward", "accumulate"), ("seed",))]
     end = len(steps) + 1
-    lives = []
+    lives = [(min([made.get(h, 1) for h in s.holders]), max([ran.get(h, end) for h in s.holders])) if s.holders else (end, end)
+             for s in graph.storages]
     kept, moving, gathered = ([0] * (end + 1) for _ in range(3))
-    for storage in graph.storages:
-        if not storage.holders:
-            lives.append((end, end))
-            continue
-        life = min(first.get(h, 1) for h in storage.holders), max(ran.get(h, end) for h in storage.holders)
-        lives.append(life)
-        if not storage.leaf:
+    for storage, life in zip(graph.storages, lives):
+        if not storage.leaf:  # a leaf is there before and after
             _hold(kept, *life, storage.bytes)
-    arrives: dict[int, int] = {}
-    seeds = {number: at for at, (kind, number) in enumerate(steps, 1) if kind == "seed"}
+    arrives: dict[int, int] = {}  # when the first gradient comes
     for link in graph.links:
         at = seeds.get(link.head) or ran.get(link.head)
-        if at is not None:
+        if at is not None and link.tail in ran:
             arrives[link.tail] = min(at, arrives.get(link.tail, at))
     for number, at in arrives.items():
-        vertex = vertices[number]
-        if number not in ran or vertex.kind not in ("op", "leaf"):
-            continue
+        vertex = graph.vertices[number]
         _hold(moving, at, ran[number], vertex.bytes)
         if vertex.kind == "leaf":
             _hold(gathered, ran[number], end, vertex.bytes)
     return Story(steps, *[_summed(line)[:end] for line in (kept, moving, gathered)], lives)
+
+
+def _events(graph: Graph, seen: Pass) -> list[tuple[str, int]]:
+    """What happens, in order. A leaf accumulates as soon as the last of its gradients has come."""
+    vertices, runs = graph.vertices, set(seen.order)
+    steps = [("forward", i) for i, v in enumerate(vertices) if v.kind == "op"]
+    steps += [("seed", i) for i, v in enumerate(vertices) if v.kind == "output"]
+    waiting = [0] * len(vertices)
+    sends: dict[int, list[int]] = {}  # to which leaves a node sends gradients
+    for link in graph.links:
+        if link.head in runs and vertices[link.tail].kind == "leaf":  # a node that no gradient comes to sends none
+            waiting[link.tail] += 1
+            sends.setdefault(link.head, []).append(link.tail)
+    for number in seen.order:
+        steps.append(("backward", number))
+        for leaf in sends.get(number, ()):
+            waiting[leaf] -= 1
+            if not waiting[leaf] and leaf in seen.gradients:
+                steps.append(("accumulate", leaf))
+    return steps
 
 
 def _hold(line: list[int], start: int, stop: int, size: int) -> None:
