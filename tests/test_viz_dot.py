@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
@@ -198,6 +199,20 @@ def test_files(no_graphviz, tmp_path, name, format, written):
     assert made == str(tmp_path / written)
     start = {"svg": b"<svg", "png": b"\x89PNG", "dot": b"digraph"}[written.rpartition(".")[2]]
     assert (tmp_path / written).read_bytes().startswith(start)
+
+
+def test_a_format_can_be_set_once(no_graphviz, tmp_path):
+    dot = make_dot(tree(flambeau)[0])
+    dot.format = "dot"
+    assert dot.render(tmp_path / "g") == str(tmp_path / "g.dot")
+
+
+def test_a_huge_picture_is_drawn_smaller(no_graphviz, monkeypatch):
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    made = make_dot(tree(flambeau)[0])
+    monkeypatch.setattr(draw, "MOST_PIXELS", 10_000)
+    width, height = image.open(io.BytesIO(made.pipe("png"))).size
+    assert width * height == pytest.approx(10_000, rel=0.05)
 
 
 def test_save_goes_by_the_ending(no_graphviz, tmp_path):

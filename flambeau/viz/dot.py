@@ -157,6 +157,8 @@ class Dot:
     Graphviz draws it where its program `dot` is found; otherwise it is drawn here, PNG with the help of Pillow.
     """
 
+    format = "svg"  # what `render` writes unless it is told otherwise
+
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
         self._labels: dict[int, str] = {}
@@ -211,13 +213,13 @@ class Dot:
                view: bool = False, cleanup: bool = True, format: str | None = None) -> str:
         """Writes the picture to `filename.format` and returns that name.
 
-        A filename that ends in a format (graph.svg) names it by itself; otherwise it is SVG. cleanup=False also writes the
-        source beside it, under the bare filename. view: opens it with the system's viewer.
+        A filename that ends in a format (graph.svg) names it by itself; otherwise it is `self.format`, SVG. cleanup=False also
+        writes the source beside it, under the bare filename. view: opens it with the system's viewer.
         """
         path = Path(filename) if directory is None else Path(directory) / filename
         if format is None:
             ending = path.suffix[1:].lower()
-            format = ending if ending in (*OWN_FORMATS, "pdf", "jpg", "gif") else "svg"
+            format = ending if ending in (*OWN_FORMATS, "pdf", "jpg", "gif") else self.format
         bare = path.with_suffix("") if path.suffix == f".{format}" else path
         target = bare.with_name(f"{bare.name}.{format}")
         target.parent.mkdir(parents=True, exist_ok=True)

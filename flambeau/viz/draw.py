@@ -12,6 +12,7 @@ from . import layout
 
 CHARACTER, LINE, PAD = 6.1, 13, 8  # of the 10-point fixed-width font that torchviz's pictures have
 GAP, ROW_GAP, MARGIN = 18, 26, 12
+MOST_PIXELS = 20_000_000  # of a PNG: a larger picture is drawn smaller
 COLORS = {"lightblue": "#add8e6", "orange": "#ffa500", "darkolivegreen1": "#caff70", "darkolivegreen3": "#a2cd5a",
           "lightgrey": "#d3d3d3"}
 
@@ -120,6 +121,7 @@ def png(made: Picture, scale: float = 1.5) -> bytes:
     except ImportError:
         raise ModuleNotFoundError("a PNG without Graphviz needs Pillow: pip install pillow (or install Graphviz; .svg and .dot "
                                   "need neither)", name="PIL") from None
+    scale = min(scale, (MOST_PIXELS / (made.width * made.height)) ** 0.5)
     fine = 2 * scale  # drawn at twice the size: Pillow's lines have no soft edges
     image = Image.new("RGB", (round(made.width * fine), round(made.height * fine)), "white")
     draw = ImageDraw.Draw(image)
