@@ -148,6 +148,16 @@ Tensor.__dlpack__ = _dlpack
 Tensor.__dlpack_device__ = _dlpack_device
 
 
+def _to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+    """The array API's word for `to`: the tensor itself where it already is on that device."""
+    if stream is not None:
+        raise ValueError(f"stream must be None on {self.device.type}, not {stream!r}")
+    return self.to(to_device(device))
+
+
+Tensor.to_device = _to_device
+
+
 def to_dlpack(tensor: Tensor) -> Any:
     """A capsule over the tensor's memory."""
     return tensor.__dlpack__()
