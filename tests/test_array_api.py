@@ -43,7 +43,7 @@ ELEMENTWISE = """
     b | xp.logical_and(x, y), xp.logical_or(x, y), xp.logical_xor(x, y), xp.logical_not(x)
     biu | xp.bitwise_and(x, y), xp.bitwise_or(x, y), xp.bitwise_xor(x, y), xp.bitwise_invert(x), x & y, x | y, x ^ y, ~x
     iu | xp.bitwise_left_shift(x, small(y)), xp.bitwise_right_shift(x, small(y)), x << small(y), x >> small(y)
-    iuf | xp.add(x, 2), xp.subtract(2, x), xp.multiply(x, True), xp.less(x, 2), xp.equal(0, x), xp.maximum(x, 1), xp.where(x > y, x, 1)
+    iuf | xp.add(x, 2), xp.subtract(2, x), xp.less(x, 2), xp.equal(0, x), xp.maximum(x, 1), xp.where(x > y, x, 1)
     f | xp.divide(x, 2.5), xp.atan2(1.5, x), xp.add(x, 1.5), xp.hypot(x, 3), xp.copysign(x, -1.0), xp.pow(2.0, x)
 """
 REDUCTIONS = """
@@ -64,10 +64,10 @@ SEARCHING = """
     iuf | xp.argmax(x), xp.argmin(x), xp.argmax(x, axis=0), xp.argmin(x, axis=-1, keepdims=True), xp.argmax(x, keepdims=True)
     biufc | xp.nonzero(x), xp.where(x == y, x, y), xp.where(xp.asarray(True), x, y)
     iuf | xp.searchsorted(xp.sort(y[0, :]), x), xp.searchsorted(y[0, :], x[1, :], side='right', sorter=xp.argsort(y[0, :]))
-    iuf | xp.sort(x), xp.sort(x, axis=0), xp.sort(x, descending=True), xp.argsort(y), xp.argsort(y, axis=0, descending=True)
+    iuf | xp.sort(x), xp.sort(x, axis=0), xp.sort(x[0, :], descending=True), xp.sort(y, descending=True), xp.argsort(y), xp.argsort(y, axis=0, descending=True)
     iuf | xp.sort(x, stable=False), xp.argsort(small(x), stable=True), xp.argsort(small(x), descending=True)
-    biuf | xp.unique_values(x), xp.unique_counts(x), xp.unique_inverse(x), xp.unique_all(x), xp.unique_all(x[:0, :])
-    iuf | xp.isin(x, y), xp.isin(x, y, invert=True), xp.isin(x, 2)
+    biuf | xp.unique_values(y), xp.unique_counts(y), xp.unique_values(x[0, :]), xp.unique_inverse(x), xp.unique_all(x), xp.unique_all(x[:0, :])
+    iu | xp.isin(x, y), xp.isin(x, 2)
     biufc | xp.take(x, xp.asarray([2, 0]), axis=1), xp.take(x[0, :], xp.asarray([1, 1, 0])), xp.take(x, xp.asarray([-1]), axis=0)
     biufc | xp.take_along_axis(x, xp.asarray([[2, 0], [1, 1], [0, -1]]), axis=1), xp.take_along_axis(x, xp.asarray([[1]]), axis=0)
 """
@@ -80,7 +80,7 @@ SHAPES = """
     biufc | xp.roll(x, 2), xp.roll(x, 1, axis=0), xp.roll(x, (1, -2), axis=(0, 1)), xp.roll(x, 1, axis=(0, 1))
     biufc | xp.squeeze(x[:, :1], axis=1), xp.squeeze(x[:1, :1], axis=(0, 1)), xp.stack([x, y]), xp.stack([x, y], axis=-1)
     biufc | xp.tile(x, (2, 1)), xp.tile(x, (2,)), xp.tile(x, (2, 1, 2)), xp.unstack(x), xp.unstack(x, axis=1)
-    biufc | x[1, 2], x[..., 1], x[None, 1:], x[:, ::2], x[y == x], x[xp.asarray([0, 2]), xp.asarray([1, 1])]
+    biufc | x[1, 2], x[..., 1], x[None, 1:, :], x[:, ::2], x[y == x], x[xp.asarray([0, 2]), xp.asarray([1, 1])]
 """
 CREATION = """
     biufc | xp.asarray(x), xp.asarray(x, copy=True), xp.zeros_like(x), xp.ones_like(x), xp.full_like(x, 1), xp.empty_like(x).shape
@@ -119,10 +119,10 @@ LINALG = """
     fc | xp.linalg.matrix_norm(y, ord=-xp.inf), xp.linalg.matrix_norm(y, ord=2), xp.linalg.matrix_norm(xp.stack([y, y]), ord=xp.inf)
     fc | xp.linalg.vector_norm(y), xp.linalg.vector_norm(y, axis=0, ord=1), xp.linalg.vector_norm(y, axis=(0, 1), ord=3, keepdims=True)
     fc | xp.linalg.vector_norm(y, ord=xp.inf), xp.linalg.vector_norm(y, ord=0), xp.linalg.vector_norm(y, axis=1, ord=-xp.inf)
-    iufc | xp.linalg.cross(y[:, :3], small(y)[:, :3]), xp.linalg.cross(y, y, axis=0), xp.linalg.diagonal(y), xp.linalg.diagonal(y, offset=-1)
+    iufc | xp.linalg.cross(y[:, :3], small(y)[:, :3]), xp.linalg.cross(y, small(y), axis=-2), xp.linalg.diagonal(y), xp.linalg.diagonal(y, offset=-1)
     iufc | xp.linalg.matmul(y, y.T), xp.linalg.matrix_transpose(y), xp.linalg.outer(y[0, :], y[:, 0]), xp.linalg.trace(y)
     iufc | xp.linalg.trace(y, offset=1), xp.linalg.tensordot(y, y, axes=2), xp.tensordot(y, y.T, axes=1), xp.tensordot(y, y, axes=0)
-    iufc | xp.tensordot(y, y, axes=((0,), (0,))), xp.linalg.vecdot(y, y), xp.vecdot(y, y, axis=0), xp.vecdot(y, y[0, :])
+    iufc | xp.tensordot(y, y, axes=((0,), (0,))), xp.linalg.vecdot(y, y), xp.vecdot(y, y, axis=-2), xp.vecdot(y, y[0, :])
     iufc | xp.matmul(y, y.T), xp.matmul(y, y[0, :]), xp.matmul(y[0, :], y[0, :]), xp.matmul(xp.stack([y, y]), y.T), y @ y.T
 """
 FFT = """
@@ -226,3 +226,142 @@ def test_it_computes_what_the_reference_does(kinds, expression):
     for dtype in [name for letter in kinds for name in DTYPES[letter]]:
         tolerance = 2e-5 if dtype in ("float32", "complex64") else 1e-12
         _same(_compute(ours, expression, dtype), _compute(strict, expression, dtype), tolerance, f"{expression} of {dtype}")
+
+
+# ------------------------------------------------------------------------------------------------------- the whole of it
+NOT_OF_THE_STANDARD = {"Device", "ArrayAPIStrictFlags", "get_array_api_strict_flags", "set_array_api_strict_flags",
+                       "reset_array_api_strict_flags", "__version__"}
+
+
+def _names(module) -> list[str]:
+    return [name for name in module.__all__ if name not in NOT_OF_THE_STANDARD]
+
+
+def test_every_name_is_there():
+    with strict.ArrayAPIStrictFlags(api_version="2024.12"):
+        assert [name for name in _names(strict) if not hasattr(ours, name)] == []
+    for extension in ("linalg", "fft"):
+        wanted = [name for name in getattr(strict, extension).__all__ if name not in ("eig", "eigvals")]  # (of 2025.12)
+        assert [name for name in wanted if not hasattr(getattr(ours, extension), name)] == []
+    assert ours.__array_api_version__ == "2024.12"
+
+
+def test_every_function_is_compared():
+    expressions = " ".join(expression for _, expression in LINES)
+    functions = [name for name in _names(ours) if inspect.isfunction(getattr(ours, name))]
+    functions += [f"{m}.{name}" for m in ("linalg", "fft") for name in getattr(ours, m).__all__]
+    left = {"floor_divide", "can_cast", "__array_namespace_info__"}  # below
+    assert {name for name in functions if not re.search(rf"\bxp\.{re.escape(name)}\(", expressions)} <= left
+
+
+@pytest.mark.parametrize("place", ["", "linalg", "fft"])
+def test_arguments_are_the_standards(place):
+    """Each argument of the reference has the same name here, the same default, and may be given the same way."""
+    mine, theirs = (getattr(xp, place) if place else xp for xp in (ours, strict))
+    for name in mine.__all__:
+        function, wanted = getattr(mine, name), getattr(theirs, name)
+        if not inspect.isfunction(function):
+            continue
+        got = inspect.signature(function).parameters
+        for argument in inspect.signature(wanted).parameters.values():
+            assert argument.name in got, f"{name}: no argument {argument.name}"
+            own = got[argument.name]
+            assert own.kind in (argument.kind, inspect.Parameter.POSITIONAL_OR_KEYWORD), f"{name}: {own.kind} {argument}"
+            if argument.default not in (argument.empty, *getattr(strict._creation_functions, "Undef", ())):
+                assert own.default == argument.default, f"{name}: {own} by default, not {argument}"
+
+
+@pytest.mark.parametrize("one", ALL)
+def test_two_dtypes_give_what_the_standard_says(one):
+    """All pairs, with dimensions and without. Pairs for which the standard has no answer are ours to choose."""
+    for other in ALL:
+        a, b = getattr(strict, one), getattr(strict, other)
+        try:
+            wanted = str(strict.result_type(a, b)).removeprefix("array_api_strict.")
+        except TypeError:
+            continue
+        for shapes in (((2,), (2,)), ((2,), ()), ((), (2,)), ((), ())):
+            x, y = (ours.ones(shape, dtype=getattr(ours, name)) for shape, name in zip(shapes, (one, other)))
+            made = ours.concat([x, y]) if shapes == ((2,), (2,)) else ours.where(ours.asarray(True), x, y)
+            assert ours.result_type(x, y) is made.dtype is getattr(ours, wanted), f"{one}, {other}"
+            if one != "bool":
+                assert ours.add(x, y).dtype is ours.multiply(x, y).dtype is made.dtype, f"{one}, {other}"
+                assert ours.equal(x, y).all()
+
+
+def test_uint64_goes_with_no_signed_integer():
+    with pytest.raises(TypeError, match="no integer dtype"):
+        ours.add(ours.ones(2, dtype=ours.uint64), ours.ones(2, dtype=ours.int8))
+
+
+def test_casts():
+    for one in ALL:
+        for other in ALL:
+            wanted = strict.can_cast(getattr(strict, one), getattr(strict, other))
+            assert ours.can_cast(getattr(ours, one), getattr(ours, other)) is wanted, f"{one} to {other}"
+    x = ours.asarray([1.5, -2.0])
+    assert ours.astype(x, ours.float64, copy=False) is x
+    assert ours.astype(x, ours.float64) is not x
+    assert ours.astype(x, ours.int8).tolist() == [1, -2]
+    with pytest.raises(TypeError, match="imaginary"):
+        ours.astype(ours.asarray([1j]), ours.float64)
+    assert ours.finfo(ours.complex64).dtype is ours.float32 and ours.iinfo(ours.uint16).dtype is ours.uint16
+
+
+def test_quotients_of_infinities_follow_the_standard():
+    """Where NumPy and Python give nan, or -1 for a finite number over an infinity of the other sign."""
+    inf, nan = ours.inf, ours.nan
+    x1 = ours.asarray([inf, inf, -inf, -inf, 3.0, -3.0, 3.0, -3.0, inf, 0.0, nan, 7.0, -7.0, 1.0])
+    x2 = ours.asarray([2.0, -2.0, 2.0, -2.0, -inf, inf, inf, -inf, inf, 0.0, 1.0, 2.0, 2.0, 0.1])
+    made = ours.floor_divide(x1, x2)
+    np.testing.assert_array_equal(made, [inf, -inf, -inf, inf, -0.0, -0.0, 0.0, 0.0, nan, nan, nan, 3.0, -4.0, 9.0])
+    assert made[4:8].signbit().tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize("expression, error", [
+    ("xp.isdtype(xp.int8, 'whole')", ValueError), ("xp.isdtype(xp.int8, 8)", TypeError), ("xp.result_type()", ValueError),
+    ("xp.squeeze(xp.ones((2, 1)), axis=0)", ValueError), ("xp.nonzero(xp.asarray(1))", ValueError),
+    ("xp.reshape(xp.ones((2, 3)).T, (6,), copy=False)", ValueError), ("xp.cumulative_sum(xp.ones((2, 2)))", ValueError),
+    ("xp.take(xp.ones((2, 2)), xp.asarray([0]))", ValueError), ("xp.ones(3)[5]", IndexError), ("xp.sin(x=xp.ones(1))", TypeError),
+    ("xp.sum(xp.ones(1), 0)", TypeError), ("xp.expand_dims(xp.ones(1), axis=5)", IndexError), ("xp.arange(0, 3, 0)", ValueError),
+    ("xp.linalg.matrix_transpose(xp.ones(2))", ValueError), ("xp.linalg.cross(xp.ones(2), xp.ones(2))", ValueError),
+    ("xp.linalg.qr(xp.ones((2, 2)), mode='r')", ValueError), ("xp.add(1, 2)", ValueError),
+    ("xp.ones(1).__array_namespace__(api_version='1999.01')", ValueError),
+    ("xp.__array_namespace_info__().dtypes(kind='whole')", ValueError)])
+def test_errors(expression, error):
+    with pytest.raises(error):
+        eval(expression, {"xp": ours})
+
+
+def test_the_namespace_of_a_tensor():
+    x = flambeau.ones(2)
+    assert x.__array_namespace__() is ours
+    assert all(x.__array_namespace__(api_version=version) is ours for version in ("2022.12", "2023.12", "2024.12"))
+    assert ours.isin(x, 1).tolist() == [True, True] and ours.isin(x, 1, invert=True).tolist() == [False, False]
+
+
+def test_what_it_says_of_itself():
+    mine, theirs = ours.__array_namespace_info__(), strict.__array_namespace_info__()
+    assert mine.capabilities().keys() >= {"boolean indexing", "data-dependent shapes", "max dimensions"}
+    assert mine.default_device() == flambeau.device("cpu") and mine.devices() == [flambeau.device("cpu")]
+    for kind in (None, "bool", "integral", "numeric", ("real floating", "complex floating")):
+        assert {name: str(d).removeprefix("torch.") for name, d in mine.dtypes(kind=kind).items()} == {
+            name: name for name in theirs.dtypes(kind=kind)}
+    assert mine.default_dtypes() == {"real floating": ours.float64, "complex floating": ours.complex128,
+                                     "integral": ours.int64, "indexing": ours.int64}
+
+
+def test_gradients_flow_through_it():
+    x = flambeau.tensor([0.5, 1.5], requires_grad=True)
+    ours.sum(ours.multiply(ours.exp(x), 2)).backward()
+    np.testing.assert_allclose(x.grad, 2 * np.exp([0.5, 1.5]), rtol=1e-6)
+
+
+def test_the_array_object():
+    x = ours.asarray([[1.0, 2.0], [3.0, 4.0]])
+    assert x.to_device("cpu") is x and x.to_device("meta").device.type == "meta"
+    with pytest.raises(ValueError, match="stream"):
+        x.to_device("cpu", stream=1)
+    assert (x.ndim, tuple(x.shape), x.dtype, x.device) == (2, (2, 2), ours.float64, flambeau.device("cpu"))
+    assert (bool(x[0, 0]), int(x[1, 1]), float(x[0, 1]), complex(x[0, 1])) == (True, 4, 2.0, 2 + 0j)
+    assert [10, 20, 30][ours.asarray(1)] == 20

@@ -54,7 +54,9 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """The sum of products along an axis, x1 conjugated."""
     x1, x2 = flambeau.broadcast_tensors(*(x.movedim(axis, -1) for x in same_dtype(x1, x2)))
-    return _lib.vecdot(x1, x2)
+    if x1.is_floating_point() or x1.is_complex():
+        return _lib.vecdot(x1, x2)
+    return sum(x1 * x2, axis=-1, dtype=x1.dtype)
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
