@@ -6,6 +6,7 @@ dtype and values must be the same, signs of zeros included.
 
 from __future__ import annotations
 
+import array
 import inspect
 import re
 import warnings
@@ -365,3 +366,77 @@ def test_the_array_object():
     assert (x.ndim, tuple(x.shape), x.dtype, x.device) == (2, (2, 2), ours.float64, flambeau.device("cpu"))
     assert (bool(x[0, 0]), int(x[1, 1]), float(x[0, 1]), complex(x[0, 1])) == (True, 4, 2.0, 2 + 0j)
     assert [10, 20, 30][ours.asarray(1)] == 20
+
+
+# ------------------------------------------------------------------------------------------ other libraries' memory
+def test_asarray_shares_what_can_be_shared():
+    numbers = np.arange(4.0)
+    assert ours.asarray(numbers).data_ptr() == ours.asarray(numbers, copy=False).data_ptr() == numbers.ctypes.data
+    assert ours.asarray(numbers, copy=True).data_ptr() != numbers.ctypes.data
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # PyTorch warns of memory that is read-only: here it is copied
+        assert ours.asarray(numbers[::-1]).tolist() == ours.asarray(numbers[::-1], copy=True).tolist() == [3, 2, 1, 0]
+        assert ours.asarray(np.broadcast_to(1.5, (1, 2))).tolist() == [[1.5, 1.5]]
+    with pytest.raises(ValueError, match="stride"):
+        ours.asarray(numbers[::-1], copy=False)
+
+
+@pytest.mark.parametrize("code, dtype", [("b", "int8"), ("B", "uint8"), ("h", "int16"), ("i", "int32"), ("q", "int64"),
+                                         ("f", "float32"), ("d", "float64")])
+def test_asarray_knows_the_elements_of_a_buffer(code, dtype):
+    buffer = array.array(code, [1, 2, 3])
+    made = ours.asarray(buffer)
+    assert made.dtype is getattr(ours, dtype) and made.tolist() == [1, 2, 3]
+    buffer[1] = 7
+    assert made.tolist() == [1, 7, 3]
+    assert ours.asarray(b"ab").tolist() == [97, 98]
+    assert ours.asarray(memoryview(bytes(6)).cast("B", (2, 3))).shape == (2, 3)
+
+
+def test_from_dlpack():
+    numbers = np.arange(4.0)
+    shared = [ours.from_dlpack(numbers, **how) for how in ({}, {"copy": False}, {"device": "cpu"})]
+    assert {t.data_ptr() for t in shared} == {numbers.ctypes.data}
+    assert ours.from_dlpack(numbers, copy=True).data_ptr() != numbers.ctypes.data
+    for copy in (None, False, True):
+        with pytest.raises(BufferError, match="meta"):
+            ours.from_dlpack(numbers, device="meta", copy=copy)
+    assert ours.from_dlpack(strict.asarray([1, 2]), device=flambeau.device("cpu")).tolist() == [1, 2]
+
+
+def test_from_dlpack_asks_for_no_copy_only_when_told_to():
+    asked = []
+
+    class Old:
+        """A producer from before DLPack 1.0, as it takes no such arguments."""
+        def __dlpack_device__(self): return (1, 0)
+        def __dlpack__(self, stream=None): return np.arange(2.0).__dlpack__()
+
+    class New(Old):
+        def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+            asked.append(copy)
+            if copy is False:
+                raise BufferError("needs a copy")
+            return np.arange(2.0).__dlpack__()
+    assert ours.from_dlpack(Old(), copy=False).tolist() == ours.from_dlpack(New()).tolist() == [0, 1]
+    with pytest.raises(BufferError, match="needs a copy"):
+        ours.from_dlpack(New(), copy=False)
+    assert asked == [None, False]
+
+
+def test_export_through_dlpack():
+    x = ours.asarray([1.0, 2.0])
+    assert tuple(x.__dlpack_device__()) == (1, 0)
+    assert np.shares_memory(np.from_dlpack(x), x.numpy()) and not np.shares_memory(np.from_dlpack(x, copy=True), x.numpy())
+    assert '"dltensor_versioned"' in repr(x.__dlpack__(max_version=(1, 0))) and '"dltensor"' in repr(x.__dlpack__())
+    for wrong in ({"dl_device": (2, 0)}, {"stream": 3}):
+        with pytest.raises(BufferError):
+            x.__dlpack__(**wrong)
+
+
+def test_numpy_takes_tensors():
+    x = ours.asarray([1.0, 2.0])
+    assert np.shares_memory(np.asarray(x), x.numpy()) and not np.shares_memory(np.array(x), x.numpy())
+    assert np.asarray(x, dtype="int32").dtype == "int32"
+    with pytest.raises(ValueError, match="copy=False"):
+        np.asarray(x, dtype="int32", copy=False)

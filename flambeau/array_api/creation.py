@@ -6,6 +6,8 @@ from typing import Any
 
 import flambeau
 
+from ..backends import registry
+from ..tensors.interop import has_buffer
 from ..tensors.tensor import Tensor
 from .dtypes import DType
 
@@ -15,7 +17,17 @@ __all__ = ["arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "fu
 
 def asarray(obj: Any, /, *, dtype: DType | None = None, device: Any = None, copy: bool | None = None) -> Tensor:
     """An array of a number, a nested sequence, a buffer, or another array; copy=False raises where one cannot be avoided."""
+    if has_buffer(obj) and not hasattr(obj, "__array__"):
+        obj = registry.cpu.asarray(memoryview(obj))  # which knows the type of its elements: PyTorch asks the caller
+    if copy is not False and not _can_be_shared(obj):
+        obj, copy = obj.copy(), None
     return flambeau.asarray(obj, dtype=dtype, device=device, copy=copy)
+
+
+def _can_be_shared(obj: Any) -> bool:
+    """Whether a tensor may lie over the object's memory: not over NumPy's that is read-only or runs backwards."""
+    flags = getattr(obj, "flags", None)
+    return flags is None or (getattr(flags, "writeable", True) and min(obj.strides, default=0) >= 0)
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
