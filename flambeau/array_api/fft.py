@@ -49,9 +49,9 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: DType | None = None, device: A
 
 def fftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
     """The elements with frequency 0 moved to the middle."""
-    return _lib.fftshift(x, axes)
+    return x.clone() if axes == () else _lib.fftshift(x, axes)
 
 
 def ifftshift(x: Tensor, /, *, axes: Any = None) -> Tensor:
     """`fftshift` undone."""
-    return _lib.ifftshift(x, axes)
+    return x.clone() if axes == () else _lib.ifftshift(x, axes)

@@ -96,7 +96,7 @@ def roll(x: Tensor, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, .
     """The elements moved on along the given axes, those that fall off coming in again at the other end."""
     if isinstance(shift, int) and isinstance(axis, tuple):
         shift = (shift,) * len(axis)
-    return flambeau.roll(x, shift, axis)
+    return x.clone() if axis == () else flambeau.roll(x, shift, axis)
 
 
 def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
