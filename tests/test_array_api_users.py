@@ -1,6 +1,7 @@
 """SciPy and scikit-learn take tensors, through the array API standard, and give tensors back.
 
-Each expression is computed with NumPy's arrays and with tensors, in a process of its own: SciPy reads its switch when it is imported.
+Each expression is computed with NumPy's arrays and with tensors, in a process of its own: SciPy reads its switch when it is
+imported.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import flambeau
 warnings.simplefilter("ignore")  # the libraries' own, about small samples
 flambeau.set_default_dtype(flambeau.float64)  # what NumPy makes where nothing is said
 rng = np.random.default_rng(0)
-DATA = dict(X=rng.normal(size=(20, 3)), p=rng.random(6) + 0.1, q=rng.random(6) + 0.1, counts=np.array([16.0, 18, 16, 14, 12, 12]),
-            signal=rng.normal(size=64))
+DATA = dict(X=rng.normal(size=(20, 3)), p=rng.random(6) + 0.1, q=rng.random(6) + 0.1, signal=rng.normal(size=64),
+            counts=np.array([16.0, 18, 16, 14, 12, 12]))
 DATA["y"] = (DATA["X"][:, 0] + 0.3 * rng.normal(size=20) > 0).astype(np.int64)
 DATA["guess"] = (DATA["X"][:, 0] > 0).astype(np.int64)
 DATA["target"] = DATA["X"] @ np.array([1.0, -2.0, 0.5]) + 0.1 * rng.normal(size=20)
@@ -97,11 +98,13 @@ np.testing.assert_allclose(x.grad, scipy.special.softmax(x.detach().numpy()), rt
 
 SKLEARN = """
 import sklearn
-from sklearn import decomposition, discriminant_analysis, linear_model, metrics, mixture, model_selection, naive_bayes, preprocessing
+from sklearn import decomposition, discriminant_analysis, linear_model, metrics
+from sklearn import mixture, model_selection, naive_bayes, preprocessing
 from sklearn.metrics import pairwise
 from sklearn.pipeline import make_pipeline
-names = {module.__name__.split(".")[-1]: module for module in (decomposition, discriminant_analysis, linear_model, metrics, mixture,
-                                                              model_selection, naive_bayes, preprocessing, pairwise)}
+names = {module.__name__.split(".")[-1]: module for module in (
+    decomposition, discriminant_analysis, linear_model, metrics, mixture, model_selection, naive_bayes, preprocessing,
+    pairwise)}
 sklearn.set_config(array_api_dispatch=True)
 check('''
     preprocessing.StandardScaler().fit_transform(X)

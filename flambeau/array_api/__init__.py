@@ -11,9 +11,26 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from .. import complex64, complex128, e, float32, float64, inf, int8, int16, int32, int64, nan, newaxis, pi
-from .. import bool as bool  # (the dtype: isort may not take it for Python's)
-from .. import uint8, uint16, uint32, uint64
+from .. import (
+    bool,
+    complex64,
+    complex128,
+    e,
+    float32,
+    float64,
+    inf,
+    int8,
+    int16,
+    int32,
+    int64,
+    nan,
+    newaxis,
+    pi,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from . import creation, dtypes, elementwise, fft, info, linalg, reductions, searching, shapes
 from .creation import *  # noqa: F403
 from .dtypes import *  # noqa: F403

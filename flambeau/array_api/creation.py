@@ -11,8 +11,8 @@ from ..tensors.interop import has_buffer
 from ..tensors.tensor import Tensor
 from .dtypes import DType
 
-__all__ = ["arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid", "ones",
-           "ones_like", "tril", "triu", "zeros", "zeros_like"]
+__all__ = ["arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid",
+           "ones", "ones_like", "tril", "triu", "zeros", "zeros_like"]
 
 
 def asarray(obj: Any, /, *, dtype: DType | None = None, device: Any = None, copy: bool | None = None) -> Tensor:

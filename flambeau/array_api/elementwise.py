@@ -14,9 +14,9 @@ from .dtypes import isdtype, same_dtype
 _UNARY = """abs acos acosh asin asinh atan atanh bitwise_invert=bitwise_not ceil conj cos cosh exp expm1 floor imag isfinite
             isinf isnan log log10 log1p log2 logical_not negative positive real reciprocal signbit sin sinh sqrt square tan tanh
             trunc"""
-_BINARY = """add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal=eq greater
-             greater_equal hypot less less_equal logaddexp logical_and logical_or logical_xor maximum minimum multiply nextafter
-             not_equal pow subtract"""
+_BINARY = """add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal=eq
+             greater greater_equal hypot less less_equal logaddexp logical_and logical_or logical_xor maximum minimum
+             multiply nextafter not_equal pow subtract"""
 
 
 def _unary(name: str, function: Any) -> Any:

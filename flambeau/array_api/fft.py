@@ -11,8 +11,8 @@ from ..tensors.tensor import Tensor
 from .dtypes import DType
 
 _lib = flambeau.fft
-__all__ = ["fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft", "irfft", "irfftn", "rfft", "rfftfreq",
-           "rfftn"]
+__all__ = ["fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft", "irfft", "irfftn", "rfft",
+           "rfftfreq", "rfftn"]
 
 
 def _along(name: str) -> Any:
@@ -27,7 +27,8 @@ def _along(name: str) -> Any:
 def _over(name: str) -> Any:
     function = getattr(_lib, name)
 
-    def call(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward") -> Tensor:
+    def call(x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
+             norm: str = "backward") -> Tensor:
         return function(x, s, axes, norm)
     call.__name__, call.__qualname__, call.__doc__ = name, name, f"flambeau.fft.{name} over several axes."
     return call

@@ -10,8 +10,8 @@ import flambeau
 from ..tensors.tensor import Tensor
 from .dtypes import DType, isdtype, same_dtype
 
-__all__ = ["all", "any", "count_nonzero", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std", "sum",
-           "var"]
+__all__ = ["all", "any", "count_nonzero", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod", "std",
+           "sum", "var"]
 Axes = int | tuple[int, ...] | None
 
 
@@ -109,12 +109,14 @@ def _cumulative(function: Any, first: int, x: Tensor, axis: int | None, dtype: D
     return made
 
 
-def cumulative_sum(x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False) -> Tensor:
+def cumulative_sum(x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None,
+                   include_initial: bool = False) -> Tensor:
     """The sums of the elements so far, along an axis; include_initial=True puts a 0 in front."""
     return _cumulative(flambeau.cumsum, 0, x, axis, dtype, include_initial)
 
 
-def cumulative_prod(x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False) -> Tensor:
+def cumulative_prod(x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None,
+                    include_initial: bool = False) -> Tensor:
     """The products of the elements so far, along an axis; include_initial=True puts a 1 in front."""
     return _cumulative(flambeau.cumprod, 1, x, axis, dtype, include_initial)
 

@@ -98,7 +98,7 @@ class UniqueInverse(NamedTuple):
 
 
 def _order(flat: Tensor) -> Tensor:
-    """Places in which equal elements are neighbours, the first of them first: complex numbers by real, then by imaginary part."""
+    """Places in which equal elements are neighbours, the first of them first. Complex numbers: by real, then imaginary part."""
     if not flat.is_complex():
         return argsort(flat)
     by_imag = argsort(flat.imag)

@@ -18,7 +18,8 @@ _BOOL, _INT, _FLOAT, _COMPLEX = range(4)
 class dtype:
     """The type of a tensor's elements, such as `flambeau.float32`."""
 
-    __slots__ = ("c_word", "category", "is_complex", "is_floating_point", "is_signed", "itemsize", "name", "native", "rank", "word")
+    __slots__ = ("c_word", "category", "is_complex", "is_floating_point", "is_signed", "itemsize", "name", "native", "rank",
+                 "word")
 
     def __init__(self, name: str, category: int, rank: int = 0, c_word: str | None = None, word: str | None = None):
         self.name = name
