@@ -40,7 +40,8 @@ def same(got, wanted, tolerance: float, where: str) -> None:
         assert str(got).removeprefix("torch.") == str(wanted).removeprefix("array_api_strict."), where
         return
     if type(wanted) in (int, float, bool):
-        assert type(got) is type(wanted) and (got == wanted or (got != got and wanted != wanted)), f"{where}: {got}, not {wanted}"
+        assert type(got) is type(wanted), where
+        assert got == wanted or (got != got and wanted != wanted), f"{where}: {got}, not {wanted}"
         return
     assert isinstance(got, flambeau.Tensor), where
     got, wanted = got.resolve_conj().numpy(), np.asarray(wanted)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import array
 import inspect
 import re
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -319,6 +321,11 @@ def test_quotients_of_infinities_follow_the_standard():
 def test_errors(expression, error):
     with pytest.raises(error):
         eval(expression, {"xp": ours})
+
+
+def test_it_is_imported_when_asked_for():
+    program = "import sys, flambeau; print('flambeau.array_api' in sys.modules, flambeau.array_api.pi)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.split() == ["False", str(np.pi)]
 
 
 def test_the_namespace_of_a_tensor():

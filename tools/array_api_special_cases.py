@@ -1,4 +1,4 @@
-"""Checks an array API namespace against the special cases that the standard's own text lists ("If x_i is NaN, the result is ...").
+"""Checks an array API namespace against the special cases in the standard's own text ("If x_i is NaN, the result is ...").
 
     pip download --no-deps types-array-api && unzip types_array_api-*.whl
     python tools/array_api_special_cases.py array_api/_2024_12.py [namespace] [--unread]
