@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import Size, Tensor
+from .. import Tensor
 from .utils import lazy_property, logits_to_probs, probs_to_logits
 
 
@@ -28,9 +28,7 @@ class ProbsOrLogits:
     def probs(self) -> Tensor:
         return logits_to_probs(self.logits, is_binary=self._binary)
 
-    @property
-    def param_shape(self) -> Size:
-        return self._param.size()
+    param_shape = property(lambda self: self._param.size())
 
     def _new(self, *args: Any, **kwargs: Any) -> Tensor:
         return self._param.new(*args, **kwargs)

@@ -121,25 +121,12 @@ class _InverseTransform(Transform):
         super().__init__(cache_size=transform._cache_size)
         self._inv: Transform = transform
 
-    @property
-    def inv(self) -> Transform:
-        return self._inv
+    inv = property(lambda self: self._inv)
 
-    @constraints.dependent_property(is_discrete=False)
-    def domain(self) -> Any:
-        return self._inv.codomain
-
-    @constraints.dependent_property(is_discrete=False)
-    def codomain(self) -> Any:
-        return self._inv.domain
-
-    @property
-    def bijective(self) -> bool:
-        return self._inv.bijective
-
-    @property
-    def sign(self) -> Any:
-        return self._inv.sign
+    domain = constraints.dependent_property(lambda self: self._inv.codomain, is_discrete=False)
+    codomain = constraints.dependent_property(lambda self: self._inv.domain, is_discrete=False)
+    bijective = property(lambda self: self._inv.bijective)
+    sign = property(lambda self: self._inv.sign)
 
     def with_cache(self, cache_size: int = 1) -> Transform:
         return self.inv.with_cache(cache_size).inv
@@ -285,13 +272,8 @@ class IndependentTransform(Transform):
     def codomain(self) -> Any:
         return constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims)
 
-    @property
-    def bijective(self) -> bool:
-        return self.base_transform.bijective
-
-    @property
-    def sign(self) -> Any:
-        return self.base_transform.sign
+    bijective = property(lambda self: self.base_transform.bijective)
+    sign = property(lambda self: self.base_transform.sign)
 
     def _call(self, x: Tensor) -> Tensor:
         if x.dim() < self.domain.event_dim:
@@ -328,13 +310,10 @@ class ReshapeTransform(Transform):
                              f"{tuple(self.out_shape)}")
         super().__init__(cache_size=cache_size)
 
-    @constraints.dependent_property
-    def domain(self) -> Any:
-        return constraints.independent(constraints.real, len(self.in_shape))
+    domain = constraints.dependent_property(lambda self: constraints.independent(constraints.real, len(self.in_shape)))
 
-    @constraints.dependent_property
-    def codomain(self) -> Any:
-        return constraints.independent(constraints.real, len(self.out_shape))
+    codomain = constraints.dependent_property(
+        lambda self: constraints.independent(constraints.real, len(self.out_shape)))
 
     def with_cache(self, cache_size: int = 1) -> Transform:
         if self._cache_size == cache_size:

@@ -43,17 +43,9 @@ class Categorical(ProbsOrLogits, Distribution):
     def _undefined(self) -> Tensor:
         return self._param.new_full(self._extended_shape(), nan)
 
-    @property
-    def mean(self) -> Tensor:
-        return self._undefined()
-
-    @property
-    def mode(self) -> Tensor:
-        return self.probs.argmax(dim=-1)
-
-    @property
-    def variance(self) -> Tensor:
-        return self._undefined()
+    mean = property(lambda self: self._undefined())
+    mode = property(lambda self: self.probs.argmax(dim=-1))
+    variance = property(lambda self: self._undefined())
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         sample_shape = Size(sample_shape)
@@ -61,8 +53,7 @@ class Categorical(ProbsOrLogits, Distribution):
         return rows.T.reshape(self._extended_shape(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         index, logits = broadcast_tensors(value.long().unsqueeze(-1), self.logits)
         return logits.gather(-1, index[..., :1]).squeeze(-1)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import Tensor
 from . import constraints
 from .gamma import Gamma
 
@@ -22,6 +21,4 @@ class Chi2(Gamma):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Chi2:
         return super().expand(batch_shape, self._get_checked_instance(Chi2, _instance))
 
-    @property
-    def df(self) -> Tensor:
-        return self.concentration * 2
+    df = property(lambda self: self.concentration * 2)

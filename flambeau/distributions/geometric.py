@@ -21,6 +21,7 @@ class Geometric(ProbsOrLogits, Distribution):
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.nonnegative_integer
+    _expands = "probs logits _param"
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
         check_one(probs, logits)
@@ -33,20 +34,9 @@ class Geometric(ProbsOrLogits, Distribution):
                              f"{tuple(self.probs.shape)}) of distribution {self!r} to be positive but found invalid "
                              f"values:\n{self.probs[self.probs <= 0]}")
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Geometric:
-        return self._expand(Geometric, batch_shape, _instance, "probs logits _param")
-
-    @property
-    def mean(self) -> Tensor:
-        return 1.0 / self.probs - 1.0
-
-    @property
-    def mode(self) -> Tensor:
-        return zeros_like(self.probs)
-
-    @property
-    def variance(self) -> Tensor:
-        return (1.0 / self.probs - 1.0) / self.probs
+    mean = property(lambda self: 1.0 / self.probs - 1.0)
+    mode = property(lambda self: zeros_like(self.probs))
+    variance = property(lambda self: (1.0 / self.probs - 1.0) / self.probs)
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         with no_grad():
@@ -54,8 +44,7 @@ class Geometric(ProbsOrLogits, Distribution):
             return (u.log() / (-self.probs).log1p()).floor()
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         value, probs = broadcast_all(value, self.probs)
         probs = probs.clone()
         probs[(probs == 1) & (value == 0)] = 0  # 0 log(0) is 0 here

@@ -28,31 +28,22 @@ class HalfCauchy(TransformedDistribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> HalfCauchy:
         return super().expand(batch_shape, self._get_checked_instance(HalfCauchy, _instance))
 
-    @property
-    def scale(self) -> Tensor:
-        return self.base_dist.scale
+    scale = property(lambda self: self.base_dist.scale)
 
     @property
     def mean(self) -> Tensor:
         return full(self._extended_shape(), math.inf, dtype=self.scale.dtype, device=self.scale.device)
 
-    @property
-    def mode(self) -> Tensor:
-        return zeros_like(self.scale)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.base_dist.variance
+    mode = property(lambda self: zeros_like(self.scale))
+    variance = property(lambda self: self.base_dist.variance)
 
     def log_prob(self, value: Any) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         value = as_tensor(value, dtype=self.scale.dtype, device=self.scale.device)
         return where(value >= 0, self.base_dist.log_prob(value) + math.log(2), -inf)
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         return 2 * self.base_dist.cdf(value) - 1
 
     def icdf(self, prob: Tensor) -> Tensor:

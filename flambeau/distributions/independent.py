@@ -39,9 +39,7 @@ class Independent(Distribution):
         return self._expand(Independent, batch_shape, _instance, "", base_dist=base,
                             reinterpreted_batch_ndims=self.reinterpreted_batch_ndims)
 
-    @property
-    def has_rsample(self) -> bool:
-        return self.base_dist.has_rsample
+    has_rsample = property(lambda self: self.base_dist.has_rsample)
 
     @property
     def has_enumerate_support(self) -> bool:
@@ -53,17 +51,9 @@ class Independent(Distribution):
         count = self.reinterpreted_batch_ndims
         return constraints.independent(inner, count) if count else inner
 
-    @property
-    def mean(self) -> Tensor:
-        return self.base_dist.mean
-
-    @property
-    def mode(self) -> Tensor:
-        return self.base_dist.mode
-
-    @property
-    def variance(self) -> Tensor:
-        return self.base_dist.variance
+    mean = property(lambda self: self.base_dist.mean)
+    mode = property(lambda self: self.base_dist.mode)
+    variance = property(lambda self: self.base_dist.variance)
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         return self.base_dist.sample(sample_shape)

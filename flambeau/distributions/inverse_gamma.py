@@ -28,21 +28,10 @@ class InverseGamma(TransformedDistribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> InverseGamma:
         return super().expand(batch_shape, self._get_checked_instance(InverseGamma, _instance))
 
-    @property
-    def concentration(self) -> Tensor:
-        return self.base_dist.concentration
-
-    @property
-    def rate(self) -> Tensor:
-        return self.base_dist.rate
-
-    @property
-    def mean(self) -> Tensor:
-        return where(self.concentration > 1, self.rate / (self.concentration - 1), inf)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.rate / (self.concentration + 1)
+    concentration = property(lambda self: self.base_dist.concentration)
+    rate = property(lambda self: self.base_dist.rate)
+    mean = property(lambda self: where(self.concentration > 1, self.rate / (self.concentration - 1), inf))
+    mode = property(lambda self: self.rate / (self.concentration + 1))
 
     @property
     def variance(self) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import Tensor
 from . import constraints
 from .normal import Normal
 from .transformed_distribution import TransformedDistribution
@@ -29,10 +28,5 @@ class LogisticNormal(TransformedDistribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> LogisticNormal:
         return super().expand(batch_shape, self._get_checked_instance(LogisticNormal, _instance))
 
-    @property
-    def loc(self) -> Tensor:
-        return self.base_dist.base_dist.loc
-
-    @property
-    def scale(self) -> Tensor:
-        return self.base_dist.base_dist.scale
+    loc = property(lambda self: self.base_dist.base_dist.loc)
+    scale = property(lambda self: self.base_dist.base_dist.scale)

@@ -53,17 +53,11 @@ class MixtureSameFamily(Distribution):
             _mixture_distribution=self._mixture_distribution.expand(batch_shape),
             _num_component=self._num_component, _event_ndims=self._event_ndims)
 
-    @constraints.dependent_property
-    def support(self) -> Any:
-        return MixtureSameFamilyConstraint(self._component_distribution.support)
+    support = constraints.dependent_property(
+        lambda self: MixtureSameFamilyConstraint(self._component_distribution.support))
 
-    @property
-    def mixture_distribution(self) -> Categorical:
-        return self._mixture_distribution
-
-    @property
-    def component_distribution(self) -> Distribution:
-        return self._component_distribution
+    mixture_distribution = property(lambda self: self._mixture_distribution)
+    component_distribution = property(lambda self: self._component_distribution)
 
     @property
     def mean(self) -> Tensor:
@@ -83,8 +77,7 @@ class MixtureSameFamily(Distribution):
         return (values * self.mixture_distribution.probs).sum(-1)
 
     def log_prob(self, x: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(x)
+        self._check_value(x)
         log_probs = self.component_distribution.log_prob(self._pad(x))
         return logsumexp(log_probs + log_softmax(self.mixture_distribution.logits, dim=-1), dim=-1)
 

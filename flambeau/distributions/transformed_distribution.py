@@ -57,9 +57,7 @@ class TransformedDistribution(Distribution):
         extra = len(self.event_shape) - support.event_dim
         return constraints.independent(support, extra) if extra > 0 else support
 
-    @property
-    def has_rsample(self) -> bool:
-        return self.base_dist.has_rsample
+    has_rsample = property(lambda self: self.base_dist.has_rsample)
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         with no_grad():
@@ -75,8 +73,7 @@ class TransformedDistribution(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The base's density at the value's origin, divided by the volume change on the way."""
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         event_dim = len(self.event_shape)
         log_prob: Any = 0.0
         y = value

@@ -172,9 +172,7 @@ class AffineTransform(Transform):
         super().__init__(cache_size=cache_size)
         self.loc, self.scale, self._event_dim = loc, scale, event_dim
 
-    @property
-    def event_dim(self) -> int:
-        return self._event_dim
+    event_dim = property(lambda self: self._event_dim)
 
     def _region(self) -> Any:
         return constraints.independent(constraints.real, self.event_dim) if self.event_dim else constraints.real
@@ -427,9 +425,7 @@ class CatTransform(Transform):
         dim += self.event_dim  # the events' dimensions are gone from the terms
         return cat(terms, dim=dim) if dim < 0 else sum(terms)
 
-    @property
-    def bijective(self) -> bool:
-        return all(t.bijective for t in self.transforms)
+    bijective = property(lambda self: all(t.bijective for t in self.transforms))
 
     @constraints.dependent_property
     def domain(self) -> Any:
@@ -474,17 +470,13 @@ class StackTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return stack([t.log_abs_det_jacobian(a, b) for t, a, b in self._slices(x, y)], dim=self.dim)
 
-    @property
-    def bijective(self) -> bool:
-        return all(t.bijective for t in self.transforms)
+    bijective = property(lambda self: all(t.bijective for t in self.transforms))
 
-    @constraints.dependent_property
-    def domain(self) -> Any:
-        return constraints.stack([t.domain for t in self.transforms], self.dim)
+    domain = constraints.dependent_property(
+        lambda self: constraints.stack([t.domain for t in self.transforms], self.dim))
 
-    @constraints.dependent_property
-    def codomain(self) -> Any:
-        return constraints.stack([t.codomain for t in self.transforms], self.dim)
+    codomain = constraints.dependent_property(
+        lambda self: constraints.stack([t.codomain for t in self.transforms], self.dim))
 
 
 class CumulativeDistributionTransform(Transform):
@@ -498,9 +490,7 @@ class CumulativeDistributionTransform(Transform):
         super().__init__(cache_size=cache_size)
         self.distribution = distribution
 
-    @property
-    def domain(self) -> Any:
-        return self.distribution.support
+    domain = property(lambda self: self.distribution.support)
 
     def _call(self, x: Tensor) -> Tensor:
         return self.distribution.cdf(x)

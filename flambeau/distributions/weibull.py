@@ -39,9 +39,7 @@ class Weibull(TransformedDistribution):
         new._validate_args = self._validate_args
         return new
 
-    @property
-    def mean(self) -> Tensor:
-        return self.scale * lgamma(1 + self.concentration_reciprocal).exp()
+    mean = property(lambda self: self.scale * lgamma(1 + self.concentration_reciprocal).exp())
 
     @property
     def mode(self) -> Tensor:

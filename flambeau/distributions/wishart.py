@@ -109,9 +109,7 @@ class Wishart(ExponentialFamily):
     def precision_matrix(self) -> Tensor:
         return self._square(cholesky_inverse(self._unbroadcasted_scale_tril))
 
-    @property
-    def mean(self) -> Tensor:
-        return self.df.view(self._batch_shape + (1, 1)) * self.covariance_matrix
+    mean = property(lambda self: self.df.view(self._batch_shape + (1, 1)) * self.covariance_matrix)
 
     @property
     def mode(self) -> Tensor:
@@ -164,8 +162,7 @@ class Wishart(ExponentialFamily):
         return self._unbroadcasted_scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         nu, p = self.df, self._event_shape[-1]
         trace = cholesky_solve(value, self._unbroadcasted_scale_tril).diagonal(dim1=-2, dim2=-1).sum(dim=-1)
         return (-nu * (p * _log_2 / 2 + self._half_log_det()) - mvlgamma(nu / 2, p=p)

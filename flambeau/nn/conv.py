@@ -15,8 +15,7 @@ from .modules.utils import _ntuple, _reverse_repeat_tuple
 from .parameter import Parameter, UninitializedParameter
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "LazyConv1d",
-           "LazyConv2d",
-           "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d"]
+           "LazyConv2d", "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d"]
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
@@ -29,8 +28,7 @@ class _ConvNd(Module):
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: tuple[int, ...], stride: tuple[int, ...],
                  padding: Any, dilation: tuple[int, ...], transposed: bool, output_padding: tuple[int, ...],
-                 groups: int,
-                 bias: bool, padding_mode: str, device: Any = None, dtype: Any = None):
+                 groups: int, bias: bool, padding_mode: str, device: Any = None, dtype: Any = None):
         super().__init__()
         _check(in_channels, out_channels, groups, padding, padding_mode, stride)
         self.in_channels, self.out_channels = in_channels, out_channels
@@ -117,8 +115,7 @@ class _Conv(_ConvNd):
         many = _ntuple(self._dims)
         super().__init__(in_channels, out_channels, many(kernel_size), many(stride),
                          padding if isinstance(padding, str) else many(padding), many(dilation), False, many(0), groups,
-                         bias,
-                         padding_mode, device, dtype)
+                         bias, padding_mode, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         return self._conv_forward(input, self.weight, self.bias)
@@ -157,14 +154,12 @@ class _ConvTransposeNd(_ConvNd):
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
                  output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
-                 padding_mode: str = "zeros",
-                 device: Any = None, dtype: Any = None):
+                 padding_mode: str = "zeros", device: Any = None, dtype: Any = None):
         if padding_mode != "zeros":
             raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
         many = _ntuple(self._dims)
         super().__init__(in_channels, out_channels, many(kernel_size), many(stride), many(padding), many(dilation),
-                         True,
-                         many(output_padding), groups, bias, padding_mode, device, dtype)
+                         True, many(output_padding), groups, bias, padding_mode, device, dtype)
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         more = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, self._dims,
@@ -183,8 +178,7 @@ class _ConvTransposeNd(_ConvNd):
             output_size = output_size[kept:]
         if len(output_size) != dims:
             raise ValueError(f"{type(self).__name__}: for {input.dim()}D input, output_size must have {dims} or "
-                             f"{kept + dims} "
-                             f"elements (got {len(output_size)})")
+                             f"{kept + dims} elements (got {len(output_size)})")
         smallest = [(input.size(d + kept) - 1) * stride[d] - 2 * padding[d]
                     + (dilation[d] if dilation is not None else 1) * (kernel_size[d] - 1) + 1 for d in range(dims)]
         for wanted, low, s in zip(output_size, smallest, stride):
@@ -264,8 +258,7 @@ class _LazyConvTranspose(_LazyConvXdMixin):
                  groups: int = 1, bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros", device: Any = None,
                  dtype: Any = None):
         super().__init__(0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode,
-                         device,
-                         dtype)
+                         device, dtype)
         self._make_lazy(out_channels, bias, device, dtype)
 
 

@@ -202,12 +202,10 @@ class _InstanceNorm(_NormBase):
         if input.size(dim) != self.num_features:
             if self.affine:
                 raise ValueError(f"expected input's size at dim={dim} to match num_features ({self.num_features}), but "
-                                 "got: "
-                                 f"{input.size(dim)}.")
+                                 f"got: {input.size(dim)}.")
             import warnings
             warnings.warn(f"input's size at dim={dim} does not match num_features. You can silence this warning by not "
-                          "passing "
-                          "in num_features, which is not used because affine=False", stacklevel=2)
+                          "passing in num_features, which is not used because affine=False", stacklevel=2)
         return self._handle_no_batch_input(input) if dim == 0 else self._apply_instance_norm(input)
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
@@ -219,8 +217,7 @@ class _InstanceNorm(_NormBase):
             if stale:
                 error_msgs.append(f"Unexpected running stats buffer(s) {' and '.join(repr(k) for k in stale)} for "
                                   f"{type(self).__name__} with track_running_stats=False. If state_dict is a "
-                                  "checkpoint saved "
-                                  "before 0.4.0, this may be expected; remove these keys from it.")
+                                  "checkpoint saved before 0.4.0, this may be expected; remove these keys from it.")
                 for key in stale:
                     state_dict.pop(key)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
@@ -250,8 +247,7 @@ class _LazyNormBase(LazyModuleMixin, _NormBase):
     """num_features come with the first input."""
 
     def __init__(self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-                 track_running_stats: bool = True,
-                 device: Any = None, dtype: Any = None, *, bias: bool = True):
+                 track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True):
         made = {"device": device, "dtype": dtype}
         super().__init__(0, eps, momentum, False, False, **made)  # no parameters yet
         self.affine, self.track_running_stats = affine, track_running_stats
@@ -398,8 +394,7 @@ class RMSNorm(Module):
     __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
 
     def __init__(self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True,
-                 device: Any = None,
-                 dtype: Any = None):
+                 device: Any = None, dtype: Any = None):
         super().__init__()
         self.normalized_shape, self.eps, self.elementwise_affine = _shape(normalized_shape), eps, elementwise_affine
         if elementwise_affine:

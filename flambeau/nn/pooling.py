@@ -19,8 +19,7 @@ class _MaxPoolNd(Module):
     __constants__ = ["kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode"]
 
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-                 return_indices: bool = False,
-                 ceil_mode: bool = False):
+                 return_indices: bool = False, ceil_mode: bool = False):
         super().__init__()
         self.kernel_size = kernel_size
         self.stride = stride if stride is not None else kernel_size
@@ -29,13 +28,11 @@ class _MaxPoolNd(Module):
 
     def extra_repr(self) -> str:
         return (f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
-                f"dilation={self.dilation}, "
-                f"ceil_mode={self.ceil_mode}")
+                f"dilation={self.dilation}, ceil_mode={self.ceil_mode}")
 
     def forward(self, input: Tensor) -> Any:
         return self._function(input, self.kernel_size, self.stride, self.padding, self.dilation,
-                              ceil_mode=self.ceil_mode,
-                              return_indices=self.return_indices)
+                              ceil_mode=self.ceil_mode, return_indices=self.return_indices)
 
 
 class MaxPool1d(_MaxPoolNd):
@@ -130,8 +127,7 @@ class AvgPool2d(_AvgPoolNd):
 
     def forward(self, input: Tensor) -> Tensor:
         return self._function(input, self.kernel_size, self.stride, self.padding, self.ceil_mode,
-                              self.count_include_pad,
-                              self.divisor_override)
+                              self.count_include_pad, self.divisor_override)
 
     _function = staticmethod(F.avg_pool2d)
 
@@ -153,8 +149,7 @@ class _FractionalMaxPoolNd(Module):
     _dims = 0
 
     def __init__(self, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
-                 return_indices: bool = False,
-                 _random_samples: Any = None):
+                 return_indices: bool = False, _random_samples: Any = None):
         super().__init__()
         many = _ntuple(self._dims)
         name = type(self).__name__

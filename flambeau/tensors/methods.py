@@ -218,8 +218,7 @@ def _deepcopy(self, memo: dict[int, Any]) -> Tensor:
         return memo[id(self)]
     if not self.is_leaf:
         raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol "
-                           "at the "
-                           "moment.  If you were attempting to deepcopy a module, this may be because of a "
+                           "at the moment.  If you were attempting to deepcopy a module, this may be because of a "
                            "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001")
     made = wrap_as(type(self), _copied_storage(self, memo))
     if self.requires_grad:

@@ -72,10 +72,8 @@ for _name in ("manual_seed", "manual_seed_all", "seed", "seed_all", "empty_cache
               "reset_peak_memory_stats", "reset_max_memory_allocated"):
     globals()[_name] = _nothing(_name)
 for _name in ("current_device", "synchronize", "set_device", "get_device_name", "get_device_properties",
-              "get_device_capability",
-              "current_stream", "default_stream", "stream", "Stream", "Event", "mem_get_info", "get_rng_state",
-              "set_rng_state",
-              "init"):
+              "get_device_capability", "current_stream", "default_stream", "stream", "Stream", "Event", "mem_get_info",
+              "get_rng_state", "set_rng_state", "init"):
     globals()[_name] = _refuse(_name)
 
 

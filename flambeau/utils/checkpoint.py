@@ -360,8 +360,7 @@ def checkpoint(function: Callable, *args: Any, use_reentrant: bool | None = None
                       "PyTorch 2.9, calling checkpoint without use_reentrant will raise an exception. "
                       "use_reentrant=False is recommended, but if you need to preserve the current default behavior, "
                       "you can pass use_reentrant=True. Refer to docs for more details on the differences between the "
-                      "two variants.",
-                      stacklevel=2)
+                      "two variants.", stacklevel=2)
         use_reentrant = True
     preserve = kwargs.pop("preserve_rng_state", True)
     if kwargs and use_reentrant:
@@ -393,8 +392,7 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
                       "explicitly. In version 2.9 we will raise an exception if use_reentrant is not passed. "
                       "use_reentrant=False is recommended, but if you need to preserve the current default behavior, "
                       "you can pass use_reentrant=True. Refer to docs for more details on the differences between the "
-                      "two variants.",
-                      stacklevel=2)
+                      "two variants.", stacklevel=2)
         use_reentrant = True
     preserve = kwargs.pop("preserve_rng_state", True)
     if kwargs:
