@@ -32,3 +32,16 @@ class ProbsOrLogits:
 
     def _new(self, *args: Any, **kwargs: Any) -> Tensor:
         return self._param.new(*args, **kwargs)
+
+
+class OnCategorical:
+    """A subclass sets `_categorical`, whose parameters are its own."""
+
+    _categorical: Any
+    _param = property(lambda self: self._categorical._param)
+    probs = property(lambda self: self._categorical.probs)
+    logits = property(lambda self: self._categorical.logits)
+    param_shape = property(lambda self: self._categorical.param_shape)
+
+    def _new(self, *args: Any, **kwargs: Any) -> Tensor:
+        return self._categorical._new(*args, **kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import Size, Tensor, lgamma, stack, tensor
+from .. import Tensor, lgamma, stack, tensor
 from ..types import _Number
 from . import constraints
 from .dirichlet import Dirichlet

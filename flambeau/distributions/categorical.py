@@ -18,6 +18,8 @@ class Categorical(ProbsOrLogits, Distribution):
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     has_enumerate_support = True
     _binary = False
+    _expands = "probs logits _param"
+    _keeps = "_num_events"
 
     def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None):
         check_one(probs, logits)
@@ -32,9 +34,6 @@ class Categorical(ProbsOrLogits, Distribution):
         self._param = self.logits if probs is None else self.probs
         self._num_events = self._param.size()[-1]
         super().__init__(self._param.size()[:-1], validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Categorical:
-        return self._expand(Categorical, batch_shape, _instance, "probs logits _param", _num_events=self._num_events)
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
     def support(self) -> Any:

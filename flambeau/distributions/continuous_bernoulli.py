@@ -27,6 +27,8 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
     support = constraints.unit_interval
     _mean_carrier_measure = 0
     has_rsample = True
+    _expands = "probs logits _param"
+    _keeps = "_lims"
 
     def __init__(self, probs: Any = None, logits: Any = None, lims: tuple[float, float] = (0.499, 0.501),
                  validate_args: bool | None = None):
@@ -42,9 +44,6 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
             self.probs = param = clamp_probs(param)
         self._param, self._lims = param, lims
         super().__init__(Size() if isinstance(given, _Number) else param.size(), validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> ContinuousBernoulli:
-        return self._expand(ContinuousBernoulli, batch_shape, _instance, "probs logits _param", _lims=self._lims)
 
     def _outside_unstable_region(self) -> Tensor:
         return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])

@@ -20,7 +20,8 @@ class Distribution:
     has_rsample = False
     has_enumerate_support = False
     _validate_args = __debug__
-    _expands: str  # the parameters that expand() expands, where a class needs no expand() of its own
+    _expands: str  # the parameters that expand() expands
+    _keeps = ""  # and the fields that it leaves as they are
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
@@ -65,25 +66,24 @@ class Distribution:
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
         """The same distribution with its batch expanded to a shape, without copying parameters."""
+        return self._expand(batch_shape, _instance)
+
+    def _expand(self, batch_shape: Any, instance: Any, **replaced: Any) -> Any:
+        """`expand` for a class that names its parameters in `_expands`: distributions, or tensors of batch shape (these may
+        have more dimensions). replaced: fields that are set as given, such as base distributions expanded on their own.
+        """
         owner = next((cls for cls in type(self).__mro__ if "_expands" in cls.__dict__), None)
         if owner is None:
             raise NotImplementedError(f"{type(self).__name__} does not implement expand")
-        return self._expand(owner, batch_shape, _instance, owner._expands)
-
-    def _expand(self, cls: type, batch_shape: Any, instance: Any, names: str, **replaced: Any) -> Any:
-        """`expand` for a class whose parameters are distributions or tensors of batch shape (tensors may have more dimensions).
-
-        replaced: fields that are set as given, such as base distributions that were expanded on their own.
-        """
-        new = self._get_checked_instance(cls, instance)
+        new = self._get_checked_instance(owner, instance)
         batch_shape = Size(batch_shape)
         fields = self.__dict__
-        for name in names.split():
+        for name in owner._expands.split():
             if name in fields:
                 value = fields[name]
                 more = value.shape[len(self._batch_shape):] if isinstance(value, Tensor) else Size()
                 setattr(new, name, value.expand(batch_shape + more))
-        for name, value in replaced.items():
+        for name, value in [*[(name, fields[name]) for name in self._keeps.split()], *replaced.items()]:
             setattr(new, name, value)
         Distribution.__init__(new, batch_shape, self._event_shape, validate_args=False)
         new._validate_args = self._validate_args

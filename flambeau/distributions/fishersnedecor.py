@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .. import Size, Tensor, finfo, nan
-from ..types import _Number
 from . import constraints
 from .distribution import Distribution
 from .gamma import Gamma
-from .utils import broadcast_all
 
 __all__ = ["FisherSnedecor"]
 

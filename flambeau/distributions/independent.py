@@ -20,6 +20,8 @@ class Independent(Distribution):
 
     arg_constraints: dict[str, constraints.Constraint] = {}
     base_dist: Distribution
+    _expands = ""
+    _keeps = "reinterpreted_batch_ndims"
 
     def __init__(self, base_distribution: Distribution, reinterpreted_batch_ndims: int,
                  validate_args: bool | None = None):
@@ -36,8 +38,7 @@ class Independent(Distribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Independent:
         batch_shape = Size(batch_shape)
         base = self.base_dist.expand(batch_shape + self.event_shape[:self.reinterpreted_batch_ndims])
-        return self._expand(Independent, batch_shape, _instance, "", base_dist=base,
-                            reinterpreted_batch_ndims=self.reinterpreted_batch_ndims)
+        return self._expand(batch_shape, _instance, base_dist=base)
 
     has_rsample = property(lambda self: self.base_dist.has_rsample)
 

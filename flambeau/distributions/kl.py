@@ -330,8 +330,10 @@ def _kl_beta_continuous_bernoulli(p: Any, q: Any) -> Tensor:
 
 
 @register_kl(Beta, Exponential)
+@register_kl(ContinuousBernoulli, Exponential)
+@register_kl(Gamma, Exponential)
 def _kl_beta_exponential(p: Any, q: Any) -> Tensor:
-    return -p.entropy() - q.rate.log() + q.rate * (p.concentration1 / (p.concentration1 + p.concentration0))
+    return -p.entropy() - q.rate.log() + q.rate * p.mean
 
 
 @register_kl(Beta, Gamma)
@@ -356,11 +358,6 @@ def _kl_beta_uniform(p: Any, q: Any) -> Tensor:
                  -p.entropy() + (q.high - q.low).log())
 
 
-@register_kl(ContinuousBernoulli, Exponential)
-def _kl_continuous_bernoulli_exponential(p: Any, q: Any) -> Tensor:
-    return -p.entropy() - q.rate.log() + q.rate * p.mean
-
-
 @register_kl(Exponential, Gamma)
 def _kl_exponential_gamma(p: Any, q: Any) -> Tensor:
     ratio = q.rate / p.rate
@@ -381,11 +378,6 @@ def _kl_exponential_normal(p: Any, q: Any) -> Tensor:
     squared = p.rate.pow(2)
     return (0.5 * (squared * variance * 2 * math.pi).log() - 1 + squared.reciprocal() / variance
             - q.loc / (p.rate * variance) + 0.5 * q.loc.pow(2) / variance)
-
-
-@register_kl(Gamma, Exponential)
-def _kl_gamma_exponential(p: Any, q: Any) -> Tensor:
-    return -p.entropy() - q.rate.log() + q.rate * p.concentration / p.rate
 
 
 @register_kl(Gamma, Gumbel)

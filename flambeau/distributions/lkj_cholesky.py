@@ -20,6 +20,8 @@ class LKJCholesky(Distribution):
 
     arg_constraints = {"concentration": constraints.positive}
     support = constraints.corr_cholesky
+    _expands = "concentration"
+    _keeps = "dim"
 
     def __init__(self, dim: int, concentration: Any = 1.0, validate_args: bool | None = None):
         if dim < 2:
@@ -37,8 +39,7 @@ class LKJCholesky(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> LKJCholesky:
         batch_shape = Size(batch_shape)
-        return self._expand(LKJCholesky, batch_shape, _instance, "concentration", dim=self.dim,
-                            _beta=self._beta.expand(batch_shape + (self.dim,)))
+        return self._expand(batch_shape, _instance, _beta=self._beta.expand(batch_shape + (self.dim,)))
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         with no_grad():

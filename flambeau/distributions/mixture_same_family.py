@@ -21,6 +21,8 @@ class MixtureSameFamily(Distribution):
     has_rsample = False
     _mixture_distribution: Categorical
     _component_distribution: Distribution
+    _expands = "_mixture_distribution"
+    _keeps = "_num_component _event_ndims"
 
     def __init__(self, mixture_distribution: Categorical, component_distribution: Distribution,
                  validate_args: bool | None = None):
@@ -46,12 +48,8 @@ class MixtureSameFamily(Distribution):
         super().__init__(components, event_shape, validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> MixtureSameFamily:
-        batch_shape = Size(batch_shape)
-        return self._expand(
-            MixtureSameFamily, batch_shape, _instance, "",
-            _component_distribution=self._component_distribution.expand(batch_shape + (self._num_component,)),
-            _mixture_distribution=self._mixture_distribution.expand(batch_shape),
-            _num_component=self._num_component, _event_ndims=self._event_ndims)
+        components = self._component_distribution.expand(Size(batch_shape) + (self._num_component,))
+        return self._expand(batch_shape, _instance, _component_distribution=components)
 
     support = constraints.dependent_property(
         lambda self: MixtureSameFamilyConstraint(self._component_distribution.support))

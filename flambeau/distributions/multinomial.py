@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import Size, Tensor, inf, lgamma, ones_like
 from . import constraints
+from ._parameters import OnCategorical
 from .binomial import Binomial
 from .categorical import Categorical
 from .distribution import Distribution
@@ -14,11 +15,13 @@ from .utils import broadcast_all
 __all__ = ["Multinomial"]
 
 
-class Multinomial(Distribution):
+class Multinomial(OnCategorical, Distribution):
     """How often each of K outcomes comes in `total_count` draws."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     total_count: int
+    _expands = "_categorical"
+    _keeps = "total_count _binomial"
 
     def __init__(self, total_count: int = 1, probs: Tensor | None = None, logits: Tensor | None = None,
                  validate_args: bool | None = None):
@@ -30,18 +33,8 @@ class Multinomial(Distribution):
         self._binomial = Binomial(total_count=total_count, probs=self.probs)
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Multinomial:
-        return self._expand(Multinomial, batch_shape, _instance, "", total_count=self.total_count,
-                            _categorical=self._categorical.expand(Size(batch_shape)), _binomial=self._binomial)
-
-    def _new(self, *args: Any, **kwargs: Any) -> Tensor:
-        return self._categorical._new(*args, **kwargs)
-
     support = constraints.dependent_property(lambda self: constraints.multinomial(self.total_count),
                                              is_discrete=True, event_dim=1)
-    probs = property(lambda self: self._categorical.probs)
-    logits = property(lambda self: self._categorical.logits)
-    param_shape = property(lambda self: self._categorical.param_shape)
     mean = property(lambda self: self.probs * self.total_count)
     variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 

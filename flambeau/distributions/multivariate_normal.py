@@ -42,6 +42,8 @@ class MultivariateNormal(Distribution):
                        "precision_matrix": constraints.positive_definite, "scale_tril": constraints.lower_cholesky}
     support = constraints.real_vector
     has_rsample = True
+    _expands = "loc covariance_matrix scale_tril precision_matrix"
+    _keeps = "_unbroadcasted_scale_tril"
 
     def __init__(self, loc: Tensor, covariance_matrix: Tensor | None = None, precision_matrix: Tensor | None = None,
                  scale_tril: Tensor | None = None, validate_args: bool | None = None):
@@ -64,11 +66,6 @@ class MultivariateNormal(Distribution):
         else:
             self._unbroadcasted_scale_tril = (cholesky if name == "covariance_matrix" else
                                               _precision_to_scale_tril)(matrix)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> MultivariateNormal:
-        return self._expand(MultivariateNormal, batch_shape, _instance,
-                            "loc covariance_matrix scale_tril precision_matrix",
-                            _unbroadcasted_scale_tril=self._unbroadcasted_scale_tril)
 
     @lazy_property
     def scale_tril(self) -> Tensor:

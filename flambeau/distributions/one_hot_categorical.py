@@ -7,33 +7,25 @@ from typing import Any
 from .. import Size, Tensor, eye
 from ..nn.functional import one_hot
 from . import constraints
+from ._parameters import OnCategorical
 from .categorical import Categorical
 from .distribution import Distribution
 
 __all__ = ["OneHotCategorical", "OneHotCategoricalStraightThrough"]
 
 
-class OneHotCategorical(Distribution):
+class OneHotCategorical(OnCategorical, Distribution):
     """Vectors with a single 1, at an index with the given probabilities or logits."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.one_hot
     has_enumerate_support = True
+    _expands = "_categorical"
 
     def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None):
         self._categorical = Categorical(probs, logits)
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> OneHotCategorical:
-        return self._expand(OneHotCategorical, batch_shape, _instance, "",
-                            _categorical=self._categorical.expand(Size(batch_shape)))
-
-    def _new(self, *args: Any, **kwargs: Any) -> Tensor:
-        return self._categorical._new(*args, **kwargs)
-
-    _param = property(lambda self: self._categorical._param)
-    probs = property(lambda self: self._categorical.probs)
-    logits = property(lambda self: self._categorical.logits)
     mean = property(lambda self: self._categorical.probs)
 
     @property
@@ -42,7 +34,6 @@ class OneHotCategorical(Distribution):
         return one_hot(probs.argmax(dim=-1), num_classes=probs.shape[-1]).to(probs)
 
     variance = property(lambda self: self._categorical.probs * (1 - self._categorical.probs))
-    param_shape = property(lambda self: self._categorical.param_shape)
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         probs = self._categorical.probs

@@ -21,6 +21,8 @@ class LogitRelaxedBernoulli(ProbsOrLogits, Distribution):
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.real
+    _expands = "probs logits _param"
+    _keeps = "temperature"
 
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
         check_one(probs, logits)
@@ -29,10 +31,6 @@ class LogitRelaxedBernoulli(ProbsOrLogits, Distribution):
         (self._param,) = broadcast_all(given)
         setattr(self, "logits" if probs is None else "probs", self._param)
         super().__init__(Size() if isinstance(given, _Number) else self._param.size(), validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> LogitRelaxedBernoulli:
-        return self._expand(LogitRelaxedBernoulli, batch_shape, _instance, "probs logits _param",
-                            temperature=self.temperature)
 
     def rsample(self, sample_shape: Any = Size()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -54,13 +52,11 @@ class RelaxedBernoulli(TransformedDistribution):
     support = constraints.unit_interval
     has_rsample = True
     base_dist: LogitRelaxedBernoulli
+    _expands = ""
 
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
         super().__init__(LogitRelaxedBernoulli(temperature, probs, logits), SigmoidTransform(),
                          validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> RelaxedBernoulli:
-        return super().expand(batch_shape, self._get_checked_instance(RelaxedBernoulli, _instance))
 
     temperature = property(lambda self: self.base_dist.temperature)
     logits = property(lambda self: self.base_dist.logits)

@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import Size, Tensor, full_like, rand
 from . import constraints
+from ._parameters import OnCategorical
 from .categorical import Categorical
 from .distribution import Distribution
 from .transformed_distribution import TransformedDistribution
@@ -15,12 +16,14 @@ from .utils import broadcast_all, clamp_probs
 __all__ = ["ExpRelaxedCategorical", "RelaxedOneHotCategorical"]
 
 
-class ExpRelaxedCategorical(Distribution):
+class ExpRelaxedCategorical(OnCategorical, Distribution):
     """The logarithms of relaxed one-hot vectors (the Gumbel-softmax before its exponential)."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.real_vector  # vectors whose exponentials add up to 1, in fact
     has_rsample = True
+    _expands = "_categorical"
+    _keeps = "temperature"
 
     def __init__(self, temperature: Any, probs: Tensor | None = None, logits: Tensor | None = None,
                  validate_args: bool | None = None):
@@ -28,16 +31,6 @@ class ExpRelaxedCategorical(Distribution):
         self.temperature = temperature
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> ExpRelaxedCategorical:
-        return self._expand(ExpRelaxedCategorical, batch_shape, _instance, "", temperature=self.temperature,
-                            _categorical=self._categorical.expand(Size(batch_shape)))
-
-    def _new(self, *args: Any, **kwargs: Any) -> Tensor:
-        return self._categorical._new(*args, **kwargs)
-
-    param_shape = property(lambda self: self._categorical.param_shape)
-    logits = property(lambda self: self._categorical.logits)
-    probs = property(lambda self: self._categorical.probs)
 
     def rsample(self, sample_shape: Any = Size()) -> Tensor:
         u = clamp_probs(rand(self._extended_shape(sample_shape), dtype=self.logits.dtype, device=self.logits.device))
@@ -60,14 +53,12 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     support = constraints.simplex
     has_rsample = True
     base_dist: ExpRelaxedCategorical
+    _expands = ""
 
     def __init__(self, temperature: Any, probs: Tensor | None = None, logits: Tensor | None = None,
                  validate_args: bool | None = None):
         base = ExpRelaxedCategorical(temperature, probs, logits, validate_args=validate_args)
         super().__init__(base, ExpTransform(), validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> RelaxedOneHotCategorical:
-        return super().expand(batch_shape, self._get_checked_instance(RelaxedOneHotCategorical, _instance))
 
     temperature = property(lambda self: self.base_dist.temperature)
     logits = property(lambda self: self.base_dist.logits)

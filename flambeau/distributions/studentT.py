@@ -20,15 +20,12 @@ class StudentT(Distribution):
     arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
     has_rsample = True
+    _expands = "df loc scale _chi2"
 
     def __init__(self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None):
         self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
         self._chi2 = Chi2(self.df)
         super().__init__(self.df.size(), validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> StudentT:
-        return self._expand(StudentT, batch_shape, _instance, "df loc scale",
-                            _chi2=self._chi2.expand(Size(batch_shape)))
 
     mean = property(lambda self: self.loc.masked_fill(self.df <= 1, nan))
     mode = property(lambda self: self.loc)

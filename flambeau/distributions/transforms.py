@@ -65,13 +65,11 @@ class PowerTransform(Transform):
     domain = constraints.positive
     codomain = constraints.positive
     bijective = True
+    _arguments = "exponent"
 
     def __init__(self, exponent: Any, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
         (self.exponent,) = broadcast_all(exponent)
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        return self if self._cache_size == cache_size else PowerTransform(self.exponent, cache_size=cache_size)
 
     @lazy_property
     def sign(self) -> Any:
@@ -167,6 +165,7 @@ class AffineTransform(Transform):
     """y = loc + scale * x. event_dim: how many of the last dimensions are one event."""
 
     bijective = True
+    _arguments = "loc scale event_dim"
 
     def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
@@ -179,11 +178,6 @@ class AffineTransform(Transform):
 
     domain = constraints.dependent_property(_region, is_discrete=False)
     codomain = constraints.dependent_property(_region, is_discrete=False)
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        if self._cache_size == cache_size:
-            return self
-        return AffineTransform(self.loc, self.scale, self.event_dim, cache_size=cache_size)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AffineTransform) and _same(self.loc, other.loc) and _same(self.scale, other.scale)
@@ -373,6 +367,7 @@ class CatTransform(Transform):
     """Transforms side by side along a dimension, each over its length."""
 
     transforms: list[Transform]
+    _arguments = "transforms dim lengths"
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None,
                  cache_size: int = 0):
@@ -392,11 +387,6 @@ class CatTransform(Transform):
     @lazy_property
     def length(self) -> int:
         return sum(self.lengths)
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        if self._cache_size == cache_size:
-            return self
-        return CatTransform(self.transforms, self.dim, self.lengths, cache_size)
 
     def _pieces(self, *values: Tensor):
         """(transform, its piece of each value) in order."""
@@ -440,6 +430,7 @@ class StackTransform(Transform):
     """One transform for each index of a dimension."""
 
     transforms: list[Transform]
+    _arguments = "transforms dim"
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0):
         _check_parts(tseq)
@@ -447,9 +438,6 @@ class StackTransform(Transform):
             tseq = [t.with_cache(cache_size) for t in tseq]
         super().__init__(cache_size=cache_size)
         self.transforms, self.dim = list(tseq), dim
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        return self if self._cache_size == cache_size else StackTransform(self.transforms, self.dim, cache_size)
 
     def _slices(self, *values: Tensor):
         for v in values:
@@ -485,6 +473,7 @@ class CumulativeDistributionTransform(Transform):
     bijective = True
     codomain = constraints.unit_interval
     sign = +1
+    _arguments = "distribution"
 
     def __init__(self, distribution: Distribution, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
@@ -500,8 +489,3 @@ class CumulativeDistributionTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return self.distribution.log_prob(x)
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        if self._cache_size == cache_size:
-            return self
-        return CumulativeDistributionTransform(self.distribution, cache_size=cache_size)
