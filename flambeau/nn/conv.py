@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..creation.factories import empty
 from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
 from .lazy import LazyModuleMixin
 from .module import Module
 from .modules.utils import _ntuple, _reverse_repeat_tuple
-from .parameter import Parameter, UninitializedParameter
+from .parameter import UninitializedParameter, learn
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "LazyConv1d",
            "LazyConv2d", "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d"]
@@ -37,11 +36,8 @@ class _ConvNd(Module):
         self.groups, self.padding_mode = groups, padding_mode
         self._reversed_padding_repeated_twice = self._both_sides()
         first, second = (in_channels, out_channels) if transposed else (out_channels, in_channels)
-        self.weight = Parameter(empty((first, second // groups, *kernel_size), device=device, dtype=dtype))
-        if bias:
-            self.bias = Parameter(empty(out_channels, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        learn(self, "weight", (first, second // groups, *kernel_size), device, dtype)
+        learn(self, "bias", out_channels if bias else None, device, dtype)
         self.reset_parameters()
 
     def _both_sides(self) -> list[int]:
@@ -265,34 +261,22 @@ class _LazyConvTranspose(_LazyConvXdMixin):
 class LazyConv1d(_LazyConv, Conv1d):
     """Conv1d whose in_channels come with the first input."""
 
-    cls_to_become = Conv1d
-
 
 class LazyConv2d(_LazyConv, Conv2d):
     """Conv2d whose in_channels come with the first input."""
-
-    cls_to_become = Conv2d
 
 
 class LazyConv3d(_LazyConv, Conv3d):
     """Conv3d whose in_channels come with the first input."""
 
-    cls_to_become = Conv3d
-
 
 class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
     """ConvTranspose1d whose in_channels come with the first input."""
-
-    cls_to_become = ConvTranspose1d
 
 
 class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
     """ConvTranspose2d whose in_channels come with the first input."""
 
-    cls_to_become = ConvTranspose2d
-
 
 class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
     """ConvTranspose3d whose in_channels come with the first input."""
-
-    cls_to_become = ConvTranspose3d
