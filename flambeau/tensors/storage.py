@@ -436,7 +436,7 @@ def _get_always_warn_typed_storage_removal() -> bool:
 
 
 def _set_always_warn_typed_storage_removal(always_warn: bool) -> None:
-    """Accepted."""
+    """Does nothing: Python's own filters decide."""
 
 
 def _rebuild_typed(storage: UntypedStorage, dtype: Any) -> TypedStorage:

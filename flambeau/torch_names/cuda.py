@@ -31,7 +31,7 @@ def is_initialized() -> bool:
 
 
 def _lazy_call(callable: Any, **kwargs: Any) -> None:
-    """A call for the moment when the device is first used, which does not come."""
+    """Does nothing: the moment when the device is first used does not come."""
 
 
 def _lazy_init() -> None:
@@ -54,8 +54,8 @@ def _refuse(name: str) -> Any:
                             "is not part of this build")
 
     if name[0].isupper() or name == "graph":  # programs ask isinstance and write X | None
-        return type(name, (), {"__new__": refuse, "__module__": __name__, "__doc__": f"{name}: needs a CUDA device."})
-    refuse.__name__, refuse.__doc__ = name, f"{name}: needs a CUDA device."
+        return type(name, (), {"__new__": refuse, "__module__": __name__, "__doc__": "Not available: it needs a CUDA device."})
+    refuse.__name__, refuse.__doc__ = name, "Not available: it needs a CUDA device."
     return refuse
 
 
@@ -63,11 +63,10 @@ def _nothing(name: str) -> Any:
     def function(*args: Any, **kwargs: Any) -> None:
         return None
 
-    function.__name__, function.__doc__ = name, f"{name}: nothing to do without a CUDA device."
+    function.__name__, function.__doc__ = name, f"Does nothing: there is no CUDA device. ({name} is safe to call without one in PyTorch, too.)"
     return function
 
 
-# Safe to call without a device in PyTorch too.
 for _name in ("manual_seed", "manual_seed_all", "seed", "seed_all", "empty_cache", "ipc_collect",
               "reset_peak_memory_stats", "reset_max_memory_allocated"):
     globals()[_name] = _nothing(_name)
@@ -140,7 +139,7 @@ def get_rng_state_all() -> list[Any]:
 
 
 def set_rng_state_all(new_states: Any) -> None:
-    """Nothing to set."""
+    """Does nothing: there is no device whose state to set."""
 
 
 def is_current_stream_capturing() -> bool:
