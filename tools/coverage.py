@@ -34,15 +34,16 @@ OUT = """# What flambeau has of PyTorch's names
 Made by `tools/coverage.py` from PyTorch {version}: every public name of a module, and every function that PyTorch lets
 subclasses override (`torch.overrides.get_testing_overrides`). "Refused" names exist and raise NotImplementedError with
 a sentence that says what is missing. Names that "do nothing" can be called without effect, and their docstrings say so in
-the first line: what they would change does not exist here (CUDA's caches, TorchScript, pending conjugates). A missing name of the top level raises `flambeau.MissingName`, which is an
-AttributeError (so `hasattr` says no) and a NotImplementedError (so the message says why).
+the first line: what they would change does not exist here (CUDA's caches, TorchScript, pending conjugates). A missing name
+of the top level raises `flambeau.MissingName`, which is an AttributeError (so `hasattr` says no) and a NotImplementedError
+(so the message says why).
 
 | module | names | there | do nothing | refused | missing |
 | --- | --- | --- | --- | --- | --- |
 {rows}
 
-Functions that can be overridden: {overridable}; there: {present}; do nothing: {empty}; refused: {refused}; missing:
-{missing}.
+Functions that can be overridden: {overridable}; there: {present}; do nothing: {empty}; refused: {refused};
+missing: {missing}.
 {missing_list}
 
 ## Left out, and why

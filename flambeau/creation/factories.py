@@ -326,9 +326,9 @@ def _count(name: str, first: Any, last: Any, by: Any, d: _dtype, inclusive: bool
         raise RuntimeError("step must be nonzero")
     if (by > 0 and last < first) or (by < 0 and last > first):
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-    whole = not (d.is_floating_point or d.is_complex)
+    integral = not (d.is_floating_point or d.is_complex)
     if inclusive:
-        if whole:
+        if integral:
             first, last, by = int(first), int(last), int(by)
         return first, by, int((last - first) / by) + 1
     if d is _dtypes.int64:
@@ -338,7 +338,7 @@ def _count(name: str, first: Any, last: Any, by: Any, d: _dtype, inclusive: bool
         return first, by, max(0, -((first - last) // by))
     count = (last - first) / by
     count = max(0, int(count) + (count > int(count)))
-    return (int(first), int(by), count) if whole else (first, by, count)
+    return (int(first), int(by), count) if integral else (first, by, count)
 
 
 @public(**factory, name="range")

@@ -388,7 +388,7 @@ class CatTransform(Transform):
     def length(self) -> int:
         return sum(self.lengths)
 
-    def _pieces(self, *values: Tensor):
+    def _parts_of(self, *values: Tensor):
         """(transform, its piece of each value) in order."""
         for v in values:
             if not -v.dim() <= self.dim < v.dim():
@@ -401,14 +401,14 @@ class CatTransform(Transform):
             start += length
 
     def _call(self, x: Tensor) -> Tensor:
-        return cat([t(part) for t, part in self._pieces(x)], dim=self.dim)
+        return cat([t(part) for t, part in self._parts_of(x)], dim=self.dim)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return cat([t.inv(part) for t, part in self._pieces(y)], dim=self.dim)
+        return cat([t.inv(part) for t, part in self._parts_of(y)], dim=self.dim)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         terms = []
-        for t, before, after in self._pieces(x, y):
+        for t, before, after in self._parts_of(x, y):
             term = t.log_abs_det_jacobian(before, after)
             terms.append(_sum_rightmost(term, self.event_dim - t.event_dim))
         dim = self.dim if self.dim < 0 else self.dim - x.dim()

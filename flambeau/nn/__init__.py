@@ -10,7 +10,7 @@ import importlib
 import os
 from typing import Any
 
-from ..whole import show_whole
+from ..complete import show_complete
 from .containers import Container, Identity, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from .module import Module
 from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
@@ -105,4 +105,4 @@ def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
     return made
 
 
-show_whole(__name__)
+show_complete(__name__)

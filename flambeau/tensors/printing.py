@@ -117,8 +117,8 @@ class _FloatColumn:
     def __init__(self, values, opts):
         self.precision = opts.precision
         sizes = [v for v in values if v != 0 and math.isfinite(v)]
-        whole = all(v == math.floor(v) for v in sizes)
-        self.style = "whole" if whole else "fixed"
+        integral = all(v == math.floor(v) for v in sizes)
+        self.style = "whole" if integral else "fixed"
         self.width = 1
         if sizes:
             sci = opts.sci_mode
@@ -126,7 +126,7 @@ class _FloatColumn:
                 low = min(map(abs, sizes))
                 high = max(map(abs, sizes))
                 sci = high / low > 1000.0 or high > 1.0e8
-                sci = sci or (not whole and low < 1.0e-4)
+                sci = sci or (not integral and low < 1.0e-4)
             if sci:
                 self.style = "sci"
             self.width = max(len(self._text(v)) for v in sizes)
@@ -275,11 +275,11 @@ def _kind(t):
     def is_parameter_class(c):
         return c.__name__ == "Parameter" and _package(c) == _package(root)
 
-    plain = cls is root or is_parameter_class(cls)
+    as_tensor = cls is root or is_parameter_class(cls)
     parameter = any(map(is_parameter_class, cls.__mro__)) or bool(
         getattr(t, "_is_param", False)
     )
-    return plain, parameter
+    return as_tensor, parameter
 
 
 def _grad_suffix(t):
@@ -314,8 +314,8 @@ def tensor_repr(t, *, tensor_contents=None):
         inside = repr(wrap(t._array.whole)).replace("\n", "\n    ")
         return f"BatchedTensor(lvl={len(levels_of(t._array))}, bdim=0, value=\n    {inside}\n)"
     opts = PRINT_OPTS
-    plain, parameter = _kind(t)
-    opening = "tensor(" if plain else type(t).__name__ + "("
+    as_tensor, parameter = _kind(t)
+    opening = "tensor(" if as_tensor else type(t).__name__ + "("
     indent = len(opening)
 
     device = str(t.device)
@@ -346,22 +346,22 @@ def tensor_repr(t, *, tensor_contents=None):
         suffixes.append(f"dtype={dtype_name}")
     suffixes += _grad_suffix(t)
 
-    whole = add_suffixes(opening + text, suffixes, indent)
-    return f"Parameter({whole})" if parameter and not plain else whole
+    shown = add_suffixes(opening + text, suffixes, indent)
+    return f"Parameter({shown})" if parameter and not as_tensor else shown
 
 
 def add_suffixes(text, suffixes, indent, force_newline=False):
     """The text, its suffixes on new lines where the line is full, and the closing bracket."""
-    pieces = [text]
+    parts = [text]
     used = len(text) - text.rfind("\n") + 1
     for suffix in suffixes:
         if force_newline or used + len(suffix) + 2 > PRINT_OPTS.linewidth:
-            pieces.append(",\n" + " " * indent + suffix)
+            parts.append(",\n" + " " * indent + suffix)
             used, force_newline = indent + len(suffix), False
         else:
-            pieces.append(", " + suffix)
+            parts.append(", " + suffix)
             used += len(suffix) + 2
-    return "".join([*pieces, ")"])
+    return "".join([*parts, ")"])
 
 
 def parameter_repr(t):

@@ -134,8 +134,8 @@ def _get_tracing_state() -> None:
 
 
 def _is_torch_function_mode_enabled() -> bool:
-    from .ops.core.overrides import _is_torch_function_mode_enabled as asked
-    return asked()
+    from .ops.core.overrides import _is_torch_function_mode_enabled as enabled
+    return enabled()
 
 
 def _len_torch_function_stack() -> int:

@@ -63,7 +63,7 @@ def _nothing(name: str) -> Any:
     def function(*args: Any, **kwargs: Any) -> None:
         return None
 
-    function.__name__, function.__doc__ = name, f"Does nothing: there is no CUDA device. ({name} is safe to call without one in PyTorch, too.)"
+    function.__name__, function.__doc__ = name, "Does nothing: there is no CUDA device. (PyTorch allows it without one, too.)"
     return function
 
 

@@ -113,7 +113,7 @@ def interface(obj: T) -> T:
 
 
 def _overload(func: T) -> T:
-    """Does nothing: a decorator for the signatures that TorchScript chooses from; Python runs the last definition of the name."""
+    """Does nothing: a decorator for signatures that TorchScript chooses from. Python runs the last definition."""
     return func
 
 

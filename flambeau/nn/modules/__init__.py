@@ -8,7 +8,7 @@ import sys
 import types
 from typing import Any
 
-from ...whole import Whole, show_whole, table_of
+from ...complete import CompleteModule, show_complete, table_of
 
 _PARENT = __name__.rpartition(".")[0]
 # PyTorch's file -> the files of flambeau.nn where its names stand
@@ -40,7 +40,7 @@ _ALIASES = {
 }
 
 
-class _Alias(Whole):
+class _Alias(CompleteModule):
     """Finds its names in other modules, when they are asked for."""
 
     def __getattr__(self, name: str) -> Any:
@@ -97,4 +97,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
-show_whole(__name__)
+show_complete(__name__)
