@@ -8,8 +8,8 @@ from typing import Any
 from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
+from .layer import Spatial
 from .lazy import LazyModuleMixin
-from .module import Module
 from .modules.utils import _ntuple, _reverse_repeat_tuple
 from .parameter import UninitializedParameter, learn
 
@@ -18,7 +18,7 @@ __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class _ConvNd(Module):
+class _ConvNd(Spatial):
     """What all convolutions share: the weight, the bias and their first values."""
 
     __constants__ = ["stride", "padding", "dilation", "groups", "padding_mode", "output_padding", "in_channels",
@@ -103,8 +103,6 @@ def _check(in_channels: int, out_channels: int, groups: int, padding: Any, paddi
 class _Conv(_ConvNd):
     """A convolution; subclasses say of how many dimensions."""
 
-    _dims = 0
-
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
                  dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None,
                  dtype: Any = None):
@@ -124,29 +122,21 @@ class _Conv(_ConvNd):
         return self._function(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
-class Conv1d(_Conv):
+class Conv1d(_Conv, dims=1, function=F.conv1d):
     """The convolution of (batch, channels, length)."""
 
-    _dims, _function = 1, staticmethod(F.conv1d)
 
-
-class Conv2d(_Conv):
+class Conv2d(_Conv, dims=2, function=F.conv2d):
     """The convolution of (batch, channels, height, width)."""
 
-    _dims, _function = 2, staticmethod(F.conv2d)
 
-
-class Conv3d(_Conv):
+class Conv3d(_Conv, dims=3, function=F.conv3d):
     """The convolution of (batch, channels, depth, height, width)."""
-
-    _dims, _function = 3, staticmethod(F.conv3d)
 
 
 # -------------------------------------------------------------------------------------------------------- transposed
 class _ConvTransposeNd(_ConvNd):
     """A transposed convolution; subclasses say of how many dimensions."""
-
-    _dims = 0
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
                  output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
@@ -185,22 +175,16 @@ class _ConvTransposeNd(_ConvNd):
         return tuple([wanted - low for wanted, low in zip(output_size, smallest)])
 
 
-class ConvTranspose1d(_ConvTransposeNd):
+class ConvTranspose1d(_ConvTransposeNd, dims=1, function=F.conv_transpose1d):
     """The transpose of Conv1d."""
 
-    _dims, _function = 1, staticmethod(F.conv_transpose1d)
 
-
-class ConvTranspose2d(_ConvTransposeNd):
+class ConvTranspose2d(_ConvTransposeNd, dims=2, function=F.conv_transpose2d):
     """The transpose of Conv2d."""
 
-    _dims, _function = 2, staticmethod(F.conv_transpose2d)
 
-
-class ConvTranspose3d(_ConvTransposeNd):
+class ConvTranspose3d(_ConvTransposeNd, dims=3, function=F.conv_transpose3d):
     """The transpose of Conv3d."""
-
-    _dims, _function = 3, staticmethod(F.conv_transpose3d)
 
 
 # --------------------------------------------------------------------------------------------------------------- lazy

@@ -22,6 +22,20 @@ from .module import Module
 _HERE = os.path.splitext(os.path.abspath(__file__))[0] + "d"  # tracebacks and the compiler see whose code it is
 
 
+class Spatial(Module):
+    """Families of layers for one to three dimensions: `class Conv2d(_Conv, dims=2, function=F.conv2d)`."""
+
+    _dims: int
+    _function: Any
+
+    def __init_subclass__(cls, dims: int | None = None, function: Callable | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if dims is not None:
+            cls._dims = dims
+        if function is not None:
+            cls._function = staticmethod(function)
+
+
 @dataclass_transform()
 class Layer(Module):
     """A subclass annotates its options in the order in which `__init__` takes them.

@@ -10,7 +10,7 @@ from ..tensors import dtypes as _dtypes
 from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
-from .layer import Layer
+from .layer import Layer, Spatial
 from .lazy import LazyModuleMixin
 from .module import Module
 from .parameter import UninitializedBuffer, UninitializedParameter, learn
@@ -87,6 +87,11 @@ class _BatchNorm(_NormBase):
 
     _input_dims: tuple[int, ...]
 
+    def __init_subclass__(cls, input_dims: tuple[int, ...] | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if input_dims is not None:
+            cls._input_dims = input_dims
+
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() not in self._input_dims:
             wanted = " or ".join(f"{dims}D" for dims in self._input_dims)
@@ -109,22 +114,16 @@ class _BatchNorm(_NormBase):
                 self.training or own_stats, factor, self.eps)
 
 
-class BatchNorm1d(_BatchNorm):
+class BatchNorm1d(_BatchNorm, input_dims=(2, 3)):
     """Batch normalization of (batch, channels) or (batch, channels, length)."""
 
-    _input_dims = (2, 3)
 
-
-class BatchNorm2d(_BatchNorm):
+class BatchNorm2d(_BatchNorm, input_dims=(4,)):
     """Batch normalization of (batch, channels, height, width)."""
 
-    _input_dims = (4,)
 
-
-class BatchNorm3d(_BatchNorm):
+class BatchNorm3d(_BatchNorm, input_dims=(5,)):
     """Batch normalization of (batch, channels, depth, height, width)."""
-
-    _input_dims = (5,)
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -171,22 +170,20 @@ class SyncBatchNorm(_BatchNorm):
 
 
 # ----------------------------------------------------------------------------------------------------------- instance
-class _InstanceNorm(_NormBase):
+class _InstanceNorm(Spatial, _NormBase):
     """Normalizes each channel of each sample by itself."""
-
-    _unbatched_dims = 0  # of an input without a batch
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
                  track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def _check_input_dim(self, input: Tensor) -> None:
-        d = self._unbatched_dims
+        d = self._get_no_batch_dim()
         if input.dim() not in (d, d + 1):
             raise ValueError(f"expected {d}D or {d + 1}D input (got {input.dim()}D input)")
 
     def _get_no_batch_dim(self) -> int:
-        return self._unbatched_dims
+        return self._dims + 1
 
     def _handle_no_batch_input(self, input: Tensor) -> Tensor:
         return self._apply_instance_norm(input.unsqueeze(0)).squeeze(0)
@@ -224,22 +221,16 @@ class _InstanceNorm(_NormBase):
                                       error_msgs)
 
 
-class InstanceNorm1d(_InstanceNorm):
+class InstanceNorm1d(_InstanceNorm, dims=1):
     """Instance normalization of (batch, channels, length) or (channels, length)."""
 
-    _unbatched_dims = 2
 
-
-class InstanceNorm2d(_InstanceNorm):
+class InstanceNorm2d(_InstanceNorm, dims=2):
     """Instance normalization of (batch, channels, height, width) or (channels, height, width)."""
 
-    _unbatched_dims = 3
 
-
-class InstanceNorm3d(_InstanceNorm):
+class InstanceNorm3d(_InstanceNorm, dims=3):
     """Instance normalization of (batch, channels, depth, height, width) or (channels, depth, height, width)."""
-
-    _unbatched_dims = 4
 
 
 # --------------------------------------------------------------------------------------------------------------- lazy

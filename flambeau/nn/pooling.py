@@ -6,13 +6,13 @@ from typing import Any
 
 from ..tensors.tensor import Tensor
 from . import functional as F
-from .layer import Layer
+from .layer import Layer, Spatial
 from .modules.utils import _ntuple
 
 __all__ = ["MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "AvgPool1d", "AvgPool2d",
            "AvgPool3d", "FractionalMaxPool2d", "FractionalMaxPool3d", "LPPool1d", "LPPool2d", "LPPool3d",
-           "AdaptiveMaxPool1d",
-           "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d"]
+           "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AdaptiveAvgPool1d", "AdaptiveAvgPool2d",
+           "AdaptiveAvgPool3d"]
 
 
 class _Windows(Layer):
@@ -44,36 +44,31 @@ class MaxPool3d(_MaxPoolNd, function=F.max_pool3d):
     """The largest element of each window of (batch, channels, depth, height, width)."""
 
 
-class _MaxUnpoolNd(_Windows):
-    kernel_size: Any
-    stride: Any = None
-    padding: Any = 0
-
-    def _layer_prepare(self) -> None:
-        super()._layer_prepare()
+class _MaxUnpoolNd(Spatial):
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0):
+        super().__init__()
         many = _ntuple(self._dims)
-        self.kernel_size, self.stride, self.padding = many(self.kernel_size), many(self.stride), many(self.padding)
+        self.kernel_size = many(kernel_size)
+        self.stride = many(stride if stride is not None else kernel_size)
+        self.padding = many(padding)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
         return self._function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
-class MaxUnpool1d(_MaxUnpoolNd):
+class MaxUnpool1d(_MaxUnpoolNd, dims=1, function=F.max_unpool1d):
     """Puts the maxima of MaxPool1d(return_indices=True) back at their places."""
 
-    _dims, _function = 1, staticmethod(F.max_unpool1d)
 
-
-class MaxUnpool2d(_MaxUnpoolNd):
+class MaxUnpool2d(_MaxUnpoolNd, dims=2, function=F.max_unpool2d):
     """Puts the maxima of MaxPool2d(return_indices=True) back at their places."""
 
-    _dims, _function = 2, staticmethod(F.max_unpool2d)
 
-
-class MaxUnpool3d(_MaxUnpoolNd):
+class MaxUnpool3d(_MaxUnpoolNd, dims=3, function=F.max_unpool3d):
     """Puts the maxima of MaxPool3d(return_indices=True) back at their places."""
-
-    _dims, _function = 3, staticmethod(F.max_unpool3d)
 
 
 # ------------------------------------------------------------------------------------------------------------ average
