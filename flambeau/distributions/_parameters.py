@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import Tensor
-from .utils import lazy_property, logits_to_probs, probs_to_logits
+from .. import Size, Tensor
+from .utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
 
 
 def check_one(probs: Any, logits: Any) -> None:
@@ -19,6 +19,22 @@ class ProbsOrLogits:
 
     _binary = True  # log odds of one probability, not log probabilities along the last dimension
     _param: Tensor
+
+    def _hold_given(self, probs: Any, logits: Any) -> Size:
+        """Keeps whichever is given; gives the batch's shape."""
+        check_one(probs, logits)
+        name, given = ("logits", logits) if probs is None else ("probs", probs)
+        shape = self._hold(**{name: given})
+        self._param = getattr(self, name)
+        return shape
+
+    def _hold_counted(self, total_count: Any, probs: Any, logits: Any) -> Size:
+        """The same with a number of trials for each."""
+        check_one(probs, logits)
+        count, self._param = broadcast_all(total_count, logits if probs is None else probs)
+        self.total_count = count.type_as(self._param)
+        setattr(self, "logits" if probs is None else "probs", self._param)
+        return self._param.size()
 
     @lazy_property
     def logits(self) -> Tensor:

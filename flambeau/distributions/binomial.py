@@ -7,9 +7,8 @@ from typing import Any
 from .. import Size, Tensor, arange, binomial, lgamma
 from ..autograd.modes import no_grad
 from . import constraints
-from ._parameters import ProbsOrLogits, check_one
+from ._parameters import ProbsOrLogits
 from .distribution import Distribution
-from .utils import broadcast_all
 
 __all__ = ["Binomial"]
 
@@ -28,11 +27,7 @@ class Binomial(ProbsOrLogits, Distribution):
     _expands = "total_count probs logits _param"
 
     def __init__(self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
-        check_one(probs, logits)
-        self.total_count, self._param = broadcast_all(total_count, logits if probs is None else probs)
-        self.total_count = self.total_count.type_as(self._param)
-        setattr(self, "logits" if probs is None else "probs", self._param)
-        super().__init__(self._param.size(), validate_args=validate_args)
+        super().__init__(self._hold_counted(total_count, probs, logits), validate_args=validate_args)
 
     support = constraints.dependent_property(lambda self: constraints.integer_interval(0, self.total_count),
                                              is_discrete=True, event_dim=0)

@@ -7,9 +7,8 @@ from typing import Any
 from .. import Size, Tensor, finfo, zeros_like
 from ..autograd.modes import no_grad
 from ..nn.functional import binary_cross_entropy_with_logits
-from ..types import _Number
 from . import constraints
-from ._parameters import ProbsOrLogits, check_one
+from ._parameters import ProbsOrLogits
 from .distribution import Distribution
 from .utils import broadcast_all
 
@@ -24,11 +23,7 @@ class Geometric(ProbsOrLogits, Distribution):
     _expands = "probs logits _param"
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
-        check_one(probs, logits)
-        given = logits if probs is None else probs
-        (self._param,) = broadcast_all(given)
-        setattr(self, "logits" if probs is None else "probs", self._param)
-        super().__init__(Size() if isinstance(given, _Number) else self._param.size(), validate_args=validate_args)
+        super().__init__(self._hold_given(probs, logits), validate_args=validate_args)
         if self._validate_args and probs is not None and not (self.probs > 0).all():
             raise ValueError(f"Expected parameter probs ({type(self.probs).__name__} of shape "
                              f"{tuple(self.probs.shape)}) of distribution {self!r} to be positive but found invalid "

@@ -8,10 +8,10 @@ from .. import Size, Tensor, lgamma, poisson
 from ..autograd.modes import no_grad
 from ..nn.functional import logsigmoid
 from . import constraints
-from ._parameters import ProbsOrLogits, check_one
+from ._parameters import ProbsOrLogits
 from .distribution import Distribution
 from .gamma import Gamma
-from .utils import broadcast_all, lazy_property
+from .utils import lazy_property
 
 __all__ = ["NegativeBinomial"]
 
@@ -25,11 +25,7 @@ class NegativeBinomial(ProbsOrLogits, Distribution):
     _expands = "total_count probs logits _param"
 
     def __init__(self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
-        check_one(probs, logits)
-        self.total_count, self._param = broadcast_all(total_count, logits if probs is None else probs)
-        self.total_count = self.total_count.type_as(self._param)
-        setattr(self, "logits" if probs is None else "probs", self._param)
-        super().__init__(self._param.size(), validate_args=validate_args)
+        super().__init__(self._hold_counted(total_count, probs, logits), validate_args=validate_args)
 
     mean = property(lambda self: self.total_count * self.logits.exp())
     mode = property(lambda self: ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0.0))

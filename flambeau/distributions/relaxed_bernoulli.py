@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import Size, Tensor, rand
-from ..types import _Number
 from . import constraints
-from ._parameters import ProbsOrLogits, check_one
+from ._parameters import ProbsOrLogits
 from .distribution import Distribution
 from .transformed_distribution import TransformedDistribution
 from .transforms import SigmoidTransform
@@ -25,12 +24,8 @@ class LogitRelaxedBernoulli(ProbsOrLogits, Distribution):
     _keeps = "temperature"
 
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
-        check_one(probs, logits)
-        given = logits if probs is None else probs
         self.temperature = temperature
-        (self._param,) = broadcast_all(given)
-        setattr(self, "logits" if probs is None else "probs", self._param)
-        super().__init__(Size() if isinstance(given, _Number) else self._param.size(), validate_args=validate_args)
+        super().__init__(self._hold_given(probs, logits), validate_args=validate_args)
 
     def rsample(self, sample_shape: Any = Size()) -> Tensor:
         shape = self._extended_shape(sample_shape)
