@@ -109,16 +109,14 @@ class _Surroundings:
                 set_rng_state(before)
 
 
-def _autocast_options() -> dict[str, Any] | None:
+def _autocast_options() -> dict[str, Any]:
     import flambeau
-    if not hasattr(flambeau, "is_autocast_enabled"):
-        return None
     return {"enabled": flambeau.is_autocast_enabled("cpu"), "dtype": flambeau.get_autocast_dtype("cpu"),
             "cache_enabled": flambeau.is_autocast_cache_enabled()}
 
 
-def _autocast(options: dict[str, Any] | None) -> Any:
-    if options is None or not options["enabled"]:
+def _autocast(options: dict[str, Any]) -> Any:
+    if not options["enabled"]:
         return contextlib.nullcontext()
     from ..amp import autocast
     return autocast(device_type="cpu", **options)
