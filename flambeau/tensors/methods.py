@@ -154,7 +154,6 @@ def _question(name: str) -> None:
     FUNCTIONS[name] = function
 
 
-
 def is_storage(obj) -> bool:
     """Whether obj is a storage."""
     from .storage import TypedStorage, UntypedStorage
@@ -271,10 +270,6 @@ def _reduce_ex(self, protocol: int) -> tuple[Any, ...]:
     looked_at(self._array, "a tensor was pickled")
     flat, stride = _cpu.packed(self._array)
     return rebuild_tensor, (type(self), flat, tuple(self.shape), stride, self.requires_grad, attributes)
-
-
-def _resolve(self) -> Tensor:
-    return self
 
 
 Tensor.__deepcopy__ = _deepcopy
