@@ -358,24 +358,37 @@ class PositiveDefiniteTransform(_Alike):
 
 
 # ------------------------------------------------------------------------------------------------ transforms in pieces
-def _check_parts(tseq: Sequence[Transform]) -> None:
-    if not all(isinstance(t, Transform) for t in tseq):
-        raise AssertionError("All elements of tseq must be Transform instances")
-
-
-class CatTransform(Transform):
-    """Transforms side by side along a dimension, each over its length."""
+class _SideBySide(Transform):
+    """Transforms of parts of a value along a dimension."""
 
     transforms: list[Transform]
-    _arguments = "transforms dim lengths"
 
-    def __init__(self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None,
-                 cache_size: int = 0):
-        _check_parts(tseq)
+    def __init__(self, tseq: Sequence[Transform], dim: int, cache_size: int):
+        if not all(isinstance(t, Transform) for t in tseq):
+            raise AssertionError("All elements of tseq must be Transform instances")
         if cache_size:
             tseq = [t.with_cache(cache_size) for t in tseq]
         super().__init__(cache_size=cache_size)
         self.transforms, self.dim = list(tseq), dim
+
+    def _check_sizes(self, values: Sequence[Tensor], size: int) -> None:
+        for v in values:
+            if not -v.dim() <= self.dim < v.dim():
+                raise AssertionError(f"dim {self.dim} is out of range for a value of {v.dim()} dimensions")
+            if v.size(self.dim) != size:
+                raise AssertionError(f"expected size {size} along dim {self.dim}, got {v.size(self.dim)}")
+
+    bijective = property(lambda self: all(t.bijective for t in self.transforms))
+
+
+class CatTransform(_SideBySide):
+    """Transforms side by side along a dimension, each over its length."""
+
+    _arguments = "transforms dim lengths"
+
+    def __init__(self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None,
+                 cache_size: int = 0):
+        super().__init__(tseq, dim, cache_size)
         self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
         if len(self.lengths) != len(self.transforms):
             raise AssertionError(f"lengths has {len(self.lengths)} entries for {len(self.transforms)} transforms")
@@ -389,12 +402,8 @@ class CatTransform(Transform):
         return sum(self.lengths)
 
     def _parts_of(self, *values: Tensor):
-        """(transform, its piece of each value) in order."""
-        for v in values:
-            if not -v.dim() <= self.dim < v.dim():
-                raise AssertionError(f"dim {self.dim} is out of range for a value of {v.dim()} dimensions")
-            if v.size(self.dim) != self.length:
-                raise AssertionError(f"expected size {self.length} along dim {self.dim}, got {v.size(self.dim)}")
+        """(transform, its part of each value) in order."""
+        self._check_sizes(values, self.length)
         start = 0
         for transform, length in zip(self.transforms, self.lengths):
             yield transform, *[v.narrow(self.dim, start, length) for v in values]
@@ -415,8 +424,6 @@ class CatTransform(Transform):
         dim += self.event_dim  # the events' dimensions are gone from the terms
         return cat(terms, dim=dim) if dim < 0 else sum(terms)
 
-    bijective = property(lambda self: all(t.bijective for t in self.transforms))
-
     @constraints.dependent_property
     def domain(self) -> Any:
         return constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths)
@@ -426,26 +433,16 @@ class CatTransform(Transform):
         return constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths)
 
 
-class StackTransform(Transform):
+class StackTransform(_SideBySide):
     """One transform for each index of a dimension."""
 
-    transforms: list[Transform]
     _arguments = "transforms dim"
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0):
-        _check_parts(tseq)
-        if cache_size:
-            tseq = [t.with_cache(cache_size) for t in tseq]
-        super().__init__(cache_size=cache_size)
-        self.transforms, self.dim = list(tseq), dim
+        super().__init__(tseq, dim, cache_size)
 
     def _slices(self, *values: Tensor):
-        for v in values:
-            if not -v.dim() <= self.dim < v.dim():
-                raise AssertionError(f"dim {self.dim} is out of range for a value of {v.dim()} dimensions")
-            if v.size(self.dim) != len(self.transforms):
-                raise AssertionError(f"expected size {len(self.transforms)} along dim {self.dim}, got "
-                                     f"{v.size(self.dim)}")
+        self._check_sizes(values, len(self.transforms))
         for i, t in enumerate(self.transforms):
             yield t, *[v.select(self.dim, i) for v in values]
 
@@ -457,8 +454,6 @@ class StackTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return stack([t.log_abs_det_jacobian(a, b) for t, a, b in self._slices(x, y)], dim=self.dim)
-
-    bijective = property(lambda self: all(t.bijective for t in self.transforms))
 
     domain = constraints.dependent_property(
         lambda self: constraints.stack([t.domain for t in self.transforms], self.dim))
