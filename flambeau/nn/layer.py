@@ -16,10 +16,12 @@ import os
 from collections.abc import Callable, Container
 from typing import Any, dataclass_transform
 
+from ..tensors.tensor import Tensor
 from . import functional as F
 from .module import Module
 
 _HERE = os.path.splitext(os.path.abspath(__file__))[0] + "d"  # tracebacks and the compiler see whose code it is
+_IN_ANNOTATIONS = {"Any": Any, "Callable": Callable, "Tensor": Tensor}
 
 
 class Spatial(Module):
@@ -101,7 +103,7 @@ def _forward(function: Callable, inputs: str, options: Container[str]) -> str:
 def _compiled(cls: type, name: str, text: str) -> Any:
     file = f"{_HERE} {cls.__name__}.{name}"
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
-    space: dict[str, Any] = {"__name__": cls.__module__, "F": F, "Module": Module}
+    space: dict[str, Any] = {"__name__": cls.__module__, "F": F, "Module": Module, **_IN_ANNOTATIONS}
     exec(compile(text, file, "exec", 0, True), space)
     made = space[name]
     made.__qualname__ = f"{cls.__qualname__}.{name}"
