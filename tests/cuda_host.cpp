@@ -34,3 +34,6 @@ extern "C" int host_launch(void (*kernel)(void **, unsigned, unsigned), unsigned
     return 0;
 }
 extern "C" int host_activate(void *) { return 0; }
+
+extern "C" void host_open_up() { open_up(); }
+extern "C" void host_shut() { shut(); }

@@ -5,6 +5,7 @@ The device's memory is shut to everybody but kernels and copies: code that looks
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -14,9 +15,11 @@ import subprocess
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flambeau.backends.cuda import driver
+from flambeau.backends.cuda.cublas import Matrices
 from flambeau.backends.registry import OutOfMemoryError
 from flambeau.native import toolchain
 
@@ -38,6 +41,32 @@ def built(text: str, name: str) -> Path:
         assert done.returncode == 0, done.stderr[-3000:] + text
         work.with_suffix(".so").rename(target)
     return target
+
+
+class HostProduct:
+    """A matrix product by NumPy, over the addresses of the arrays."""
+
+    def __init__(self, library, geometry):
+        self.library, self.geometry = library, geometry
+
+    def _matrices(self, array, m):
+        size = array.itemsize
+        steps = (m.step * size, *((size, m.lead * size) if m.transposed else (m.lead * size, size)))
+        raw = (ctypes.c_char * (1 << 40)).from_address(array.ctypes.data)
+        return np.ndarray((m.count, m.rows, m.columns), array.dtype, raw, 0, steps)
+
+    def run(self, first, second, result, bias=None):
+        g = self.geometry
+        self.library.host_open_up()
+        try:
+            a, b, out = (self._matrices(x, m) for x, m in ((first, g.first), (second, g.second), (result, g.result)))
+            wide = np.float64 if g.dtype.kind != "c" else np.complex128
+            made = g.alpha * np.matmul(a.astype(wide), b.astype(wide)) + (g.beta * out.astype(wide) if g.beta else 0)
+            if bias is not None:
+                made = made + self._matrices(bias, Matrices(1, bias.size, bias.size))[0]
+            out[...] = made.astype(g.dtype)
+        finally:
+            self.library.host_shut()
 
 
 class HostMachine:
@@ -134,6 +163,9 @@ class HostMachine:
         calls = [f"HOST_KERNEL({name})\n" for name in re.findall(r"__global__ void (\w+)\(", text)]
         return ctypes.CDLL(str(built(f'#include "cuda_on_host.h"\n{text}{"".join(calls)}', "cudakernels")))
 
+    def product(self, geometry, device, stream, fast):
+        return HostProduct(self.library, geometry)
+
     def function(self, module, name):
         return ctypes.cast(getattr(module, f"run_{name}"), _P).value
 
@@ -143,13 +175,13 @@ def play() -> HostMachine:
     return HostMachine()
 
 
-@pytest.fixture(scope="module")
-def cuda():
-    """The name of a CUDA device: the machine's own where there is one, else one that the host plays while the module's tests run."""
+@contextlib.contextmanager
+def playing():
+    """A block in which there is a CUDA device, played by the host unless the machine has one."""
     try:
         driver.machine()
-        yield "cuda"
+        yield
     except driver.Unavailable:
         driver.use(play())
-        yield "cuda"
+        yield
         driver.use(None)

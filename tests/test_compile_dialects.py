@@ -76,7 +76,8 @@ def emulated(nests, tmp_path, numbers=(), blocks=3, threads=64):
     calls = [f"HOST_KERNEL(kernel{i})\n" for i in range(len(made))]
     source, library = tmp_path / "kernels.cpp", tmp_path / "kernels.so"
     source.write_text(f'#include "{HERE / "cuda_on_host.h"}"\n{cuda.HEADER}' + "".join([k.text for k in made] + calls))
-    subprocess.run(["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{toolchain.HERE}", str(source), "-o", str(library)], check=True)
+    subprocess.run(["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{toolchain.HERE}", str(source), "-o",
+                    str(library)], check=True)
     loaded, counted = ctypes.CDLL(str(library)), (ctypes.c_double * (len(numbers) + 1))(*numbers)
     for i, (k, (_, held)) in enumerate(zip(made, nests)):
         places = [(a.storage.id, a.offset) if a.__class__ is Value else (a.id, 0) for a in k.arguments]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_host import cuda, needs_gxx  # noqa: F401  (a fixture)
+from cuda_host import needs_gxx
 
 import flambeau as fl
 
@@ -45,8 +45,9 @@ def test_there_and_back(cuda):
 
 def test_new_tensors(cuda):
     for made in (lambda d: fl.zeros(3, 4, device=d), lambda d: fl.ones(5, dtype=fl.int64, device=d),
-                 lambda d: fl.full((2, 3), 2.5, device=d), lambda d: fl.arange(2, 11, 3, device=d), lambda d: fl.eye(3, device=d),
-                 lambda d: fl.linspace(0, 1, 5, device=d), lambda d: fl.tensor([[1.0, 2.0], [3.0, 4.0]], device=d)):
+                 lambda d: fl.full((2, 3), 2.5, device=d), lambda d: fl.arange(2, 11, 3, device=d),
+                 lambda d: fl.eye(3, device=d), lambda d: fl.linspace(0, 1, 5, device=d),
+                 lambda d: fl.tensor([[1.0, 2.0], [3.0, 4.0]], device=d)):
         there = made(cuda)
         assert there.is_cuda
         fl.testing.assert_close(there.cpu(), made("cpu"))
@@ -175,3 +176,37 @@ def test_gradients_cross_devices(cuda):
     assert x.grad.device.type == "cpu"
     fl.testing.assert_close(x.grad, fl.full((3,), 2.0))
     assert type((x.to(cuda)).grad_fn).__name__ == "ToCopyBackward0"
+
+
+# ----------------------------------------------------------------------------------------------------------- products
+@pytest.mark.parametrize("dtype", [fl.float32, fl.float64, fl.bfloat16, fl.complex64])
+def test_products(dtype, cuda):
+    a, b = draw(3, 4, dtype=dtype), draw(4, 5, seed=1, dtype=dtype)
+    agree(lambda a, b: (a @ b, a.T.contiguous().T @ b, a[::2] @ b[:, ::2], b.T @ a.T), a, b)
+    agree(lambda a, v: (a @ v, v @ v), a, draw(4, seed=2, dtype=dtype))
+    agree(lambda a, b: a @ b, draw(6, 3, 4, dtype=dtype), draw(6, 4, 2, seed=1, dtype=dtype))
+    agree(lambda a, b: a @ b, draw(2, 3, 3, 4, dtype=dtype), draw(4, 2, seed=1, dtype=dtype))
+    agree(lambda c, a, b: (fl.addmm(c, a, b), fl.addmm(c, a, b, beta=0.5, alpha=2), fl.addmm(c, a, b, beta=0)),
+          draw(5, seed=3, dtype=dtype), a, b)
+    agree(lambda a, b: a @ b, draw(3, 0, dtype=dtype), draw(0, 5, dtype=dtype))
+
+
+def test_linear_and_its_gradients(cuda):
+    made = []
+    for device in ("cpu", cuda):
+        x, w, b = (t.to(device).detach().requires_grad_() for t in (draw(2, 7, 4), draw(5, 4, seed=1), draw(5, seed=2)))
+        y = fl.nn.functional.linear(x, w, b)
+        y.tanh().sum().backward()
+        made.append([t.detach().cpu() for t in (y, x.grad, w.grad, b.grad)])
+    for on_cpu, on_device in zip(*made):
+        fl.testing.assert_close(on_device, on_cpu)
+
+
+def test_complex_copies(cuda):
+    agree(lambda x: (x.to(fl.complex64), x.to(fl.complex128)), draw(3, 4))
+    agree(lambda z: (z.to(fl.complex128), z.T.contiguous(), z[:, ::2].clone()), draw(3, 4, dtype=fl.complex64))
+
+
+def test_powers_by_numbers(cuda):
+    for exponent in (2, 3, 0.5, -1, 2):  # each has an expression of its own
+        agree(lambda x, e=exponent: x ** e, draw(3, 4).abs() + 1)

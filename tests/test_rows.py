@@ -57,7 +57,7 @@ ELSEWHERE = {
     "scaled_dot_product": "test_attention.py", "sparse": "test_sparse.py", "native_": "test_norms.py",
     "hardtanh": "test_activations.py", "pad_": "test_padding.py", "attention": "test_attention.py",
     "copy": "test_inplace_views.py", "zero": "test_inplace_views.py", "add_batch_dim": "test_vmap.py",
-    "remove_batch_dim": "test_vmap.py",
+    "remove_batch_dim": "test_vmap.py", "_move": "test_cuda.py",
 }
 
 

@@ -79,3 +79,36 @@ void *fl_cuda_run(void *self, void *const *arguments, long given) {
     py.keep(py.none);
     return py.none;
 }
+
+// A matrix product of cuBLASLt's, settled but for the arrays.
+struct product {
+    int (*multiply)(void *, void *, const void *, const void *, void *, const void *, void *, const void *, const void *, void *,
+                    void *, void *, const void *, void *, uintptr_t, void *);
+    int (*set)(void *, int, const void *, uintptr_t);
+    void *context, *handle, *description, *first, *second, *result, *workspace;
+    uintptr_t size;
+    double alpha[2], beta[2];  // in the type of the sums
+    long bias;                 // whether there is one, behind the other arguments
+    char algorithm[64];
+};
+enum { BIAS_POINTER = 8 };
+
+void *fl_cuda_product(void *self, void *const *arguments, long given) {
+    struct product *p = py.as_address(self);
+    struct object *const *a = (struct object *const *)arguments;  // first, second, result, bias
+    int code = 0;
+    if (active != p->context && !(code = driver_activate(p->context)))
+        active = p->context;
+    if (!code && p->bias)
+        code = p->set(p->description, BIAS_POINTER, &a[3]->data, sizeof(void *));
+    if (!code)
+        code = p->multiply(p->handle, p->description, p->alpha, a[0]->data, p->first, a[1]->data, p->second, p->beta,
+                           a[2]->data, p->result, a[2]->data, p->result, p->algorithm, p->workspace, p->size, stream);
+    if (code) {
+        void *number = py.from_long(10000 + code);
+        py.call(failed, number, (void *)0);
+        return 0;
+    }
+    py.keep(py.none);
+    return py.none;
+}

@@ -181,6 +181,11 @@ class Machine:
         return self._made("cuModuleGetFunction", _P(module), name.encode())
 
 
+    def product(self, geometry: Any, device: int, stream: int, fast: bool) -> Any:
+        from .cublas import product
+        return product(geometry, device, stream, fast)
+
+
 _machine: Any = None
 
 

@@ -21,24 +21,26 @@ _KINDS = 16
 def _failed(code: int | None) -> None:
     if code is None:
         raise TypeError("a kernel got the wrong number of arguments")
+    if code >= 10000:
+        raise RuntimeError(f"CUDA error: cuBLASLt answered {code - 10000} to a matrix product")
     machine().check(code, "a kernel's launch")
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
     if not toolchain.knows_python():
         raise NotImplementedError("CUDA needs Linux on x86-64 or aarch64, and an ordinary build of Python")
-    library = toolchain.load(toolchain.build((toolchain.HERE / "cuda.c").read_text(), "cuda"))
+    made = toolchain.load(toolchain.build((toolchain.HERE / "cuda.c").read_text(), "cuda"))
     found = toolchain.interpreter(*_PYTHON)
-    library.fl_cuda_attach((_P * (len(found) + 1))(*found, id(None)), _P(machine().launch), _P(machine().activation),
+    made.fl_cuda_attach((_P * (len(found) + 1))(*found, id(None)), _P(machine().launch), _P(machine().activation),
                            ctypes.py_object(_failed))
-    return library
+    return made
 
 
 def choose_stream(stream: int) -> None:
     """What this thread launches from now on goes to this stream of the current device."""
     current.streams[current.device] = stream
-    _library().fl_cuda_stream(_P(stream))
+    library().fl_cuda_stream(_P(stream))
 
 
 @functools.cache
@@ -60,9 +62,8 @@ class Plan:
                  otherwise: Plan | None = None):
         """kinds: a letter per argument (cuda.c); fixed: the kernel's first parameter; otherwise: what runs instead where an
         address is not a multiple of 16."""
-        library = _library()
         head = (ctypes.c_long * _NUMBERS)(function, machine().context(device), blocks, threads, shared, len(kinds), len(fixed),
                                          0 if otherwise is None else ctypes.addressof(otherwise._memory))
         self._otherwise = otherwise
         self._memory = ctypes.create_string_buffer(bytes(head) + kinds.encode().ljust(_KINDS, b"\0") + fixed)
-        self.run: Callable[..., Any] = calls.builtin(library, "fl_cuda_run", ctypes.addressof(self._memory))
+        self.run: Callable[..., Any] = calls.builtin(library(), "fl_cuda_run", ctypes.addressof(self._memory))
