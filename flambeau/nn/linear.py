@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..creation.factories import empty
 from ..ops.layers.linear import bilinear, linear
 from ..tensors.tensor import Tensor
 from . import init
 from .lazy import LazyModuleMixin
 from .module import Module
-from .parameter import Parameter, UninitializedParameter
+from .parameter import UninitializedParameter, learn
 
 __all__ = ["Linear", "Bilinear", "LazyLinear", "NonDynamicallyQuantizableLinear"]
 
@@ -28,11 +27,8 @@ class Linear(Module):
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
-        self.weight = Parameter(empty((out_features, in_features), device=device, dtype=dtype))
-        if bias:
-            self.bias = Parameter(empty(out_features, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        learn(self, "weight", (out_features, in_features), device, dtype)
+        learn(self, "bias", out_features if bias else None, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -71,11 +67,8 @@ class Bilinear(Module):
         self.in1_features = in1_features
         self.in2_features = in2_features
         self.out_features = out_features
-        self.weight = Parameter(empty((out_features, in1_features, in2_features), device=device, dtype=dtype))
-        if bias:
-            self.bias = Parameter(empty(out_features, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        learn(self, "weight", (out_features, in1_features, in2_features), device, dtype)
+        learn(self, "bias", out_features if bias else None, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -96,7 +89,6 @@ class Bilinear(Module):
 class LazyLinear(LazyModuleMixin, Linear):
     """A Linear whose in_features comes with the first input."""
 
-    cls_to_become = Linear
     weight: UninitializedParameter
     bias: UninitializedParameter
 

@@ -7,7 +7,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from ..whole import show_whole
+from ..complete import show_complete
 from .optimizer import Optimizer
 
 _WHERE = {"SGD": "sgd", "Adam": "adam", "AdamW": "adam", "RMSprop": "rules", "Adagrad": "rules", "Adadelta": "rules",
@@ -43,4 +43,4 @@ class _OneOptimizer(ModuleType):
 for _name, _file in _WHERE.items():
     if _file not in (None, _name.lower(), "sparse_adam"):
         globals()[_name.lower()] = _OneOptimizer(_name)
-show_whole(__name__)
+show_complete(__name__)
