@@ -11,7 +11,8 @@ import warnings
 from typing import Any
 
 from ..backends.batched.arrays import BatchedArray, innermost
-from .node import Node, location, user_frame
+from .frames import location, place, user_frame
+from .node import Node
 from .state import ANOMALY, state
 
 

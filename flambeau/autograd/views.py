@@ -116,11 +116,14 @@ def check_inplace(tensor: Any, name: str = "") -> None:
     if base is not None and (node is not None or base._node is not None):
         check_creation(tensor)
         if base._node.__class__ is AccumulateGrad:
-            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation. "
-                               "Wrap the change in torch.no_grad(), or work on a clone().")
+            raise _leaf_error(tensor, True)
     if node is not None and node.__class__ is AccumulateGrad:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation. Wrap the "
-                           "change in torch.no_grad(), or work on a clone().")
+        raise _leaf_error(tensor, False)
+
+
+def _leaf_error(tensor: Any, view: bool) -> RuntimeError:
+    from .errors import leaf_error
+    return leaf_error(tensor, view)
 
 
 def check_creation(tensor: Any, change: str = "and is being modified inplace") -> None:
@@ -229,7 +232,7 @@ class CopySlices(Node):
     def apply(self, grad: Any) -> Any:
         fn = self.fn
         if fn is None:
-            from .node import freed_error
+            from .errors import freed_error
             raise freed_error(self)
         whole = grad.clone(memory_format="contiguous") if self.layout is None else _laid_out(grad, self.layout)
         piece = self.view(whole)

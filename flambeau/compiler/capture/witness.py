@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd.function import FunctionCtx
-from ...autograd.node import user_frame
+from ...autograd.frames import user_frame
 from ...autograd.state import state
 from ...creation.random import Generator
 from ...nn import hooks as module_hooks

@@ -25,6 +25,7 @@ from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, state
 from ...autograd.views import edge_of
 from ...backends.cpu import memory
 from ...native import toolchain, waiting
+from ...nn.explain import explain
 from ...nn.module import Module
 from ...optim.optimizer import Optimizer
 from ...settings import _state as settings
@@ -246,6 +247,7 @@ class CompiledFunction:
                     if active() is not None:
                         self._capture_backward(recorder, witness, leaves, result)
             except BaseException as error:
+                explain(error)  # captured modules' `forward` runs without their `__call__`
                 if error.__class__ is not Uncapturable:  # the next call shall say so, too
                     self.attempts[key] = self.attempts.get(key, 0) + 1
                 raise

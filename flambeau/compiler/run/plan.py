@@ -56,7 +56,7 @@ class FreedGraph(Node):
         return "CompiledFunctionBackward"
 
     def apply(self, grads: Any) -> Any:
-        from ...autograd.node import freed_error
+        from ...autograd.errors import freed_error
         raise freed_error(self)
 
 

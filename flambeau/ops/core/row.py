@@ -34,6 +34,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ...autograd import state as _state
+from ...autograd.errors import freed_error, modified_error
 from ...autograd.node import (
     FLOAT32,
     INFERENCE_SAVED,
@@ -41,8 +42,6 @@ from ...autograd.node import (
     Node,
     Packed,
     SavedOutput,
-    freed_error,
-    modified_error,
     saved_result,
     version_of,
 )

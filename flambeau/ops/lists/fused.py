@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...autograd.node import start_counter, user_frame
+from ...autograd.frames import user_frame
+from ...autograd.node import start_counter
 from ...autograd.state import FOLLOW, state
 from ...backends import registry
 from ...backends.cpu.layers import optim as _kernels  # noqa: F401  (enters the kernels into the table)
