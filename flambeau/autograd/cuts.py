@@ -1,9 +1,9 @@
 """Why a tensor has no history: where a graph was cut.
 
 Two sources, both of them off the path of a program that goes well. Under anomaly detection every operation whose result is not
-recorded although an input was notes why and where (`watch`), and what is computed from such a result inherits the note. Otherwise
-the user's source is read (sources.py): from the line that called backward back through the assignments, comparing with the
-variables as they are now.
+recorded although an input was notes why and where (`watch`), and what is computed from such a result inherits the note.
+Otherwise the user's source is read (sources.py): from the line that called backward back through the assignments, comparing
+with the variables as they are now.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ADVICE = {
     "no_grad": "Compute the loss outside of the block: torch.no_grad() is for evaluation.",
     "integer": "Integers have no derivative: keep floating-point numbers on the way to the loss.",
     "numpy": "NumPy keeps no graph: compute with torch functions.",
-    "new": "A tensor made of numbers has no history: use the tensors that the numbers came from (torch.stack for a list of them).",
+    "new": "A tensor made of numbers has no history: use the tensors that they came from (torch.stack for a list).",
     "number": "A Python number has no history: use the tensor without .item().",
     "function": "That operation has no derivative: use one that has.",
     "frozen": "Set requires_grad_(True) on the parameters that are to be trained.",
@@ -42,16 +42,16 @@ def explain(out: Any, frame: FrameType | None) -> list[str]:
     if cut is not None and cut[0] == CUT:
         return [*lines, f"The graph was cut by {cut[2]} at {location(cut[3])}", _ADVICE[cut[1]]]
     from .sources import find
-    found = find(frame) if frame is not None else []
+    found = find(frame) if frame is not None and not lines else []
     if not found and cut is not None:
         found = [f"All that it was computed from goes back to {cut[2]} at {location(cut[3])}", _ADVICE[cut[1]]]
     if not found and not lines:
-        found = ["No tensor that it was computed from requires grad, or the graph was cut on the way: by detach(), .data, .item(), "
-                 "NumPy, torch.no_grad() or a cast to integers."]
+        found = ["No tensor that it was computed from requires grad, or the graph was cut on the way: by detach(), .data, "
+                 ".item(), NumPy, torch.no_grad() or a cast to integers."]
     if not state.mode & ANOMALY:
         from .errors import IN_ENVIRONMENT, SWITCH
-        found.append(f"Hint: with {SWITCH} during the forward pass this message names the operation and line that cut the graph "
-                     f"({IN_ENVIRONMENT}).")
+        found.append(f"Hint: with {SWITCH} during the forward pass this message names the operation and line that cut the "
+                     f"graph ({IN_ENVIRONMENT}).")
     return [*lines, *found]
 
 

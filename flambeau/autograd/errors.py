@@ -1,7 +1,7 @@
 """What autograd says when a program goes wrong: PyTorch's words, then which tensor, which line, and what to do.
 
-All of it is gathered when the error is raised: from the stack (frames.py), from the graph, and under anomaly detection from what
-the nodes noted. Nothing here is on the path of a program that goes well.
+All of it is gathered when the error is raised: from the stack (frames.py), from the graph, and under anomaly detection from
+what the nodes noted. Nothing here is on the path of a program that goes well.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .frames import location, place, user_frame, variable_names
-from .node import AccumulateGrad, Edge, Node, Packed, SavedOutput, VersionCounter, type_name
+from .node import AccumulateGrad, Edge, Node, Packed, SavedOutput, VersionCounter, behind, type_name
 
 SWITCH = "torch.autograd.set_detect_anomaly(True)"
 IN_ENVIRONMENT = "FLAMBEAU_DETECT_ANOMALY=1 in the environment does the same"
@@ -21,10 +21,9 @@ def called_at() -> str:
     return "" if where is None else f"\nCalled at {location(where)}"
 
 
-def noted(node: Any, what: str) -> str | None:
+def noted(node: Node, what: str) -> str | None:
     """What anomaly detection wrote down about a node; None where it was off."""
-    notes = node._metadata if isinstance(node, Node) else getattr(node, "_notes", None)
-    return notes.get(what) if notes else None
+    return node._metadata.get(what) if node._metadata else None
 
 
 def _named(names: list[str]) -> str:
@@ -60,7 +59,7 @@ def freed_error(node: Any, what: str = "") -> RuntimeError:
 
 def _second_pass(node: Any) -> str:
     from .engine import current_task
-    task = current_task()
+    task, node = current_task(), behind(node)
     lines = []
     if task is not None and _is_new_graph_on_old(node, task.reached):
         lines.append("What backward was called on is new, but its graph leads back into one that an earlier backward pass has "
@@ -79,7 +78,7 @@ def _second_pass(node: Any) -> str:
 
 
 def _is_new_graph_on_old(node: Any, reached: dict[Node, int]) -> bool:
-    """Whether nodes that this pass has run before could be run: had they been freed by an earlier pass, they had failed first."""
+    """Whether this pass has run nodes before that could be run: had an earlier pass freed them, they had failed first."""
     for other in reached:
         if other.sequence > node.sequence and not other.is_leaf_node and other is not node:
             saved = other.saved
@@ -108,8 +107,8 @@ def modified_error(node: Node, tensor: Any, array: Any, saved: int, now: int, co
         text += f"\nThe in-place change was made at {location(counter.where)}"
     recorded = noted(node, "forward_line")
     if recorded is not None:
-        text += (f"\n{node.name()} was recorded at {recorded}\nHint: the backtrace further above shows the operation that failed "
-                 "to compute its gradient, too.")
+        text += (f"\n{node.name()} was recorded at {recorded}\nHint: the backtrace further above shows the operation that "
+                 "failed to compute its gradient, too.")
     else:
         text += (f"\nHint: enable anomaly detection to find the operation that failed to compute its gradient, with {SWITCH}. "
                  f"The message then has the line that saved the tensor ({IN_ENVIRONMENT}).")
@@ -132,8 +131,8 @@ def _slot_of(node: Any, array: Any) -> str:
 def leaf_error(tensor: Any, view: bool) -> RuntimeError:
     """A leaf that requires grad would be changed in place, by itself or through a view."""
     names = names_of(tensor._array)
-    return RuntimeError(f"{'a view of ' if view else ''}a leaf Variable that requires grad is being used in an in-place operation. "
-                        "Wrap the change in torch.no_grad(), or work on a clone()."
+    return RuntimeError(f"{'a view of ' if view else ''}a leaf Variable that requires grad is being used in an in-place "
+                        "operation. Wrap the change in torch.no_grad(), or work on a clone()."
                         + (f"\nThe tensor is {_named(names)}." if names else "") + called_at())
 
 

@@ -1,8 +1,9 @@
 """Where a graph was cut, going by the user's source: for the error of a backward pass from a tensor without history.
 
-From the call of backward the reader goes back through assignments, and into functions and modules of the user's that were called on
-the way. Variables of the function that is under way are looked at as they are: what requires grad now ends the search there. It is
-a reading of text, run only when the error is raised; under anomaly detection the error knows instead of reading (cuts.py).
+From the call of backward the reader goes back through assignments, and into functions and modules of the user's that were
+called on the way. Variables of the function that is under way are looked at as they are: what requires grad now ends the search
+there. It is a reading of text, run only when the error is raised; under anomaly detection the error knows instead of reading
+(cuts.py).
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import linecache
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from ..ops.core.row import ROWS
 from .frames import source_line
 
 _CUTTERS = {  # methods and functions that end a graph: the kind of advice (cuts.py)
     "detach": "detach", "detach_": "detach", "numpy": "numpy", "item": "number", "tolist": "number", "float": "number_or_cast",
-    **dict.fromkeys(["long", "int", "short", "byte", "char", "bool", "argmax", "argmin", "argsort", "bincount", "nonzero"], "integer")}
+    **dict.fromkeys(["long", "int", "short", "byte", "char", "bool"], "integer")}
 _MAKERS = frozenset(["tensor", "as_tensor", "asarray", "from_numpy", "Tensor", "FloatTensor", "DoubleTensor", "array"])
 _INTEGERS = frozenset(["long", "int", "short", "int8", "int16", "int32", "int64", "uint8", "bool"])
 _OFF = frozenset(["no_grad", "inference_mode"])
@@ -42,6 +44,8 @@ def find(frame: FrameType) -> list[str]:
         return [f"No parameter of `{reader.frozen[0]}` requires grad.", advice("frozen")]
     if reader.leaves:
         names = ", ".join([f"`{n}`" for n in dict.fromkeys(reader.leaves)])
+        if names == f"`{_name(start)}`":
+            return []  # of which nothing is known
         return [f"It was computed from {names}, and none of that requires grad.", advice("leaf")]
     return []
 
@@ -82,8 +86,7 @@ def _backward_call(scope: Any, line: int) -> Any:
     for node in _inside(scope):
         if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or line) and _name(node.func) in (
                 "backward", "grad"):
-            alone = isinstance(node.func, ast.Name) or (isinstance(node.func, ast.Attribute) and _name(node.func.value) == "autograd")
-            if not alone:
+            if not isinstance(node.func, ast.Name) and _name(node.func.value) != "autograd":
                 return node.func.value
             if node.args:
                 return node.args[0]
@@ -102,7 +105,7 @@ class _Reader:
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.cuts: list[Any] = [] if parent is None else parent.cuts
         self.frozen: list[str] = [] if parent is None else parent.frozen
-        self.leaves: list[str] = []
+        self.leaves: list[str] = []  # variables with tensors that were made of no others
         self.seen: set[Any] = set()
         self.title = getattr(scope, "name", "<module>")
         self.assigned: list[tuple[int, str, Any, Any]] = []  # (line, name, statement, what was assigned)
@@ -122,8 +125,8 @@ class _Reader:
             return
         for target in targets:
             parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-            values = value.elts if isinstance(value, (ast.Tuple, ast.List)) and len(getattr(value, "elts", ())) == len(parts) else (
-                [value] * len(parts))
+            alike = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(parts)
+            values = value.elts if alike else [value] * len(parts)
             self.assigned += [(node.lineno, p.id, node, v) for p, v in zip(parts, values) if isinstance(p, ast.Name)]
 
     def cut(self, kind: str, what: str, line: int) -> None:
@@ -163,6 +166,8 @@ class _Reader:
         kind = _CUTTERS.get(name)
         if kind == "number_or_cast":  # float(x) makes a number, x.float() a tensor
             kind = None if method else "number"
+        if kind is None and name in ROWS and ROWS[name].node is None:
+            kind = "function"
         if name in ("to", "type") and any([_name(a) in _INTEGERS for a in [*node.args, *[k.value for k in node.keywords]]]):
             kind = "integer"
         if kind is not None and first is not None and self.may_have_history(first):
@@ -172,7 +177,8 @@ class _Reader:
         for argument in arguments:
             self.expression(argument, line)
         if name in _MAKERS and not method and not self.cuts and any([not isinstance(a, ast.Constant) for a in node.args]):
-            self.cut("numpy" if name == "from_numpy" else "new", f"{name}(...), which makes a tensor without history,", node.lineno)
+            kind = "numpy" if name == "from_numpy" else "new"
+            self.cut(kind, f"{name}(...), which makes a tensor without history,", node.lineno)
         elif not self.cuts:
             self.callee(node)
 
@@ -214,10 +220,11 @@ class _Reader:
                 self.leaves.append(name)
             return
         at, _, statement, assigned = before[-1]
+        found = len(self.leaves)
         self.statement(statement, assigned)
         if isinstance(statement, ast.AugAssign):
             self.variable(name, at)
-        if not self.cuts and hasattr(value, "_array") and _is_creation(assigned):
+        if len(self.leaves) == found and hasattr(value, "_array"):  # made of no other tensor that is known here
             self.leaves.append(name)
 
     def statement(self, statement: Any, value: Any) -> None:
@@ -260,8 +267,3 @@ class _Reader:
             return False
         value = self.value(node)
         return value is _UNKNOWN or getattr(value, "requires_grad", False) is True
-
-
-def _is_creation(node: Any) -> bool:
-    return isinstance(node, ast.Call) and _name(node.func) in (
-        "ones", "zeros", "rand", "randn", "arange", "linspace", "full", "eye", "empty", "randint", *_MAKERS)

@@ -9,8 +9,8 @@ from ..creation.factories import empty
 from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
-from .lazy import LazyModuleMixin
 from .explain import wrong_size
+from .lazy import LazyModuleMixin
 from .module import Module
 from .modules.utils import _ntuple, _reverse_repeat_tuple
 from .parameter import Parameter, UninitializedParameter
@@ -71,8 +71,8 @@ class _ConvNd(Module):
     def _mismatch(self, input: Tensor, name: str) -> str:
         dims = len(self.kernel_size)
         if input.ndim not in (dims + 1, dims + 2):
-            return (f"Its input has shape {list(input.shape)}: it takes (batch, channels={self.in_channels}, {dims} sizes of the "
-                    f"image)" + (", so add the channels with x.unsqueeze(1)." if input.ndim == dims + 1 - (dims == 1) else "."))
+            return (f"Its input has shape {list(input.shape)} and should have {dims + 2} dimensions: batch, channels "
+                    f"({self.in_channels} of them) and {dims} of the image.")
         last = input.shape[-1] == self.in_channels != input.shape[-dims - 1]
         order = (0, dims + 1, *range(1, dims + 1)) if input.ndim == dims + 2 else (dims, *range(dims))
         advice = f"The channels seem to come last: x.permute{order} brings them to the front." if last else ""

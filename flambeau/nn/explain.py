@@ -8,7 +8,7 @@ below the text.
 from __future__ import annotations
 
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..autograd.frames import is_ours, location, raised_in
 from ..autograd.state import AUTOCAST, state
@@ -113,7 +113,8 @@ def _other_dtype(module: Module, x: Tensor, p: Tensor) -> str:
             + (f", or the model with model.to({x.dtype})." if x.dtype.is_floating_point else "."))
 
 
-def wrong_size(x: Tensor, dim: int, wanted: int, argument: str, name: str, advice: str = "", weight: Tensor | None = None) -> str:
+def wrong_size(x: Tensor, dim: int, wanted: int, argument: str, name: str, advice: str = "",
+               weight: Tensor | None = None) -> str:
     """The text of a layer whose input has another size than it was made for; empty if it has that size."""
     got = x.shape[dim] if -x.ndim <= dim < x.ndim else None
     if got == wanted:

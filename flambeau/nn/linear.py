@@ -9,8 +9,8 @@ from ..creation.factories import empty
 from ..ops.layers.linear import bilinear, linear
 from ..tensors.tensor import Tensor
 from . import init
-from .lazy import LazyModuleMixin
 from .explain import wrong_size
+from .lazy import LazyModuleMixin
 from .module import Module
 from .parameter import Parameter, UninitializedParameter
 
@@ -52,8 +52,8 @@ class Linear(Module):
             return linear(input, self.weight, self.bias)
 
     def _mismatch(self, input: Tensor, name: str) -> str:
-        flat = math.prod(input.shape[1:])
-        advice = "Flatten it first: torch.flatten(x, 1), or nn.Flatten()." if flat == self.in_features and input.ndim > 2 else ""
+        flat = input.ndim > 2 and math.prod(input.shape[1:]) == self.in_features
+        advice = "Flatten it first: torch.flatten(x, 1), or nn.Flatten()." if flat else ""
         return wrong_size(input, -1, self.in_features, "in_features", name, advice, self.weight)
 
     def extra_repr(self) -> str:

@@ -10,8 +10,8 @@ from ..tensors import dtypes as _dtypes
 from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
-from .lazy import LazyModuleMixin
 from .explain import wrong_size
+from .lazy import LazyModuleMixin
 from .module import Module
 from .parameter import Parameter, UninitializedBuffer, UninitializedParameter
 

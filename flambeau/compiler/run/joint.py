@@ -15,8 +15,8 @@ from numpy import ndarray
 
 from ...amp.autocast_mode import autocast, get_autocast_dtype
 from ...autograd.engine import Task, run
-from ...autograd.modes import enable_grad
 from ...autograd.errors import freed_error
+from ...autograd.modes import enable_grad
 from ...autograd.node import AccumulateGrad, Edge, Node, next_sequence, start_counter
 from ...autograd.state import AUTOCAST, BATCHED, NO_GRAD, state
 from ...autograd.views import edge_of
