@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .frames import location, place, user_frame, variable_names
-from .node import AccumulateGrad, Edge, Node, Packed, SavedOutput, VersionCounter, behind, type_name
+from .node import AccumulateGrad, Edge, Node, Packed, SavedOutput, VersionCounter, behind, short_name, type_name
 
 SWITCH = "torch.autograd.set_detect_anomaly(True)"
 IN_ENVIRONMENT = "FLAMBEAU_DETECT_ANOMALY=1 in the environment does the same"
@@ -95,7 +95,7 @@ def modified_error(node: Node, tensor: Any, array: Any, saved: int, now: int, co
     if tensor is not None and tensor._node is not None and tensor._node.__class__ is not AccumulateGrad:
         edge = tensor._node
         source, nr = (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
-        made_by = f", which is output {nr} of {source.name()},"
+        made_by = f", which is output {nr} of {short_name(source)},"
     text = ("one of the variables needed for gradient computation has been modified by an inplace operation: "
             f"[torch.{type_name(BY_NUM[array.dtype.num])} {list(array.shape)}]{made_by} is at version {now}; expected version "
             f"{saved} instead.")

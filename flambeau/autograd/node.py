@@ -178,6 +178,11 @@ class Node:
         return f"<{type(self).__name__} object at {hex(id(self))}>"
 
 
+def short_name(node: Node) -> str:
+    """AddBackward0 -> Add: how PyTorch's messages call what made a tensor."""
+    return node.name().rstrip("0123456789").removesuffix("Backward")
+
+
 def face(node: Any) -> Any:
     """The object that users see for a node of the graph."""
     return node if node is None or node.ctx is None else node.ctx

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..backends.batched.arrays import marked
 from . import state as _state
-from .node import AccumulateGrad, Edge, Node, bump, next_sequence, start_counter
+from .node import AccumulateGrad, Edge, Node, bump, next_sequence, short_name, start_counter
 from .state import state
 
 # How a view came to be, where that limits changing it in place.
@@ -161,7 +161,7 @@ def check_creation(tensor: Any, change: str = "and is being modified inplace") -
 def _name(node: Any) -> str:
     if node is None:
         return "a view"
-    return (node.node if node.__class__ is Edge else node).name().rstrip("0123456789").removesuffix("Backward")
+    return short_name(node.node if node.__class__ is Edge else node)
 
 
 def set_history(tensor: Any, edge: Node | Edge | None) -> None:

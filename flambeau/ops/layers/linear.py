@@ -129,6 +129,8 @@ def _general(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if not isinstance(value, Tensor):
             raise TypeError(f"linear(): argument '{name}' (position {position}) must be Tensor, not "
                             f"{type(value).__name__}")
+    if input.device != weight.device and input.ndim and weight.ndim:
+        raise registry.two_devices([input._array, weight._array])
     if weight.ndim not in (1, 2):
         raise RuntimeError(f"linear: expected a weight of 1 or 2 dimensions, got shape {list(weight.shape)}")
     if bias is None:
