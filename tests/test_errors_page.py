@@ -1,4 +1,4 @@
-"""docs/errors.md: its examples are run, their texts compared, and PyTorch raises the same type with words that are found in ours.
+"""docs/errors.md: its examples are run, their texts compared, and PyTorch raises the same type with words that ours have, too.
 
 `python tests/test_errors_page.py` writes the texts anew.
 """
@@ -18,6 +18,7 @@ import flambeau
 
 PAGE = Path(__file__).parent.parent / "docs" / "errors.md"
 BLOCK = re.compile(r"```python error( ours)?\n(.*?)```\n```text\n(.*?)```\n", re.DOTALL)
+LEFT_OUT = ("The variable in question was changed in there or anywhere later.", "Good luck!")  # ours names the line
 EXAMPLES = BLOCK.findall(PAGE.read_text())
 TITLES = [f"{number} {code.strip().splitlines()[-1].strip()[:40]}" for number, (_, code, _) in enumerate(EXAMPLES)]
 
@@ -75,7 +76,7 @@ def test_pytorch_raises_the_same_type_and_its_words_are_ours(code):
     assert type(theirs) is type(ours)
     found = " ".join(str(ours).split())
     for sentence in re.split(r"(?<=[.!?])\s+|\n", str(theirs).partition("Original Traceback")[0]):
-        assert " ".join(sentence.split()) in found, f"PyTorch says {sentence!r}\nflambeau says {ours}"
+        assert sentence in LEFT_OUT or " ".join(sentence.split()) in found, f"PyTorch says {sentence!r}\nflambeau says {ours}"
 
 
 def test_the_page_has_every_mistake():

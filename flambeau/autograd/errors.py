@@ -108,9 +108,10 @@ def modified_error(node: Node, tensor: Any, array: Any, saved: int, now: int, co
     recorded = noted(node, "forward_line")
     if recorded is not None:
         text += (f"\n{node.name()} was recorded at {recorded}\nHint: the backtrace further above shows the operation that "
-                 "failed to compute its gradient, too.")
+                 "failed to compute its gradient.")
     else:
-        text += (f"\nHint: enable anomaly detection to find the operation that failed to compute its gradient, with {SWITCH}. "
+        text += (f"\nHint: enable anomaly detection to find the operation that failed to compute its gradient, with "
+                 "torch.autograd.set_detect_anomaly(True, check_nan=False). "
                  f"The message then has the line that saved the tensor ({IN_ENVIRONMENT}).")
     return RuntimeError(text + "\nMake a new tensor in place of the change (x = x + 1 for x += 1), or change it after the "
                         "backward pass.")
