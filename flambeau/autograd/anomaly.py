@@ -12,6 +12,7 @@ from typing import Any
 
 from ..backends.batched.arrays import BatchedArray, innermost
 from . import cuts
+from . import state as _state
 from .frames import location, place, user_frame
 from .node import Edge, Node, SavedOutput
 from .state import ANOMALY, state
@@ -26,6 +27,7 @@ def is_anomaly_check_nan_enabled() -> bool:
 
 
 def _set(mode: bool, check_nan: bool) -> None:
+    _state.anomaly_was_on = _state.anomaly_was_on or mode
     state.mode = state.mode | ANOMALY if mode else state.mode & ~ANOMALY
     state.anomaly_check_nan = check_nan
 

@@ -27,6 +27,7 @@ FOLLOWED = frozenset((FOLLOW, FOLLOW | NO_GRAD))  # following, and nothing else 
 
 
 _FIRST = ANOMALY if os.environ.get("FLAMBEAU_DETECT_ANOMALY", "0") not in ("", "0") else 0
+anomaly_was_on = bool(_FIRST)  # on any thread, ever: what is quicker to ask than a thread's mode
 
 
 class _State(threading.local):

@@ -8,8 +8,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from ..autograd import state as _state
 from ..autograd.cuts import DATA, note
-from ..autograd.state import ANOMALY, grad_enabled, looked_at, not_repeatable, state
+from ..autograd.state import grad_enabled, looked_at, not_repeatable
 from ..backends import registry
 from ..backends.batched.arrays import BatchedArray
 from ..backends.cpu import arrays as _arrays
@@ -45,7 +46,8 @@ def from_numpy(ndarray: Any, *, _warn: bool = True) -> Tensor:
         made = wrap(array.view())  # a view: changing the caller's array object does not change the tensor's shape
     else:
         made = wrap(_arrays.share(array))
-    return note(made, "numpy", "a tensor made of a NumPy array", DATA) if state.mode & ANOMALY else made
+    watched = _state.anomaly_was_on and _state.state.mode & _state.ANOMALY
+    return note(made, "numpy", "a tensor made of a NumPy array", DATA) if watched else made
 
 
 @public(toplevel=False, out=False)

@@ -313,7 +313,7 @@ class Tensor:
     @property
     def data(self) -> Tensor:
         made = wrap(self._array)
-        if state.mode & _state.ANOMALY and self.requires_grad:
+        if _state.anomaly_was_on and state.mode & _state.ANOMALY and self.requires_grad:
             from ..autograd.cuts import note
             note(made, "data", ".data")
         return made

@@ -118,7 +118,8 @@ def _check(name: str, x: Any, weight: Any, bias: Any, dims: int) -> None:
                            f"{list(weight.shape)}, but got {x.ndim}-dimensional input of size {list(x.shape)} instead")
     for other, value in (("bias", bias), ("weight", weight)):
         if value is not None and value.dtype is not x.dtype:
-            raise RuntimeError(f"Input type ({x.dtype.c_word}) and {other} type ({value.dtype.c_word}) should be the same")
+            raise RuntimeError(f"Input type ({x.dtype.c_word}) and {other} type ({value.dtype.c_word}) should be the same"
+                               f" (expected scalar type {x.dtype.word} but found {value.dtype.word})")
 
 
 def _check_numbers(stride: Any, padding: Any, dilation: Any, groups: int, output_padding: Any = ()) -> None:

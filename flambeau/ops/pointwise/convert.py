@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...autograd import state as _state
 from ...autograd.cuts import inherit, note
 from ...autograd.node import bump, start_counter, type_name
-from ...autograd.state import ANOMALY, NO_GRAD, state
+from ...autograd.state import NO_GRAD, state
 from ...autograd.views import check_creation, check_inplace, set_history, written
 from ...backends import registry
 from ...backends.strides import CHANNEL_ORDER
@@ -139,7 +140,7 @@ def detach(input: Tensor) -> Tensor:
     made._counter = input._counter
     if made._inference is not input._inference:
         made._inference = input._inference
-    if state.mode & ANOMALY:
+    if _state.anomaly_was_on and state.mode & _state.ANOMALY:
         note(made, "detach", "detach()") if input.requires_grad else inherit(made, input)
     return made
 
