@@ -44,6 +44,12 @@ t.zeros(2, 3, 4) @ t.zeros(5, 4)
 t.bmm(t.zeros(2, 3, 4), t.zeros(2, 5, 4))
 t.zeros(2, 3) @ t.zeros(3, 2).double()
 t.zeros(2, 3) + t.zeros(2, 4)
+t.zeros(2, 3).view(4, -1)
+t.zeros(2, 3).reshape(5)
+t.optim.SGD([], lr=1)
+t.optim.SGD([t.ones(2, requires_grad=True) * 2], lr=1)
+t.autograd.grad(t.ones(2, requires_grad=True).sum(), t.ones(2, requires_grad=True))
+t.autograd.grad(t.ones(2, requires_grad=True).sum(), t.ones(2))
 t.cat([t.zeros(2, 3), t.zeros(2, 4)])
 t.stack([t.zeros(2, 3), t.zeros(2, 4)])
 t.ones(2).backward()
@@ -118,6 +124,16 @@ def test_a_compiled_model_names_the_same_module_and_line(hooked):
         text = text_of(compiled, flambeau.zeros(3, 8))
         for words in WRONG:
             assert text.count(words) == 1
+
+
+def test_a_program_that_meets_a_bad_index_names_the_table():
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 2))
+    compiled = flambeau.compile(model)
+    for _ in range(3):
+        compiled(flambeau.tensor([1, 2]))
+    text = text_of(compiled, flambeau.tensor([1, 12]))
+    assert text.startswith("IndexError: index out of range in self\nIn `0` of Sequential: Embedding(10, 4), called at")
+    assert "goes from 1 to 12, and there are rows 0 to 9. Write num_embeddings=13 (at least) where `0` is made" in text
 
 
 def test_a_compiled_model_that_has_run_names_them_too():
@@ -227,6 +243,13 @@ def test_no_source_no_guess():
     code = "loss = torch.ones(3).sum()\nloss.backward()"
     text = text_of(exec, compile(code, "<nowhere>", "exec"), {"torch": flambeau})
     assert "or the graph was cut on the way" in text
+
+
+def test_inputs_of_grad_are_named():
+    x, unused, data = flambeau.ones(2, requires_grad=True), flambeau.ones(2, requires_grad=True), flambeau.ones(2)
+    assert "at index 1 appears to not have been used" in text_of(lambda: flambeau.autograd.grad(x.sum(), [x, unused]))
+    assert "The tensor is `unused`." in text_of(lambda: flambeau.autograd.grad(x.sum(), [x, unused]))
+    assert "The tensor is `data`." in text_of(lambda: flambeau.autograd.grad(x.sum(), data))
 
 
 def test_the_changed_tensor_is_named_with_both_lines():

@@ -131,10 +131,15 @@ def _slot_of(node: Any, array: Any) -> str:
 
 def leaf_error(tensor: Any, view: bool) -> RuntimeError:
     """A leaf that requires grad would be changed in place, by itself or through a view."""
-    names = names_of(tensor._array)
     return RuntimeError(f"{'a view of ' if view else ''}a leaf Variable that requires grad is being used in an in-place "
                         "operation. Wrap the change in torch.no_grad(), or work on a clone()."
-                        + (f"\nThe tensor is {_named(names)}." if names else "") + called_at())
+                        + which(tensor))
+
+
+def which(tensor: Any) -> str:
+    """The last lines of a message about a tensor that was given: what the user calls it, and the call."""
+    names = names_of(tensor._array) if hasattr(tensor, "_array") else []
+    return (f"\nThe tensor is {_named(names)}." if names else "") + called_at()
 
 
 # ------------------------------------------------------------------------------------------- where backward may start

@@ -12,7 +12,7 @@ from ..settings import is_warn_always_enabled
 from ..tensors.dtypes import BY_NUM
 from ..tensors.tensor import Size, Tensor
 from .engine import Task, run
-from .errors import no_history_error, not_scalar_error
+from .errors import no_history_error, not_scalar_error, which
 from .node import Edge, GradientEdge, Node, behind
 from .views import history_of
 
@@ -118,7 +118,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
         if g is None:
             if not allow_unused:
                 raise RuntimeError(f"The differentiated Tensor at index {i} appears to not have been used in the "
-                                   "graph. Set allow_unused=True if this is the desired behavior.")
+                                   "graph. Set allow_unused=True if this is the desired behavior." + which(t))
             if materialize_grads:
                 if isinstance(t, GradientEdge):
                     raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
@@ -168,7 +168,7 @@ def _input_edge(t: Any) -> tuple[Node, int]:
         raise RuntimeError(f"all inputs have to be Tensors or GradientEdges, but got {type(t).__name__}")
     edge = history_of(t)
     if edge is None:
-        raise RuntimeError("One of the differentiated Tensors does not require grad")
+        raise RuntimeError("One of the differentiated Tensors does not require grad" + which(t))
     return (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
 
 

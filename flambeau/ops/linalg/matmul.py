@@ -75,11 +75,11 @@ def _same_dtype(a: Tensor, b: Tensor, function: str) -> None:
     if a._array.dtype != b._array.dtype:
         one, two = a.dtype, b.dtype
         if function == "addmm":
-            raise RuntimeError("mat1 and mat2 must have the same dtype, but got "
-                               f"{one.word} and {two.word}")
+            raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {one.word} and {two.word}: convert one, "
+                               f"with .to({one}) or .to({two})")
         if function in ("mm", "matmul"):
-            raise RuntimeError("expected m1 and m2 to have the same dtype, but got: "
-                               f"{one.c_word} != {two.c_word}")
+            raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {one.c_word} != {two.c_word}: convert "
+                               f"one, with .to({one}) or .to({two})")
         if function in ("dot", "vdot"):
             raise RuntimeError(f"{function} : expected both vectors to have same dtype, but found "
                                f"{one.word} and {two.word}")
