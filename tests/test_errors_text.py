@@ -338,6 +338,20 @@ def test_nan_of_several_outputs_and_of_nothing_saved():
         assert "The first NaN of the forward pass was made by sub of" in text and "1 of 2 infinite" in text
 
 
+def test_anomaly_detection_leaves_results_alone():
+    import copy
+    import pickle
+    with pytest.warns(UserWarning), flambeau.autograd.detect_anomaly():
+        x = flambeau.ones(2, requires_grad=True)
+        cut = (x * 2).detach()
+        for made in (pickle.loads(pickle.dumps(cut)), copy.deepcopy(cut)):
+            assert made.tolist() == [2, 2] and not vars(made)
+        there = flambeau.ones(2, device="meta", requires_grad=True)
+        (there * there).sum().backward()
+        flambeau.ones(2).to(flambeau.bfloat16).sum()
+        assert flambeau.vmap(lambda v: (v * x).sum())(flambeau.ones(3, 2)).tolist() == [2, 2, 2]
+
+
 def test_anomaly_detection_for_a_whole_program(tmp_path):
     file = tmp_path / "program.py"
     file.write_text("import flambeau as t\nx = t.tensor([0.0], requires_grad=True)\ny = x.sqrt() * 0\ny.sum().backward()\n")

@@ -168,16 +168,14 @@ def _saved_tensors(node: Node) -> list[tuple[str, Any]]:
 
 def describe(what: str, t: Any) -> str:
     """A tensor's shape and range, and how much of it is not finite."""
+    text = f"  {what}: shape {list(t.shape)}, {t.dtype}"
+    if not t.numel() or t.is_meta or t.is_sparse:
+        return text
     mode = state.mode
     state.mode = 1
     try:
-        if type(t._array) is BatchedArray:
-            from ..tensors.tensor import wrap
-            t = wrap(innermost(t._array))
-        values = t.abs() if t.dtype.is_complex else t
-        text = f"  {what}: shape {list(t.shape)}, {t.dtype}"
-        if not t.numel() or t.is_meta:
-            return text
+        t = _plain(t)
+        values = t.abs() if t.dtype.is_complex else t.double() if t.dtype.is_floating_point else t
         good = values[values.isfinite()]
         text += f", from {good.min().item():.6g} to {good.max().item():.6g}" if good.numel() else ", nothing finite"
         for word, count in (("nan", int(values.isnan().sum())), ("infinite", int(values.isinf().sum()))):
@@ -188,15 +186,23 @@ def describe(what: str, t: Any) -> str:
 
 
 def _has_nan(g: Any) -> bool:
+    if g.is_meta:
+        return False
     mode = state.mode
     state.mode = 1  # plain no_grad: the check itself is nobody's business
     try:
-        if type(g._array) is BatchedArray:  # all examples at once
-            from ..tensors.tensor import wrap
-            g = wrap(innermost(g._array))
+        g = _plain(g)
         return bool((g != g).any())
     finally:
         state.mode = mode
+
+
+def _plain(t: Any) -> Any:
+    """A tensor's values without what its class or a call of vmap would add to their use: all examples at once."""
+    from ..tensors.tensor import wrap
+    if t.is_sparse:
+        return t
+    return wrap(innermost(t._array) if type(t._array) is BatchedArray else t._array)
 
 
 def report(node: Any) -> None:

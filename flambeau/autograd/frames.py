@@ -87,7 +87,13 @@ def variable_names(wanted: Any, most: int = 3) -> list[str]:
     names: list[str] = []
     for frame in user_frames():
         for name, value in list(frame.f_locals.items()):
-            if name not in names and name.isidentifier() and not name.startswith("_") and wanted(value):
+            if name in names or not name.isidentifier() or name.startswith("_"):
+                continue
+            try:
+                found = wanted(value)
+            except Exception:  # an object of the user's may do anything when it is looked at
+                found = False
+            if found:
                 names.append(name)
                 if len(names) == most:
                     return names
