@@ -289,6 +289,26 @@ def step_twice(x):
     loss.backward()  # again
 
 
+def test_a_change_by_a_program_has_the_line_of_the_compiled_function():
+    model = nn.Linear(20, 20)
+    optimizer = flambeau.optim.SGD(model.parameters(), lr=0.1)
+
+    @flambeau.compile
+    def step(x):
+        optimizer.zero_grad()
+        model(x).pow(2).sum().backward()
+        optimizer.step()  # by the program
+
+    x = flambeau.ones(30, 20)
+    for _ in range(5):
+        with flambeau.no_grad():
+            model.weight.mul_(1.0)  # not to be blamed
+        loss = model(x.clone().requires_grad_()).sum()
+        step(x)
+        text = text_of(loss.backward)
+        assert "It is `model.weight`" in text and "optimizer.step()  # by the program" in text and "blamed" not in text
+
+
 @pytest.mark.parametrize(("step", "words"), [
     (step_that_changes, ["modified by an inplace operation", "It is `y`", "y.add_(1)  # changed here"]),
     (step_twice, ["a second time", "loss.backward()  # again"]),

@@ -15,6 +15,12 @@ SWITCH = "torch.autograd.set_detect_anomaly(True)"
 IN_ENVIRONMENT = "FLAMBEAU_DETECT_ANOMALY=1 in the environment does the same"
 
 
+
+def compiled_changes(counter: VersionCounter) -> list[Any]:
+    """Lines of compiled functions that may have moved a counter; the compiler puts its own function here."""
+    return []
+
+
 def called_at() -> str:
     """The user's line that is under way, as the last lines of a message."""
     where = place(user_frame())
@@ -103,8 +109,11 @@ def modified_error(node: Node, tensor: Any, array: Any, saved: int, now: int, co
     slot = _slot_of(node, array)
     who = f"It is {_named(names)}, which" if names else "It is a tensor that"
     text += f"\n{who} {node.name()} saved{f' as `{slot}`' if slot else ''} for its backward pass."
-    if counter.where:
+    if counter.where and counter.at == now:
         text += f"\nThe in-place change was made at {location(counter.where)}"
+    elif lines := compiled_changes(counter):
+        text += "\nThe in-place change was made by a compiled call, at "
+        text += "\nor at ".join([location(line) for line in lines[:3]])
     recorded = noted(node, "forward_line")
     if recorded is not None:
         text += (f"\n{node.name()} was recorded at {recorded}\nHint: the backtrace further above shows the operation that "

@@ -28,9 +28,12 @@ _INTERNAL = {"AccumulateGrad", "CopySlices", "CopyBackwards", "Error", "Undefine
 
 
 class VersionCounter:
-    """How often a storage was written in place; shared by a tensor and its views. `where` is the last writer's line."""
+    """How often a storage was written in place; shared by a tensor and its views.
 
-    __slots__ = ("value", "where")
+    `where` is the line of Python that wrote last, at the version `at`: compiled programs count without leaving a line.
+    """
+
+    __slots__ = ("at", "value", "where")
 
     def __init__(self):
         self.value = 0
@@ -286,7 +289,7 @@ def bump(tensor: Any) -> None:
     counter = tensor._counter
     if counter is None:
         counter = start_counter(tensor)
-    counter.value += 1
+    counter.value = counter.at = counter.value + 1
     frame = user_frame()
     if frame is not None:
         counter.where = (frame.f_code, frame.f_lasti)

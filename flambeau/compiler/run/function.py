@@ -19,6 +19,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from ...amp.autocast_mode import _settings as autocast
+from ...autograd import errors
 from ...autograd.function_context import FunctionNode
 from ...autograd.node import AccumulateGrad, Edge
 from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, state
@@ -61,11 +62,21 @@ _REPLAYS = 4    # plans whose next call is checked natively
 _LASTING = 0.05  # seconds after which a replay that no longer fits was worth having
 _RAREST = 256   # calls between two tries of making one
 _MODES = NO_GRAD | INFERENCE | AUTOCAST
-_INTERNAL = {"_base", "_seen", "_creation", "_view_fn", "_inference"}  # what a view has in its __dict__
+_INTERNAL = {"_base", "_seen", "_creation", "_view_fn", "_inference", "_cut"}  # what a view has in its __dict__
 _FOLLOW = os.environ.get("FLAMBEAU_COMPILE") == "follow"  # every call is followed
 _KEPT = (Tensor, Module, Optimizer, FunctionType, type, ModuleType, dtypes.dtype, device, enum.Enum)
 stance = "default"  # what set_stance asked for
 _functions: Any = weakref.WeakSet()
+
+
+def _lines_that_change(counter: Any) -> list[Any]:
+    """The lines of compiled functions whose programs move a version counter, for the error of a saved tensor that changed."""
+    found = [line for function in list(_functions) for plans in list(function.plans.values()) for plan in plans
+             for tensor, line in plan.sources.lines if line is not None and (tensor is None or tensor._counter is counter)]
+    return list(dict.fromkeys(found))
+
+
+errors.compiled_changes = _lines_that_change
 _capturing = threading.RLock()  # an eager first call may call other compiled functions
 
 

@@ -46,7 +46,7 @@ def _written(*groups: list[Tensor]) -> None:
             counter = t._counter
             if counter is None:
                 counter = start_counter(t)
-            counter.value += 1
+            counter.value = counter.at = counter.value + 1
             counter.where = where
 
 
