@@ -358,6 +358,20 @@ def test_nan_of_several_outputs_and_of_nothing_saved():
         assert "The first NaN of the forward pass was made by sub of" in text and "1 of 2 infinite" in text
 
 
+def test_nan_in_a_compiled_step_has_its_line():
+    @flambeau.compile
+    def step(x):
+        y = x.log()  # of what is negative
+        (y * y).sum().backward()
+
+    for _ in range(3):
+        step(flambeau.ones(4, requires_grad=True))
+    with pytest.warns(UserWarning), flambeau.autograd.detect_anomaly():
+        text = text_of(step, -flambeau.ones(4).requires_grad_())
+    assert "The first NaN of the forward pass was made by log of\n  `self`: shape [4], torch.float32, from -1 to -1" in text
+    assert "y = x.log()  # of what is negative" in text
+
+
 def test_anomaly_detection_leaves_results_alone():
     import copy
     import pickle

@@ -62,7 +62,7 @@ _REPLAYS = 4    # plans whose next call is checked natively
 _LASTING = 0.05  # seconds after which a replay that no longer fits was worth having
 _RAREST = 256   # calls between two tries of making one
 _MODES = NO_GRAD | INFERENCE | AUTOCAST
-_INTERNAL = {"_base", "_seen", "_creation", "_view_fn", "_inference", "_cut"}  # what a view has in its __dict__
+_INTERNAL = {"_base", "_seen", "_creation", "_view_fn", "_inference"}  # what a view has in its __dict__
 _FOLLOW = os.environ.get("FLAMBEAU_COMPILE") == "follow"  # every call is followed
 _KEPT = (Tensor, Module, Optimizer, FunctionType, type, ModuleType, dtypes.dtype, device, enum.Enum)
 stance = "default"  # what set_stance asked for
