@@ -15,7 +15,6 @@ SWITCH = "torch.autograd.set_detect_anomaly(True)"
 IN_ENVIRONMENT = "FLAMBEAU_DETECT_ANOMALY=1 in the environment does the same"
 
 
-
 def compiled_changes(counter: VersionCounter) -> list[Any]:
     """Lines of compiled functions that may have moved a counter; the compiler puts its own function here."""
     return []
