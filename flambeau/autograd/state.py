@@ -7,6 +7,7 @@ sets a further bit, so that one comparison, `mode < 2`, tells the fast path that
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -25,9 +26,13 @@ BATCHED = 512  # inside vmap, or in a backward pass that may meet its arrays
 FOLLOWED = frozenset((FOLLOW, FOLLOW | NO_GRAD))  # following, and nothing else special
 
 
+_FIRST = ANOMALY if os.environ.get("FLAMBEAU_DETECT_ANOMALY", "0") not in ("", "0") else 0
+anomaly_was_on = bool(_FIRST)  # on any thread, ever: what is quicker to ask than a thread's mode
+
+
 class _State(threading.local):
     def __init__(self):
-        self.mode = 0
+        self.mode = _FIRST
         self.saved_hooks = []        # stack of (pack, unpack)
         self.saved_hooks_off = None  # message of disable_saved_tensors_hooks
         self.forward_level = 0

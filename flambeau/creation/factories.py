@@ -9,6 +9,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from ..autograd import state as _state
+from ..autograd.cuts import CUT, DATA, note
 from ..backends import registry
 from ..backends.cpu import creation as _cpu
 from ..ops.core.row import FUNCTIONS, _type_word, public
@@ -176,12 +178,23 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
         warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
                       "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
                       UserWarning, stacklevel=3)
-        return _copied(data, d, device, requires_grad)
+        made = _copied(data, d, device, requires_grad)
+        return _noted(made, data) if _state.anomaly_was_on else made
     if pin_memory:
         check_options("tensor", None, pin_memory)
     if hasattr(data, "untyped"):
         data = _stored(data, d)
-    return finish(_placed(_read(data, d), device), requires_grad)
+    made = finish(_placed(_read(data, d), device), requires_grad)
+    return _noted(made, data) if _state.anomaly_was_on else made
+
+
+def _noted(made: Tensor, data: Any) -> Tensor:
+    """A tensor made of data, which may be values of other tensors: says so if a gradient is asked of it (autograd/cuts.py)."""
+    if not _state.state.mode & _state.ANOMALY:
+        return made
+    if isinstance(data, Tensor) and data.requires_grad:
+        return note(made, "new", "torch.tensor(...), which copies values into a new tensor,", CUT)
+    return note(made, "new", "a tensor made by torch.tensor(...)", DATA)
 
 
 def _stored(storage: Any, d: _dtype | None) -> Any:

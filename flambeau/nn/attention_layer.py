@@ -9,6 +9,7 @@ from ..creation import factories as creation
 from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
+from .explain import wrong_size
 from .linear import NonDynamicallyQuantizableLinear
 from .module import Module
 from .parameter import Parameter
@@ -111,6 +112,9 @@ class MultiheadAttention(Module):
             output = output.transpose(1, 0)
             return (output.contiguous() if inference_path else output), weights
         return output, weights
+
+    def _mismatch(self, query: Tensor, name: str) -> str:
+        return wrong_size(query, -1, self.embed_dim, "embed_dim", name)
 
     def _takes_inference_path(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
         """Whether PyTorch would take its inference path here, which differs in layout and in what it checks."""

@@ -8,6 +8,7 @@ from typing import Any
 from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
+from .explain import wrong_size
 from .layer import Spatial
 from .lazy import LazyModuleMixin
 from .modules.utils import _ntuple, _reverse_repeat_tuple
@@ -60,6 +61,16 @@ class _ConvNd(Spatial):
             if fan_in != 0:
                 bound = 1 / math.sqrt(fan_in)
                 init.uniform_(self.bias, -bound, bound)
+
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        dims = len(self.kernel_size)
+        if input.ndim not in (dims + 1, dims + 2):
+            return (f"Its input has shape {list(input.shape)} and should have {dims + 2} dimensions: batch, channels "
+                    f"({self.in_channels} of them) and {dims} of the image.")
+        last = input.shape[-1] == self.in_channels != input.shape[-dims - 1]
+        order = (0, dims + 1, *range(1, dims + 1)) if input.ndim == dims + 2 else (dims, *range(dims))
+        advice = f"The channels seem to come last: x.permute{order} brings them to the front." if last else ""
+        return wrong_size(input, -dims - 1, self.in_channels, "in_channels", name, advice, self.weight)
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"

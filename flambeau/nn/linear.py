@@ -8,6 +8,7 @@ from typing import Any
 from ..ops.layers.linear import bilinear, linear
 from ..tensors.tensor import Tensor
 from . import init
+from .explain import wrong_size
 from .lazy import LazyModuleMixin
 from .module import Module
 from .parameter import UninitializedParameter, learn
@@ -46,6 +47,11 @@ class Linear(Module):
         except KeyError:  # a parametrization or a tied tensor stands in a parameter's place
             return linear(input, self.weight, self.bias)
 
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        flat = input.ndim > 2 and math.prod(input.shape[1:]) == self.in_features
+        advice = "Flatten it first: torch.flatten(x, 1), or nn.Flatten()." if flat else ""
+        return wrong_size(input, -1, self.in_features, "in_features", name, advice, self.weight)
+
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
@@ -77,6 +83,9 @@ class Bilinear(Module):
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
             init.uniform_(self.bias, -bound, bound)
+
+    def _mismatch(self, input1: Tensor, name: str) -> str:
+        return wrong_size(input1, -1, self.in1_features, "in1_features", name)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         return bilinear(input1, input2, self.weight, self.bias)

@@ -10,6 +10,7 @@ from ..tensors import dtypes as _dtypes
 from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
+from .explain import wrong_size
 from .layer import Layer, Spatial
 from .lazy import LazyModuleMixin
 from .module import Module
@@ -63,6 +64,9 @@ class _NormBase(Module):
 
     def _check_input_dim(self, input: Tensor) -> None:
         raise NotImplementedError(f"_check_input_dim is not implemented for {type(self).__name__}")
+
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        return wrong_size(input, 1, self.num_features, "num_features", name)
 
     def extra_repr(self) -> str:
         return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
@@ -182,6 +186,9 @@ class _InstanceNorm(Spatial, _NormBase):
         if input.dim() not in (d, d + 1):
             raise ValueError(f"expected {d}D or {d + 1}D input (got {input.dim()}D input)")
 
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        return wrong_size(input, -(self._dims + 1), self.num_features, "num_features", name)
+
     def _get_no_batch_dim(self) -> int:
         return self._dims + 1
 
@@ -297,6 +304,16 @@ def _shape(value: Any) -> tuple[int, ...]:
     return (value,) if isinstance(value, numbers.Integral) else tuple(value)
 
 
+def _wrong_last(wanted: tuple[int, ...], input: Tensor, name: str) -> str:
+    """What to say of an input whose last dimensions are not those that are normalized."""
+    got = tuple(input.shape[max(input.ndim - len(wanted), 0):])
+    if got == tuple(wanted):
+        return ""
+    write = got[0] if len(got) == 1 else got
+    return (f"Its input has shape {list(input.shape)}, which ends in {list(got)} and should end in {list(wanted)} "
+            f"(normalized_shape). Write normalized_shape={write} where `{name}` is made, or give it an input that ends so.")
+
+
 class LayerNorm(Module):
     """Normalizes each sample over its last dimensions."""
 
@@ -315,6 +332,9 @@ class LayerNorm(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        return _wrong_last(self.normalized_shape, input, name)
 
     def extra_repr(self) -> str:
         return (f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
@@ -344,6 +364,9 @@ class GroupNorm(Module):
     def forward(self, input: Tensor) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        return wrong_size(input, 1, self.num_channels, "num_channels", name)
+
     def extra_repr(self) -> str:
         return (f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
                 f"bias={self.bias is not None}")
@@ -366,6 +389,9 @@ class RMSNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        return _wrong_last(self.normalized_shape, input, name)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"

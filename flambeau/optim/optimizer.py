@@ -69,7 +69,8 @@ class Optimizer:
         self.param_groups: list[dict[str, Any]] = []
         groups = list(params)
         if not groups:
-            raise ValueError("optimizer got an empty parameter list")
+            raise ValueError("optimizer got an empty parameter list: model.parameters() finds layers that are attributes of "
+                             "the model or in nn.ModuleList, not those in a plain list; and a generator gives its items once")
         if not isinstance(groups[0], dict):
             groups = [{"params": groups}]
         for group in groups:
@@ -179,11 +180,12 @@ class Optimizer:
         self.param_groups.append(group)
 
     def _check_params(self, params: list[Any]) -> None:
-        for p in params:
+        for i, p in enumerate(params):
             if not isinstance(p, Tensor):
                 raise TypeError("optimizer can only optimize Tensors, but one of the params is " + type(p).__name__)
             if not self.defaults.get("differentiable", None) and not (p.is_leaf or p.retains_grad):
-                raise ValueError("can't optimize a non-leaf Tensor")
+                raise ValueError(f"can't optimize a non-leaf Tensor: number {i}, of shape {list(p.shape)}, was made by "
+                                 f"{p.grad_fn.name()}. Give the tensors that it was computed from, or a nn.Parameter of it")
 
     def __repr__(self) -> str:
         groups = [f"Parameter Group {i}\n" + "".join(f"    {k}: {group[k]}\n" for k in sorted(group) if k != "params")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from ..autograd import state as _state
+from ..autograd.cuts import DATA, note
 from ..autograd.state import grad_enabled, looked_at, not_repeatable
 from ..backends import registry
 from ..backends.batched.arrays import BatchedArray
@@ -36,11 +38,14 @@ def from_numpy(ndarray: Any, *, _warn: bool = True) -> Tensor:
     array = _cpu.foreign(ndarray)
     if not array.flags.writeable:
         warnings.warn(_READ_ONLY, UserWarning, stacklevel=2)
-        return wrap(_arrays.share(array))
-    if array.base is None and array.flags.c_contiguous:
+        made = wrap(_arrays.share(array))
+    elif array.base is None and array.flags.c_contiguous:
         _memory.given(array)
-        return wrap(array.view())  # a view: changing the caller's array object does not change the tensor's shape
-    return wrap(_arrays.share(array))
+        made = wrap(array.view())  # a view: changing the caller's array object does not change the tensor's shape
+    else:
+        made = wrap(_arrays.share(array))
+    watched = _state.anomaly_was_on and _state.state.mode & _state.ANOMALY
+    return note(made, "numpy", "a tensor made of a NumPy array", DATA) if watched else made
 
 
 @public(toplevel=False, out=False)

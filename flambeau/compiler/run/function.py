@@ -19,12 +19,14 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from ...amp.autocast_mode import _settings as autocast
+from ...autograd import errors
 from ...autograd.function_context import FunctionNode
 from ...autograd.node import AccumulateGrad, Edge
 from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, state
 from ...autograd.views import edge_of
 from ...backends.cpu import memory
 from ...native import toolchain, waiting
+from ...nn.explain import explain
 from ...nn.module import Module
 from ...optim.optimizer import Optimizer
 from ...settings import _state as settings
@@ -65,6 +67,16 @@ _FOLLOW = os.environ.get("FLAMBEAU_COMPILE") == "follow"  # every call is follow
 _KEPT = (Tensor, Module, Optimizer, FunctionType, type, ModuleType, dtypes.dtype, device, enum.Enum)
 stance = "default"  # what set_stance asked for
 _functions: Any = weakref.WeakSet()
+
+
+def _lines_that_change(counter: Any) -> list[Any]:
+    """The lines of compiled functions whose programs move a version counter, for the error of a saved tensor that changed."""
+    found = [line for function in list(_functions) for plans in list(function.plans.values()) for plan in plans
+             for tensor, line in plan.sources.lines if line is not None and (tensor is None or tensor._counter is counter)]
+    return list(dict.fromkeys(found))
+
+
+errors.compiled_changes = _lines_that_change
 _capturing = threading.RLock()  # an eager first call may call other compiled functions
 
 
@@ -246,6 +258,7 @@ class CompiledFunction:
                     if active() is not None:
                         self._capture_backward(recorder, witness, leaves, result)
             except BaseException as error:
+                explain(error)  # captured modules' `forward` runs without their `__call__`
                 if error.__class__ is not Uncapturable:  # the next call shall say so, too
                     self.attempts[key] = self.attempts.get(key, 0) + 1
                 raise

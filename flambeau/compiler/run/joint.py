@@ -15,8 +15,9 @@ from numpy import ndarray
 
 from ...amp.autocast_mode import autocast, get_autocast_dtype
 from ...autograd.engine import Task, run
+from ...autograd.errors import freed_error
 from ...autograd.modes import enable_grad
-from ...autograd.node import AccumulateGrad, Edge, Node, freed_error, next_sequence, start_counter
+from ...autograd.node import AccumulateGrad, Edge, Node, next_sequence, start_counter
 from ...autograd.state import AUTOCAST, BATCHED, NO_GRAD, state
 from ...autograd.views import edge_of
 from ...backends.batched.arrays import BatchedArray, batch

@@ -56,7 +56,7 @@ class FreedGraph(Node):
         return "CompiledFunctionBackward"
 
     def apply(self, grads: Any) -> Any:
-        from ...autograd.node import freed_error
+        from ...autograd.errors import freed_error
         raise freed_error(self)
 
 
@@ -131,12 +131,14 @@ class Sources:
         self.bumped: list[tuple[Any, int]] = []
         self.bumped_args: list[tuple[int, int]] = []
         self.bumped_grads: list[tuple[Any, int]] = []
+        self.lines: list[tuple[Any, Any]] = []  # (tensor, None for one that comes as an argument; the line that changed it)
         counters = set()
         for tensor, before, _ in recorder.versions:
             more = version_of(tensor) - before
             if more <= 0 or id(tensor._counter) in counters:
                 continue
             counters.add(id(tensor._counter))  # views share one
+            self.lines.append((None if id(tensor) in by_id else tensor, tensor._counter.where))
             if id(tensor) in by_id:
                 self.bumped_args.append((by_id[id(tensor)], more))
             elif id(tensor) in of_grads:

@@ -19,13 +19,13 @@ from types import FunctionType
 from typing import Any
 
 from ...autograd import state as _state
+from ...autograd.errors import freed_error
 from ...autograd.node import (
     FLOAT32,
     INFERENCE_SAVED,
     Edge,
     SavedOutput,
     bump,
-    freed_error,
     next_sequence,
     start_counter,
 )
