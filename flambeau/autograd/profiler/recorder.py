@@ -1,0 +1,368 @@
+"""The recorder: notes what a thread does while a profiler runs.
+
+It stands in the thread's state, with a bit of the mode of its own, so that programs without a profiler know nothing of it. The bit
+takes every operation off its fast path, to `overrides.dispatch`, which offers the call to `call` once nobody else wants it. The
+engine offers the nodes of a backward pass (`node`, `accumulate`), rows their fused kernels (`kernel`), compiled functions
+their calls. Blocks inside of blocks are a tree, whose root is the profile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...backends import registry
+from ...backends.cpu.memory import owner
+from ...ops.core import overrides
+from ...tensors.tensor import Tensor
+from ...utils.flop_counter import count_of
+from ..engine import accumulate, current_task
+from ..node import next_sequence
+from ..state import NO_GRAD, PROFILE, state
+from .events import MEMORY_EVENT_NAME, EventList, FunctionEvent
+from .names import name_of
+from .watched import loaders_watched, modules_watched
+
+FUNCTION, BACKWARD, USER = 0, 1, 7  # scopes, by PyTorch's numbers
+_HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_INNER = tuple([os.path.join(_HOME, folder) + os.sep for folder in ("autograd", "backends", "compiler", "ops", "tensors")])
+_clock = time.perf_counter_ns
+
+
+class Span:
+    """One block of time: an operation, a node, a piece of a compiled program or what the user named."""
+
+    __slots__ = ("end", "flops", "inputs", "memory", "name", "nodes", "parent", "pass_", "scope", "sequence", "shapes", "stack",
+                 "start", "thread")
+
+    def __init__(self, name: str, scope: int, parent: Span | None, sequence: int = -1):
+        self.name, self.scope, self.parent, self.sequence = name, scope, parent, sequence
+        self.shapes = self.inputs = self.stack = None
+        self.flops = self.memory = 0
+        self.nodes = 0                       # how many nodes an operation made; the first has the number `sequence`
+        self.pass_: int | None = None        # the backward pass whose node it is, from when the node itself is done
+        self.thread = threading.get_ident()
+        self.start = self.end = _clock()
+
+
+class Recorder:
+    """shapes, memory, stacks, flops, modules: what is noted besides names and times."""
+
+    def __init__(self, shapes: bool = False, memory: bool = False, stacks: bool = False, flops: bool = False,
+                 modules: bool = False):
+        self.shapes, self.memory, self.stacks, self.flops, self.modules = shapes, memory, stacks, flops, modules
+        self.spans: list[Span] = []
+        self.open: list[Span] = []       # those that have not ended, the innermost last
+        self.passing: Any = None         # the function that has just been noted, and is about to ask again
+        self.living: dict[int, Any] = {}  # id of an array that owns memory -> weak reference to it, while it lives
+        self.numbers: dict[str, weakref.WeakKeyDictionary[Any, int]] = {}  # class of modules -> numbers of its modules
+        self.running = False
+        self.base = time.time_ns() - _clock()
+        self.zero = self.until = _clock()
+
+    # ---------------------------------------------------------------------------------------------- on and off
+    def start(self) -> None:
+        if state.profiler is not None:
+            raise RuntimeError("Profiler is already enabled on this thread")
+        self.zero = _clock()
+        state.profiler = self
+        self.resume()
+
+    def stop(self) -> None:
+        if state.profiler is not self:
+            raise RuntimeError("Can't disable the profiler: it was not started on this thread, or has been stopped")
+        self.pause()
+        state.profiler = None
+        while self.open:
+            self.end(self.open[-1])
+        self.until = _clock()
+        self.living.clear()
+
+    def resume(self) -> None:
+        """What happens from now on is noted."""
+        if not self.running:
+            self.running = True
+            self._switched = contextlib.ExitStack()
+            self._switched.enter_context(overrides.asked())
+            self._switched.enter_context(loaders_watched())
+            self._listen()
+
+    def pause(self) -> None:
+        if self.running:
+            self.running = False
+            self._ignore()
+            self._switched.close()
+
+    def _listen(self) -> None:
+        self._modules = modules_watched(self) if self.modules else []
+        state.mode |= PROFILE
+
+    def _ignore(self) -> None:
+        state.mode &= ~PROFILE
+        for handle in self._modules:
+            handle.remove()
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """A block of which nothing is noted, and which finds no trace of a profiler."""
+        self._ignore()
+        try:
+            yield
+        finally:
+            if self.running:
+                self._listen()
+
+    # ---------------------------------------------------------------------------------------------------- spans
+    def begin(self, name: str, scope: int = FUNCTION, sequence: int = -1) -> Span:
+        self._settle()
+        span = Span(name, scope, self.open[-1] if self.open else None, sequence)
+        if self.stacks:
+            span.stack = _stack()
+        self.spans.append(span)
+        self.open.append(span)
+        span.start = _clock()
+        return span
+
+    def end(self, span: Span) -> None:
+        """Ends a block, and those inside of it that an exception left open."""
+        now = _clock()
+        while span in self.open:
+            self._close(now)
+
+    def _close(self, now: int) -> None:
+        last = self.open.pop()
+        if last.pass_ is None:
+            last.end = now
+        if last.parent is not None:
+            last.parent.memory += last.memory
+            if last.parent.pass_ is not None:
+                last.parent.end = last.end
+
+    def _settle(self) -> None:
+        """Closes the block of a node whose gradients the engine has passed on: sums on the way are still part of it."""
+        while self.open and self.open[-1].pass_ is not None and self.open[-1].pass_ != _current_pass():
+            self._close(0)
+
+    @contextlib.contextmanager
+    def span(self, name: str, scope: int = USER, sequence: int = -1) -> Iterator[Span]:
+        made = self.begin(name, scope, sequence)
+        try:
+            yield made
+        finally:
+            self.end(made)
+
+    def inside(self, parent: Span, name: str, start: int, duration: int) -> Span:
+        """A block whose times are known already: a piece of a program that has run."""
+        made = Span(name, FUNCTION, parent)
+        made.start, made.end = start, start + duration
+        self.spans.append(made)
+        return made
+
+    # --------------------------------------------------------------------------------------------- what is offered
+    def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
+        """An operation: (True, its result), or (False, None) if it is to go on as it would."""
+        if self.passing is function:
+            self.passing = None
+            return False, None
+        name = name_of(function, args, kwargs)
+        if name is None or (self.open and self.open[-1].name == name):  # nn.functional.relu calls relu
+            return False, None
+        span = self.begin(name, FUNCTION, -1 if state.mode & NO_GRAD else _next_number())
+        if self.shapes:
+            span.shapes, span.inputs = _described((*args, *kwargs.values()))
+        if self.memory:
+            self._given((*args, *kwargs.values()))
+        self.passing = function
+        try:
+            result = function(*args, **kwargs)
+            self._results(span, result)
+        finally:
+            self.passing = None
+            if span.sequence >= 0:
+                span.nodes = _next_number() - span.sequence
+            self.end(span)
+        if self.flops:
+            span.flops = _flops(name, result, args, kwargs)
+        return True, result
+
+    def node(self, node: Any, grads: Any, evaluate: Callable[..., Any], *rest: Any) -> Any:
+        """A node of a backward pass: evaluate(node, grads, *rest)."""
+        name = node.name()
+        with self._evaluation(name, node.sequence), self.span(name, BACKWARD, node.sequence) as span:
+            if self.shapes:
+                span.shapes, span.inputs = _described(grads if isinstance(grads, (list, tuple)) else (grads,))
+            if self.memory:
+                self._given((grads,))
+            results = evaluate(node, grads, *rest)
+            self._results(span, results)
+        return results
+
+    def accumulate(self, node: Any, grad: Any, create_graph: bool) -> None:
+        """A gradient that arrives at its leaf."""
+        name = node.name()
+        with self._evaluation(name), self.span(name, BACKWARD) as span:
+            if self.shapes:
+                span.shapes, span.inputs = _described((grad,))
+            held = [grad]
+            del grad  # a gradient that nobody else refers to is taken over without a copy
+            accumulate(node, held.pop(), create_graph)
+
+    @contextlib.contextmanager
+    def _evaluation(self, name: str, sequence: int = -1) -> Iterator[None]:
+        """The engine's work on a node, which goes on after the node is done."""
+        while self.open and self.open[-1].pass_ is not None and self.open[-1].pass_ == _current_pass():
+            self._close(0)
+        span = self.begin(f"autograd::engine::evaluate_function: {name}", FUNCTION, sequence)
+        try:
+            yield
+        except BaseException:
+            self.end(span)
+            raise
+        span.end, span.pass_ = _clock(), _current_pass()
+
+    def kernel(self, name: str, args: tuple[Any, ...], run: Callable[..., Any]) -> Any:
+        """A kernel that stands for several operations."""
+        with self.span(f"flambeau::{name}", FUNCTION) as span:
+            if self.shapes:
+                span.shapes, span.inputs = _described(args)
+            return run(name, args)
+
+    # ---------------------------------------------------------------------------------------------------- memory
+    def _given(self, values: Any) -> None:
+        """Memory that was there before an operation began: what it only shows or changes is not its own."""
+        for array in _owners(values):
+            if id(array) not in self.living:
+                self._watch(array)
+
+    def _results(self, span: Span, results: Any) -> None:
+        """Memory that was not known before counts where it is first seen."""
+        if self.memory:
+            for array in _owners((results,)):
+                if id(array) not in self.living:
+                    span.memory += self._watch(array)
+
+    def _watch(self, array: Any) -> int:
+        """Sees to it that the memory counts again, negative, when it is given back; returns how much it is."""
+        nbytes, key, me = getattr(array, "used", array.nbytes), id(array), weakref.ref(self)
+
+        def freed(_: Any) -> None:
+            recorder = me()
+            if recorder is not None and recorder.living.pop(key, None) is not None and nbytes:
+                recorder._freed(nbytes)
+
+        self.living[key] = weakref.ref(array, freed)
+        return nbytes
+
+    def _freed(self, nbytes: int) -> None:
+        self._settle()
+        if self.open:
+            self.open[-1].memory -= nbytes
+        elif self.running:
+            span = Span(MEMORY_EVENT_NAME, FUNCTION, None)
+            span.memory = -nbytes
+            self.spans.append(span)
+
+    # --------------------------------------------------------------------------------------------------- modules
+    def number_of(self, module: Any) -> int:
+        """Modules of one class are told apart by the order in which they were first called."""
+        known = self.numbers.setdefault(type(module).__name__, weakref.WeakKeyDictionary())
+        return known.setdefault(module, len(known))
+
+    # ---------------------------------------------------------------------------------------------------- results
+    def events(self) -> EventList:
+        """All that was noted, in the order in which it began."""
+        spans = sorted(self.spans, key=lambda s: s.start)
+        threads = {t: n for n, t in enumerate(dict.fromkeys([s.thread for s in spans]), 1)}
+        forward = {n: s for s in spans for n in range(s.sequence, s.sequence + s.nodes)}  # the innermost that made a node
+        made: dict[int, FunctionEvent] = {}
+        for number, s in enumerate(spans, 1):
+            backward = _of_backward(s)
+            first = forward.get(backward.sequence) if backward is not None else None
+            event = made[id(s)] = FunctionEvent(
+                number, s.name, threads[s.thread], (s.start - self.zero) / 1000, (s.end - self.zero) / 1000,
+                fwd_thread=threads[first.thread] if first is not None else 0, input_shapes=s.shapes, concrete_inputs=s.inputs,
+                stack=first.stack if first is not None else s.stack, scope=s.scope, cpu_memory_usage=s.memory,
+                sequence_nr=s.sequence, flops=s.flops, is_user_annotation=s.scope == USER)
+            if s.parent is not None:
+                event.set_cpu_parent(made[id(s.parent)])
+                event.cpu_parent.append_cpu_child(event)
+        for event in reversed(made.values()):  # a call that is made of counted ones does not count as well
+            if event.flops and any([c.flops for c in _below(event)]):
+                event.flops = 0
+        return EventList(made.values(), profile_memory=self.memory, with_flops=self.flops)
+
+
+def _of_backward(span: Span) -> Span | None:
+    """The node of a backward pass that a block is, or is part of."""
+    at: Span | None = span
+    while at is not None:
+        if at.scope == BACKWARD or at.name.startswith("autograd::engine"):
+            return at
+        at = at.parent
+    return None
+
+
+def _below(event: FunctionEvent) -> Iterator[FunctionEvent]:
+    for child in event.cpu_children:
+        yield child
+        yield from _below(child)
+
+
+def _owners(values: Any) -> Iterator[Any]:
+    for v in values:
+        if isinstance(v, Tensor):
+            if type(v._array) is registry.CPU_ARRAY:
+                yield owner(v._array)
+        elif v.__class__ in (list, tuple):
+            yield from _owners(v)
+
+
+def _described(values: Any) -> tuple[list[Any], list[Any]]:
+    """The shapes of tensors ([] for anything else), and the values of what is no tensor (None for tensors and lists of them)."""
+    shapes = [list(v.shape) if hasattr(v, "shape") and hasattr(v, "dtype") else [] for v in values]
+    plain = lambda v: v.__class__ in (int, float, bool, str, complex)
+    concrete = [v if plain(v) or (v.__class__ in (list, tuple) and all(map(plain, v))) else None for v in values]
+    return shapes, concrete
+
+
+def _flops(name: str, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """The operations of products and convolutions; of sums and products of elements, one for each."""
+    if name in ("aten::add", "aten::mul"):
+        return next((a.numel() for a in args if isinstance(a, Tensor)), 0)
+    count = count_of(name.removeprefix("aten::"), result, args, kwargs)
+    return 0 if count is None else count[1]
+
+
+def _current_pass() -> int | None:
+    task = current_task()
+    return None if task is None else task.number
+
+
+def _next_number() -> int:
+    """The number that the next node will have; to ask the counter itself would move it."""
+    return int(repr(next_sequence.__self__)[len("count("):-1])
+
+
+def _stack() -> list[str]:
+    """The Python lines that led here, the innermost first, without those inside operations."""
+    frame, lines = sys._getframe(2), []
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(_INNER) and (lines or code.co_filename != contextlib.__file__):
+            lines.append(f"{_short(code.co_filename)}({frame.f_lineno}): {code.co_name}")
+        frame = frame.f_back
+    return lines
+
+
+@functools.cache
+def _short(path: str) -> str:
+    """A file as it is imported: without the folder of sys.path that it lies in."""
+    folders = [f for f in sys.path if f and path.startswith(f.rstrip(os.sep) + os.sep)]
+    return path[len(max(folders, key=len).rstrip(os.sep)) + 1:] if folders else path
