@@ -150,7 +150,7 @@ class _Measured:
 
     def export_memory_timeline(self, path: str, device: str | None = None) -> None:
         """Not available: which memory is parameters, gradients or activations is not told apart."""
-        raise NotImplementedError("profiler.profile.export_memory_timeline is missing in flambeau: use profile_memory=True with "
+        raise NotImplementedError("profiler.profile.export_memory_timeline is missing in flambeau: use profile_memory=True and "
                                   "key_averages().table(sort_by='self_cpu_memory_usage') or export_chrome_trace")
 
     # ------------------------------------------------------------------------------------------------- what is added
@@ -178,8 +178,8 @@ class _Measured:
 def _checked(activities: Iterable[ProfilerActivity] | None) -> set[ProfilerActivity]:
     wanted = set(supported_activities() if activities is None else activities)
     if not all(isinstance(a, ProfilerActivity) for a in wanted):
-        raise NotImplementedError(f"profiler.profile: activities must be ProfilerActivity, got {wanted}; filters are missing in "
-                                  "flambeau")
+        raise NotImplementedError(f"profiler.profile: activities must be ProfilerActivity, got {wanted}; filters are missing "
+                                  "in flambeau")
     for a in wanted - supported_activities():
         warnings.warn(f"{a.name} is not available, disabling {a.name} profiling", stacklevel=4)
     if not wanted & supported_activities():

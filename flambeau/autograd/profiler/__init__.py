@@ -1,6 +1,6 @@
 """`torch.autograd.profiler`: how long operations, backward passes and named blocks take.
 
-recorder.py notes what happens, events.py is what came of it, table.py and traces.py show it. `flambeau.profiler` adds schedules.
+recorder.py notes what happens, events.py is what came of it, table.py and traces.py show it; `flambeau.profiler` adds steps.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class profile:
     calls of modules are events of their own. acc_events: entering it again adds to what there is.
     """
 
-    def __init__(self, enabled: bool = True, *, use_cuda: bool = False, use_device: str | None = None, record_shapes: bool = False,
-                 with_flops: bool = False, profile_memory: bool = False, with_stack: bool = False, with_modules: bool = False,
-                 use_kineto: bool = False, use_cpu: bool = True, experimental_config: Any = None, acc_events: bool = False,
-                 custom_trace_id_callback: Callable[[], str] | None = None, post_processing_timeout_s: float | None = None,
-                 activity_filters: Any = None):
+    def __init__(self, enabled: bool = True, *, use_cuda: bool = False, use_device: str | None = None,
+                 record_shapes: bool = False, with_flops: bool = False, profile_memory: bool = False, with_stack: bool = False,
+                 with_modules: bool = False, use_kineto: bool = False, use_cpu: bool = True, experimental_config: Any = None,
+                 acc_events: bool = False, custom_trace_id_callback: Callable[[], str] | None = None,
+                 post_processing_timeout_s: float | None = None, activity_filters: Any = None):
         _refuse("autograd.profiler.profile", use_kineto=use_kineto, experimental_config=experimental_config,
                 post_processing_timeout_s=post_processing_timeout_s, activity_filters=activity_filters)
         if not use_cpu:

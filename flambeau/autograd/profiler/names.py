@@ -12,7 +12,8 @@ _OTHER = {"cross_entropy": "cross_entropy_loss", "pow_scalar": "pow", "backward"
           "normalize": None, "_assert": None, "double": "to", "float": "to", "half": "to", "long": "to", "int": "to",
           "bool": "to", "bfloat16": "to", "type_as": "to", "__rdiv__": None, "__rtruediv__": None, "__rmatmul__": None,
           "tensor": "lift_fresh", "floor_div": "floor_divide", "new_tensor": "lift_fresh", "__len__": None, "__iter__": None,
-          "numpy": None, "sum_to_size": "sum", "register_hook": None, "requires_grad_": None, "multi_head_attention_forward": None}
+          "numpy": None, "sum_to_size": "sum", "register_hook": None, "requires_grad_": None,
+          "multi_head_attention_forward": None}
 
 
 def name_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:

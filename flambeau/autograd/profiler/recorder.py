@@ -1,8 +1,8 @@
 """The recorder: notes what a thread does while a profiler runs.
 
-It stands in the thread's state, with a bit of the mode of its own, so that programs without a profiler know nothing of it. The bit
-takes every operation off its fast path, to `overrides.dispatch`, which offers the call to `call` once nobody else wants it. The
-engine offers the nodes of a backward pass (`node`, `accumulate`), rows their fused kernels (`kernel`), compiled functions
+It stands in the thread's state, with a bit of the mode of its own, so that programs without a profiler know nothing of it. The
+bit takes every operation off its fast path, to `overrides.dispatch`, which offers the call to `call` once nobody else wants it.
+The engine offers the nodes of a backward pass (`node`, `accumulate`), rows their fused kernels (`kernel`), compiled functions
 their calls. Blocks inside of blocks are a tree, whose root is the profile.
 """
 
@@ -64,6 +64,7 @@ class Recorder:
         self.living: dict[int, Any] = {}  # id of an array that owns memory -> weak reference to it, while it lives
         self.numbers: dict[str, weakref.WeakKeyDictionary[Any, int]] = {}  # class of modules -> numbers of its modules
         self.running = False
+        self.at_stop: list[Callable[[], None]] = []
         self.base = time.time_ns() - _clock()
         self.zero = self.until = _clock()
 
@@ -80,6 +81,8 @@ class Recorder:
             raise RuntimeError("Can't disable the profiler: it was not started on this thread, or has been stopped")
         self.pause()
         state.profiler = None
+        for undo in self.at_stop:
+            undo()
         while self.open:
             self.end(self.open[-1])
         self.until = _clock()
@@ -158,12 +161,13 @@ class Recorder:
         finally:
             self.end(made)
 
-    def inside(self, parent: Span, name: str, start: int, duration: int) -> Span:
-        """A block whose times are known already: a piece of a program that has run."""
+    def inside(self, parent: Span, name: str, start: int, duration: int, where: tuple[str, int] | None) -> None:
+        """A block whose times are known already: a part of a program that has run. where: the user's file and line."""
         made = Span(name, FUNCTION, parent)
         made.start, made.end = start, start + duration
+        if self.stacks and where is not None:
+            made.stack = [f"{_short(where[0])}({where[1]}): <compiled>", *(parent.stack or ())]
         self.spans.append(made)
-        return made
 
     # --------------------------------------------------------------------------------------------- what is offered
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
@@ -325,7 +329,7 @@ def _owners(values: Any) -> Iterator[Any]:
 
 
 def _described(values: Any) -> tuple[list[Any], list[Any]]:
-    """The shapes of tensors ([] for anything else), and the values of what is no tensor (None for tensors and lists of them)."""
+    """The shapes of tensors ([] for anything else), and the values of what is no tensor (None for tensors)."""
     shapes = [list(v.shape) if hasattr(v, "shape") and hasattr(v, "dtype") else [] for v in values]
     plain = lambda v: v.__class__ in (int, float, bool, str, complex)
     concrete = [v if plain(v) or (v.__class__ in (list, tuple) and all(map(plain, v))) else None for v in values]

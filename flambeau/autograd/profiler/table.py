@@ -95,7 +95,8 @@ def table(events: list[Any], sort_by: str | None, row_limit: int, widths: tuple[
     if not events:
         return ""
     if sort_by is not None:
-        events = sorted(events, key=lambda e: getattr(e, sort_by.replace("cuda", "device").replace("xpu", "device")), reverse=True)
+        number = sort_by.replace("cuda", "device").replace("xpu", "device")
+        events = sorted(events, key=lambda e: getattr(e, number), reverse=True)
     columns = _columns(events, widths, unit, memory, flops)
     rule = "".join(["-" * width + _GAP for _, width, _, _ in columns])
     double = "=" * (len(rule) - len(_GAP))
