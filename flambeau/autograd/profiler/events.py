@@ -69,7 +69,8 @@ class FunctionEvent(_Times):
     def __init__(self, id: int, name: str, thread: int, start_us: float, end_us: float, *, fwd_thread: int | None = None,
                  input_shapes: Any = None, concrete_inputs: Any = None, kwinputs: Any = None, stack: Any = None, scope: int = 0,
                  cpu_memory_usage: int = 0, sequence_nr: int = -1, flops: int = 0, is_user_annotation: bool = False):
-        self.id, self.name, self.trace_name = id, name, name
+        self.id, self.trace_name = id, name
+        self.name = "ProfilerStep*" if name.startswith("ProfilerStep#") else name  # all steps are one row
         self.time_range = Interval(start_us, end_us)
         self.thread, self.fwd_thread = thread, fwd_thread
         self.input_shapes, self.concrete_inputs = input_shapes or [], concrete_inputs or []
