@@ -144,12 +144,12 @@ def test_stacks_name_the_users_lines():
     line = a_line_of_mine.__code__.co_firstlineno + 1
     p = profiled(flambeau, lambda t: a_line_of_mine(t, leaf(t, 3)).sum().backward(), with_stack=True)
     events = {e.name: e for e in p.events()}
-    assert events["aten::exp"].stack[0].endswith(f"test_profiler.py({line}): a_line_of_mine")
+    assert events["aten::exp"].stack[0].endswith(f"profiles.py({line}): a_line_of_mine")
     assert events["ExpBackward0"].stack == events["aten::exp"].stack  # a node has the stack of what made it
     assert not any("flambeau/ops" in frame or "flambeau/autograd" in frame for e in p.events() for frame in e.stack)
     grouped = p.key_averages(group_by_stack_n=1)
     assert all(len(a.stack) <= 1 for a in grouped)
-    assert "Source Location" in grouped.table() and f"test_profiler.py({line}): a_line_of_mine" in grouped.table()
+    assert "Source Location" in grouped.table() and f"profiles.py({line}): a_line_of_mine" in grouped.table()
 
 
 def test_modules_are_rows():

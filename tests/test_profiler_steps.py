@@ -151,7 +151,7 @@ def compiled_programs(library):
 
 def test_compiled_calls_show_their_parts_and_give_the_same():
     lines, first = inspect.getsourcelines(compiled_programs)
-    at = lambda text: f"test_profiler.py:{first + next(i for i, line in enumerate(lines) if text in line)}"
+    at = lambda text: f"test_profiler_steps.py:{first + next(i for i, line in enumerate(lines) if text in line)}"
     (run, _), (plain, train) = compiled_programs(flambeau), compiled_programs(flambeau)
     for _ in range(4):
         run(), plain()
