@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 import threading
 
 import pytest
@@ -281,6 +282,34 @@ def test_nothing_is_left_behind():
     assert flambeau.utils.data.iterators._BaseDataLoaderIter.__next__ is plain
     assert (overrides.active, state.mode, state.profiler) == (active, mode, None) and not flambeau.autograd._profiler_enabled()
     assert not flambeau.nn.hooks._global_forward_pre_hooks
+
+
+def test_a_module_around_a_compiled_call_ends_with_it():
+    class Outer(flambeau.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = flambeau.compile(flambeau.nn.Linear(3, 3))
+
+        def forward(self, x):
+            return self.inner(x).relu()
+
+    model = Outer()
+    for _ in range(3):
+        model(flambeau.ones(2, 3))
+    p = profiled(flambeau, lambda t: model(t.ones(2, 3)).exp(), with_modules=True)
+    events = {e.name: e for e in p.events()}
+    assert events["aten::relu"].cpu_parent is events["nn.Module: Outer_0"] and events["aten::exp"].cpu_parent is None
+    assert any(name.startswith("Torch-Compiled Region") for name in events)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_is_not_measured():
+    with flambeau.profiler.profile():
+        child = os.fork()
+        if not child:
+            os._exit(0 if state.profiler is None and not state.mode & PROFILE else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert state.mode & PROFILE
 
 
 def test_only_this_thread_is_measured():

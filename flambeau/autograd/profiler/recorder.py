@@ -63,6 +63,7 @@ class Recorder:
         self.passing: Any = None         # the function that has just been noted, and is about to ask again
         self.living: dict[int, Any] = {}  # id of an array that owns memory -> weak reference to it, while it lives
         self.numbers: dict[str, weakref.WeakKeyDictionary[Any, int]] = {}  # class of modules -> numbers of its modules
+        self.calls: list[tuple[Any, Span]] = []  # of modules, the innermost last
         self.running = False
         self.at_stop: list[Callable[[], None]] = []
         self.base = time.time_ns() - _clock()
@@ -301,6 +302,16 @@ class Recorder:
             if event.flops and any([c.flops for c in _below(event)]):
                 event.flops = 0
         return EventList(made.values(), profile_memory=self.memory, with_flops=self.flops)
+
+
+def _forget() -> None:
+    """In a new process nobody will ask for what its parent's profiler would note there."""
+    if state.profiler is not None:
+        state.profiler.stop()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _of_backward(span: Span) -> Span | None:

@@ -17,7 +17,7 @@ _watching = [0]  # profilers that run, of all threads
 
 def modules_watched(recorder: Any) -> list[Any]:
     """Every call of a module becomes a block: `nn.Module: Linear_0`. Returns handles that end it."""
-    calls: list[Any] = []
+    calls = recorder.calls
 
     def before(module: Any, args: Any) -> None:
         if state.profiler is recorder and state.mode & PROFILE:

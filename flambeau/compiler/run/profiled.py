@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...autograd.state import state
+from ...native import toolchain
 from ..passes.epilogues import Product
 from ..passes.fusion import Loop
 from .plan import Undone
@@ -21,7 +22,10 @@ def profiled(compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     recorder = state.profiler
     for program in _programs(compiled):
         if program.entry is program.function:
-            program.tell(_noted)
+            try:
+                program.tell(_noted)
+            except (toolchain.BuildError, OSError):  # the call has a row all the same
+                continue
             recorder.at_stop.append(lambda program=program: program.tell(None))
     with recorder.span(f"Torch-Compiled Region: {compiled.name}", 0), recorder.aside():
         try:
