@@ -369,6 +369,19 @@ def test_modes_and_subclasses_still_take_part():
     assert [e.name for e in p.events()].count("aten::mul") == 1
 
 
+def test_kernels_of_several_gradients_are_rows():
+    layer = flambeau.nn.LayerNorm(4)
+    p = profiled(flambeau, lambda t: layer(t.ones(3, 4)).sum().backward())
+    node = next(e for e in p.events() if e.name == "NativeLayerNormBackward0")
+    assert [c.name for c in node.cpu_children] == ["flambeau::layer_norm_grad"]
+
+
+def test_an_operation_is_one_row():
+    """Whatever it calls under its own name; questions about tensors are no operations."""
+    p = profiled(flambeau, lambda t: (t.nn.functional.relu(t.ones(3)), t.ones(3).add_(1), t.ones(3).is_contiguous()))
+    assert [e.name for e in p.events()] == ["aten::ones", "aten::relu", "aten::ones", "aten::add_", "aten::ones"]
+
+
 def test_functions_of_the_users_and_hooks_are_seen():
     class Double(flambeau.autograd.Function):
         @staticmethod

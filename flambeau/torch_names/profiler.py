@@ -27,8 +27,8 @@ class ProfilerActivity(enum.Enum):
     CPU = 0
     XPU = 1
     CUDA = 2
-    MTIA = 3
-    HPU = 4
+    HPU = 3
+    MTIA = 4
     PrivateUse1 = 5
 
 
@@ -88,7 +88,7 @@ def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None, use
     return handler
 
 
-class _Measured:
+class _KinetoProfile:
     """A profile between `start_trace` and `stop_trace`, and what is asked of its events."""
 
     def __init__(self, *, activities: Iterable[ProfilerActivity] | None = None, record_shapes: bool = False,
@@ -187,7 +187,7 @@ def _checked(activities: Iterable[ProfilerActivity] | None) -> set[ProfilerActiv
     return wanted & supported_activities()
 
 
-class profile(_Measured):
+class profile(_KinetoProfile):
     """Measures operations in a `with` block, or between `start()` and `stop()`; `step()` marks the end of a step.
 
     schedule: which steps are recorded (`flambeau.profiler.schedule`), all without one; on_trace_ready(profile) is called when a
@@ -266,4 +266,5 @@ class profile(_Measured):
 
 _NO_ITT = "there is no connection to Intel's ITT"
 ExecutionTraceObserver = refused("profiler", "execution traces are missing", "ExecutionTraceObserver")["ExecutionTraceObserver"]
+_ExperimentalConfig = refused("profiler", "settings of Kineto's are missing", "_ExperimentalConfig")["_ExperimentalConfig"]
 itt = refused_modules(__name__, _NO_ITT, {"itt": "is_available mark range range_pop range_push"})["itt"]

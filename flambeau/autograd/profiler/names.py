@@ -19,7 +19,7 @@ _OTHER = {"cross_entropy": "cross_entropy_loss", "pow_scalar": "pow", "backward"
 def name_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     """aten::mul for `x * y`; None for what is no operation."""
     name = getattr(function, "__name__", None)
-    if name is None:
+    if name is None or name.startswith("is_"):  # a question about a tensor is none
         return None
     if name in ("__getitem__", "__setitem__"):
         name = _indexing(args, name == "__setitem__")

@@ -177,8 +177,8 @@ class Recorder:
             self.passing = None
             return False, None
         name = name_of(function, args, kwargs)
-        if name is None or (self.open and self.open[-1].name == name):  # nn.functional.relu calls relu
-            return False, None
+        if name is None or (self.open and self.open[-1].name.rstrip("_") == name.rstrip("_")):
+            return False, None  # one name, one row: nn.functional.relu calls relu, add_ may call add
         span = self.begin(name, FUNCTION, -1 if state.mode & NO_GRAD else _next_number())
         if self.shapes:
             span.shapes, span.inputs = _described((*args, *kwargs.values()))
