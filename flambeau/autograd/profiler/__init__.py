@@ -156,7 +156,7 @@ class record_function:
             recorder = state.profiler
             span = recorder.begin(self.name, 7)
             if self.args is not None and recorder.shapes:
-                span.shapes, span.inputs = [[]], [self.args]
+                span.shapes, span.inputs = ((),), (self.args,)
             self._running.append((recorder, span))
         return self
 

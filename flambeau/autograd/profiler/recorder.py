@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...backends import registry
 from ...backends.cpu.memory import owner
@@ -36,20 +36,43 @@ _INNER = tuple([os.path.join(_HOME, folder) + os.sep for folder in ("autograd", 
 _clock = time.perf_counter_ns
 
 
+class Record(NamedTuple):
+    """A block that has ended. While it is kept, it is a plain tuple of numbers and text, and tuples of them: the garbage
+    collector need not look at those, and so does not run more often, in the middle of what is measured, because of them."""
+
+    name: str
+    scope: int
+    parent: int | None
+    sequence: int
+    nodes: int
+    start: int
+    end: int
+    thread: int
+    flops: int
+    memory: int
+    shapes: Any
+    inputs: Any
+    stack: str | None
+
+
 class Span:
-    """One block of time: an operation, a node, a piece of a compiled program or what the user named."""
+    """A block of time that has not ended: an operation, a node or what the user named. number: the place of its record."""
 
-    __slots__ = ("end", "flops", "inputs", "memory", "name", "nodes", "parent", "pass_", "scope", "sequence", "shapes", "stack",
-                 "start", "thread")
+    __slots__ = ("end", "flops", "inputs", "memory", "name", "nodes", "number", "parent", "pass_", "scope", "sequence",
+                 "shapes", "stack", "start")
 
-    def __init__(self, name: str, scope: int, parent: Span | None, sequence: int = -1):
-        self.name, self.scope, self.parent, self.sequence = name, scope, parent, sequence
+    def __init__(self, number: int, name: str, scope: int, parent: Span | None, sequence: int = -1):
+        self.number, self.name, self.scope, self.parent, self.sequence = number, name, scope, parent, sequence
         self.shapes = self.inputs = self.stack = None
         self.flops = self.memory = 0
         self.nodes = 0                       # how many nodes an operation made; the first has the number `sequence`
         self.pass_: int | None = None        # the backward pass whose node it is, from when the node itself is done
-        self.thread = threading.get_ident()
         self.start = self.end = _clock()
+
+    def record(self) -> tuple[Any, ...]:
+        """What a `Record` is made of."""
+        return (self.name, self.scope, None if self.parent is None else self.parent.number, self.sequence, self.nodes,
+                self.start, self.end, threading.get_ident(), self.flops, self.memory, self.shapes, self.inputs, self.stack)
 
 
 class Recorder:
@@ -58,7 +81,7 @@ class Recorder:
     def __init__(self, shapes: bool = False, memory: bool = False, stacks: bool = False, flops: bool = False,
                  modules: bool = False):
         self.shapes, self.memory, self.stacks, self.flops, self.modules = shapes, memory, stacks, flops, modules
-        self.spans: list[Span] = []
+        self.records: list[Any] = []  # in the order in which they began; None: it has not ended
         self.open: list[Span] = []       # those that have not ended, the innermost last
         self.passing: Any = None         # the function that has just been noted, and is about to ask again
         self.living: dict[int, Any] = {}  # id of an array that owns memory -> weak reference to it, while it lives
@@ -126,10 +149,10 @@ class Recorder:
     # ---------------------------------------------------------------------------------------------------- spans
     def begin(self, name: str, scope: int = FUNCTION, sequence: int = -1) -> Span:
         self._settle()
-        span = Span(name, scope, self.open[-1] if self.open else None, sequence)
+        span = Span(len(self.records), name, scope, self.open[-1] if self.open else None, sequence)
         if self.stacks:
             span.stack = _stack()
-        self.spans.append(span)
+        self.records.append(None)
         self.open.append(span)
         span.start = _clock()
         return span
@@ -148,6 +171,7 @@ class Recorder:
             last.parent.memory += last.memory
             if last.parent.pass_ is not None:
                 last.parent.end = last.end
+        self.records[last.number] = last.record()
 
     def _settle(self) -> None:
         """Closes the block of a node whose gradients the engine has passed on: sums on the way are still part of it."""
@@ -164,11 +188,11 @@ class Recorder:
 
     def inside(self, parent: Span, name: str, start: int, duration: int, where: tuple[str, int] | None) -> None:
         """A block whose times are known already: a part of a program that has run. where: the user's file and line."""
-        made = Span(name, FUNCTION, parent)
+        made = Span(len(self.records), name, FUNCTION, parent)
         made.start, made.end = start, start + duration
         if self.stacks and where is not None:
-            made.stack = [f"{_short(where[0])}({where[1]}): <compiled>", *(parent.stack or ())]
-        self.spans.append(made)
+            made.stack = f"{_short(where[0])}({where[1]}): <compiled>\n{parent.stack or ''}".rstrip()
+        self.records.append(made.record())
 
     # --------------------------------------------------------------------------------------------- what is offered
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
@@ -193,6 +217,8 @@ class Recorder:
             result = function(*args, **kwargs)
             done = _clock()
             self._results(span, result)
+            if self.flops:
+                span.flops = _flops(name, result, args, kwargs)
         finally:
             if self.running:
                 state.mode |= PROFILE
@@ -200,8 +226,6 @@ class Recorder:
             if span.sequence >= 0:
                 span.nodes = _next_number() - span.sequence
             self.end(span, done)
-        if self.flops:
-            span.flops = _flops(name, result, args, kwargs)
         return True, result
 
     def node(self, node: Any, grads: Any, evaluate: Callable[..., Any], *rest: Any) -> Any:
@@ -277,9 +301,9 @@ class Recorder:
         if self.open:
             self.open[-1].memory -= nbytes
         elif self.running:
-            span = Span(MEMORY_EVENT_NAME, FUNCTION, None)
+            span = Span(len(self.records), MEMORY_EVENT_NAME, FUNCTION, None)
             span.memory = -nbytes
-            self.spans.append(span)
+            self.records.append(span.record())
 
     # --------------------------------------------------------------------------------------------------- modules
     def number_of(self, module: Any) -> int:
@@ -290,25 +314,37 @@ class Recorder:
     # ---------------------------------------------------------------------------------------------------- results
     def events(self) -> EventList:
         """All that was noted, in the order in which it began."""
-        spans = sorted(self.spans, key=lambda s: s.start)
-        threads = {t: n for n, t in enumerate(dict.fromkeys([s.thread for s in spans]), 1)}
-        forward = {n: s for s in spans for n in range(s.sequence, s.sequence + s.nodes)}  # the innermost that made a node
-        made: dict[int, FunctionEvent] = {}
-        for number, s in enumerate(spans, 1):
-            backward = _of_backward(s)
-            first = forward.get(backward.sequence) if backward is not None else None
-            event = made[id(s)] = FunctionEvent(
-                number, s.name, threads[s.thread], (s.start - self.zero) / 1000, (s.end - self.zero) / 1000,
-                fwd_thread=threads[first.thread] if first is not None else 0, input_shapes=s.shapes, concrete_inputs=s.inputs,
-                stack=first.stack if first is not None else s.stack, scope=s.scope, cpu_memory_usage=s.memory,
-                sequence_nr=s.sequence, flops=s.flops, is_user_annotation=s.scope == USER)
-            if s.parent is not None:
-                event.set_cpu_parent(made[id(s.parent)])
+        records = [Record._make(r) for r in self.records]
+        threads = {t: n for n, t in enumerate(dict.fromkeys([r.thread for r in records]), 1)}
+        forward = {n: r for r in records for n in range(r.sequence, r.sequence + r.nodes)}  # the innermost that made a node
+        made: list[FunctionEvent] = []
+        for number, r in enumerate(records, 1):
+            node = _node_of(r, records)
+            first = forward.get(node.sequence) if node is not None else None
+            stack = r.stack if first is None else first.stack
+            event = FunctionEvent(
+                number, r.name, threads[r.thread], (r.start - self.zero) / 1000, (r.end - self.zero) / 1000,
+                fwd_thread=threads[first.thread] if first is not None else 0, concrete_inputs=list(r.inputs or ()),
+                input_shapes=[list(shape) for shape in r.shapes or ()], stack=stack.split("\n") if stack else [], scope=r.scope,
+                cpu_memory_usage=r.memory, sequence_nr=r.sequence, flops=r.flops, is_user_annotation=r.scope == USER)
+            if r.parent is not None:
+                event.set_cpu_parent(made[r.parent])
                 event.cpu_parent.append_cpu_child(event)
-        for event in reversed(made.values()):  # a call that is made of counted ones does not count as well
+            made.append(event)
+        for event in reversed(made):  # a call that is made of counted ones does not count as well
             if event.flops and any([c.flops for c in _below(event)]):
                 event.flops = 0
-        return EventList(made.values(), profile_memory=self.memory, with_flops=self.flops)
+        return EventList(made, profile_memory=self.memory, with_flops=self.flops)
+
+
+def _node_of(record: Record, records: list[Record]) -> Record | None:
+    """The node of a backward pass that a block is, or is part of."""
+    at: Record | None = record
+    while at is not None:
+        if at.scope == BACKWARD or at.name.startswith("autograd::engine"):
+            return at
+        at = None if at.parent is None else records[at.parent]
+    return None
 
 
 def _forget() -> None:
@@ -319,16 +355,6 @@ def _forget() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
-
-
-def _of_backward(span: Span) -> Span | None:
-    """The node of a backward pass that a block is, or is part of."""
-    at: Span | None = span
-    while at is not None:
-        if at.scope == BACKWARD or at.name.startswith("autograd::engine"):
-            return at
-        at = at.parent
-    return None
 
 
 def _below(event: FunctionEvent) -> Iterator[FunctionEvent]:
@@ -346,12 +372,12 @@ def _owners(values: Any) -> Iterator[Any]:
             yield from _owners(v)
 
 
-def _described(values: Any) -> tuple[list[Any], list[Any]]:
-    """The shapes of tensors ([] for anything else), and the values of what is no tensor (None for tensors)."""
-    shapes = [list(v.shape) if hasattr(v, "shape") and hasattr(v, "dtype") else [] for v in values]
+def _described(values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The shapes of tensors (() for anything else), and the values of what is no tensor (None for tensors)."""
+    shapes = tuple([tuple(v.shape) if hasattr(v, "shape") and hasattr(v, "dtype") else () for v in values])
     plain = lambda v: v.__class__ in (int, float, bool, str, complex)
-    concrete = [v if plain(v) or (v.__class__ in (list, tuple) and all(map(plain, v))) else None for v in values]
-    return shapes, concrete
+    sequence = lambda v: v.__class__ in (list, tuple) and all(map(plain, v))
+    return shapes, tuple([v if plain(v) else tuple(v) if sequence(v) else None for v in values])
 
 
 def _flops(name: str, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -372,15 +398,15 @@ def _next_number() -> int:
     return int(repr(next_sequence.__self__)[len("count("):-1])
 
 
-def _stack() -> list[str]:
-    """The Python lines that led here, the innermost first, without those inside operations."""
+def _stack() -> str:
+    """The Python lines that led here, the innermost first, without those inside operations; one below the other."""
     frame, lines = sys._getframe(2), []
     while frame is not None:
         code = frame.f_code
         if not code.co_filename.startswith(_INNER) and (lines or code.co_filename != contextlib.__file__):
             lines.append(f"{_short(code.co_filename)}({frame.f_lineno}): {code.co_name}")
         frame = frame.f_back
-    return lines
+    return "\n".join(lines)
 
 
 @functools.cache
