@@ -299,7 +299,7 @@ def test_a_module_around_a_compiled_call_ends_with_it():
     p = profiled(flambeau, lambda t: model(t.ones(2, 3)).exp(), with_modules=True)
     events = {e.name: e for e in p.events()}
     assert events["aten::relu"].cpu_parent is events["nn.Module: Outer_0"] and events["aten::exp"].cpu_parent is None
-    assert any(name.startswith("Torch-Compiled Region") for name in events)
+    assert any(name.startswith("Torch-Compiled Region") for name in events)  # also where nothing can be built
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
