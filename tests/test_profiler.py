@@ -181,7 +181,7 @@ FIELDS = """id node_id name overload_name trace_name time_range thread fwd_threa
     input_shapes concrete_inputs kwinputs stack scope use_device cpu_memory_usage self_cpu_memory_usage device_memory_usage
     self_device_memory_usage is_async is_remote sequence_nr device_type device_index device_resource_id is_legacy flops
     is_user_annotation cpu_time cpu_time_total self_cpu_time_total cpu_time_str cpu_time_total_str self_cpu_time_total_str
-    device_time device_time_total self_device_time_total key self_cpu_percent total_cpu_percent metadata_json""".split()
+    device_time device_time_total self_device_time_total key self_cpu_percent total_cpu_percent""".split()
 
 
 def test_events_have_pytorchs_fields():

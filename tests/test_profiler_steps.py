@@ -182,6 +182,25 @@ def test_compiled_calls_show_their_parts_and_give_the_same():
     assert programs and all(program.entry is program.function for program in programs)
 
 
+@BUILDS
+def test_calls_that_run_eagerly_show_their_operations():
+    seen = []
+
+    @flambeau.compile
+    def noisy(x):
+        seen.append(1)  # an effect: such calls are followed
+        return x.exp()
+
+    x = flambeau.ones(3)
+    for _ in range(3):
+        noisy(x)
+    pace = noisy._compiled.paths.pace
+    pace.way, pace.left = True, 5  # as if following had been slower
+    p = profiled(flambeau, lambda t: noisy(x))
+    region = next(e for e in p.events() if e.name == "Torch-Compiled Region: noisy")
+    assert [c.name for c in region.cpu_children] == ["aten::exp"] and len(seen) == 4 and pace.left == 4
+
+
 # ---------------------------------------------------------------------------------------------------- what is refused
 @pytest.mark.parametrize("make", [
     lambda: flambeau.profiler.profile(experimental_config=object()),

@@ -27,18 +27,31 @@ def profiled(compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
             except (toolchain.BuildError, OSError):  # the call has a row all the same
                 continue
             recorder.at_stop.append(lambda program=program: program.tell(None))
-    with recorder.span(f"Torch-Compiled Region: {compiled.name}", 0), recorder.aside():
-        try:
-            leaves, shape = compiled._leaves(args, kwargs)
-        except RecursionError:  # a list that holds itself
-            return compiled(*args, **kwargs)
-        for plan in compiled.plans.get(compiled.signature(leaves, state.mode, shape, args, kwargs), ()):
-            if plan.holds(leaves):  # here, not in the call: that would write down how to repeat it natively, without times
-                try:
-                    return plan.run(leaves)
-                except Undone:
-                    return compiled.function(*args, **kwargs)
-        return compiled(*args, **kwargs)
+    with recorder.span(f"Torch-Compiled Region: {compiled.name}", 0):
+        with recorder.aside():
+            try:
+                leaves, shape = compiled._leaves(args, kwargs)
+            except RecursionError:  # a list that holds itself
+                return compiled(*args, **kwargs)
+            for plan in compiled.plans.get(compiled.signature(leaves, state.mode, shape, args, kwargs), ()):
+                if plan.holds(leaves):  # here, not in the call: that would write down how to repeat it natively, without times
+                    try:
+                        return plan.run(leaves)
+                    except Undone:
+                        return compiled.function(*args, **kwargs)
+            if not _runs_eagerly(compiled):
+                return compiled(*args, **kwargs)
+        return compiled.function(*args, **kwargs)  # whose operations are noted one by one
+
+
+def _runs_eagerly(compiled: Any) -> bool:
+    """Whether calls are not followed at present, since that takes longer."""
+    pace = compiled.paths.pace
+    if not compiled.followed or pace is None or not pace.eager():
+        return False
+    if pace.left:
+        pace.passed()
+    return True
 
 
 def _programs(compiled: Any) -> Iterator[Program]:
