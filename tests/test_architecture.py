@@ -26,7 +26,7 @@ LAYERS = [line.split() for line in """
     nn func serialization distributed autograd.gradcheck
     optim
     compiler
-    utils hub
+    utils hub autograd.profiler
     *
     """.strip().splitlines()]
 LAYERS[5] += ["utils.deterministic", "ops.aten", "__future__"]  # what is there once all operations are

@@ -80,6 +80,12 @@ def later(title: str, signature: str, body: Iterable[str], **given: Any) -> Call
     return made
 
 
+def is_made(function: Any) -> bool:
+    """Whether a function was made here: an operation that calls kernels, but no other operation."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename.startswith(_HERE)
+
+
 def source(made: Callable[..., Any]) -> str:
     """The text of a function that was made here."""
     return "".join(linecache.getlines(made.__code__.co_filename))

@@ -499,6 +499,12 @@ def run(kernel: str, args: tuple[Any, ...]) -> Any:
         return KERNELS[kernel](*args)
     if mode == _state.FOLLOW | _state.NO_GRAD and all([type(a) in _WINDOWS or a.__class__ in generate.PLAIN for a in args]):
         return state.follower.call(kernel, args)
+    if mode & _state.PROFILE:
+        return state.profiler.kernel(kernel, args, _run_anywhere)
+    return _run_anywhere(kernel, args)
+
+
+def _run_anywhere(kernel: str, args: tuple[Any, ...]) -> Any:
     return registry.common([a for a in args if hasattr(a, "strides")]).call(kernel, args)
 
 
