@@ -15,8 +15,8 @@ from numpy import ndarray
 from ....native import Library, library
 from .. import memory
 from ..index.rows import in_range
-from ..parallel import large, native, split
-from ..pointwise.activations import _log1p_exp, _sigmoid
+from ..parallel import large, split
+from ..pointwise.expressed import sigmoid
 from ..reduce.reductions import mean as _mean
 from ..reduce.reductions import sum_ as _sum
 from ..reduce.reductions import sum_one, wide
@@ -100,72 +100,28 @@ def pairwise(name: str, value: Callable, slope: Callable) -> None:
         made = _pair_natively(name, x, y, reduction, *numbers)
         if made is not None:
             return made
-        return reduced(value(wide(x), wide(y), *numbers), reduction, x.dtype)
+        return reduced(np.asarray(value(wide(x), wide(y), *numbers)), reduction, x.dtype)
 
     def backward(grad: ndarray, x: ndarray, y: ndarray, reduction: int, *numbers: Any) -> ndarray:
         made = _pair_backward_natively(name, grad, x, y, reduction, *numbers)
         if made is not None:
             return made
-        return scaled(slope(wide(x), wide(y), *numbers), grad, reduction, x.dtype)
+        return scaled(np.asarray(slope(wide(x), wide(y), *numbers)), grad, reduction, x.dtype)
 
     KERNELS[name], KERNELS[f"{name}_backward"] = forward, backward
 
 
-def _difference(x: ndarray, y: ndarray) -> ndarray:
-    if x.shape == y.shape and x.size >= 1 << 16:
-        return np.subtract(x, y, out=memory.empty(x.shape, x.dtype))
-    return np.asarray(x - y)
-
-
-def _mse(x: ndarray, y: ndarray) -> ndarray:
-    d = _difference(x, y)
-    return np.multiply(d, d, out=d)
-
-
-def _mse_slope(x: ndarray, y: ndarray) -> ndarray:
-    d = _difference(x, y)
-    return np.add(d, d, out=d)
-
-
 def _huber(x: ndarray, y: ndarray, delta: float) -> ndarray:
     """Half the square up to |d| = delta, delta * (|d| - delta / 2) beyond: m * (|d| - m / 2), m = min(|d|, delta)."""
-    d = _difference(x, y)
-    np.abs(d, out=d)
+    d = np.abs(x - y)
     m = np.minimum(d, delta)
-    np.subtract(d, 0.5 * m, out=d)
-    return np.multiply(m, d, out=d)
+    return m * (d - 0.5 * m)
 
 
-def _huber_slope(x: ndarray, y: ndarray, delta: float) -> ndarray:
-    return np.asarray(np.clip(_difference(x, y), -delta, delta))
-
-
-def _smooth(x: ndarray, y: ndarray, beta: float) -> ndarray:
-    return np.divide(made := _huber(x, y, beta), beta, out=made)
-
-
-def _smooth_slope(x: ndarray, y: ndarray, beta: float) -> ndarray:
-    return np.divide(made := _huber_slope(x, y, beta), beta, out=made)
-
-
-def _soft_margin(x: ndarray, y: ndarray) -> ndarray:
-    z = np.negative(x) * y
-    out = np.empty_like(z)
-    _log1p_exp(z, out)
-    return out
-
-
-def _soft_margin_slope(x: ndarray, y: ndarray) -> ndarray:
-    z = np.negative(x) * y
-    out = np.empty_like(z)
-    _sigmoid(z, out)
-    return np.multiply(out, np.negative(y), out=out)
-
-
-pairwise("mse_loss", _mse, _mse_slope)
-pairwise("huber_loss", _huber, _huber_slope)
-pairwise("smooth_l1_loss", _smooth, _smooth_slope)
-pairwise("soft_margin_loss", _soft_margin, _soft_margin_slope)
+pairwise("mse_loss", lambda x, y: np.square(x - y), lambda x, y: 2 * (x - y))
+pairwise("huber_loss", _huber, lambda x, y, delta: np.clip(x - y, -delta, delta))
+pairwise("smooth_l1_loss", lambda x, y, beta: _huber(x, y, beta) / beta, lambda x, y, beta: np.clip(x - y, -beta, beta) / beta)
+pairwise("soft_margin_loss", lambda x, y: np.logaddexp(0, -x * y).astype(x.dtype), lambda x, y: -y * sigmoid(-x * y))
 
 
 # --------------------------------------------------------------------------------------------- binary cross entropy
@@ -203,11 +159,7 @@ def bce_with_logits(x: ndarray, target: ndarray, weight: ndarray | None, pos_wei
     if made is not None:
         return made
     a, t = wide(x), wide(target)
-    values = np.empty(a.shape, a.dtype)
-    if a.ndim:
-        _log1p_exp(np.negative(a), values)
-    else:
-        values = np.logaddexp(0, -a)
+    values = np.logaddexp(0, -a).astype(a.dtype)
     if pos_weight is not None:
         values = values * (1 + (wide(pos_weight) - 1) * t)
     values = np.asarray(values + (1 - t) * a)
@@ -222,28 +174,13 @@ def bce_with_logits_backward(grad: ndarray, x: ndarray, target: ndarray, weight:
         if made is not None:
             return made
     a, t = wide(x), wide(target)
-    slope = np.asarray(1 / (1 + np.exp(-a)))
+    slope = np.asarray(sigmoid(a))
     if pos_weight is None:
         slope = np.asarray(slope - t)
     else:
         positive = wide(pos_weight) * t
         slope = np.asarray((positive + 1 - t) * slope - positive)
     return scaled(_weighted(slope, weight), grad, reduction, x.dtype)
-
-
-# -------------------------------------------------------------------------------------------------- Kullback-Leibler
-@kernel
-@native
-def kl_term(x: ndarray, target: ndarray) -> ndarray:
-    """target * (log(target) - x), where target * log(target) is 0 for a target of 0."""
-    zero = target == 0
-    return np.where(zero, target, target * np.log(np.where(zero, 1, target))) - target * x
-
-
-@kernel
-@native
-def kl_log_term(x: ndarray, target: ndarray) -> ndarray:
-    return np.exp(target) * (target - x)
 
 
 # ------------------------------------------------------------------------------------------- negative log-likelihood

@@ -20,6 +20,8 @@ from numpy import ndarray
 
 from ....native import Library, Postponed, library, pointer, postponed
 from .. import memory
+from ..table import KERNELS
+from . import expressed
 
 C_TYPES = {"f32": "float", "f64": "double", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",
            "u8": "uint8_t", "b8": "uint8_t"}
@@ -55,10 +57,11 @@ _entries: dict[str, _Entry] = {}
 
 
 def enter(kernel: str, count: int, c: str | Callable[..., str | None], kinds: str = "f", plain: Any = (),
-          is_bool: bool = False, mask: int | None = None) -> None:
+          is_bool: bool = False, mask: int | None = None) -> Callable[..., Any]:
     """Makes an expression known. c: C text, or a function of the kernel's arguments that gives it (or None).
 
-    plain: arguments that are always numbers. Rows that share a kernel share its expression.
+    plain: arguments that are always numbers. Rows that share a kernel share its expression. Where nobody wrote a kernel, the
+    expression is the kernel.
     """
     plain = frozenset(plain) - {mask}
     if mask is not None:
@@ -67,6 +70,19 @@ def enter(kernel: str, count: int, c: str | Callable[..., str | None], kinds: st
     if known is not None:
         plain &= known.plain
     _entries[kernel] = _Entry(count, c, kinds, plain, is_bool)
+    return KERNELS.setdefault(kernel, _expressed(kernel))
+
+
+def _expressed(kernel: str) -> Callable[..., Any]:
+    def call(x: ndarray, *rest: Any) -> ndarray:
+        if x.size > 1 and (made := run(kernel, x, *rest)) is not None:
+            return made
+        e = expression(kernel, (x, *rest))
+        made = np.asanyarray(expressed.function(e.args[:1 + len(rest)], e.c)(x, *rest))
+        return made if _entries[kernel].is_bool else made.astype(x.dtype, copy=False)
+
+    call.__name__ = call.__qualname__ = kernel
+    return call
 
 
 def expression(kernel: str, arguments: tuple[Any, ...] | None = None) -> Expression | None:
