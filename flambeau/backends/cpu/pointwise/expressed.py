@@ -1,6 +1,6 @@
 """A row's C expression as a NumPy function: the kernel of an operation that is nothing but its expression.
 
-It serves where the native loop does not: a single element, complex numbers, no compiler. `?:`, `||` and `&&` become `where`,
+It serves where the native loop does not: complex numbers, no compiler. `?:`, `||` and `&&` become `where`,
 `|` and `&`; all else of an expression is Python as it stands.
 """
 

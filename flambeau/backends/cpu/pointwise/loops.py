@@ -75,7 +75,7 @@ def enter(kernel: str, count: int, c: str | Callable[..., str | None], kinds: st
 
 def _expressed(kernel: str) -> Callable[..., Any]:
     def call(x: ndarray, *rest: Any) -> ndarray:
-        if x.size > 1 and (made := run(kernel, x, *rest)) is not None:
+        if x.size and (made := run(kernel, x, *rest)) is not None:
             return made
         e = expression(kernel, (x, *rest))
         made = np.asanyarray(expressed.function(e.args[:1 + len(rest)], e.c)(x, *rest))
