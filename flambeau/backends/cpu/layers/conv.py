@@ -116,13 +116,15 @@ def _shared(n: int, win: Windows, channels: int, itemsize: int, multiplications:
     blas.split(n, share, multiplications >= _SHARED)
 
 
-def _forward(x: ndarray, w: ndarray, win: Windows, groups: int, out: ndarray) -> None:
+def _forward(x: ndarray, w: ndarray, bias: ndarray | None, win: Windows, groups: int, out: ndarray) -> None:
     inner, count = w.size // len(w), math.prod(win.out)
     matrix = w.reshape(groups, len(w) // groups, inner)
 
     def work(start: int, stop: int) -> None:
         columns = np.ascontiguousarray(win.view(win.pad(x[start:stop]))).reshape(stop - start, groups, inner, count)
         np.matmul(matrix, columns, out=out[start:stop].reshape(stop - start, *matrix.shape[:2], count))
+        if bias is not None:  # while the result is in the cache
+            out[start:stop] += bias
 
     _shared(len(x), win, x.shape[1], x.itemsize, out.size * inner, work)
 
@@ -132,8 +134,9 @@ def _input(g: ndarray, w: ndarray, win: Windows, groups: int, out: ndarray) -> N
     matrix = w.reshape(groups, each, inner).transpose(0, 2, 1)
 
     def work(start: int, stop: int) -> None:
-        columns = np.matmul(matrix, g[start:stop].reshape(stop - start, groups, each, math.prod(win.out)))
-        out[start:stop] = win.add(columns.reshape(stop - start, out.shape[1], *win.kernel, *win.out))
+        rows = g[start:stop].reshape(stop - start, groups, each, math.prod(win.out))
+        columns = np.matmul(matrix, rows, out=memory.empty((stop - start, groups, inner, rows.shape[-1]), g.dtype))
+        win.add(columns.reshape(stop - start, out.shape[1], *win.kernel, *win.out), out[start:stop])
 
     _shared(len(g), win, out.shape[1], g.itemsize, g.size * inner, work)
 
@@ -172,13 +175,11 @@ def conv_forward(x: ndarray, w: ndarray, bias: ndarray | None, stride: Ints, pad
     if depth is not None:
         plane = lambda images, weight: conv_forward(images, weight, bias, stride[1:], padding[1:], dilation[1:], groups)
         return narrow(conv3d.forward(depth, x, w, size, plane), native)
-    out = memory.empty((len(x), len(w), *size), x.dtype)
+    out, bias = memory.empty((len(x), len(w), *size), x.dtype), _bias(bias, len(size))
     if not x.size or not w.size:
-        out[...] = 0
+        out[...] = 0 if bias is None else bias
     elif out.size:
-        _forward(x, w, Windows(x.shape[2:], w.shape[2:], stride, padding, dilation, size), groups, out)
-    if bias is not None:
-        out += _bias(bias, len(size))
+        _forward(x, w, bias, Windows(x.shape[2:], w.shape[2:], stride, padding, dilation, size), groups, out)
     return narrow(out, native)
 
 
@@ -279,5 +280,7 @@ def col2im(columns: ndarray, size: Ints, kernel: Ints, dilation: Ints, padding: 
     """The sum of all windows at their places: the transpose of im2col."""
     win = Windows(size, kernel, stride, padding, dilation)
     *lead, rows, _ = columns.shape
-    made = win.add(wide(columns).reshape(*lead, rows // math.prod(kernel), *kernel, *win.out))
-    return np.ascontiguousarray(narrow(made, columns.dtype))
+    given = wide(columns).reshape(*lead, rows // math.prod(kernel), *kernel, *win.out)
+    made = memory.empty((*given.shape[:len(lead) + 1], *size), given.dtype)
+    win.add(given, made)
+    return narrow(made, columns.dtype)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy import ndarray
 
 from ...geometry import Ints, out_size
+from .. import memory
 
 
 class Windows:
@@ -28,7 +29,8 @@ class Windows:
         """x with its padding; x itself when there is none."""
         if self.padded == self.size:
             return x
-        made = np.full((*x.shape[:x.ndim - len(self.size)], *self.padded), value, x.dtype)
+        made = memory.empty((*x.shape[:x.ndim - len(self.size)], *self.padded), x.dtype)
+        made.fill(value)
         self.inner(made)[...] = x
         return made
 
@@ -49,11 +51,13 @@ class Windows:
         return ndarray((*padded.shape[:lead], *self.kernel, *self.out), padded.dtype, padded, 0,
                        (*padded.strides[:lead], *inside, *across))
 
-    def add(self, columns: ndarray) -> ndarray:
-        """The sum (..., *size) of columns (..., *kernel, *out), each at its place."""
-        lead = columns.ndim - 2 * len(self.size)
-        total = np.zeros((*columns.shape[:lead], *self.padded), columns.dtype)
+    def add(self, columns: ndarray, out: ndarray) -> None:
+        """out (..., *size) = the sum of columns (..., *kernel, *out), each at its place."""
+        lead = out.ndim - len(self.size)
+        total = out if self.padded == self.size else memory.empty((*out.shape[:lead], *self.padded), out.dtype)
+        total.fill(0)
         for tap in self.taps():
             place = self.at(total, tap)
             np.add(place, columns[(slice(None),) * lead + tap], out=place)
-        return self.inner(total)
+        if total is not out:
+            out[...] = self.inner(total)
