@@ -79,7 +79,8 @@ def test_adam_rounds_after_every_operation(dtype, decoupled, threads):
     for p, grad, m, v, most in zip(*[iter(given)] * 5):
         v, most, step = np.abs(v), np.abs(most), np.array(3.0, np.float32)
         ours = [a.copy() for a in (p, m, v, most)]
-        KERNELS["fused_adam"](*[[a] for a in (ours[0], grad, *ours[1:])], [step], lr, beta1, beta2, eps, decay, decoupled, False)
+        lists = [[a] for a in (ours[0], grad, *ours[1:], step)]
+        KERNELS["fused_adam"](*lists, lr, beta1, beta2, eps, decay, decoupled, False)
         number = dtype
         slope = grad if decoupled else grad + p * number(decay)
         p = p * number(1 - lr * decay) if decoupled else p

@@ -15,25 +15,12 @@ from numpy import ndarray
 from ....native import Library, library
 from .. import memory
 from ..index.rows import in_range
-from ..parallel import large, split
+from ..parallel import large
 from ..pointwise.expressed import sigmoid
 from ..reduce.reductions import mean as _mean
 from ..reduce.reductions import sum_ as _sum
 from ..reduce.reductions import sum_one, wide
 from ..table import KERNELS, kernel
-
-_SHARED = 1 << 18   # elements from which the cores share a derivative
-_ranges: dict[int, ndarray] = {}
-
-
-def _range(n: int) -> ndarray:
-    """0 .. n-1; those of the usual batch sizes are kept."""
-    found = _ranges.get(n)
-    if found is None:
-        found = np.arange(n)
-        if len(_ranges) < 64 and n <= 1 << 16:
-            _ranges[n] = found
-    return found
 
 
 def _dense(x: ndarray) -> ndarray:
@@ -196,7 +183,7 @@ def _counted(target: ndarray, classes: int, ignore_index: int) -> ndarray | None
     """Which targets count; None when all do (the usual case, found out in one pass)."""
     if not target.size:
         return None
-    if in_range(target, classes) and not 0 <= ignore_index < classes:
+    if innp.arange(target, classes) and not 0 <= ignore_index < classes:
         return None
     ignored = target == ignore_index
     _check_targets(target, classes, ignored)
@@ -223,7 +210,7 @@ def nll_loss(x: ndarray, target: ndarray, weight: ndarray | None, reduction: int
     count, classes, places = a.shape
     counts = _counted(t, classes, ignore_index)
     chosen = t if counts is None else np.where(counts, t, 0)
-    values = -a[_range(count)[:, None], chosen, _range(places)[None]]
+    values = -a[np.arange(count)[:, None], chosen, np.arange(places)[None]]
     weights = None if weight is None else wide(weight)[chosen]
     if weights is not None:
         values = values * weights
@@ -290,7 +277,7 @@ def nll_loss_backward(grad: ndarray, shape: tuple[int, ...], target: ndarray, we
         values = values * wide(weight)[chosen]
     if counts is not None:
         values = np.where(counts, values, g.dtype.type(0))
-    a[_range(a.shape[0])[:, None], chosen, _range(a.shape[2])[None]] = values
+    a[np.arange(a.shape[0])[:, None], chosen, np.arange(a.shape[2])[None]] = values
     return out if out.dtype is grad.dtype else out.astype(grad.dtype)
 
 
@@ -341,7 +328,7 @@ def cross_entropy(x: ndarray, target: ndarray, weight: ndarray | None, reduction
     np.exp(powers, out=powers)
     sums = powers.sum(axis=1)
     chosen = target if counts is None else np.where(counts, target, 0)
-    values = np.log(sums) + (top[:, 0] - x[_range(count), chosen])
+    values = np.log(sums) + (top[:, 0] - x[np.arange(count), chosen])
     inverse = 1 / sums
     weights = np.ones(count, kind) if weight is None else weight[chosen]
     if counts is not None:
@@ -387,16 +374,8 @@ def cross_entropy_backward(grad: ndarray, powers: ndarray, inverse: ndarray, tar
     chosen = np.where(counts, target, 0)
     factor = grad / total if weight is None else grad / total * weight[chosen]
     factor = np.where(counts, factor, kind.type(0)).astype(kind, copy=False)
-    scale = factor * inverse
-
-    def work(start: int, stop: int) -> None:
-        piece = np.multiply(powers[start:stop], scale[start:stop, None], out=out[start:stop])
-        piece[_range(stop - start), chosen[start:stop]] -= factor[start:stop]
-
-    if out.size < _SHARED:
-        work(0, count)
-    else:
-        split(count, work)
+    np.multiply(powers, (factor * inverse)[:, None], out=out)
+    out[np.arange(count), chosen] -= factor
     return out
 
 
@@ -416,9 +395,9 @@ def multi_margin_loss(x: ndarray, target: ndarray, p: int, margin: float, weight
 
 
 def _margins(a: ndarray, t: ndarray, margin: float) -> tuple[ndarray, ndarray]:
-    if t.size and not in_range(t, a.shape[1]):
+    if t.size and not innp.arange(t, a.shape[1]):
         raise RuntimeError(f"target out of range: expected classes from 0 to {a.shape[1] - 1}")
-    rows = _range(len(t))
+    rows = np.arange(len(t))
     z = margin - a[rows, t][:, None] + a
     np.maximum(z, 0, out=z)
     z[rows, t] = 0

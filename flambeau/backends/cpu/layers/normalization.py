@@ -41,10 +41,12 @@ def _typed(functions: Any, name: str, x: ndarray) -> Any:
     return getattr(functions, name + ("_f32" if x.dtype.char == "f" else "_f64"))
 
 
-def _kept(statistic: ndarray, x: ndarray, weight: ndarray | None) -> ndarray:
-    """A statistic as PyTorch hands it out: for half precision in the dtype of the parameters, or of the input."""
-    wanted = x.dtype if weight is None else weight.dtype
-    return statistic.astype(wanted) if x.dtype != statistic.dtype and wanted != statistic.dtype else statistic
+def _handed_out(x: ndarray, weight: ndarray | None, out: ndarray, *statistics: ndarray) -> tuple[ndarray, ...]:
+    """The result in the input's dtype; the statistics, of half precision, in the dtype of the parameters or of the input."""
+    if out.dtype is x.dtype:
+        return out, *statistics
+    kept = x.dtype if weight is None else weight.dtype
+    return out.astype(x.dtype), *[narrow(s, kept) for s in statistics]
 
 
 def _channels(x: ndarray) -> ndarray:
@@ -89,11 +91,11 @@ def batch_norm(x: ndarray, weight: ndarray | None, bias: ndarray | None, running
             momentum, eps)
     else:
         out, mean, inverse = _batch_norm(a, w, b, means, variances, training, momentum, eps)
-    if training:
+    if training and not (means is running_mean and variances is running_var):
         for running, changed in ((running_mean, means), (running_var, variances)):
             if changed is not running and running.flags.writeable:
                 running[...] = changed
-    return narrow(out, x.dtype), _kept(mean, x, weight), _kept(inverse, x, weight)
+    return _handed_out(x, weight, out, mean, inverse)
 
 
 def _batch_norm(x: ndarray, weight: Any, bias: Any, means: Any, variances: Any, training: bool, momentum: float,
@@ -120,7 +122,7 @@ def batch_norm_grad(g: ndarray, x: ndarray, weight: ndarray | None, mean: ndarra
     """Gradients of input, weight and bias (None where not needed)."""
     a = _plain(wide(x))
     shape, kind = a.shape, a.dtype
-    grads, w, mean, inverse = [_like(v, kind) for v in (g, weight, mean, inverse)]
+    grads, w, mean, inverse = _like(g, kind), _like(weight, kind), _like(mean, kind), _like(inverse, kind)
     kept = kind if weight is None else weight.dtype
     functions = _functions("batchnorm", a)
     if functions is not None:
@@ -128,7 +130,7 @@ def batch_norm_grad(g: ndarray, x: ndarray, weight: ndarray | None, mean: ndarra
         dw, db = [np.empty(shape[1], kind) if need else None for need in needs[1:]]
         _typed(functions, "fl_batch_norm_grad", a)(
             grads, a, w, mean, inverse, dx, dw, db, shape[0], shape[1], a.size // (shape[0] * shape[1]), training)
-        return _narrowed((dx, dw, db), needs, g.dtype, kept)
+        return (dx, dw, db) if g.dtype is kind is kept else _narrowed((dx, dw, db), needs, g.dtype, kept)
     grads, normal = _channels(grads), (_channels(a) - mean[:, None]) * inverse[:, None]
     weighted = grads if w is None else grads * w[:, None]
     slope = _gradient(weighted, normal, inverse[:, None], (0, 2)) if training else weighted * inverse[:, None]
@@ -160,7 +162,7 @@ def layer_norm(x: ndarray, dims: int, weight: ndarray | None, bias: ndarray | No
     else:
         mean, _, inverse = _moments(a, tuple(range(a.ndim - dims, a.ndim)), eps)
         out = _affine((a - mean) * inverse, w, b)
-    return narrow(out, x.dtype), _kept(mean, x, weight), _kept(inverse, x, weight)
+    return _handed_out(x, weight, out, mean, inverse)
 
 
 def layer_norm_only(x: ndarray, dims: int, weight: ndarray | None, bias: ndarray | None, eps: float) -> ndarray:
@@ -190,11 +192,12 @@ def layer_norm_grad(g: ndarray, x: ndarray, dims: int, mean: ndarray, inverse: n
     """Gradients of input, weight and bias (None where not needed)."""
     a = _plain(wide(x))
     kind, inner = a.dtype, a.shape[a.ndim - dims:]
-    grads, w, mean, inverse = [_like(v, kind) for v in (g, weight, mean, inverse)]
+    grads, w, mean, inverse = _like(g, kind), _like(weight, kind), _like(mean, kind), _like(inverse, kind)
     kept = kind if weight is None else weight.dtype
     functions = _functions("layernorm", a)
     if functions is not None:
-        return _narrowed(_row_gradients(functions, grads, a, inner, mean, inverse, w, needs), needs, x.dtype, kept)
+        made = _row_gradients(functions, grads, a, inner, mean, inverse, w, needs)
+        return made if x.dtype is kind is kept else _narrowed(made, needs, x.dtype, kept)
     axes, lead = tuple(range(a.ndim - dims, a.ndim)), tuple(range(a.ndim - dims))
     normal = (a - mean) * inverse
     dx = _gradient(grads if w is None else grads * w, normal, inverse, axes) if needs[0] and a.size else a
@@ -271,7 +274,7 @@ def group_norm(x: ndarray, groups: int, weight: ndarray | None, bias: ndarray | 
         w, b = [None if v is None else v.reshape(groups, -1, 1) for v in (w, b)]
         out = _affine((rows - mean) * inverse, w, b).reshape(shape)
         mean, inverse = [v.reshape(shape[0], groups) for v in (mean, inverse)]
-    return narrow(out, x.dtype), _kept(mean, x, weight), _kept(inverse, x, weight)
+    return _handed_out(x, weight, out, mean, inverse)
 
 
 @kernel
@@ -280,7 +283,7 @@ def group_norm_grad(g: ndarray, x: ndarray, groups: int, mean: ndarray, inverse:
     """Gradients of input, weight and bias (None where not needed)."""
     a = _plain(wide(x))
     shape, kind = a.shape, a.dtype
-    grads, w, mean, inverse = [_like(v, kind) for v in (g, weight, mean, inverse)]
+    grads, w, mean, inverse = _like(g, kind), _like(weight, kind), _like(mean, kind), _like(inverse, kind)
     kept = kind if weight is None else weight.dtype
     functions = _functions("batchnorm", a)
     if functions is not None:
@@ -289,7 +292,7 @@ def group_norm_grad(g: ndarray, x: ndarray, groups: int, mean: ndarray, inverse:
         sums = np.empty(2 * shape[0] * shape[1], _FLOAT64)
         _typed(functions, "fl_group_norm_grad", a)(
             grads, a, w, mean, inverse, dx, dw, db, sums, shape[0], shape[1], a.size // (shape[0] * shape[1]), groups)
-        return _narrowed((dx, dw, db), needs, x.dtype, kept)
+        return (dx, dw, db) if x.dtype is kind is kept else _narrowed((dx, dw, db), needs, x.dtype, kept)
     grads, inverse = _in_groups(grads, groups), inverse[..., None, None]
     normal = (_in_groups(a, groups) - mean[..., None, None]) * inverse
     dw, db = [v.sum((0, 3), _FLOAT64).reshape(-1) for v in (grads * normal, grads)]
