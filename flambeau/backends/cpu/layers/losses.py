@@ -183,7 +183,7 @@ def _counted(target: ndarray, classes: int, ignore_index: int) -> ndarray | None
     """Which targets count; None when all do (the usual case, found out in one pass)."""
     if not target.size:
         return None
-    if innp.arange(target, classes) and not 0 <= ignore_index < classes:
+    if in_range(target, classes) and not 0 <= ignore_index < classes:
         return None
     ignored = target == ignore_index
     _check_targets(target, classes, ignored)
@@ -395,7 +395,7 @@ def multi_margin_loss(x: ndarray, target: ndarray, p: int, margin: float, weight
 
 
 def _margins(a: ndarray, t: ndarray, margin: float) -> tuple[ndarray, ndarray]:
-    if t.size and not innp.arange(t, a.shape[1]):
+    if t.size and not in_range(t, a.shape[1]):
         raise RuntimeError(f"target out of range: expected classes from 0 to {a.shape[1] - 1}")
     rows = np.arange(len(t))
     z = margin - a[rows, t][:, None] + a
