@@ -7,7 +7,6 @@ import pytest
 import scipy.linalg as scipy_linalg
 import torch
 
-from flambeau.backends.cpu.linalg import fft as F
 from flambeau.backends.cpu.linalg import kernels as L
 
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
@@ -534,68 +533,3 @@ def test_cdist_chunks_and_modes(monkeypatch):
     z = np.array([[1, np.nan], [1, 2], [2, 3]], np.float32)
     for p in (0.0, 1.0, 2.0, float("inf")):
         same(L.cdist(z[1:2], z, p), torch.cdist(t(z[1:2]), t(z), p=p))
-
-
-# -- FFT ------------------------------------------------------------------------
-
-ONE_D = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"]
-N_D = [f + "n" for f in ONE_D]
-norms = pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
-
-
-def real_only(name):
-    return name.startswith(("rfft", "ihfft"))
-
-
-@dtypes
-@norms
-@pytest.mark.parametrize("name", ONE_D)
-def test_fft_1d(dtype, norm, name):
-    if real_only(name) and np.dtype(dtype).kind == "c":
-        x = rand((3,), dtype)
-        assert error_of(getattr(F, name), x) == error_of(getattr(torch.fft, name), t(x))
-        return
-    x, = frozen(rand((3, 6, 5), dtype, 24))
-    for dim in (-1, 0, 1):
-        for n in (None, 1, 3, 4, 5, 9):
-            same(getattr(F, name)(x, n, dim, norm),
-                 getattr(torch.fft, name)(t(x), n=n, dim=dim, norm=norm), 2)
-
-
-@dtypes
-@norms
-@pytest.mark.parametrize("name", N_D)
-def test_fft_nd(dtype, norm, name):
-    if real_only(name) and np.dtype(dtype).kind == "c":
-        x = rand((3,), dtype)
-        assert error_of(getattr(F, name), x) == error_of(getattr(torch.fft, name), t(x))
-        return
-    x, = frozen(rand((3, 6, 5), dtype, 25))
-    for s, dims in [(None, None), (None, (0,)), (None, (2, 0)), (None, (-2, -1)), ((4, 4), None),
-                    ((7, 2), (0, 1)), ((2, 9, 3), (2, 0, 1)), ((4, -1), (1, 2))]:
-        same(getattr(F, name)(x, s, dims, norm),
-             getattr(torch.fft, name)(t(x), s=s, dim=dims, norm=norm), 2)
-
-
-def test_fft_corner_cases():
-    x = np.zeros((0, 4), np.float32)
-    for name in ONE_D:
-        assert getattr(F, name)(x).shape[0] == 0
-        same(getattr(F, name)(x, 5, 0), getattr(torch.fft, name)(t(x), n=5, dim=0))
-        assert error_of(getattr(F, name), x, None, 0) == \
-            error_of(getattr(torch.fft, name), t(x), dim=0)
-    for name in N_D:
-        same(getattr(F, name)(x, (5,), (0,)), getattr(torch.fft, name)(t(x), s=(5,), dim=(0,)))
-    scalar = np.array(3.0, np.float32)
-    for name in ("fftn", "ifftn"):
-        same(getattr(F, name)(scalar), getattr(torch.fft, name)(t(scalar)))
-        y = np.ones((2, 2), np.float64)
-        same(getattr(F, name)(y, None, ()), getattr(torch.fft, name)(t(y), dim=()))
-        assert error_of(getattr(F, name), y, None, (0, 0)) == \
-            error_of(getattr(torch.fft, name), t(y), dim=(0, 0))
-    for name in ("rfftn", "irfftn"):
-        assert error_of(getattr(F, name), scalar, None, ()) == \
-            error_of(getattr(torch.fft, name), t(scalar), dim=())
-    one = np.ones(1, np.float32)
-    same(F.irfft(one, 1), torch.fft.irfft(t(one), n=1))
-    assert error_of(F.irfft, one) == error_of(torch.fft.irfft, t(one))
