@@ -1,24 +1,19 @@
 """Special functions as kernels, each under the last part of its torch name.
 
-The families have files of their own (``special_erf``, ``special_gamma``, ...).
+The families have files of their own (``special_erf``, ``special_gamma``, ...). What is nothing but its C expression (entr,
+sinc, xlogy...) is written in its row alone.
 """
 
 from ..parallel import early
 from ..table import add
-from .special_bessel import *  # noqa: F403
-from .special_bessel import __all__ as _bessel_names
+from .special_bessel import BESSEL
 from .special_erf import erf, erfc, erfcx, erfinv, log_ndtr, ndtr, ndtri
-from .special_gamma import digamma, gammaln, lgamma, mvlgamma, polygamma, psi, zeta
-from .special_incomplete_gamma import gammainc, gammaincc, igamma, igammac
-from .special_polynomials import *  # noqa: F403
-from .special_polynomials import __all__ as _polynomial_names
+from .special_gamma import digamma, lgamma, mvlgamma, polygamma, zeta
+from .special_incomplete_gamma import gammainc, gammaincc
+from .special_polynomials import POLYNOMIALS
 
-__all__ = _bessel_names + _polynomial_names + [
-    "digamma", "erf", "erfc", "erfcx", "erfinv", "gammainc", "gammaincc", "gammaln", "igamma", "igammac", "lgamma", "log_ndtr",
-    "ndtr", "ndtri", "polygamma", "psi", "zeta",
-]
-
-
-# Those with a C expression run it; what is nothing but its expression (entr, sinc, xlogy...) is written in its row alone.
-add(mvlgamma=mvlgamma, **{name: globals()[name] for name in __all__})
-add(**{f.__name__: early(f) for f in (erf, erfc, ndtr, lgamma)})
+for _function in (erfcx, erfinv, log_ndtr, ndtri, digamma, mvlgamma, polygamma, zeta, gammainc, gammaincc):
+    add(**{_function.__name__: _function})
+for _function in (erf, erfc, ndtr, lgamma):  # with a C expression
+    add(**{_function.__name__: early(_function)})
+add(gammaln=lgamma, psi=digamma, igamma=gammainc, igammac=gammaincc, **BESSEL, **POLYNOMIALS)
