@@ -311,7 +311,7 @@ def tensor_repr(t, *, tensor_contents=None):
     line; see ``parameter_repr``.
     """
     if type(t._array) is BatchedArray:
-        inside = repr(wrap(t._array.whole)).replace("\n", "\n    ")
+        inside = repr(wrap(t._array.examples)).replace("\n", "\n    ")
         return f"BatchedTensor(lvl={len(levels_of(t._array))}, bdim=0, value=\n    {inside}\n)"
     opts = PRINT_OPTS
     plain, parameter = _kind(t)

@@ -28,7 +28,7 @@ def _changeable(x: ndarray | None, dtype: np.dtype) -> Any:
     return x if x is None or (x.dtype is dtype and x.flags.c_contiguous and x.flags.writeable) else np.array(x, dtype)
 
 
-def _plain(x: ndarray) -> ndarray:
+def _dense(x: ndarray) -> ndarray:
     return x if x.flags.c_contiguous else np.ascontiguousarray(x)
 
 
@@ -78,7 +78,7 @@ def batch_norm(x: ndarray, weight: ndarray | None, bias: ndarray | None, running
                running_var: ndarray | None, training: bool, momentum: float,
                eps: float) -> tuple[ndarray, ndarray, ndarray]:
     """(result, mean, 1 / deviation) per channel; in training the running statistics are brought up to date."""
-    a = _plain(wide(x))
+    a = _dense(wide(x))
     shape, kind = a.shape, a.dtype
     w, b = _like(weight, kind), _like(bias, kind)
     means, variances = _changeable(running_mean, kind), _changeable(running_var, kind)
@@ -120,7 +120,7 @@ def _batch_norm(x: ndarray, weight: Any, bias: Any, means: Any, variances: Any, 
 def batch_norm_grad(g: ndarray, x: ndarray, weight: ndarray | None, mean: ndarray, inverse: ndarray, training: bool,
                     needs: tuple[bool, bool, bool]) -> tuple[Any, Any, Any]:
     """Gradients of input, weight and bias (None where not needed)."""
-    a = _plain(wide(x))
+    a = _dense(wide(x))
     shape, kind = a.shape, a.dtype
     grads, w, mean, inverse = _like(g, kind), _like(weight, kind), _like(mean, kind), _like(inverse, kind)
     kept = kind if weight is None else weight.dtype
@@ -147,7 +147,7 @@ def _narrowed(made: tuple[Any, ...], needs: tuple[bool, ...], dtype: np.dtype, k
 @kernel
 def layer_norm(x: ndarray, dims: int, weight: ndarray | None, bias: ndarray | None, eps: float) -> Any:
     """(result, mean, 1 / deviation) over the last `dims` dimensions."""
-    a = _plain(wide(x))
+    a = _dense(wide(x))
     shape, kind = a.shape, a.dtype
     w, b = _like(weight, kind), _like(bias, kind)
     saved = (*shape[:len(shape) - dims], *(1,) * dims)
@@ -190,7 +190,7 @@ def layer_norm_shaped(x: ndarray, shape: tuple[int, ...], weight: ndarray | None
 def layer_norm_grad(g: ndarray, x: ndarray, dims: int, mean: ndarray, inverse: ndarray, weight: ndarray | None,
                     needs: tuple[bool, bool, bool]) -> tuple[Any, Any, Any]:
     """Gradients of input, weight and bias (None where not needed)."""
-    a = _plain(wide(x))
+    a = _dense(wide(x))
     kind, inner = a.dtype, a.shape[a.ndim - dims:]
     grads, w, mean, inverse = _like(g, kind), _like(weight, kind), _like(mean, kind), _like(inverse, kind)
     kept = kind if weight is None else weight.dtype
@@ -222,7 +222,7 @@ def rms_norm(x: ndarray, dims: int, weight: ndarray | None, eps: float) -> tuple
     saved = (*x.shape[:x.ndim - dims], *(1,) * dims)
     functions = _functions("layernorm", x) if weight is None or weight.dtype is x.dtype else None
     if functions is not None:
-        x = _plain(x)
+        x = _dense(x)
         out, inverse = memory.empty(x.shape, x.dtype), np.empty(saved, x.dtype)
         _typed(functions, "fl_layer_norm", x)(
             x, _like(weight, x.dtype), None, out, None, inverse, inverse.size, x.size // inverse.size, eps)
@@ -239,7 +239,7 @@ def rms_norm_grad(g: ndarray, x: ndarray, dims: int, inverse: ndarray, weight: n
     inner = x.shape[x.ndim - dims:]
     functions = _functions("layernorm", x) if g.dtype is x.dtype and (weight is None or weight.dtype is x.dtype) else None
     if functions is not None:
-        g, x, weight = _plain(g), _plain(x), _like(weight, x.dtype)
+        g, x, weight = _dense(g), _dense(x), _like(weight, x.dtype)
         return _row_gradients(functions, g, x, inner, None, inverse, weight, (*needs, False))[:2]
     axes, lead = tuple(range(x.ndim - dims, x.ndim)), tuple(range(x.ndim - dims))
     normal = x * inverse
@@ -259,7 +259,7 @@ def _in_groups(x: ndarray, groups: int) -> ndarray:
 @kernel
 def group_norm(x: ndarray, groups: int, weight: ndarray | None, bias: ndarray | None, eps: float) -> Any:
     """(result, mean, 1 / deviation) over groups of channels; the statistics are (batch, groups)."""
-    a = _plain(wide(x))
+    a = _dense(wide(x))
     shape, kind = a.shape, a.dtype
     w, b = _like(weight, kind), _like(bias, kind)
     functions = _functions("batchnorm", a)
@@ -281,7 +281,7 @@ def group_norm(x: ndarray, groups: int, weight: ndarray | None, bias: ndarray | 
 def group_norm_grad(g: ndarray, x: ndarray, groups: int, mean: ndarray, inverse: ndarray, weight: ndarray | None,
                     needs: tuple[bool, bool, bool]) -> tuple[Any, Any, Any]:
     """Gradients of input, weight and bias (None where not needed)."""
-    a = _plain(wide(x))
+    a = _dense(wide(x))
     shape, kind = a.shape, a.dtype
     grads, w, mean, inverse = _like(g, kind), _like(weight, kind), _like(mean, kind), _like(inverse, kind)
     kept = kind if weight is None else weight.dtype

@@ -63,5 +63,5 @@ def to_python(c: str) -> str:
 
 @functools.cache
 def function(args: tuple[str, ...], c: str) -> Callable[..., Any]:
-    """A function of the expression's arguments."""
-    return eval(f"lambda {', '.join(args)}: {to_python(c)}", _NAMES)
+    """A function of the expression's arguments. It counts as code of this file, which a compiled call may run."""
+    return eval(compile(f"lambda {', '.join(args)}: {to_python(c)}", __file__, "eval"), _NAMES)

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy import ndarray
 
-from ..parallel import NATIVE, early, native
+from ..parallel import NATIVE, native, native_from_two
 from ..table import KERNELS, add, kernel
 from .loops import enter, run
 
@@ -191,7 +191,7 @@ def reciprocal(x):
 
 
 @kernel
-@early
+@native_from_two
 def sign(x):
     # NumPy gives nan for nan; PyTorch compares, and so gives 0.
     if x.dtype.kind in "fV":
@@ -335,13 +335,13 @@ def clamp(x, low, high):
 
 
 @kernel(safe=True, batch="pointwise")
-@early
+@native_from_two
 def clamp_within(x, low, high):
     """clamp of floats by two numbers that are not nan."""
     return np.where(x < low, x.dtype.type(low), np.where(x > high, x.dtype.type(high), x))
 
 
-enter("clamp_within", 3, "atmost(atleast(a, b), c)", plain=(1, 2))
+enter("clamp_within", 3, "atmost(atleast(a, b), c)", numbers_only=(1, 2))
 
 
 @kernel
@@ -358,7 +358,7 @@ def chosen(condition, x, y):
 
 
 @kernel
-@early
+@native_from_two
 def isclose(x, y, rtol, atol, equal_nan):
     close = x == y
     if equal_nan:

@@ -50,7 +50,7 @@ def axes_of(x: ndarray, axes: Axes) -> Axes:
 
 
 # ----------------------------------------------------------------------------------------------------- native ones
-_PLAIN, _SQUARES, _SIZES = range(3)
+_ELEMENTS, _SQUARES, _SIZES = range(3)
 
 
 def grid(x: ndarray, axes: Axes, least: int = SMALL) -> tuple[int, int, int] | None:
@@ -68,7 +68,7 @@ def grid(x: ndarray, axes: Axes, least: int = SMALL) -> tuple[int, int, int] | N
     return math.prod(shape[:first]), math.prod(shape[first:last + 1]), math.prod(shape[last + 1:])
 
 
-def _native_sums(x: ndarray, sizes: tuple[int, int, int], shape: tuple[int, ...] | None = None, mode: int = _PLAIN,
+def _native_sums(x: ndarray, sizes: tuple[int, int, int], shape: tuple[int, ...] | None = None, mode: int = _ELEMENTS,
                  divisor: float = 1.0, root: int = 0) -> ndarray:
     """Sums over the middle of contiguous memory seen as (outer, n, inner): of elements, squares or sizes. shape: one row."""
     out = memory.empty((sizes[0] * sizes[2],) if shape is None else shape, x.dtype)
