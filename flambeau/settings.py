@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 from .backends.cpu import parallel as _parallel
+from .backends.registry import OutOfMemoryError
 
 __all__ = ["use_deterministic_algorithms", "are_deterministic_algorithms_enabled",
            "is_deterministic_algorithms_warn_only_enabled", "set_deterministic_debug_mode",
@@ -177,10 +178,6 @@ def is_vulkan_available() -> bool:
 
 
 has_lapack, has_mkl, has_openmp, has_spectral = True, False, False, True
-
-
-class OutOfMemoryError(RuntimeError):
-    """A device has no memory left."""
 
 
 class SymInt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -137,7 +138,8 @@ class _Scaled(Flags):
 
 
 cudnn = Flags("cudnn", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=10)
-cuda = _Scaled("cuda", matmul=Flags("cuda.matmul", allow_tf32=False, allow_fp16_reduced_precision_reduction=True,
+cuda = _Scaled("cuda", __path__=[os.path.join(os.path.dirname(__file__), "cuda")],  # the backend's own modules lie there
+               matmul=Flags("cuda.matmul", allow_tf32=False, allow_fp16_reduced_precision_reduction=True,
                                     allow_bf16_reduced_precision_reduction=True), _half_sums=False)
 mps = Flags("mps", is_macos13_or_newer=lambda minor=0: False, is_macos_or_newer=lambda major, minor: False,
             get_core_count=lambda: 0, get_name=lambda: "")

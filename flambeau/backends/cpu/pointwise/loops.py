@@ -34,6 +34,7 @@ _TOKEN = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[-+]?\d+)?|[A-Za-z_]\w*")
 _BOOL = np.dtype(np.bool_)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 FLAGS = ("-fno-tree-pre",)  # it would make choices between numbers branches again, and keep loops from vector code
+FIXED: set[str] = set()  # kernels whose expression does not depend on the arguments
 MASKS: dict[str, int] = {}  # kernel -> the argument that is bool whatever the others are, where it has one
 
 
@@ -69,6 +70,7 @@ def enter(kernel: str, count: int, c: str | Callable[..., str | None], kinds: st
     known = _entries.get(kernel)
     if known is not None:
         numbers_only &= known.numbers_only
+    (FIXED.add if isinstance(c, str) else FIXED.discard)(kernel)
     _entries[kernel] = _Entry(count, c, kinds, numbers_only, is_bool)
     return KERNELS.setdefault(kernel, _expressed(kernel))
 
