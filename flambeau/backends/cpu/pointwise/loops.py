@@ -80,7 +80,7 @@ def _expressed(kernel: str) -> Callable[..., Any]:
         if x.size and (made := run(kernel, x, *rest)) is not None:
             return made
         e = expression(kernel, (x, *rest))
-        made = np.asanyarray(expressed.function(e.args[:1 + len(rest)], e.c)(x, *rest))
+        made = np.asanyarray(expressed.function(e.args, e.c)(x, *rest))
         return made if _entries[kernel].is_bool else made.astype(x.dtype, copy=False)
 
     call.__name__ = call.__qualname__ = kernel
