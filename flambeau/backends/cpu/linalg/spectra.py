@@ -158,26 +158,30 @@ def _eigen(function, a, name, **options):
 
 
 def _hermitian(function, a, uplo):
-    """(what a function gives for finite matrices, zeros in the place of others; which matrices are finite)."""
+    """(what a function gives for finite matrices, zeros in the place of others; those others, None if there are none)."""
     uplo = uplo.upper()
     ok = _finite_matrices(np.tril(a) if uplo == "L" else np.triu(a))
-    return _eigen(function, a if ok.all() else np.where(ok[..., None, None], a, 0), "linalg.eigh", UPLO=uplo), ok
+    if ok.all():
+        return _eigen(function, a, "linalg.eigh", UPLO=uplo), None
+    return _eigen(function, np.where(ok[..., None, None], a, 0), "linalg.eigh", UPLO=uplo), ~ok
 
 
 def eigh(a, uplo="L"):
     """(eigenvalues ascending, eigenvectors); non-finite matrices give NaN."""
     if a.size == 0:
         return np.zeros(a.shape[:-1], _real_dtype(a.dtype)), np.zeros(a.shape, a.dtype)
-    (values, vectors), ok = _hermitian(np.linalg.eigh, a, uplo)
-    values[~ok], vectors[~ok] = np.nan, np.nan
+    (values, vectors), others = _hermitian(np.linalg.eigh, a, uplo)
+    if others is not None:
+        values[others], vectors[others] = np.nan, np.nan
     return values, vectors
 
 
 def eigvalsh(a, uplo="L"):
     if a.size == 0:
         return np.zeros(a.shape[:-1], _real_dtype(a.dtype))
-    values, ok = _hermitian(np.linalg.eigvalsh, a, uplo)
-    values[~ok] = np.nan
+    values, others = _hermitian(np.linalg.eigvalsh, a, uplo)
+    if others is not None:
+        values[others] = np.nan
     return values
 
 
