@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .base import _batch, _cabs1, _expand, _eye, _stack, check_info
+from .base import _batch, _cabs1, _expand, _eye, _stack
 from .lu import _pivot_rows
 
 # --------------------------------------------------------------------------
@@ -184,12 +184,6 @@ def ldl_factor_ex(a, hermitian=False):
             pivots[i], info[i] = _ldl_one(flat[i], herm)
     return (np.tril(flat).reshape(a.shape), pivots.reshape(batch + (n,)),
             info.reshape(batch))
-
-
-def ldl_factor(a, hermitian=False):
-    ld, pivots, info = ldl_factor_ex(a, hermitian)
-    check_info(info, "torch.linalg.ldl_factor")
-    return ld, pivots
 
 
 def _ldl_solve_one(ld, pivots, b, herm):

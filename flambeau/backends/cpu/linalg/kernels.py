@@ -2,9 +2,8 @@
 """Dense linear algebra kernels of the CPU backend, gathered from their files."""
 
 from .base import LinAlgError, _is_vector_rhs, check_info, solve_triangular
-from .functions import cdist, ldl_factor, ldl_factor_ex, ldl_solve, matrix_exp
+from .functions import cdist, ldl_factor_ex, ldl_solve, matrix_exp
 from .lu import (
-    cholesky,
     cholesky_ex,
     cholesky_inverse,
     cholesky_solve,
@@ -13,16 +12,13 @@ from .lu import (
     det,
     det_lapack,
     det_lu,
-    inv,
     inv_ex,
     lu,
-    lu_factor,
     lu_factor_ex,
     lu_solve,
     lu_unpack,
     slogdet,
     slogdet_lapack,
-    solve,
     solve_ex,
     solve_lapack,
     steps_aside,
