@@ -19,6 +19,16 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 
+@pytest.fixture(params=[1, 2])
+def threads(request):
+    """The test runs with one thread, then with two."""
+    import flambeau
+    before = flambeau.get_num_threads()
+    flambeau.set_num_threads(request.param)
+    yield request.param
+    flambeau.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def cuda():
     """The name of a CUDA device: the machine's own, or else one that the host plays while the module's tests run."""

@@ -200,3 +200,13 @@ def test_linear_and_its_gradients(cuda):
         made.append([t.detach().cpu() for t in (y, x.grad, w.grad, b.grad)])
     for on_cpu, on_device in zip(*made):
         fl.testing.assert_close(on_device, on_cpu)
+
+
+def test_complex_copies(cuda):
+    agree(lambda x: (x.to(fl.complex64), x.to(fl.complex128)), draw(3, 4))
+    agree(lambda z: (z.to(fl.complex128), z.T.contiguous(), z[:, ::2].clone()), draw(3, 4, dtype=fl.complex64))
+
+
+def test_powers_by_numbers(cuda):
+    for exponent in (2, 3, 0.5, -1, 2):  # each has an expression of its own
+        agree(lambda x, e=exponent: x ** e, draw(3, 4).abs() + 1)

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 import torch
-from both import agree
+from compare import agree
 
 import flambeau
 

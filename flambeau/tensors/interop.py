@@ -148,14 +148,27 @@ Tensor.__dlpack__ = _dlpack
 Tensor.__dlpack_device__ = _dlpack_device
 
 
+def _to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+    """The array API's word for `to`: the tensor itself where it already is on that device."""
+    if stream is not None:
+        raise ValueError(f"stream must be None on {self.device.type}, not {stream!r}")
+    return self.to(to_device(device))
+
+
+Tensor.to_device = _to_device
+
+
 def to_dlpack(tensor: Tensor) -> Any:
     """A capsule over the tensor's memory."""
     return tensor.__dlpack__()
 
 
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor over the memory of another library's tensor, or of a capsule of it."""
+    """A tensor over the memory of another library's tensor, or of a capsule of it. copy=True copies, copy=False asks the other
+    library not to."""
     from ..backends.cpu.data import dlpack
+    if device is not None and to_device(device).type != "cpu":
+        raise BufferError(f"Cannot pack tensors on {to_device(device).type}")
     if dlpack.is_capsule(ext_tensor):
         capsule = ext_tensor
     elif hasattr(ext_tensor, "__dlpack__"):
@@ -163,9 +176,10 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         if kind != 1:
             raise RuntimeError("from_dlpack: only CPU memory can be imported, the tensor is on DLPack device "
                                f"{tuple(ext_tensor.__dlpack_device__())}")
+        options = {"copy": False} if copy is False else {}
         try:
-            capsule = ext_tensor.__dlpack__(max_version=(1, 0))
-        except TypeError:
+            capsule = ext_tensor.__dlpack__(max_version=(1, 0), **options)
+        except TypeError:  # from before these arguments: what it has, it shares
             capsule = ext_tensor.__dlpack__()
     else:
         raise RuntimeError("from_dlpack received an invalid capsule: expected an object with __dlpack__ or a DLPack "
@@ -175,8 +189,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     from_native(array.dtype)
     if copy:
         array = _cpu.copy(array)
-    made = wrap(array)
-    return made if device is None else made.to(to_device(device))
+    return wrap(array)
 
 
 def asarray(obj: Any, dtype: Any, device: Any, copy: Any, requires_grad: Any) -> Tensor:
@@ -192,7 +205,7 @@ def asarray(obj: Any, dtype: Any, device: Any, copy: Any, requires_grad: Any) ->
         made = from_dlpack(obj)
     elif hasattr(obj, "untyped"):  # a storage
         made = wrap(obj._elements())
-    elif isinstance(obj, (bytearray, memoryview)) or _has_buffer(obj):
+    elif isinstance(obj, (bytearray, memoryview)) or has_buffer(obj):
         made = frombuffer(obj, dtype=dtype or _dtypes.get_default_dtype())
     else:
         if copy is False:
@@ -202,7 +215,8 @@ def asarray(obj: Any, dtype: Any, device: Any, copy: Any, requires_grad: Any) ->
     return _as_tensor(made, dtype, device, copy, bool(requires_grad))
 
 
-def _has_buffer(obj: Any) -> bool:
+def has_buffer(obj: Any) -> bool:
+    """Whether it is an object with Python's buffer protocol, and neither a number, a string nor a sequence."""
     if isinstance(obj, (int, float, complex, str, list, tuple, range)):
         return False
     try:

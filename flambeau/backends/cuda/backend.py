@@ -143,6 +143,11 @@ def _raw(x: CudaArray) -> CudaArray:
     return ndarray.view(x[..., None], np.int64)
 
 
+def _parts(x: CudaArray) -> CudaArray:
+    """Complex numbers as pairs of real ones."""
+    return ndarray.view(x[..., None], x.real.dtype)
+
+
 def copied(x: Any, target: CudaArray) -> CudaArray:
     """The elements of x, which broadcasts, in a target that does not overlap it."""
     if type(x) is not CudaArray:
@@ -156,6 +161,16 @@ def copied(x: Any, target: CudaArray) -> CudaArray:
             machine().copy(target.ctypes.data, x.ctypes.data, x.nbytes, current.stream)
             return target
         plain_x, plain_target = _raw(x), _raw(target)
+    elif target.dtype.kind == "c":
+        parts = _parts(target)
+        if x.dtype.kind == "c":
+            copied(_parts(x), parts)
+        else:
+            copied(x, parts[..., 0])
+            fill(parts[..., 1], 0)
+        return target
+    elif x.dtype.kind == "c" and target.dtype.kind != "b":
+        return copied(_parts(x)[..., 0], target)
     else:
         plain_x, plain_target = x, target
     key = (plain_x.dtype.num, plain_target.dtype.num, plain_x.shape, plain_x.strides, plain_target.shape, plain_target.strides,
@@ -251,8 +266,18 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
         made = folds.run(name, args)
     if made is None:
         _same_device(args)
+        from . import over_cupy
+        try:
+            made = over_cupy.run(name, args)
+        except (TypeError, AttributeError, NotImplementedError) as error:  # CuPy has no such thing, or would go over the host
+            reason = error
+        else:
+            if made is not NotImplemented:
+                return made
+            reason = None
         kinds = ", ".join([str(a.dtype) for a in args if isinstance(a, ndarray)])
-        raise NotImplementedError(f"flambeau has no CUDA kernel for '{name}' of {kinds or 'these arguments'} yet")
+        raise NotImplementedError(f"flambeau has no CUDA kernel for '{name}' of {kinds or 'these arguments'} yet"
+                                  + (f" (CuPy: {reason!r})" if reason is not None else "")) from reason
     return made
 
 
@@ -267,7 +292,9 @@ def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dic
     """A NumPy function called straight on arrays of the device: by the kernel of that name, or not at all."""
     out = kwargs.pop("out", None)
     name = _parallel._name(ufunc)
-    made = None if method != "__call__" or kwargs else pointwise.run(name or ufunc.__name__, inputs)
+    made = None
+    if method == "__call__" and not kwargs:
+        made = call(name, inputs) if name else pointwise.run(ufunc.__name__, inputs)
     if made is None:
         _same_device(inputs)
         raise NotImplementedError(f"numpy.{ufunc.__name__} on arrays of a CUDA device")

@@ -130,7 +130,7 @@ def run(name: str, args: tuple[Any, ...], out: CudaArray | None = None) -> CudaA
         elif isinstance(a, ndarray):  # of the host, without dimensions: it travels as a number
             if a.ndim:
                 return None
-            key.append(a.dtype.num)
+            key += (a.dtype.num, None if name in loops.FIXED else a.item())  # where the expression depends on it
         else:
             key.append(a.__class__ if name in loops.FIXED and a.__class__ in (int, float) else a)
     if machine().count > 1:

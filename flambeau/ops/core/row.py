@@ -41,6 +41,7 @@ from ...autograd.node import (
     Node,
     Packed,
     SavedOutput,
+    face,
     freed_error,
     modified_error,
     saved_result,
@@ -522,7 +523,7 @@ class RowNode(Node):
         for index in range(len(self.row.args)):
             count = len(self.next) - len(self.row.args) + 1 if index in self.row.lists else 1
             if self.row.wants[index]:
-                pairs += [(e.node, e.nr) if e.__class__ is Edge else (e, 0) for e in self.next[at:at + count]]
+                pairs += [(face(e.node), e.nr) if e.__class__ is Edge else (face(e), 0) for e in self.next[at:at + count]]
             at += count
         return tuple(pairs)
 

@@ -68,7 +68,7 @@ class Pointwise(Row):
         common = promoted(args if not plain else [a for i, a in enumerate(args) if i not in plain])
         if self.check is not None:
             self.check(*args)
-        if "bifc"[common.kind] not in self.takes:
+        if "bifc"[common.category] not in self.takes:
             raise (self.refusal and self.refusal(common)) or NotImplementedError(
                 f'"{self.cpu_name}" not implemented for \'{common.word}\'')
         if self.kind == "float" and not (common.is_floating_point or common.is_complex):

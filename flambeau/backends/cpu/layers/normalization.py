@@ -25,7 +25,7 @@ def _like(x: ndarray | None, dtype: np.dtype) -> Any:
 
 def _changeable(x: ndarray | None, dtype: np.dtype) -> Any:
     """A running statistic that native code may write, or a copy of it."""
-    return x if x is None or (x.dtype is dtype and x.flags.c_contiguous and x.flags.writeable) else np.array(x, dtype)
+    return x if x is None or (x.dtype is dtype and x.flags.c_contiguous and memory.is_writable(x)) else np.array(x, dtype)
 
 
 def _dense(x: ndarray) -> ndarray:
@@ -93,7 +93,7 @@ def batch_norm(x: ndarray, weight: ndarray | None, bias: ndarray | None, running
         out, mean, inverse = _batch_norm(a, w, b, means, variances, training, momentum, eps)
     if training and not (means is running_mean and variances is running_var):
         for running, changed in ((running_mean, means), (running_var, variances)):
-            if changed is not running and running.flags.writeable:
+            if changed is not running and memory.is_writable(running):
                 running[...] = changed
     return _handed_out(x, weight, out, mean, inverse)
 

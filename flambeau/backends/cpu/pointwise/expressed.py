@@ -7,6 +7,7 @@ It serves where the native loop does not: complex numbers, no compiler. `?:`, `|
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,9 +24,9 @@ def _tanh_softplus(x: Any) -> Any:
     return np.tanh(np.logaddexp(x, 0).astype(x.dtype))
 
 
-# What an expression may name: NumPy's functions, and those of vmath.h that NumPy calls otherwise or does not have.
-_NAMES = vars(np) | dict(M_PI=np.pi, INFINITY=np.inf, atleast=np.maximum, atmost=np.minimum, max=np.maximum, min=np.minimum,
-                         ndtr=ndtr, sigmoid=sigmoid, tanh_softplus=_tanh_softplus)
+# What NumPy calls otherwise or does not have; all else that an expression names is NumPy's.
+_OWN = dict(M_PI=np.pi, INFINITY=np.inf, atleast=np.maximum, atmost=np.minimum, max=np.maximum, min=np.minimum, fabs=np.abs,
+            ndtr=ndtr, sigmoid=sigmoid, tanh_softplus=_tanh_softplus)
 
 
 def _split(text: str, mark: str) -> list[str]:
@@ -64,4 +65,6 @@ def to_python(c: str) -> str:
 @functools.cache
 def function(args: tuple[str, ...], c: str) -> Callable[..., Any]:
     """A function of the expression's arguments. It counts as code of this file, which a compiled call may run."""
-    return eval(compile(f"lambda {', '.join(args)}: {to_python(c)}", __file__, "eval"), _NAMES)
+    text = to_python(c)
+    names = {word: _OWN.get(word) or getattr(np, word) for word in re.findall(r"[A-Za-z_]\w+", text)}
+    return eval(compile(f"lambda {', '.join(args)}: {text}", __file__, "eval"), names)

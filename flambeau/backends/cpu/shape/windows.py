@@ -48,8 +48,8 @@ class Windows:
         padded = np.ascontiguousarray(padded)
         lead = padded.ndim - len(self.size)
         inside, across = [[n * s for n, s in zip(way, padded.strides[lead:])] for way in (self.dilation, self.stride)]
-        return ndarray((*padded.shape[:lead], *self.kernel, *self.out), padded.dtype, padded, 0,
-                       (*padded.strides[:lead], *inside, *across))
+        return memory.window(padded, (*padded.shape[:lead], *self.kernel, *self.out),
+                             (*padded.strides[:lead], *inside, *across))
 
     def add(self, columns: ndarray, out: ndarray) -> None:
         """out (..., *size) = the sum of columns (..., *kernel, *out), each at its place."""
