@@ -66,5 +66,5 @@ def to_python(c: str) -> str:
 def function(args: tuple[str, ...], c: str) -> Callable[..., Any]:
     """A function of the expression's arguments. It counts as code of this file, which a compiled call may run."""
     text = to_python(c)
-    names = {word: _OWN.get(word) or getattr(np, word) for word in re.findall(r"[A-Za-z_]\w+", text)}
+    names = {word: _OWN.get(word) or getattr(np, word) for word in re.findall(r"(?<![\w.])[A-Za-z_]\w+", text)}
     return eval(compile(f"lambda {', '.join(args)}: {text}", __file__, "eval"), names)
