@@ -62,7 +62,7 @@ class _Like(ModuleType):
         raise AttributeError(f"{self.__name__} has no {name}")
 
 
-_REDUCED = {"maximum": "max", "minimum": "min", "fmax": "nanmax", "fmin": "nanmin", "logical_and": "all", "logical_or": "any"}
+_REDUCED = dict(maximum="max", minimum="min", fmax="nanmax", fmin="nanmin", logical_and="all", logical_or="any")
 
 
 class _Function:
