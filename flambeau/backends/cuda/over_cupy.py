@@ -25,6 +25,7 @@ from .. import facts
 from ..cpu import arrays as _arrays
 from ..cpu import memory as _memory
 from ..cpu import parallel as _parallel
+from ..cpu.pointwise import loops as _loops
 from .arrays import CudaArray, device_index, windows
 from .backend import copied
 from .driver import machine
@@ -61,7 +62,7 @@ class _Like(ModuleType):
         raise AttributeError(f"{self.__name__} has no {name}")
 
 
-_REDUCED = {"maximum": "max", "minimum": "min", "fmax": "nanmax", "fmin": "nanmin", "logical_and": "all", "logical_or": "any"}
+_REDUCED = dict(maximum="max", minimum="min", fmax="nanmax", fmin="nanmin", logical_and="all", logical_or="any")
 
 
 class _Function:
@@ -145,7 +146,7 @@ def _substitutes() -> dict[str, Any]:
         "memory": _Like("memory", _memory, empty=_empty, like=lambda x, dtype=None: cupy().empty_like(x, dtype),
                         window=lambda x, shape, strides: cupy().ndarray(shape, x.dtype, x.data, strides),
                         is_writable=lambda x: True),
-        "parallel": _Like("parallel", _parallel, large=_run, split=_whole, native=same, early=same, copy_into=_into,
+        "parallel": _Like("parallel", _parallel, large=_run, split=_whole, native=same, native_from_two=same, copy_into=_into,
                           LARGE=1 << 62, SPLIT=1 << 62, copied=lambda x: x.copy(), get_num_threads=lambda: 1),
         "arrays": _Like("arrays", _arrays, asarray=cupy().asarray, restride=_restride, cast_into=_into,
                         settled=lambda x: x, is_contiguous=lambda x: x.flags.c_contiguous)}
@@ -206,7 +207,19 @@ def _kernel(name: str) -> Any:
     module = getattr(host, "__module__", "") or ""
     if name not in table.KERNELS and module.startswith(_REAL + "."):
         importlib.import_module(_NAME + module[len(_REAL):])
-    return table.KERNELS.get(name)
+    return table.KERNELS.get(name) or (_expressed(name) if name in _loops.kernels() else None)
+
+
+def _expressed(name: str) -> Any:
+    """A kernel that is nothing but the expression in its row."""
+    function = importlib.import_module(f"{_NAME}.pointwise.expressed").function
+
+    def call(x: Any, *rest: Any) -> Any:
+        e = _loops.expression(name, (x, *rest))
+        made = function(e.args, e.c)(x, *rest)
+        return made if _loops.result_is_bool(name) else made.astype(x.dtype, copy=False)
+
+    return call
 
 
 # -------------------------------------------------------------------------------------------------------------- calls
