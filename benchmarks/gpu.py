@@ -181,7 +181,7 @@ def main() -> None:
     for name in [n for n in given.rows if n in STEPS]:
         title, make = STEPS[name]
         ready = {what: step for what, t in (("flambeau", flambeau), ("torch", torch))
-                 if (step := tried(lambda t=t: make(t), f"{title}, {what}")) is not None}
+                 if (step := tried(lambda t=t, make=make: make(t), f"{title}, {what}")) is not None}
         losses = {what: tried(lambda s=s: [s().item() for _ in range(3)], f"{title}, {what}") for what, s in ready.items()}
         print(f"  {title}: losses of the first steps {losses}", flush=True)
         times = seconds({what: ready[what] for what in ready if losses[what]}, wait, rounds=4, least=0.3)
