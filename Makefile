@@ -1,4 +1,4 @@
-# One command each: `make demo` sets up and trains a small network; `make test` sets up and runs all tests;
+# One command each: `make demo` sets up and trains a small GPT (`flambeau demo`); `make test` sets up and runs all tests;
 # `make test-machines` runs them as on other machines (hours; see tools/machines.py).
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +16,7 @@ $(VENV)/.test: $(VENV)/.core
 	touch $@
 
 demo: $(VENV)/.core
-	$(PY) examples/digits_mlp.py
+	$(VENV)/bin/flambeau demo
 
 test: $(VENV)/.test
 	$(PY) -m ruff check .

@@ -28,6 +28,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from .notice import building
+
 HERE = Path(__file__).parent
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
 # Without AVX, GCC moves words through MMX registers and leaves them so: long doubles, NumPy's for one, are NaN from then on.
@@ -88,6 +90,11 @@ def _version(command: tuple[str, ...]) -> str:
         return subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
+
+
+def version_line() -> str:
+    """What the compiler says of itself, in one line."""
+    return _version(compiler() or ()).partition("\n")[0]
 
 
 @functools.cache
@@ -209,7 +216,8 @@ def build(source: str, name: str, extra: tuple[str, ...] = ()) -> Path:
         if _intact(target):
             return target
         try:
-            _compile(command, flags, source, target)
+            with building:
+                _compile(command, flags, source, target)
         except OSError as error:  # the disk is full, the folder went away...
             place, target = target.parent, _own_folder() / target.name
             warnings.warn(f"flambeau could not write to its cache folder {place}: {error}", RuntimeWarning, stacklevel=3)

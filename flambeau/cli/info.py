@@ -1,0 +1,79 @@
+"""`flambeau info`: what a bug report wants to know: versions, compiler, instruction set, threads, cache, GPU."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+
+_PACKAGES = ("numpy", "ml_dtypes", "tqdm", "ziglang", "safetensors", "torch", "jax")
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status: 0."""
+    argparse.ArgumentParser("flambeau info", description="Says what flambeau found on this machine.").parse_args(arguments)
+    for name, value in facts():
+        print(f"{name + ':':<17}{value}")
+    return 0
+
+
+def facts() -> list[tuple[str, str]]:
+    """Names and values, in the order in which they are shown."""
+    import flambeau
+    return [("flambeau", f"{flambeau.__version__}, in {Path(flambeau.__file__).parent}"),
+            ("Python", f"{platform.python_version()} ({sys.executable})"),
+            ("packages", ", ".join(_versions()) or "none"),
+            ("system", f"{platform.system()} {platform.machine()}, {'-'.join(platform.libc_ver()) or 'unknown libc'}"),
+            ("processor", _processor()),
+            *_kernels(),
+            ("threads", f"{flambeau.get_num_threads()} of {os.cpu_count()} cores"),
+            ("cache", _cache()),
+            ("GPU", _gpu())]
+
+
+def _versions() -> list[str]:
+    found = []
+    for name in _PACKAGES:
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def _kernels() -> list[tuple[str, str]]:
+    from ..native import toolchain
+    command = toolchain.compiler()
+    if os.environ.get("FLAMBEAU_NATIVE", "1") == "0":
+        return [("compiler", "not asked for: FLAMBEAU_NATIVE=0, NumPy does all work")]
+    if command is None:
+        return [("compiler", "none (gcc, clang, or `pip install ziglang`); torch.compile runs eagerly")]
+    return [("compiler", f"{' '.join(command)} ({toolchain.version_line()})"),
+            ("instructions", os.environ.get("FLAMBEAU_MARCH") or "those of this processor (-march=native)")]
+
+
+def _cache() -> str:
+    from ..native import toolchain
+    place = toolchain.folder()
+    sizes = [entry.stat().st_size for entry in place.glob("*.so")]
+    return f"{place}, {len(sizes)} libraries, {sum(sizes) / 2**20:.1f} MB"
+
+
+def _gpu() -> str:
+    import flambeau
+    if flambeau.cuda.is_available():
+        return ", ".join(flambeau.cuda.get_device_name(n) for n in range(flambeau.cuda.device_count()))
+    if Path("/proc/driver/nvidia/version").exists():
+        return "none used: an NVIDIA driver is there, but this build of flambeau computes on the CPU only"
+    return "none: no NVIDIA driver on this machine, and this build of flambeau computes on the CPU only"
