@@ -54,12 +54,11 @@ class Reader(ast.NodeVisitor):
         found = _Bindings()
         for statement in body:
             found.visit(statement)
+        bound.update(found.torch)  # `try: import torch; except ImportError: torch = None` is an import all the same
         for name in found.other:
             bound[name] = None
-        for name, path in found.torch.items():  # `try: import torch; except ImportError: torch = None` is an import
-            bound[name] = path
         for name, values in found.assigned.items():
-            if name not in found.other and name not in found.torch and name not in bound:
+            if name not in bound:
                 kinds = {self._kind(value) for value in values}
                 bound[name] = kinds.pop() if len(kinds) == 1 else None
         for statement in body:

@@ -1,10 +1,4 @@
-"""`flambeau run program.py arguments`: runs a program that says `import torch`, on flambeau.
-
-usage: flambeau run [-m module | -c code | program.py] [arguments...]
-
-The program sees flambeau wherever it imports torch. It ends as it would by itself; if it stops at something of PyTorch's
-that flambeau does not have, the last line names it, and the exit status is 3. `python -m flambeau` does the same.
-"""
+"""`flambeau run program.py arguments` (or `python -m flambeau`): runs a program that says `import torch`, on flambeau."""
 
 from __future__ import annotations
 
@@ -16,13 +10,19 @@ from types import ModuleType
 
 from .. import compat
 
+_HELP = """usage: flambeau run [-m module | -c code | program.py] [arguments...]
+
+Runs a program that sees flambeau wherever it imports torch. `python -m flambeau` does the same.
+
+exit status: the program's own; 1 if it failed; 2 if there is no such file; 3 if it stopped at something of PyTorch's that
+             flambeau does not have: the last lines name it"""
 _LISTED = "What flambeau has of PyTorch's names is listed in docs/coverage.md"
 
 
 def main(arguments: list[str]) -> int:
     """Runs what the arguments name; `torch` means flambeau in it."""
     if not arguments or arguments[0] in ("-h", "--help") or (arguments[0] in ("-m", "-c") and len(arguments) < 2):
-        print((__doc__ or "").strip())
+        print(_HELP)
         return 0 if arguments[:1] and arguments[0] in ("-h", "--help") else 2
     if arguments[0] not in ("-m", "-c") and not os.path.exists(arguments[0]):
         print(f"flambeau run: there is no file {arguments[0]!r}", file=sys.stderr)
