@@ -139,7 +139,7 @@ def test_the_rows_of_jax_are_the_rows():
 
 def test_info_says_what_is_there():
     said = cli("info").stdout
-    for fact in ("flambeau:", "Python:", "packages:", "processor:", "compiler:", "threads:", "cache:", "GPU:"):
+    for fact in ("flambeau:", "Python:", "packages:", "processor:", "kernels:", "compiler:", "threads:", "cache:", "GPU:"):
         assert fact in said
     assert flambeau.__version__ in said and "numpy" in said
 

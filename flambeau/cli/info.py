@@ -53,14 +53,16 @@ def _processor() -> str:
 
 
 def _kernels() -> list[tuple[str, str]]:
-    from ..native import toolchain
-    command = toolchain.compiler()
+    from ..native import prebuilt, toolchain
     if os.environ.get("FLAMBEAU_NATIVE", "1") == "0":
-        return [("compiler", "not asked for: FLAMBEAU_NATIVE=0, NumPy does all work")]
-    if command is None:
-        return [("compiler", "none (gcc, clang, or `pip install ziglang`); torch.compile runs eagerly")]
-    return [("compiler", f"{' '.join(command)} ({toolchain.version_line()})"),
-            ("instructions", os.environ.get("FLAMBEAU_MARCH") or "those of this processor (-march=native)")]
+        return [("kernels", "NumPy's: FLAMBEAU_NATIVE=0")]
+    command, made = toolchain.compiler(), prebuilt.active()
+    march = os.environ.get("FLAMBEAU_MARCH") or "this processor (-march=native)"
+    kernels = (f"from the wheel, for {made.level} (by {made.compiler})" if made is not None else
+               f"built on first use, for {march}" if command is not None else "NumPy's")
+    said = (f"{' '.join(command)} ({toolchain.version_line()})" if command is not None else
+            "none (gcc, clang, or `pip install ziglang`): torch.compile runs eagerly")
+    return [("kernels", kernels), ("compiler", said)]
 
 
 def _cache() -> str:

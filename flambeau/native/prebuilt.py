@@ -22,21 +22,17 @@ FOLDER = HERE / "prebuilt"
 _V2 = "cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3"
 _V3 = f"{_V2} avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"
 _V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
-LEVELS = {"x86_64": {"x86-64-v4-intel": f"{_V4} GenuineIntel", "x86-64-v4": _V4, "x86-64-v3": _V3, "x86-64-v2": _V2},
-          "aarch64": {"armv8-a": "asimd"}}
-_X86 = ("-mno-mmx",)  # toolchain.py says why
-FLAGS = {"x86-64-v4-intel": ("-march=x86-64-v4", "-mprefer-vector-width=512", *_X86), "x86-64-v4": ("-march=x86-64-v4", *_X86),
-         "x86-64-v3": ("-march=x86-64-v3", *_X86), "x86-64-v2": ("-march=x86-64-v2", *_X86), "armv8-a": ()}
+LEVELS = {"x86_64": {"x86-64-v4": _V4, "x86-64-v3": _V3, "x86-64-v2": _V2}, "aarch64": {"armv8-a": ""}}  # which all have
 
 
 def features() -> frozenset[str]:
-    """What this processor can do and the system lets it do, and who made it."""
+    """What this processor can do and the system lets it do."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return frozenset()
-    return frozenset(word for name in ("flags", "Features", "vendor_id")
-                     for line in lines if line.startswith(name) for word in line.partition(":")[2].split())
+    found = next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "")
+    return frozenset(found.split())
 
 
 def levels(machine: str, has: frozenset[str]) -> list[str]:

@@ -74,11 +74,12 @@ def usable() -> bool:
 
 
 @functools.cache
-def hint(what: str = "") -> None:
-    """Says once what is missed without a compiler. what: who would need one, where it is not all kernels."""
+def hint() -> None:
+    """Says once what is missed without a compiler: all kernels, or only those of `compile`."""
     if os.environ.get("FLAMBEAU_NATIVE", "1") == "0":
         return
-    missed = f"{what} runs eagerly" if what else "everything works, on NumPy, but large operations and compile are slower"
+    missed = ("compile runs eagerly" if prebuilt.active() is not None else
+              "everything works, on NumPy, but large operations take several times as long, and compile runs eagerly")
     warnings.warn(f"flambeau found no C compiler (cc, gcc or clang): {missed}. `pip install ziglang` brings one.",
                   RuntimeWarning, stacklevel=3)
 
@@ -164,8 +165,10 @@ def _wide() -> tuple[str, ...]:
 
 def _flags(extra: tuple[str, ...]) -> tuple[str, ...]:
     """All flags, less what other compilers than GCC do not know. `FLAMBEAU_MARCH` names the CPU to build for: x86-64-v3..."""
-    march = f"-march={os.environ.get('FLAMBEAU_MARCH') or 'native'}"
-    return tuple(f for f in (*FLAGS, march, *_wide(), *_NO_MMX, *extra) if is_gcc() or not f.startswith("-fno-tree-"))
+    cpu = os.environ.get("FLAMBEAU_MARCH") or "native"
+    if "ziglang" in (compiler() or ()):
+        cpu = cpu.replace("-", "_")  # as Zig spells them
+    return tuple(f for f in (*FLAGS, f"-march={cpu}", *_wide(), *_NO_MMX, *extra) if is_gcc() or not f.startswith("-fno-tree-"))
 
 
 def _target(source: str, name: str, flags: tuple[str, ...]) -> Path:

@@ -209,7 +209,7 @@ class CompiledFunction:
             raise RuntimeError(f"compile: '{self.name}' has no program for this call, and set_stance('fail_on_recompile') "
                                "forbids to make one")
         if toolchain.compiler() is None:
-            toolchain.hint("compile")
+            toolchain.hint()
             return self.function(*args, **kwargs)
         with _capturing:
             for plan in self.plans.get(key, ()):  # another thread may have made it meanwhile
