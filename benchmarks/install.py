@@ -42,9 +42,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         place = Path(work, "fresh")
         venv.create(place, with_pip=True)
-        python, start = str(place / "bin" / "python"), time.perf_counter()
+        python, start, before = str(place / "bin" / "python"), time.perf_counter(), os.times()
         subprocess.run([python, "-m", "pip", "install", "--quiet", str(options.wheel)], check=True)
-        print(f"| pip install, with NumPy and ml_dtypes | {time.perf_counter() - start:.1f} s | |")
+        taken, after = time.perf_counter() - start, os.times()
+        used = after.children_user + after.children_system - before.children_user - before.children_system
+        print(f"| pip install, with NumPy and ml_dtypes | {taken:.1f} s, {used:.1f} s of them at work | |")
         print(f"| wheel | {options.wheel.stat().st_size / 2**20:.1f} MB | |")
         size = sum(f.stat().st_size for f in place.glob("lib/python*/site-packages/flambeau/**/*") if f.is_file())
         print(f"| flambeau on disk | {size / 2**20:.0f} MB | |")

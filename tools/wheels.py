@@ -213,6 +213,9 @@ def main() -> None:
     parser.add_argument("--objects", type=Path, default=ROOT / "build" / "kernels")
     parser.add_argument("--levels", nargs="+", help="only these instruction sets (default: all of prebuilt.LEVELS)")
     options = parser.parse_args()
+    unknown = set(options.levels or ()).difference(*(prebuilt.LEVELS[machine] for machine in options.machines))
+    if unknown:
+        parser.error(f"unknown instruction set {unknown.pop()!r}")
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         plain = plain_wheel(Path(work))
