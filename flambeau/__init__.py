@@ -71,7 +71,7 @@ _LAZY = frozenset("""
     autograd linalg fft special nn optim utils testing overrides return_types random signal masked types serialization
     compiler amp cuda backends distributions func jit sparse version multiprocessing _C _tensor_str storage viz profiler
     hub quasirandom distributed onnx package quantization ao export fx library monitor accelerator cpu futures nested mps xpu
-    _dynamo _inductor __future__ torch_version _VF functional _tensor _utils mtia __config__""".split())
+    _dynamo _inductor __future__ torch_version _VF functional _tensor _utils mtia __config__ array_api""".split())
 # Where single names live, module by module.
 _HOMES = {
     "autograd.anomaly": "is_anomaly_enabled is_anomaly_check_nan_enabled set_anomaly_enabled",
@@ -170,6 +170,14 @@ def broadcast_shapes(*shapes: Any) -> Size:
             raise RuntimeError(f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {shape}")
     return Size(_broadcast_shapes(*shapes))
 
+
+def _array_namespace(self: Tensor, /, *, api_version: str | None = None) -> Any:
+    """The functions of the array API standard for tensors (flambeau/array_api), as SciPy and scikit-learn ask for them."""
+    from . import array_api
+    return array_api.namespace(api_version)
+
+
+Tensor.__array_namespace__ = _array_namespace
 
 for _public in (Tensor, Size, device, dtype, finfo, iinfo, _random.Generator):
     _public.__module__ = __name__  # where a user finds it, and how it prints

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-import numpy as np
+from compare import Tolerance, same
 
 import flambeau as torch
 from flambeau import nn, optim
@@ -26,29 +26,14 @@ def seen(value):
     return value if isinstance(value, (bool, int, float, str, bytes, type(None))) else type(value).__name__
 
 
-def same(a, b, rtol=1e-5, path="result"):
-    """Asserts that two seen values agree: floats to rtol (0: every bit), everything else exactly."""
-    assert type(a) is type(b), f"{path}: {a!r} and {b!r}"
-    if isinstance(a, dict):
-        assert list(a) == list(b), f"{path}: keys {list(a)} and {list(b)}"
-        for k in a:
-            same(a[k], b[k], rtol, f"{path}.{k}")
-    elif isinstance(a, (list, tuple)):
-        assert len(a) == len(b), f"{path}: lengths {len(a)} and {len(b)}"
-        for i, (x, y) in enumerate(zip(a, b)):
-            same(x, y, rtol, f"{path}[{i}]")
-    elif isinstance(a, np.ndarray):
-        assert a.shape == b.shape and a.dtype == b.dtype, f"{path}: {a.shape} {a.dtype} and {b.shape} {b.dtype}"
-        if a.dtype.kind in "fc" and rtol and a.size:
-            finite = np.abs(a[np.isfinite(a)])
-            rtol = {2: 2e-3}.get(a.dtype.itemsize, rtol)
-            np.testing.assert_allclose(b, a, rtol, rtol * float(finite.max(initial=0)), err_msg=path)
-        else:
-            np.testing.assert_array_equal(b, a, err_msg=path)
-    elif isinstance(a, float) and rtol:
-        assert a == b or abs(a - b) <= rtol * abs(a) or (a != a and b != b), f"{path}: {a} and {b}"
-    else:
-        assert a == b, f"{path}: {a!r} and {b!r}"
+def same_seen(expected, got, rtol=1e-5, where="result"):
+    """Asserts that two seen values agree: numbers to rtol, elements of arrays to rtol of the largest, for programs add in
+    another order (float16: two units in the last place; rtol=0: every bit), everything else exactly."""
+    def tolerance(dtype):
+        bound = 2e-3 if dtype == "float16" and rtol else rtol
+        return Tolerance(bound if dtype == "float" else 2 * bound, 0.0, of_largest=bound)
+
+    same(expected, got, tolerance, where)
 
 
 def programs(fn) -> int:
@@ -94,7 +79,7 @@ def agree(build, calls, programs_at_most=None, rtol=1e-5, goes="skip", **options
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         got, fn = trace(build, calls, lambda f: torch.compile(f, **options))
-    same(expected, got, rtol, "call")
+    same_seen(expected, got, rtol, "call")
     said = [str(w.message) for w in caught if "flambeau" in str(w.message)]
     assert not said, said
     assert way(fn) == goes and (programs_at_most is None or programs(fn) <= programs_at_most), (programs(fn), why(fn))

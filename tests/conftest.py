@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Some machines report AMX without granting it, and PyTorch then dies of an illegal instruction in half-precision products.
@@ -16,3 +17,21 @@ os.environ.setdefault("FLAMBEAU_RUN", str(random.SystemRandom().randrange(10 ** 
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request):
+    """The test runs with one thread, then with two."""
+    import flambeau
+    before = flambeau.get_num_threads()
+    flambeau.set_num_threads(request.param)
+    yield request.param
+    flambeau.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    """The name of a CUDA device: the machine's own, or else one that the host plays while the module's tests run."""
+    from cuda_host import playing
+    with playing():
+        yield "cuda"

@@ -4,7 +4,7 @@ import pickle
 import warnings
 
 import pytest
-from nn_twins import same
+from compare import agree_in_words
 
 import flambeau
 
@@ -47,7 +47,7 @@ def test_lists(name, dtype):
         with torch.autocast("cpu", dtype=getattr(torch, dtype)):
             return OPERATIONS[name](torch, torch.nn.functional, *given)
 
-    same(program, tolerance=2e-2)
+    agree_in_words(program, tolerance=2e-2)
 
 
 def test_a_training_step():
@@ -61,7 +61,7 @@ def test_a_training_step():
         loss.backward()
         return out, loss, [p.grad for p in model.parameters()]
 
-    same(program, tolerance=2e-2)
+    agree_in_words(program, tolerance=2e-2)
 
 
 def test_nesting_and_switches():
@@ -77,7 +77,7 @@ def test_nesting_and_switches():
             seen += [torch.mm(a, a).dtype, torch.is_autocast_cache_enabled()]
         return [str(s) for s in seen], torch.mm(a, a), torch.get_autocast_dtype("cpu") is torch.bfloat16
 
-    same(program, warned=False)
+    agree_in_words(program, warned=False)
 
 
 def test_decorator():
@@ -89,7 +89,7 @@ def test_decorator():
 
         return function(torch.ones(2, 2)), function.__name__, function.__doc__
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_parameters_are_cast_once():
@@ -123,14 +123,14 @@ def test_recurrent_layers(kind):
         with torch.autocast("cpu"):
             return m(torch.ones(2, 2, 3))[0].shape
 
-    same(program)
+    agree_in_words(program)
 
 
 @pytest.mark.parametrize("mistake", [
     lambda torch: torch.autocast(3), lambda torch: torch.autocast("nowhere"), lambda torch: torch.autocast("cuda")._enabled,
     lambda torch: torch.autocast("cpu", dtype=torch.float32)._enabled])
 def test_arguments(mistake):
-    same(mistake, text=False)
+    agree_in_words(mistake, text=False)
 
 
 def test_custom_function():
@@ -154,7 +154,7 @@ def test_custom_function():
         out.sum().backward()
         return out, a.grad
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_old_names():
@@ -186,7 +186,7 @@ def test_scaling_over_some_steps():
             seen.append((w.detach().clone(), scaler.get_scale(), scaler._get_growth_tracker()))
         return seen, scaler.state_dict()
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 def test_saving():
@@ -212,7 +212,7 @@ def scaler_and_optimizer(torch):
     lambda s, o: (s.step(o), s.unscale_(o)), lambda s, o: s.update(), lambda s, o: s.step(o, closure=None),
     lambda s, o: s.scale(3), lambda s, o: (o.zero_grad(), s.step(o))])
 def test_mistakes(calls):
-    same(lambda torch: calls(*scaler_and_optimizer(torch)))
+    agree_in_words(lambda torch: calls(*scaler_and_optimizer(torch)))
 
 
 def test_disabled():
@@ -225,4 +225,4 @@ def test_disabled():
         scaler.update()
         return w, scaler.get_scale(), scaler.state_dict()
 
-    same(program)
+    agree_in_words(program)

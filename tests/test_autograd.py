@@ -1,21 +1,17 @@
 """backward, grad, leaves and the open graph: PyTorch's documented behaviour, compared with torch itself."""
 
 import pytest
-from both import Programs, agree
+from compare import Programs, agree, leaf
 
 import flambeau
 
 programs = Programs()
 
 
-def leaf(mod, *values, dtype=None):
-    return mod.tensor(list(values) or [1.0, 2.0, 3.0], dtype=getattr(mod, dtype) if dtype else None, requires_grad=True)
-
-
 # ------------------------------------------------------------------------------------------------------------- leaves
 @programs
 def requires_grad_is_contagious(mod):
-    x, y = leaf(mod), mod.ones(3)
+    x, y = leaf(mod, 1.0, 2.0, 3.0), mod.ones(3)
     return (x + y).requires_grad, (y + y).requires_grad, x.is_leaf, (x + y).is_leaf, (y + y).is_leaf
 
 
@@ -31,25 +27,25 @@ def integers_cannot_require_grad_later(mod):
 
 @programs
 def turning_off_on_a_non_leaf(mod):
-    (leaf(mod) * 2).requires_grad = False
+    (leaf(mod, 1.0, 2.0, 3.0) * 2).requires_grad = False
 
 
 @programs
 def turning_off_on_a_leaf(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     x.requires_grad = False
     return x, (x * 2).requires_grad
 
 
 @programs
 def turning_on_a_non_leaf_is_fine(mod):
-    y = leaf(mod) * 2
+    y = leaf(mod, 1.0, 2.0, 3.0) * 2
     return y.requires_grad_(True).requires_grad
 
 
 @programs
 def detach(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     d = x.detach()
     d[0] = 9
     return d.requires_grad, x, d.grad_fn, d._is_view()
@@ -57,14 +53,14 @@ def detach(mod):
 
 @programs
 def detach_in_place(mod):
-    y = leaf(mod) * 2
+    y = leaf(mod, 1.0, 2.0, 3.0) * 2
     y.detach_()
     return y, y.is_leaf
 
 
 @programs
 def data(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     y = x * x
     x.data.mul_(10)
     y.sum().backward()
@@ -73,14 +69,14 @@ def data(mod):
 
 @programs
 def clone_is_differentiable(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     x.clone().mul(3).sum().backward()
     return x.grad
 
 
 @programs
 def grad_assignment(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     x.grad = mod.ones(3)
     (x * 2).sum().backward()
     return x.grad
@@ -89,7 +85,7 @@ def grad_assignment(mod):
 for number, value in enumerate([lambda m, x: 3.0, lambda m, x: m.ones(2), lambda m, x: m.ones(3).double(), lambda m,
                                 x: x]):
     def bad_grad(mod, value=value):
-        x = leaf(mod)
+        x = leaf(mod, 1.0, 2.0, 3.0)
         x.grad = value(mod, x)
 
     bad_grad.__name__ = f"bad_grad_{number}"
@@ -99,7 +95,7 @@ for number, value in enumerate([lambda m, x: 3.0, lambda m, x: m.ones(2), lambda
 # ---------------------------------------------------------------------------------------------------------- the graph
 @programs
 def node_names(mod):
-    x, m = leaf(mod), mod.ones(2, 2, requires_grad=True)
+    x, m = leaf(mod, 1.0, 2.0, 3.0), mod.ones(2, 2, requires_grad=True)
     made = [x + x, x - x, x * x, x / x, -x, x ** 2, x.exp(), x.sum(), x.sum(0), x.mean(), m @ m, m.mm(m), x[0], x[1:],
             x.view(3, 1), x.reshape(3, 1), m.t(), m.transpose(0, 1), x.clone(), x.unsqueeze(0), x.expand(2, 3),
             mod.cat([x, x]), mod.stack([x, x]), x.max(), x.relu(), x.sigmoid(), x.tanh(), x.sqrt(), x.abs(), x.log(),
@@ -109,7 +105,7 @@ def node_names(mod):
 
 @programs
 def next_functions(mod):
-    x, y = leaf(mod), mod.ones(3)
+    x, y = leaf(mod, 1.0, 2.0, 3.0), mod.ones(3)
     z = (x * y) + x
     product, accumulate = z.grad_fn.next_functions
     return (product[0].name(), product[1], accumulate[0].variable is x, product[0].next_functions[1],
@@ -124,25 +120,25 @@ def output_numbers(mod):
 
 @programs
 def metadata(mod):
-    y = leaf(mod) * 2
+    y = leaf(mod, 1.0, 2.0, 3.0) * 2
     y.grad_fn.metadata["x"] = 1
     return y.grad_fn.metadata
 
 
 @programs
 def nodes_are_callable(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     return x.exp().grad_fn(mod.ones(3))
 
 
 @programs
 def nodes_called_with_too_many(mod):
-    leaf(mod).exp().grad_fn(mod.ones(3), mod.ones(3))
+    leaf(mod, 1.0, 2.0, 3.0).exp().grad_fn(mod.ones(3), mod.ones(3))
 
 
 for attribute in ("grad", "data", "requires_grad", "_grad_fn", "_backward_hooks"):
     def deletion(mod, attribute=attribute):
-        x = leaf(mod)
+        x = leaf(mod, 1.0, 2.0, 3.0)
         delattr(x, attribute)
         return x.grad
 
@@ -152,7 +148,7 @@ for attribute in ("grad", "data", "requires_grad", "_grad_fn", "_backward_hooks"
 
 @programs
 def isinstance_of_node(mod):
-    y = leaf(mod) * 2
+    y = leaf(mod, 1.0, 2.0, 3.0) * 2
     Node = mod.autograd.graph.Node
     return isinstance(y.grad_fn, Node), isinstance(y.grad_fn.next_functions[0][0], Node), isinstance(3, Node)
 
@@ -160,7 +156,7 @@ def isinstance_of_node(mod):
 @programs
 def gradient_edges(mod):
     edge_of = mod.autograd.graph.get_gradient_edge
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     y = x * x
     edge, end = edge_of(y), edge_of(x)
     del y
@@ -176,7 +172,7 @@ def gradient_edge_of_a_constant(mod):
 # ----------------------------------------------------------------------------------------------------------- backward
 @programs
 def several_paths_add_up(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     y = x * 2
     (y * x + y + x).sum().backward()
     return x.grad
@@ -184,7 +180,7 @@ def several_paths_add_up(mod):
 
 @programs
 def accumulates_over_calls(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     for _ in range(3):
         (x * x).sum().backward()
     return x.grad
@@ -192,7 +188,7 @@ def accumulates_over_calls(mod):
 
 @programs
 def only_leaves_keep_grad(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     y = x * 2
     y.sum().backward()
     return x.grad, y.grad
@@ -200,12 +196,12 @@ def only_leaves_keep_grad(mod):
 
 @programs
 def non_scalar_needs_a_gradient(mod):
-    (leaf(mod) * 2).backward()
+    (leaf(mod, 1.0, 2.0, 3.0) * 2).backward()
 
 
 @programs
 def gradient_given(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     (x * 2).backward(mod.tensor([1.0, 0.1, 0.01]))
     return x.grad
 
@@ -220,7 +216,7 @@ def one_element_is_scalar_enough(mod):
 for number, gradient in enumerate([lambda m: m.ones(2), lambda m: m.ones(1), lambda m: m.ones(3).double(),
                                    lambda m: m.ones(3) * 1j, lambda m: m.ones(3).long()]):
     def gradient_of_another_kind(mod, gradient=gradient):
-        x = leaf(mod)
+        x = leaf(mod, 1.0, 2.0, 3.0)
         (x * 2).backward(gradient(mod))
         return x.grad
 
@@ -235,14 +231,14 @@ def constants_have_no_backward(mod):
 
 @programs
 def twice_without_retaining(mod):
-    y = (leaf(mod) * leaf(mod)).sum()
+    y = (leaf(mod, 1.0, 2.0, 3.0) * leaf(mod, 1.0, 2.0, 3.0)).sum()
     y.backward()
     y.backward()
 
 
 @programs
 def twice_retaining(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     y = (x * x).sum()
     y.backward(retain_graph=True)
     y.backward()
@@ -251,7 +247,7 @@ def twice_retaining(mod):
 
 @programs
 def twice_where_nothing_was_saved(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     y = (x + x).sum()
     y.backward()
     y.backward()
@@ -260,7 +256,7 @@ def twice_where_nothing_was_saved(mod):
 
 @programs
 def several_roots(mod):
-    x, y = leaf(mod), leaf(mod)
+    x, y = leaf(mod, 1.0, 2.0, 3.0), leaf(mod, 1.0, 2.0, 3.0)
     a, b = x * y, x + y
     mod.autograd.backward([a.sum(), b, a], [None, mod.ones(3), mod.ones(3)])
     return x.grad, y.grad
@@ -268,7 +264,7 @@ def several_roots(mod):
 
 @programs
 def the_same_root_twice(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     a = (x * x).sum()
     mod.autograd.backward([a, a])
     return x.grad
@@ -276,7 +272,7 @@ def the_same_root_twice(mod):
 
 @programs
 def a_leaf_as_root(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     x.backward(mod.ones(3))
     x.backward(mod.ones(3))
     return x.grad
@@ -284,7 +280,7 @@ def a_leaf_as_root(mod):
 
 @programs
 def a_root_below_another(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     y = x * 2
     z = y * 3
     mod.autograd.backward([z.sum(), y.sum()])
@@ -293,7 +289,7 @@ def a_root_below_another(mod):
 
 @programs
 def inputs_argument(mod):
-    x, w = leaf(mod), leaf(mod)
+    x, w = leaf(mod, 1.0, 2.0, 3.0), leaf(mod, 1.0, 2.0, 3.0)
     y = x * 2
     (y * w).sum().backward(inputs=[w, y])
     return x.grad, w.grad, y.grad
@@ -301,19 +297,19 @@ def inputs_argument(mod):
 
 @programs
 def inputs_argument_single(mod):
-    x, w = leaf(mod), leaf(mod)
+    x, w = leaf(mod, 1.0, 2.0, 3.0), leaf(mod, 1.0, 2.0, 3.0)
     (x * w).sum().backward(inputs=x)
     return x.grad, w.grad
 
 
 @programs
 def inputs_argument_empty(mod):
-    leaf(mod).sum().backward(inputs=[])
+    leaf(mod, 1.0, 2.0, 3.0).sum().backward(inputs=[])
 
 
 @programs
 def create_graph_in_backward(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     (x ** 3).sum().backward(create_graph=True)
     first = x.grad
     x.grad = None
@@ -323,7 +319,7 @@ def create_graph_in_backward(mod):
 
 @programs
 def grads_are_not_shared(mod):
-    x, y = leaf(mod), leaf(mod)
+    x, y = leaf(mod, 1.0, 2.0, 3.0), leaf(mod, 1.0, 2.0, 3.0)
     (x + y).sum().backward()
     x.grad.add_(100)
     return x.grad, y.grad
@@ -331,7 +327,7 @@ def grads_are_not_shared(mod):
 
 @programs
 def the_given_gradient_is_not_shared(mod):
-    x, g = leaf(mod), mod.ones(3)
+    x, g = leaf(mod, 1.0, 2.0, 3.0), mod.ones(3)
     (x + 0).backward(g)
     x.grad.add_(100)
     return g, x.grad
@@ -339,7 +335,7 @@ def the_given_gradient_is_not_shared(mod):
 
 @programs
 def accumulation_writes_in_place(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     x.sum().backward()
     kept = x.grad
     x.sum().backward()
@@ -348,7 +344,7 @@ def accumulation_writes_in_place(mod):
 
 @programs
 def accumulation_with_create_graph_makes_a_new_tensor(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     x.sum().backward()
     kept = x.grad
     (x * x).sum().backward(create_graph=True)
@@ -364,14 +360,14 @@ def broadcasting(mod):
 
 @programs
 def mixed_dtypes(mod):
-    x, y = leaf(mod), leaf(mod, dtype="float64")
+    x, y = leaf(mod, 1.0, 2.0, 3.0), leaf(mod, 1.0, 2.0, 3.0, dtype=mod.float64)
     (x * y).sum().backward()
     return x.grad, y.grad
 
 
 @programs
 def through_integers(mod):
-    return leaf(mod).long().float()
+    return leaf(mod, 1.0, 2.0, 3.0).long().float()
 
 
 @programs
@@ -383,7 +379,7 @@ def complex_chain(mod):
 
 @programs
 def complex_times_real(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     z = x * (2 + 1j)
     z.abs().sum().backward()
     return x.grad
@@ -391,7 +387,7 @@ def complex_times_real(mod):
 
 @programs
 def complex_root(mod):
-    (leaf(mod) * 1j).sum().backward()
+    (leaf(mod, 1.0, 2.0, 3.0) * 1j).sum().backward()
 
 
 @programs
@@ -413,13 +409,13 @@ def part_of_max(mod):
 # --------------------------------------------------------------------------------------------------------------- grad
 @programs
 def grad_leaves_dot_grad_alone(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     return mod.autograd.grad((x * x).sum(), x), x.grad
 
 
 @programs
 def grad_of_non_leaves(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     y = x * 2
     z = y * y
     return mod.autograd.grad(z.sum(), [y, x, z])
@@ -427,70 +423,70 @@ def grad_of_non_leaves(mod):
 
 @programs
 def grad_unused(mod):
-    x, w = leaf(mod), leaf(mod)
+    x, w = leaf(mod, 1.0, 2.0, 3.0), leaf(mod, 1.0, 2.0, 3.0)
     mod.autograd.grad(x.sum(), [x, w])
 
 
 @programs
 def grad_unused_allowed(mod):
-    x, w = leaf(mod), leaf(mod)
+    x, w = leaf(mod, 1.0, 2.0, 3.0), leaf(mod, 1.0, 2.0, 3.0)
     return mod.autograd.grad(x.sum(), [x, w], allow_unused=True)
 
 
 @programs
 def grad_materialized(mod):
-    x, w = leaf(mod), leaf(mod)
+    x, w = leaf(mod, 1.0, 2.0, 3.0), leaf(mod, 1.0, 2.0, 3.0)
     return mod.autograd.grad(x.sum(), [x, w], materialize_grads=True)
 
 
 @programs
 def grad_contradiction(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     mod.autograd.grad(x.sum(), x, allow_unused=False, materialize_grads=True)
 
 
 @programs
 def grad_without_requires_grad(mod):
-    mod.autograd.grad(leaf(mod).sum(), mod.ones(3))
+    mod.autograd.grad(leaf(mod, 1.0, 2.0, 3.0).sum(), mod.ones(3))
 
 
 @programs
 def grad_no_inputs(mod):
-    mod.autograd.grad(leaf(mod).sum(), [])
+    mod.autograd.grad(leaf(mod, 1.0, 2.0, 3.0).sum(), [])
 
 
 @programs
 def grad_of_a_string(mod):
-    mod.autograd.grad(leaf(mod).sum(), ["x"])
+    mod.autograd.grad(leaf(mod, 1.0, 2.0, 3.0).sum(), ["x"])
 
 
 @programs
 def grad_outputs(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     return mod.autograd.grad([x * 2, (x * x).sum()], x, [mod.ones(3), None])
 
 
 @programs
 def grad_batched(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     return mod.autograd.grad(x * x, x, mod.eye(3), is_grads_batched=True)
 
 
 @programs
 def grad_batched_wrong_shape(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     mod.autograd.grad(x * x, x, mod.ones(3, 2), is_grads_batched=True)
 
 
 @programs
 def same_input_twice(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     return mod.autograd.grad((x * x).sum(), [x, x])
 
 
 @programs
 def higher_orders(mod):
-    x = leaf(mod, 2.0, dtype="float64")
+    x = leaf(mod, 2.0, dtype=mod.float64)
     y = x ** 5
     found = []
     for _ in range(5):
@@ -501,7 +497,7 @@ def higher_orders(mod):
 
 @programs
 def gradient_penalty(mod):
-    x, w = leaf(mod), leaf(mod)
+    x, w = leaf(mod, 1.0, 2.0, 3.0), leaf(mod, 1.0, 2.0, 3.0)
     y = (x * w).sin().sum()
     g, = mod.autograd.grad(y, x, create_graph=True)
     ((g.norm() - 1) ** 2).backward()
@@ -510,83 +506,10 @@ def gradient_penalty(mod):
 
 @programs
 def partial_graph_is_freed(mod):
-    x = leaf(mod)
+    x = leaf(mod, 1.0, 2.0, 3.0)
     y = x * x
     mod.autograd.grad(y.sum(), x)
     return mod.autograd.grad(y.sum(), x)
-
-
-# ------------------------------------------------------------------------------------------------- in-place and views
-@programs
-def leaf_in_place(mod):
-    leaf(mod).add_(1)
-
-
-@programs
-def view_of_leaf_in_place(mod):
-    leaf(mod)[0] = 3
-
-
-@programs
-def saved_then_changed(mod):
-    x = leaf(mod) * 1
-    y = x * x
-    x.add_(1)
-    y.sum().backward()
-
-
-@programs
-def unsaved_then_changed(mod):
-    x = leaf(mod) * 1
-    y = x + x
-    x.add_(1)
-    y.sum().backward()
-
-
-@programs
-def result_changed(mod):
-    y = leaf(mod).sigmoid()
-    y.mul_(2)
-    y.sum().backward()
-
-
-@programs
-def version_counts(mod):
-    x = mod.ones(3)
-    v = x[:1]
-    seen = [x._version]
-    v.add_(1)
-    seen += [x._version, v._version]
-    x.mul_(2)
-    return [*seen, v._version, x.detach()._version, x.data._version]
-
-
-@programs
-def view_changed_in_place(mod):
-    x = leaf(mod)
-    y = x * 2
-    y[0].mul_(10)
-    y.sum().backward()
-    return y, x.grad
-
-
-@programs
-def base_changed_in_place(mod):
-    x = leaf(mod)
-    y = x * 2
-    v = y[1:]
-    y.mul_(10)
-    (v * v).sum().backward()
-    return v, x.grad
-
-
-@programs
-def in_place_of_a_constant(mod):
-    x, y = leaf(mod), mod.zeros(3)
-    y += x * 2
-    y[0] = x[1] * x[2]
-    y.sum().backward()
-    return y, x.grad
 
 
 @pytest.mark.parametrize("program", programs, ids=programs.ids)

@@ -73,19 +73,18 @@ def nest_of(*ops):
 def emulated(nests, tmp_path, numbers=(), blocks=3, threads=64):
     """Runs the CUDA kernels of nests by the host's C++ compiler, each on the memory of the arrays beside it."""
     made = [cuda.kernel(nest, f"kernel{i}") for i, (nest, _) in enumerate(nests)]
-    calls = []
-    for i, k in enumerate(made):
-        given = [f"({cuda.TYPES[a.element] if a.__class__ is Value else 'char'} *)p[{j}]" for j, a in enumerate(k.arguments)]
-        calls.append(f'extern "C" void run{i}(const double *n, void **p) {{ '
-                     f"launch({blocks}, {threads}, [&] {{ kernel{i}({', '.join(['n', *given])}); }}); }}\n")
+    calls = [f"HOST_KERNEL(kernel{i})\n" for i in range(len(made))]
     source, library = tmp_path / "kernels.cpp", tmp_path / "kernels.so"
     source.write_text(f'#include "{HERE / "cuda_on_host.h"}"\n{cuda.HEADER}' + "".join([k.text for k in made] + calls))
-    subprocess.run(["g++", "-O1", "-shared", "-fPIC", f"-I{toolchain.HERE}", str(source), "-o", str(library)], check=True)
-    loaded = ctypes.CDLL(str(library))
+    subprocess.run(["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{toolchain.HERE}", str(source), "-o",
+                    str(library)], check=True)
+    loaded, counted = ctypes.CDLL(str(library)), (ctypes.c_double * (len(numbers) + 1))(*numbers)
     for i, (k, (_, held)) in enumerate(zip(made, nests)):
         places = [(a.storage.id, a.offset) if a.__class__ is Value else (a.id, 0) for a in k.arguments]
-        addresses = (ctypes.c_void_p * len(places))(*[held[s].ctypes.data + offset for s, offset in places])
-        getattr(loaded, f"run{i}")((ctypes.c_double * (len(numbers) + 1))(*numbers), addresses)
+        values = [ctypes.addressof(counted), *[held[s].ctypes.data + offset for s, offset in places]]
+        cells = (ctypes.c_void_p * len(values))(*values)  # the parameters, and where each of them lies
+        parameters = (ctypes.c_void_p * len(values))(*[ctypes.addressof(cells) + 8 * j for j in range(len(values))])
+        getattr(loaded, f"run_kernel{i}")(parameters, blocks, threads)
 
 
 needs_gxx = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ to build CUDA kernels for the host")

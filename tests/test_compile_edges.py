@@ -20,7 +20,7 @@ from flambeau.compiler.capture.traced import Traced
 from flambeau.compiler.run import pages
 
 
-def both(build, calls):
+def eager_and_compiled(build, calls):
     """Results of the calls, eagerly and compiled; build gives (function, list of arguments per call)."""
     found = []
     for wrap in (lambda f: f, torch.compile):
@@ -35,7 +35,7 @@ def test_an_argument_that_is_also_a_closure_variable():
     def build():
         w, v = nn.Parameter(torch.ones(3)), nn.Parameter(torch.full((3,), 5.0))
         return lambda p: (p * 2 + w).detach(), [(w,), (v,)]
-    eager, compiled = both(build, (0, 0, 1, 1, 0))
+    eager, compiled = eager_and_compiled(build, (0, 0, 1, 1, 0))
     assert eager == compiled
 
 
@@ -49,7 +49,7 @@ def test_an_argument_becomes_a_tensor_that_the_program_writes():
             p.sub_(1)
             return w + p
         return f, [(v,), (w,), (w[:],)]
-    eager, compiled = both(build, (0, 0, 0, 1, 1, 0, 2, 2))
+    eager, compiled = eager_and_compiled(build, (0, 0, 0, 1, 1, 0, 2, 2))
     assert eager == compiled
 
 
@@ -61,7 +61,7 @@ def test_a_view_argument_is_written_and_its_base_is_read():
             v.mul_(2)
             return w.sum()
         return f, [(w[:2],), (w[1:3],)]
-    eager, compiled = both(build, (0, 0, 1, 0, 1))
+    eager, compiled = eager_and_compiled(build, (0, 0, 1, 0, 1))
     assert eager == compiled
 
 
@@ -231,7 +231,7 @@ def test_backends():
     torch.compiler.set_default_backend("eager")
     try:
         assert torch.compiler.get_default_backend() == "eager"
-        assert torch.compile(both) is both
+        assert torch.compile(len) is len
     finally:
         torch.compiler.set_default_backend(None)
     assert torch.compiler.get_default_backend() == "inductor"
@@ -269,7 +269,7 @@ def test_a_limit_of_programs():
 
 def test_names_that_change_nothing():
     assert torch.compiler.wrap_numpy(np.add)(torch.ones(2), torch.ones(2)).tolist() == [2, 2]
-    assert torch.compiler.nested_compile_region(both) is both and torch.compiler.nested_compile_region()(both) is both
+    assert torch.compiler.nested_compile_region(len) is len and torch.compiler.nested_compile_region()(len) is len
     assert torch.compiler.skip_all_guards_unsafe([1, 2]) == [True, True]
     assert torch.compiler.save_cache_artifacts() is None
     with pytest.raises(NotImplementedError):
@@ -595,6 +595,6 @@ def test_sparse_gradients_whose_size_depends_on_the_padding(layer):
             optimizer.step()
             return table.weight.detach().clone()
         return step, [(torch.tensor([i]),) for i in ([1, 2, 0], [0, 0, 3], [1, 4, 5], [0, 1, 2], [0, 0, 0])]
-    eager, compiled = both(build, (0, 1, 2, 3, 4, 0, 1, 2))
+    eager, compiled = eager_and_compiled(build, (0, 1, 2, 3, 4, 0, 1, 2))
     for ours, theirs in zip(compiled, eager):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from compiled import programs, same, seen, way, why
+from compiled import programs, same_seen, seen, way, why
 
 import flambeau as torch
 import flambeau.nn.functional as F
@@ -124,24 +124,24 @@ def shown(function, wrap, values, backward):
     return found, fn
 
 
-def check(function, values=VALUES):
+def compiled_agrees(function, values=VALUES):
     for backward in (False, True):
         expected, _ = shown(function, lambda f: f, values, backward)
         got, fn = shown(function, torch.compile, values, backward)
         for n, a, b in zip(values, expected, got):
-            same(a, b, path=f"with {n}")
+            same_seen(a, b, where=f"with {n}")
     return fn
 
 
 @pytest.mark.parametrize("name", [*OPERATIONS, *PYTHON])
 def test_a_float_that_changes(name):
     limits = name in ("huber", "logit")  # that are nan: NumPy's kernels and the native ones differ in eager mode, too
-    check((OPERATIONS | PYTHON)[name], [n for n in VALUES if n == n] if limits else VALUES)
+    compiled_agrees((OPERATIONS | PYTHON)[name], [n for n in VALUES if n == n] if limits else VALUES)
 
 
 @pytest.mark.parametrize("name", sorted(ONE_PROGRAM))
 def test_one_program_for_all_values(name):
-    fn = check((OPERATIONS | PYTHON)[name], (0.3, 0.7, 0.9, 0.2, 0.11, 0.8, 0.3))
+    fn = compiled_agrees((OPERATIONS | PYTHON)[name], (0.3, 0.7, 0.9, 0.2, 0.11, 0.8, 0.3))
     assert way(fn) == "skip" and programs(fn) <= 2, why(fn)
 
 
@@ -151,7 +151,7 @@ def test_powers_of_tensors():
     for shape in ((), (3,)):
         for e in (2.0, 2.0, 3.0, 0.5, -1.0):
             x, e = torch.tensor([1.0, 2.0, 3.0]), torch.full(shape, e)
-            same(seen((x ** e, torch.full((3,), 2.0) ** e)), seen(power(x, e)))
+            same_seen(seen((x ** e, torch.full((3,), 2.0) ** e)), seen(power(x, e)))
     assert programs(power) == 2
 
 

@@ -10,6 +10,7 @@ import random
 
 import numpy as np
 import pytest
+from compare import Tolerance, same
 
 import flambeau as torch
 from flambeau import nn, optim
@@ -48,29 +49,15 @@ class World:
                 self.log, self.count, list(self.norm.buffers()), torch.get_rng_state(), self.opt.state_dict()["state"]]
 
 
-def plain(value):
+def snapshot(value):
     """A value as data that later calls cannot change."""
     if isinstance(value, torch.Tensor):
         return (str(value.dtype), value.stride(), value.requires_grad, value._version, value.detach().numpy().copy())
     if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
+        return [snapshot(v) for v in value]
     if isinstance(value, dict):
-        return [plain(v) for v in value.items()]
+        return [snapshot(v) for v in value.items()]
     return value.copy() if isinstance(value, np.ndarray) else value
-
-
-def check(a, b, where):
-    if isinstance(a, np.ndarray):
-        assert a.shape == b.shape and a.dtype == b.dtype, where
-        np.testing.assert_allclose(b, a, 5e-4, 5e-5, err_msg=where)
-    elif isinstance(a, (list, tuple)):
-        assert len(a) == len(b), where
-        for i, (x, y) in enumerate(zip(a, b)):
-            check(x, y, f"{where}[{i}]")
-    elif isinstance(a, float):
-        np.testing.assert_allclose(b, a, 5e-4, 5e-5, err_msg=where)
-    else:
-        assert a == b, where
 
 
 def square(t):
@@ -308,7 +295,7 @@ def calls(seed, wrap):
             result = function(world, x, x if n % 4 == 3 else y)
         except (RuntimeError, ValueError, IndexError) as error:
             result = type(error).__name__
-        found.append(plain([result, x, *world.seen()]))
+        found.append(snapshot([result, x, *world.seen()]))
     return found, function
 
 
@@ -330,7 +317,7 @@ def test_random_programs(seed):
     expected, _ = calls(seed, lambda f: f)
     got, fn = calls(seed, follow)
     for n, (a, b) in enumerate(zip(expected, got)):
-        check(a, b, f"FLAMBEAU_SEED={seed}, call {n}: ")
+        same(a, b, Tolerance(5e-4, 5e-5), f"FLAMBEAU_SEED={seed}, call {n}")
     runs.append(fn.paths.runs)
 
 

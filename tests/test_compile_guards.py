@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from compiled import agree, programs, same, seen, way, why
+from compiled import agree, programs, same_seen, seen, way, why
 
 import flambeau as torch
 from flambeau import nn, optim
@@ -32,7 +32,7 @@ def changing(function, change, back=None, args=lambda: (torch.arange(3.0),), at_
     def check():
         for _ in range(4):  # a capture, a call with every check, and repetitions
             a, b = args(), args()
-            same(seen(function(*a)), seen(fn(*b)))
+            same_seen(seen(function(*a)), seen(fn(*b)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check()
@@ -201,7 +201,7 @@ def module_case(change, back, at_most=2, goes="skip"):
     for step in (lambda n: None, change, back):
         step(net)
         for _ in range(2):
-            same(seen(net(x)), seen(model(x)))
+            same_seen(seen(net(x)), seen(model(x)))
 
 
 def test_module_attribute():
@@ -277,7 +277,7 @@ def test_training_flag():
         torch.manual_seed(1)
         expected = seen(net(x))
         torch.manual_seed(1)
-        same(expected, seen(fn(x)))
+        same_seen(expected, seen(fn(x)))
     for flag in (True, False, True, False, True):
         net.train(flag)
         check()
@@ -360,7 +360,7 @@ def test_dtype_shape_and_strides_of_arguments():
     for _ in range(2):
         for x in (base.float(), base.double(), base, base.float().t(), base.float()[:, ::2], base.float()[1:3], base.half(),
                   base.int(), base > 3, base.float()[0], base.float().expand(2, 4, 6)):
-            same(seen(x * 2 + x.sum(-1, keepdim=True)), seen(fn(x)))
+            same_seen(seen(x * 2 + x.sum(-1, keepdim=True)), seen(fn(x)))
 
 
 def test_default_dtype():
@@ -383,7 +383,7 @@ def test_python_numbers_as_arguments():
     for args in ((1, "a", True), (2, "a", True), (2.0, "a", True), (True, "a", True), (1, "bb", False), (1, "c", False),
                  (1.0, "a", True)):
         for _ in range(2):
-            same(seen(f(x, *args)), seen(fn(x, *args)))
+            same_seen(seen(f(x, *args)), seen(fn(x, *args)))
 
 
 def test_nan_and_minus_zero_as_arguments():
@@ -402,7 +402,7 @@ def test_dict_keys_and_lengths_of_arguments():
     a, b = torch.ones(2), torch.full((2,), 3.0)
     for _ in range(2):
         for d in ({"a": a, "b": b}, {"b": b, "a": a}, {"a": a}, [a, b], (a, b), (b, a), [a, b, a]):
-            same(seen(f(d)), seen(fn(d)))
+            same_seen(seen(f(d)), seen(fn(d)))
 
 
 def test_environment_of_the_same_code_called_from_two_closures():

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from compiled import programs, same, seen
+from compiled import programs, same_seen, seen
 
 import flambeau as torch
 from flambeau import optim
@@ -70,7 +70,7 @@ def weights(maker, dtype, transposed, compiled):
 def test_one_program_for_all_values(name, dtype, transposed):
     eager, compiled = (weights(MAKERS[name], dtype, transposed, c) for c in (False, True))
     for a, b in zip(eager, compiled, strict=True):
-        same(a, b, 1e-5 if dtype is torch.float32 else 1e-12)
+        same_seen(a, b, 1e-5 if dtype is torch.float32 else 1e-12)
 
 
 def test_a_number_that_python_takes_is_guarded():

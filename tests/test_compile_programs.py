@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compiled import same, seen, way, why
+from compiled import same_seen, seen, way, why
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +34,7 @@ def matrix(a):
     return a.reshape(-1, a.shape[-1])
 
 
-def match(a, b):
+def fitted(a, b):
     """b with a's shape, by taking and repeating its elements."""
     flat = b.reshape(-1)
     return flat.repeat(max(a.numel(), 1) // flat.numel() + 1)[:a.numel()].view(a.shape) if flat.numel() else torch.ones(a.shape)
@@ -105,8 +105,8 @@ VIEWS = {
     "narrow": lambda a, b, d, n, k: a.narrow(d, n // 2, n - n // 2),
     "diagonal": lambda a, b, d, n, k: a.diagonal() if a.dim() > 1 else a,
     "movedim": lambda a, b, d, n, k: a.movedim(0, -1),
-    "cat": lambda a, b, d, n, k: torch.cat([a, match(a, b).to(a.dtype)], d),
-    "stack": lambda a, b, d, n, k: torch.stack([a, match(a, b).to(a.dtype)], d) if a.dim() < 4 else a,
+    "cat": lambda a, b, d, n, k: torch.cat([a, fitted(a, b).to(a.dtype)], d),
+    "stack": lambda a, b, d, n, k: torch.stack([a, fitted(a, b).to(a.dtype)], d) if a.dim() < 4 else a,
     "chunk": lambda a, b, d, n, k: a.chunk(2, d)[-1],
     "roll": lambda a, b, d, n, k: a.roll(1, d),
     "pad": lambda a, b, d, n, k: F.pad(a, (1, 0)),
@@ -136,10 +136,10 @@ REDUCTIONS = {
 }
 # name: function of a matrix, another tensor, and a number
 OTHER = {
-    "matmul": lambda m, b, k: m @ match(m, b).to(m.dtype).t() * 0.1,
+    "matmul": lambda m, b, k: m @ fitted(m, b).to(m.dtype).t() * 0.1,
     "softmax": lambda m, b, k: m.softmax(-1),
     "log_softmax": lambda m, b, k: m.log_softmax(0),
-    "linear": lambda m, b, k: F.linear(m, match(m, b).to(m.dtype)[:1].expand(3, -1) * 0.2, torch.ones(3, dtype=m.dtype)),
+    "linear": lambda m, b, k: F.linear(m, fitted(m, b).to(m.dtype)[:1].expand(3, -1) * 0.2, torch.ones(3, dtype=m.dtype)),
     "layer_norm": lambda m, b, k: F.layer_norm(m, m.shape[-1:], eps=0.1),
     "gather": lambda m, b, k: m.gather(0, rows(m, k)[:1].view(1, 1).expand(2, m.shape[1])),
     "index": lambda m, b, k: m[rows(m, k)],
@@ -174,7 +174,7 @@ INPLACE = {
 def binary(name, a, b):
     fits = a.dim() and b.dim() and a.shape[-1] == b.shape[-1] and b.dim() <= a.dim() and all(
         y in (x, 1) for x, y in zip(a.shape[::-1], b.shape[::-1]))
-    return BINARY[name](a, b if fits else match(a, b))
+    return BINARY[name](a, b if fits else fitted(a, b))
 
 
 def view(name, a, b, k):
@@ -185,7 +185,7 @@ def view(name, a, b, k):
 
 def inplace(name, a, b, k):
     if a.dim() and a.numel() and a.dtype != torch.bool and not expanded(a):
-        INPLACE[name](a, match(a, b).to(a.dtype), k)
+        INPLACE[name](a, fitted(a, b).to(a.dtype), k)
 
 
 def expanded(a):
@@ -270,7 +270,7 @@ def quick_builds():
     toolchain.build = before
 
 
-def check(program, inside, apart=False):
+def program_agrees(program, inside, apart=False):
     """inside: the backward pass is part of the compiled function; else its results join the graph. apart: the results share no
     memory. (Two calls are captured where nothing comes of it, two are followed before there is a program.)"""
     eager, _ = runner(program, inside, apart, lambda f: f)
@@ -280,7 +280,7 @@ def check(program, inside, apart=False):
         if isinstance(expected, str) and isinstance(got, str):
             assert expected.partition(":")[0] == got.partition(":")[0], (expected, got)
             return None
-        same(expected, got)
+        same_seen(expected, got)
     return fn
 
 
@@ -291,13 +291,13 @@ common = settings(max_examples=75, deadline=None, derandomize=True, database=Non
 @common
 @given(st.lists(instruction, min_size=2, max_size=10))
 def test_random_programs_with_backward_inside(program):
-    check(program, True)
+    program_agrees(program, True)
 
 
 @common
 @given(st.lists(instruction, min_size=2, max_size=10))
 def test_random_programs_with_backward_outside(program):
-    check(program, False)
+    program_agrees(program, False)
 
 
 FOLLOWED = {"add_", "copy_part", "add_half", "index_add_"}  # an argument takes a history on
@@ -307,6 +307,6 @@ FOLLOWED = {"add_", "copy_part", "add_half", "index_add_"}  # an argument takes 
 def test_every_instruction_by_itself(kind, name):
     """On each input, forward and backward in one program."""
     program = [(kind, name, i, i + 1, i) for i in range(6)]
-    fn = check(program, True, apart=True)
+    fn = program_agrees(program, True, apart=True)
     assert fn is not None and way(fn) == ("follow" if name in FOLLOWED else "skip"), why(fn)
-    check(program, True)
+    program_agrees(program, True)

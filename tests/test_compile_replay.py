@@ -10,7 +10,7 @@ from collections import namedtuple
 
 import numpy as np
 import pytest
-from compiled import same, seen
+from compiled import same_seen, seen
 
 import flambeau as torch
 from flambeau import nn, optim
@@ -76,8 +76,8 @@ def pair(**options):
 
 def in_step(eager, compiled, calls=5):
     for _ in range(calls):
-        same(seen(eager.step(*eager.batch())), seen(compiled.step(*compiled.batch())))
-        same(eager.seen(), compiled.seen())
+        same_seen(seen(eager.step(*eager.batch())), seen(compiled.step(*compiled.batch())))
+        same_seen(eager.seen(), compiled.seen())
 
 
 OPTIMIZERS = {
@@ -327,10 +327,10 @@ def test_notices_arguments(what):
     in_step(eager, compiled)
     for _ in range(5):
         a, b = ARGUMENTS[what](eager), ARGUMENTS[what](compiled)
-        same(seen(eager.step(*a)), seen(compiled.step(*b)))
-        same(seen([x.grad for x in a if isinstance(x, torch.Tensor) and x.is_leaf]),
-             seen([x.grad for x in b if isinstance(x, torch.Tensor) and x.is_leaf]))
-        same(eager.seen(), compiled.seen())
+        same_seen(seen(eager.step(*a)), seen(compiled.step(*b)))
+        same_seen(seen([x.grad for x in a if isinstance(x, torch.Tensor) and x.is_leaf]),
+                  seen([x.grad for x in b if isinstance(x, torch.Tensor) and x.is_leaf]))
+        same_seen(eager.seen(), compiled.seen())
     in_step(eager, compiled)
 
 

@@ -9,7 +9,8 @@ import traceback
 import warnings
 
 import pytest
-from snippets import PRELUDE, SNIPPETS, UNSUPPORTED, WRONG
+from snippets import PRELUDE, SNIPPETS
+from snippets_refused import UNSUPPORTED, WRONG
 
 from flambeau.compiler.capture.rewrite import REWRITTEN, Unsupported, rewritten
 from flambeau.compiler.capture.witness import HELPERS, Witness

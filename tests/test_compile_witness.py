@@ -8,7 +8,7 @@ import re
 import sys
 
 import pytest
-from compiled import same, seen
+from compiled import same_seen, seen
 from provable import NUMBERS, PROVABLE, UNPROVABLE, X, helper
 
 import flambeau as torch
@@ -32,7 +32,7 @@ def test_provable(name):
         torch.manual_seed(0)
         expected = seen(PROVABLE[name](X))
         torch.manual_seed(0)
-        same(expected, seen(fn(X)))
+        same_seen(expected, seen(fn(X)))
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")
@@ -44,7 +44,7 @@ def test_not_provable(name, capsys):
     assert re.search(said, why), why
     if function(X) is not NUMBERS:
         for _ in range(5):
-            same(seen(function(X)), seen(fn(X)))
+            same_seen(seen(function(X)), seen(fn(X)))
     assert fn._compiled.paths.stopped is None
 
 

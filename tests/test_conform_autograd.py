@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from both import Programs, agree
+from compare import Programs, agree
 
 import flambeau
 from flambeau.autograd.gradcheck import _get_numerical_jacobian

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 import torch
-from both import Programs, agree
+from compare import Programs, agree
 
 import flambeau
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from expressions import agree
+from compare import agree_on
 
 import flambeau
 
@@ -38,7 +38,7 @@ torch.nn.functional.pad(torch.arange(12.).view(1, 1, 3, 4), (-1, 1, 0, 0), mode=
 
 @pytest.mark.parametrize("source", EXPRESSIONS)
 def test_same_as_pytorch(source):
-    agree(source)
+    agree_on(source)
 
 
 def test_module_names_of_nn_modules():

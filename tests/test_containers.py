@@ -3,7 +3,8 @@
 from collections import OrderedDict
 
 import pytest
-from nn_twins import layers, same
+from compare import agree_in_words
+from layer_cases import layers
 
 import flambeau
 
@@ -62,7 +63,7 @@ SEQUENTIAL = {
 
 @pytest.mark.parametrize("case", SEQUENTIAL)
 def test_sequential(case):
-    same(lambda torch: SEQUENTIAL[case](torch, sequential(torch)), tolerance=1e-6)
+    agree_in_words(lambda torch: SEQUENTIAL[case](torch, sequential(torch)), tolerance=1e-6)
 
 
 LIST = {
@@ -90,7 +91,7 @@ LIST = {
 
 @pytest.mark.parametrize("case", LIST)
 def test_module_list(case):
-    same(lambda torch: LIST[case](torch, torch.nn.ModuleList(three(torch))))
+    agree_in_words(lambda torch: LIST[case](torch, torch.nn.ModuleList(three(torch))))
 
 
 DICT = {
@@ -117,11 +118,11 @@ DICT = {
 
 @pytest.mark.parametrize("case", DICT)
 def test_module_dict(case):
-    same(lambda torch: DICT[case](torch, torch.nn.ModuleDict(zip("ab", three(torch)))))
+    agree_in_words(lambda torch: DICT[case](torch, torch.nn.ModuleDict(zip("ab", three(torch)))))
 
 
 PARAMETERS = {
-    "repr": lambda torch, p: (p, torch.nn.ParameterList(), torch.nn.ParameterList([parameter(torch)])),
+    "repr": lambda torch, p: (p, torch.nn.ParameterList(), torch.nn.ParameterList([parameter(torch, 1)])),
     "items": lambda torch, p: (p[0], p[1], p[-1], p[0:2], list(p), len(p), p[::2]),
     "too far": lambda torch, p: p[9],
     "call": lambda torch, p: p(1),
@@ -140,7 +141,10 @@ PARAMETERS = {
 
 @pytest.mark.parametrize("case", PARAMETERS)
 def test_parameter_list(case):
-    same(lambda torch: PARAMETERS[case](torch, torch.nn.ParameterList([parameter(torch, 2, 3), 3, "a", torch.ones(2)])))
+    def program(torch):
+        return PARAMETERS[case](torch, torch.nn.ParameterList([parameter(torch, 2, 3), 3, "a", torch.ones(2)]))
+
+    agree_in_words(program)
 
 
 NAMED = {
@@ -175,15 +179,15 @@ NAMED = {
 @pytest.mark.parametrize("case", NAMED)
 def test_parameter_dict(case):
     text = case not in ("update with numbers",)
-    same(lambda torch: NAMED[case](torch,
-                                   torch.nn.ParameterDict({"b": parameter(torch, 2), "a": 3, "c": torch.ones(1)})),
-         text)
+    agree_in_words(lambda torch: NAMED[case](torch,
+                                             torch.nn.ParameterDict({"b": parameter(torch, 2), "a": 3, "c": torch.ones(1)})),
+                   text)
 
 
 def test_container_and_identity():
-    same(lambda torch: torch.nn.Container(a=torch.nn.Identity()))
-    same(lambda torch: (torch.nn.Identity(3, a=4), torch.nn.Identity(5)("x")))
-    same(lambda torch: torch.nn.Identity()(1, 2), text=False)
+    agree_in_words(lambda torch: torch.nn.Container(a=torch.nn.Identity()))
+    agree_in_words(lambda torch: (torch.nn.Identity(3, a=4), torch.nn.Identity(5)("x")))
+    agree_in_words(lambda torch: torch.nn.Identity()(1, 2), text=False)
 
 
 def test_copies_and_subclasses_of_containers():

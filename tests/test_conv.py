@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from compare import Tolerance, both_raise
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layers_both import arrays, compare, raises_alike, same_module, twice
+from layer_cases import arrays, check_derivatives, derivatives_agree, modules_agree
 
 import flambeau
 
@@ -46,13 +47,13 @@ TRANSPOSED = [
 @pytest.mark.parametrize("bias", [True, False])
 def test_convolution(dims, shape, weight, options, bias):
     inputs = arrays(shape, weight, (weight[0],))[:3 if bias else 2]
-    compare(lambda mod, *t: getattr(mod.nn.functional, f"conv{dims}d")(*t, **options), *inputs)
+    derivatives_agree(lambda mod, *t: getattr(mod.nn.functional, f"conv{dims}d")(*t, **options), *inputs)
 
 
 @pytest.mark.parametrize(("dims", "shape", "weight", "options"), TRANSPOSED)
 def test_transposed(dims, shape, weight, options):
     inputs = arrays(shape, weight, (weight[1] * options.get("groups", 1),))
-    compare(lambda mod, *t: getattr(mod.nn.functional, f"conv_transpose{dims}d")(*t, **options), *inputs)
+    derivatives_agree(lambda mod, *t: getattr(mod.nn.functional, f"conv_transpose{dims}d")(*t, **options), *inputs)
 
 
 @settings(max_examples=25, deadline=None)
@@ -66,18 +67,18 @@ def test_any_geometry(data):
     n, each, out = draw(1, 3), draw(1, 2), draw(1, 3)
     options = dict(stride=stride, padding=padding, dilation=dilation, groups=groups)
     inputs = arrays((n, each * groups, *size), (out * groups, each, *kernel), (out * groups,))
-    compare(lambda mod, *t: mod.conv2d(*t, **options), *inputs)
+    derivatives_agree(lambda mod, *t: mod.conv2d(*t, **options), *inputs)
     if min((s - 1) * t - 2 * p + d * (k - 1) + 1 for s, t, p, d, k in zip(size, stride, padding, dilation, kernel)) > 0:
         inputs = arrays((n, each * groups, *size), (each * groups, out, *kernel), (out * groups,))
-        compare(lambda mod, *t: mod.conv_transpose2d(*t, **options), *inputs)
+        derivatives_agree(lambda mod, *t: mod.conv_transpose2d(*t, **options), *inputs)
 
 
 def test_many_samples_share_the_cores():
     """Large enough for two threads and several pieces of the batch."""
     inputs = arrays((17, 8, 20, 20), (16, 8, 3, 3), (16,), dtype=np.float32)
-    compare(lambda mod, x, w, b: mod.conv2d(x, w, b, padding=1), *inputs, rtol=1e-4, atol=1e-3)
+    derivatives_agree(lambda mod, x, w, b: mod.conv2d(x, w, b, padding=1), *inputs, tolerance=Tolerance(1e-4, 1e-3))
     inputs = arrays((40, 32, 5, 5), (48, 32, 3, 3), dtype=np.float32)
-    compare(lambda mod, x, w: mod.conv2d(x, w, padding=1), *inputs, rtol=1e-4, atol=1e-3)
+    derivatives_agree(lambda mod, x, w: mod.conv2d(x, w, padding=1), *inputs, tolerance=Tolerance(1e-4, 1e-3))
 
 
 def test_complex():
@@ -103,14 +104,14 @@ def test_half_precision_rounds_once(name):
 @pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1}, {"groups": 2}])
 def test_second_derivatives(options):
     groups = options.get("groups", 1)
-    twice(lambda mod, x, w, b: mod.conv2d(x, w, b, **options), *arrays((2, 2, 4, 4), (2, 2 // groups, 2, 2), (2,)))
-    twice(lambda mod, x, w: mod.conv_transpose2d(x, w, **options), *arrays((2, 2, 3, 3), (2, 1, 2, 2)))
+    check_derivatives(lambda mod, x, w, b: mod.conv2d(x, w, b, **options), *arrays((2, 2, 4, 4), (2, 2 // groups, 2, 2), (2,)))
+    check_derivatives(lambda mod, x, w: mod.conv_transpose2d(x, w, **options), *arrays((2, 2, 3, 3), (2, 1, 2, 2)))
 
 
 def test_layouts_that_are_not_contiguous():
     x, w = arrays((2, 5, 6, 3), (4, 3, 3, 3))
-    compare(lambda mod, x, w: mod.conv2d(x.permute(0, 3, 1, 2), w), x, w)
-    compare(lambda mod, x, w: mod.conv2d(x[:, :, ::2, 1:], w.transpose(2, 3)), *arrays((2, 3, 9, 6), (4, 3, 3, 3)))
+    derivatives_agree(lambda mod, x, w: mod.conv2d(x.permute(0, 3, 1, 2), w), x, w)
+    derivatives_agree(lambda mod, x, w: mod.conv2d(x[:, :, ::2, 1:], w.transpose(2, 3)), *arrays((2, 3, 9, 6), (4, 3, 3, 3)))
 
 
 FOLDS = [((2, 3, 6, 7), (2, 3), {}), ((3, 6, 7), 2, {"stride": 2}), ((2, 3, 6, 7), 3, {"padding": 1, "dilation": 2}),
@@ -120,10 +121,10 @@ FOLDS = [((2, 3, 6, 7), (2, 3), {}), ((3, 6, 7), 2, {"stride": 2}), ((2, 3, 6, 7
 @pytest.mark.parametrize(("shape", "kernel", "options"), FOLDS)
 def test_unfold_and_fold(shape, kernel, options):
     (x,) = arrays(shape)
-    compare(lambda mod, x: mod.nn.functional.unfold(x, kernel, **options), x)
+    derivatives_agree(lambda mod, x: mod.nn.functional.unfold(x, kernel, **options), x)
     columns = torch.nn.functional.unfold(torch.from_numpy(x), kernel, **options).numpy()
-    compare(lambda mod, c: mod.nn.functional.fold(c, shape[-2:], kernel, **options), columns)
-    twice(lambda mod, x: mod.nn.functional.unfold(x, kernel, **options), x[..., :1, :, :])
+    derivatives_agree(lambda mod, c: mod.nn.functional.fold(c, shape[-2:], kernel, **options), columns)
+    check_derivatives(lambda mod, x: mod.nn.functional.unfold(x, kernel, **options), x[..., :1, :, :])
 
 
 ERRORS = [
@@ -154,7 +155,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("call", ERRORS, ids=range(len(ERRORS)))
 def test_errors(call):
-    raises_alike(call)
+    both_raise(call)
 
 
 MODULES = [
@@ -169,21 +170,19 @@ INPUTS = [(2, 3, 8), (2, 4, 9, 9), (2, 3, 6, 6), (2, 2, 4, 4, 4), (2, 3, 8), (2,
 
 @pytest.mark.parametrize(("build", "shape"), list(zip(MODULES, INPUTS)), ids=range(len(INPUTS)))
 def test_modules_start_as_torch(build, shape):
-    same_module(build, *arrays(shape, dtype=np.float32))
+    modules_agree(build, *arrays(shape, dtype=np.float32))
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
 def test_padding_modes(mode):
-    if not hasattr(flambeau.nn.functional, "pad"):
-        pytest.skip("nn.functional.pad is not there yet")
-    same_module(lambda nn: nn.Conv2d(3, 4, 3, padding=(2, 1), padding_mode=mode),
-                *arrays((2, 3, 6, 7), dtype=np.float32))
+    modules_agree(lambda nn: nn.Conv2d(3, 4, 3, padding=(2, 1), padding_mode=mode),
+                  *arrays((2, 3, 6, 7), dtype=np.float32))
 
 
 @pytest.mark.parametrize(("name", "shape"), [("LazyConv2d", (2, 3, 6, 6)), ("LazyConvTranspose1d", (2, 3, 6))])
 def test_lazy_modules(name, shape):
     (x,) = arrays(shape, dtype=np.float32)
-    same_module(lambda nn: getattr(nn, name)(4, 3), x)
+    modules_agree(lambda nn: getattr(nn, name)(4, 3), x)
     module = getattr(flambeau.nn, name)(4, 3)
     module(flambeau.from_numpy(x))
     assert type(module).__name__ == name[4:] and module.in_channels == 3

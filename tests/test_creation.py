@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from expressions import agree, torch
+import torch
+from compare import EXACT, MODULES, agree_on, outcome, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -375,7 +376,7 @@ torch.ones(2).type(torch.LongTensor)
 @pytest.mark.parametrize("source", (DATA + FILLED + COUNTED + LEGACY).strip().split("\n"))
 def test_as_pytorch(source):
     if source:
-        agree(source)
+        agree_on(source)
 
 
 NESTED = st.recursive(st.one_of(st.booleans(), st.integers(-2**40, 2**40), st.floats(width=32),
@@ -386,18 +387,12 @@ NESTED = st.recursive(st.one_of(st.booleans(), st.integers(-2**40, 2**40), st.fl
 @settings(max_examples=100, deadline=None)
 @given(NESTED)
 def test_any_nested_data(data):
-    agree_on("tensor", data)
-
-
-def agree_on(name, *args, **kwargs):
-    outcomes = []
-    for package in (torch, flambeau):
-        try:
-            made = getattr(package, name)(*args, **kwargs)
-            outcomes.append((str(made.dtype), tuple(made.shape), repr(made.tolist())))
-        except Exception:
-            outcomes.append("error")  # which of several faults is named first may differ
-    assert outcomes[0] == outcomes[1]
+    expected, got = [outcome(lambda torch: torch.tensor(data), m)[0] for m in MODULES.values()]
+    if isinstance(expected, Exception):  # which of several faults is named first may differ
+        assert isinstance(got, (TypeError, ValueError, RuntimeError)), got
+    else:
+        same(expected, got, EXACT)
+        assert repr(expected.tolist()) == repr(got.tolist())  # the sign of zero too
 
 
 HUNDREDTHS = st.integers(-5000, 5000).map(lambda n: n / 100)

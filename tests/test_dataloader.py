@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import pickle
 import random
-import re
 import select
 import signal
 import subprocess
@@ -16,50 +15,18 @@ import sys
 import time
 import warnings
 
-import flambeau.multiprocessing as mp
 import numpy as np
 import pytest
 import torch
 import torch.utils.data
-from spawned import Squares, add_one, fail_second, leave
+from compare import agree_from_seed
+from leftovers import abandoned, nothing_is_left, soon  # noqa: F401 (a fixture of every test)
+from spawned import Squares
 
 import flambeau
 from flambeau.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 MODULES = (flambeau, torch)
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left():
-    """After every test: no child process, no file in shared memory, no more open descriptors than before."""
-    before = set(os.listdir("/dev/shm"))
-    descriptors = len(os.listdir("/proc/self/fd"))
-    yield
-    if multiprocessing.active_children():
-        gc.collect()
-    assert not [p for p in multiprocessing.active_children() if p.name.startswith(("Process-", "Fork"))]
-    assert soon(lambda: not {name for name in abandoned(before) if "torch_" not in name}), abandoned(before)
-    assert len(os.listdir("/proc/self/fd")) <= descriptors + 10  # PyTorch closes some of its own later
-
-
-def soon(condition, limit=100):
-    """Whether a condition comes true: looked at until it does, as long as the slowest machine may need."""
-    deadline = time.monotonic() + limit
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def abandoned(before):
-    """The files in shared memory that are new and that no process has in use: other programs make files there, too."""
-    new = set(os.listdir("/dev/shm")) - before
-    for pid in filter(str.isdigit, os.listdir("/proc") if new else ()):
-        with contextlib.suppress(OSError):  # it is gone, or another user's
-            new -= set(re.findall(r"/dev/shm/(\S+)", open(f"/proc/{pid}/maps").read()))
-            new -= {os.path.basename(os.readlink(f"/proc/{pid}/fd/{fd}")) for fd in os.listdir(f"/proc/{pid}/fd")}
-    return new
 
 
 class Gate:
@@ -77,7 +44,7 @@ class Gate:
 
 
 @pytest.fixture
-def gate(nothing_is_left):
+def gate():
     made = Gate()
     yield made
     for end in made.ends:
@@ -88,28 +55,6 @@ def gate(nothing_is_left):
 def no_grace(monkeypatch):
     """Workers that wait at a gate are terminated without further delay."""
     monkeypatch.setattr(flambeau.utils.data.iterators, "GRACE", 0.1)
-
-
-def plain(value):
-    if isinstance(value, (flambeau.Tensor, torch.Tensor)):
-        return str(value.dtype), value.tolist()
-    if isinstance(value, dict):
-        return {k: plain(v) for k, v in value.items()}
-    return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
-
-
-def both(make):
-    results = []
-    for mod in MODULES:
-        mod.manual_seed(11)
-        try:
-            results.append(plain(make(mod)))
-        except Exception as error:
-            results.append(type(error).__name__)
-        results.append(mod.get_rng_state().tolist())
-    assert results[0] == results[2]
-    assert results[1] == results[3]
-    return results[0]
 
 
 def rows(mod, n=22):
@@ -151,7 +96,7 @@ def test_batches_and_random_numbers_used_are_pytorch_s(case, workers):
     def run(m):
         loader = m.utils.data.DataLoader(rows(m), num_workers=workers, **ORDERS[case])
         return list(loader), len(loader), list(loader)
-    both(run)
+    agree_from_seed(run, 11)
 
 
 def test_a_generator_of_one_s_own_gives_pytorch_s_order():
@@ -159,14 +104,14 @@ def test_a_generator_of_one_s_own_gives_pytorch_s_order():
         g = m.Generator().manual_seed(3)
         loader = m.utils.data.DataLoader(rows(m), 5, shuffle=True, generator=g)
         return list(loader), list(loader), g.get_state().sum()
-    both(run)
+    agree_from_seed(run, 11)
 
 
 def test_a_subset_of_a_tensor_dataset_gives_pytorch_s_batches():
     def run(m):
         part, _ = m.utils.data.random_split(rows(m), [15, 7])
         return list(m.utils.data.DataLoader(part, 4, shuffle=True))
-    both(run)
+    agree_from_seed(run, 11)
 
 
 WRONG = {
@@ -184,8 +129,8 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_arguments_are_refused_as_pytorch_does(case):
-    result = both(lambda m: list(m.utils.data.DataLoader(rows(m), **WRONG[case])))
-    assert isinstance(result, str)
+    result = agree_from_seed(lambda m: list(m.utils.data.DataLoader(rows(m), **WRONG[case])), 11)
+    assert isinstance(result, Exception)
 
 
 @pytest.mark.parametrize("options", [dict(shuffle=True), dict(sampler=[1]), dict(batch_sampler=[[1]])])
@@ -308,7 +253,7 @@ def test_streams_are_shared_out_among_workers_as_in_pytorch(workers, options):
                 return iter(range(11)) if info is None else iter(range(info.id, 11, info.num_workers))
 
         return list(data.DataLoader(Sharded(), num_workers=workers, **options))
-    both(run)
+    agree_from_seed(run, 11)
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -350,7 +295,7 @@ def randoms(mod):
 
 
 def test_workers_have_pytorch_s_seeds_and_one_thread():
-    got = both(lambda m: list(m.utils.data.DataLoader(range(4), 1, num_workers=2, collate_fn=randoms(m))))
+    got = agree_from_seed(lambda m: list(m.utils.data.DataLoader(range(4), 1, num_workers=2, collate_fn=randoms(m))), 11)
     assert got[0] != got[1] and got[0][4] == 1
 
 
@@ -405,7 +350,7 @@ def test_persistent_workers_use_pytorch_s_random_numbers():
     def run(m):
         loader = m.utils.data.DataLoader(rows(m), 8, shuffle=True, num_workers=1, persistent_workers=True)
         return [list(loader) for _ in range(3)]
-    both(run)
+    agree_from_seed(run, 11)
 
 
 def test_persistent_workers_start_streams_again():
@@ -609,52 +554,6 @@ def alive(pids):
             if open(f"/proc/{p}/stat").read().rpartition(")")[2].split()[0] != "Z":
                 found.append(p)
     return found
-
-
-# ------------------------------------------------------------------------------------------------------ multiprocessing
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_tensors_are_shared_through_queues(method):
-    context = mp.get_context(method)
-    tasks, answers = context.Queue(), context.Queue()
-    shared, x = flambeau.ones(3).share_memory_(), flambeau.arange(6.0).reshape(2, 3).t()
-    process = context.Process(target=add_one, args=(tasks, answers, shared))
-    process.start()
-    tasks.put(x)
-    y = answers.get()
-    tasks.put(None)
-    process.join()
-    assert y.tolist() == x.tolist() == [[1, 4], [2, 5], [3, 6]] and y.stride() == x.stride()
-    assert shared.tolist() == [3, 3, 3] and shared.is_shared()
-    for queue in (tasks, answers):
-        queue.close()
-        queue.join_thread()
-
-
-def test_spawn_raises_the_first_failure():
-    with pytest.raises(mp.ProcessRaisedException, match="ValueError: why") as caught:
-        mp.start_processes(fail_second, ("why",), nprocs=2, start_method="fork")  # the first would not end by itself
-    assert caught.value.error_index == 1
-    with pytest.raises(mp.ProcessExitedException, match="exit code 4") as caught:
-        mp.spawn(leave, nprocs=1)
-    assert caught.value.exit_code == 4
-
-
-def test_shared_parameters_keep_their_gradient():
-    p = flambeau.nn.Parameter(flambeau.ones(3))
-    p.share_memory_()
-    (p * 2).sum().backward()
-    assert p.grad.tolist() == [2, 2, 2] and p.is_shared()
-    flambeau.optim.SGD([p], lr=1.0).step()
-    assert p.is_shared() and p.tolist() == [-1, -1, -1]
-
-
-def test_sharing_strategies():
-    assert mp.get_all_sharing_strategies() == {"file_descriptor", "file_system"}
-    mp.set_sharing_strategy("file_system")
-    assert mp.get_sharing_strategy() == "file_system"
-    mp.set_sharing_strategy("file_descriptor")
-    with pytest.raises(AssertionError):
-        mp.set_sharing_strategy("pigeon")
 
 
 def test_a_tensor_dataset_takes_the_quick_way_only_where_it_is_the_same():

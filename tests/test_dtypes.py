@@ -5,7 +5,8 @@ import itertools
 import pickle
 
 import pytest
-from expressions import agree, torch
+import torch
+from compare import agree_on
 
 import flambeau
 
@@ -15,7 +16,7 @@ NAMES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64"
 SMALL_FLOATS = ["float8_e4m3fn", "float8_e5m2"]
 
 
-def both(function):
+def texts(function):
     """The function's result or kind of error with each package, as text."""
     found = []
     for package in (torch, flambeau):
@@ -33,9 +34,9 @@ def of(package, name):
 @pytest.mark.parametrize("a", NAMES + SMALL_FLOATS)
 def test_promotion_of_all_pairs(a):
     for b in NAMES + SMALL_FLOATS:
-        theirs, ours = both(lambda p: p.promote_types(of(p, a), of(p, b)))
+        theirs, ours = texts(lambda p: p.promote_types(of(p, a), of(p, b)))
         assert theirs == ours, (a, b)
-        theirs, ours = both(lambda p: p.can_cast(of(p, a), of(p, b)))
+        theirs, ours = texts(lambda p: p.can_cast(of(p, a), of(p, b)))
         assert theirs == ours, ("can_cast", a, b)
 
 
@@ -52,17 +53,17 @@ def test_result_type_of_categories(default):
         numbers = [True, 2, 2.5, 1j]
         for a, b in itertools.product(NAMES, NAMES):
             for x, y in (((2,), ()), ((), (2,)), ((), ()), ((2,), (2,))):
-                theirs, ours = both(lambda p: p.result_type(tensor(p, a, x), tensor(p, b, y)))
+                theirs, ours = texts(lambda p: p.result_type(tensor(p, a, x), tensor(p, b, y)))
                 theirs = theirs.replace("complex32", "complex64")
                 assert theirs == ours, (a, x, b, y)
         for a, number in itertools.product(NAMES, numbers):
             for shape in ((2,), ()):
-                theirs, ours = both(lambda p: p.result_type(tensor(p, a, shape), number))
+                theirs, ours = texts(lambda p: p.result_type(tensor(p, a, shape), number))
                 theirs = theirs.replace("complex32", "complex64")  # which flambeau does not have
                 assert theirs == ours, (a, shape, number)
-                assert both(lambda p: p.result_type(number, tensor(p, a, shape)))[1] == theirs
+                assert texts(lambda p: p.result_type(number, tensor(p, a, shape)))[1] == theirs
         for x, y in itertools.product(numbers, numbers):
-            theirs, ours = both(lambda p: p.result_type(x, y))
+            theirs, ours = texts(lambda p: p.result_type(x, y))
             assert theirs.replace("complex32", "complex64") == ours, (x, y)
     finally:
         torch.set_default_dtype(before[0])
@@ -78,10 +79,10 @@ def test_attributes_and_limits(name):
     for info, fields in (("finfo", "bits min max eps tiny smallest_normal resolution dtype"), ("iinfo", "bits min max "
                                                                                                         "dtype")):
         for field in fields.split():
-            a, b = both(lambda p: getattr(getattr(p, info)(of(p, name)), field))
+            a, b = texts(lambda p: getattr(getattr(p, info)(of(p, name)), field))
             assert a == b or abs(float(a) - float(b)) <= 1e-6 * abs(float(a)), (info, field)
-        assert both(lambda p: repr(getattr(p, info)(of(p, name)))) [0] == both(lambda p: repr(getattr(p, info)(of(p,
-                                                                                                                  name))))[1]
+        a, b = texts(lambda p: repr(getattr(p, info)(of(p, name))))
+        assert a == b
     assert pickle.loads(pickle.dumps(ours)) is ours and copy.deepcopy(ours) is ours and copy.copy(ours) is ours
 
 
@@ -176,7 +177,7 @@ torch.is_storage(torch.ones(2))
 
 @pytest.mark.parametrize("source", EXPRESSIONS.strip().split("\n"))
 def test_as_pytorch(source):
-    agree(source)
+    agree_on(source)
 
 
 def test_import_is_quick():

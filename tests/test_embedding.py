@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from nn_cases import compare, integers, numbers, raises
-from nn_twins import same
+from compare import agree_in_words
+from layer_cases import both_refuse, derivatives_agree, integers, numbers
 
 W = numbers(7, 3)
 INDEX = integers(7, 2, 4)
@@ -13,13 +13,13 @@ INDEX = integers(7, 2, 4)
                                     {"padding_idx": 0, "scale_grad_by_freq": True}], ids=str)
 @pytest.mark.parametrize("shape", [(), (6,), (2, 4), (2, 3, 2), (0,)])
 def test_embedding(shape, kwargs):
-    compare(lambda torch, i, w, **k: torch.nn.functional.embedding(i, w, **k), integers(7, *shape), W,
-            second=not kwargs.get("scale_grad_by_freq"), **kwargs)
+    derivatives_agree(lambda torch, i, w, **k: torch.nn.functional.embedding(i, w, **k), integers(7, *shape), W,
+                      second=not kwargs.get("scale_grad_by_freq"), **kwargs)
 
 
 def test_int32_indices_and_wide_rows():
-    compare(lambda torch, i, w: torch.nn.functional.embedding(i.to(torch.int32), w), integers(50, 400),
-            numbers(50, 64, dtype=np.float32), tolerance=1e-5)
+    derivatives_agree(lambda torch, i, w: torch.nn.functional.embedding(i.to(torch.int32), w), integers(50, 400),
+                      numbers(50, 64, dtype=np.float32), tolerance=1e-5)
 
 
 def test_an_infinite_gradient_stays_in_its_row():
@@ -28,7 +28,7 @@ def test_an_infinite_gradient_stays_in_its_row():
         torch.nn.functional.embedding(torch.tensor([0, 1]), w).backward(torch.tensor([[1.0, 1.0], [float("inf"), 1.0]]))
         return w.grad
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_max_norm_shrinks_used_rows_in_place():
@@ -38,7 +38,7 @@ def test_max_norm_shrinks_used_rows_in_place():
         out = layer(torch.tensor([[1, 2], [2, 5]]))
         return out, layer.weight, layer
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 MODES = ["sum", "mean", "max"]
@@ -48,18 +48,18 @@ MODES = ["sum", "mean", "max"]
 @pytest.mark.parametrize("kwargs", [{}, {"padding_idx": 2}, {"include_last_offset": True}], ids=str)
 def test_bags_by_offsets(mode, kwargs):
     offsets = [0, 3, 3, 5] + ([8] if kwargs.get("include_last_offset") else [])
-    compare(lambda torch, i, w, **k: torch.nn.functional.embedding_bag(i, w, torch.tensor(offsets), mode=mode, **k),
-            INDEX.reshape(-1), W, **kwargs)
+    derivatives_agree(lambda torch, i, w, **k: torch.nn.functional.embedding_bag(i, w, torch.tensor(offsets), mode=mode, **k),
+                      INDEX.reshape(-1), W, **kwargs)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_bags_of_a_matrix(mode):
-    compare(lambda torch, i, w: torch.nn.functional.embedding_bag(i, w, mode=mode), INDEX, W)
+    derivatives_agree(lambda torch, i, w: torch.nn.functional.embedding_bag(i, w, mode=mode), INDEX, W)
 
 
 def test_bags_with_weights():
-    compare(lambda torch, i, w, s: torch.nn.functional.embedding_bag(i, w, mode="sum", per_sample_weights=s,
-                                                                    padding_idx=1), INDEX, W, numbers(2, 4))
+    derivatives_agree(lambda torch, i, w, s: torch.nn.functional.embedding_bag(i, w, mode="sum", per_sample_weights=s,
+                                                                              padding_idx=1), INDEX, W, numbers(2, 4))
 
 
 def test_bag_details():
@@ -68,7 +68,7 @@ def test_bag_details():
         w = torch.randn(5, 2)
         return [torch.embedding_bag(w, torch.tensor([1, 2, 4, 4]), torch.tensor([0, 2, 2]), mode=m)[0] for m in range(3)]
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 @pytest.mark.parametrize("call", [
@@ -78,7 +78,7 @@ def test_bag_details():
     lambda t: t.nn.functional.one_hot(t.tensor([1.0])),
     lambda t: t.nn.functional.one_hot(t.tensor([], dtype=t.int64), 3)])
 def test_one_hot(call):
-    same(call, text=False)
+    agree_in_words(call, text=False)
 
 
 @pytest.mark.parametrize("text", ["Embedding(6, 3)", "Embedding(6, 3, padding_idx=1)", "Embedding(6, 3, padding_idx=-1)",
@@ -92,7 +92,7 @@ def test_layers(text):
         layer = eval(f"torch.nn.{text}", {"torch": torch})
         return layer, layer.state_dict(), layer.weight.requires_grad, layer(torch.tensor([[0, 1], [5, 1]]))
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 @pytest.mark.parametrize("call", [
@@ -111,4 +111,4 @@ def test_layers(text):
     lambda t: t.nn.Embedding(3, 2, padding_idx=3), lambda t: t.nn.Embedding.from_pretrained(t.ones(3)),
 ])
 def test_refusals(call):
-    raises(call)
+    both_refuse(call)

@@ -5,7 +5,7 @@ import threading
 import weakref
 
 import pytest
-from both import Programs, agree
+from compare import Programs, agree
 
 import flambeau as fl
 

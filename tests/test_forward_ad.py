@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from both import Programs, agree
+from compare import Programs, agree
 
 import flambeau as fl
 from flambeau.autograd import forward_ad as fwd

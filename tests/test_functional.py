@@ -3,7 +3,7 @@
 import importlib
 
 import pytest
-from both import Programs, agree
+from compare import Programs, agree
 
 programs = Programs()
 
@@ -43,7 +43,8 @@ CASES = {
     "jacobian": lambda F, x, y, m: F.jacobian(rows, x), "jacobian_two": lambda F, x, y, m: F.jacobian(two, (x, y)),
     "jacobian_vectorized": lambda F, x, y, m: F.jacobian(rows, x, vectorize=True),
     "jacobian_forward": lambda F, x, y, m: F.jacobian(rows, x, vectorize=True, strategy="forward-mode"),
-    "jacobian_forward_two": lambda F, x, y, m: F.jacobian(two, (x, y), vectorize=True, strategy="forward-mode"),
+    "jacobian_forward_two": lambda F, x, y, m: tuple(map(tuple, F.jacobian(  # (PyTorch's are lists)
+        two, (x, y), vectorize=True, strategy="forward-mode"))),
     "jacobian_forward_loop": lambda F, x, y, m: F.jacobian(rows, x, strategy="forward-mode"),
     "jacobian_forward_graph": lambda F, x, y, m: F.jacobian(rows, x, True, vectorize=True, strategy="forward-mode"),
     "jacobian_strict_vectorized": lambda F, x, y, m: F.jacobian(rows, x, strict=True, vectorize=True),

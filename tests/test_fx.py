@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from both import MODULES
+from compare import MODULES
 
 import flambeau
 

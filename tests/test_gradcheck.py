@@ -1,7 +1,7 @@
 """gradcheck and gradgradcheck: what passes, what fails, and what the message says."""
 
 import pytest
-from both import Programs, agree
+from compare import Programs, agree
 
 import flambeau as fl
 from flambeau.autograd.gradcheck import GradcheckError

@@ -1,16 +1,12 @@
 """Hooks on tensors and nodes: what runs, in which order, and what it may change. Compared with torch."""
 
 import pytest
-from both import Programs, agree
+from compare import Programs, agree, leaf
 
 import flambeau
 from flambeau.autograd.hooks import RemovableHandle
 
 programs = Programs()
-
-
-def leaf(mod):
-    return mod.tensor([1.0, 2.0], requires_grad=True)
 
 
 @programs

@@ -1,7 +1,7 @@
 """nn.init: from the same seed the numbers of PyTorch, and its warnings and errors."""
 
 import pytest
-from nn_twins import same
+from compare import agree_in_words
 
 import flambeau
 
@@ -25,7 +25,7 @@ def test_numbers_are_pytorchs(name, shape):
         assert getattr(torch.nn.init, name)(tensor, **INITS[name]) is tensor
         return tensor, torch.rand(2)  # and the generator is where PyTorch's is
 
-    same(program, tolerance=ROUNDED.get(name, 0.0))
+    agree_in_words(program, tolerance=ROUNDED.get(name, 0.0))
 
 
 @pytest.mark.parametrize("name",
@@ -39,7 +39,7 @@ def test_generators_and_float64(name):
         getattr(torch.nn.init, name)(w, generator=g)
         return w, torch.rand(1), w.is_leaf
 
-    same(program, tolerance=1e-12)
+    agree_in_words(program, tolerance=1e-12)
 
 
 @pytest.mark.parametrize("options", TRUNCATED, ids=str)
@@ -48,7 +48,7 @@ def test_truncated_normal(options):
         torch.manual_seed(3)
         return torch.nn.init.trunc_normal_(torch.empty(5, 7), **options), torch.rand(1)
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 def test_eye_dirac_sparse():
@@ -59,7 +59,7 @@ def test_eye_dirac_sparse():
                 init.dirac_(torch.empty(4, 2, 3, 3), 2),
                 init.dirac_(torch.empty(2, 3, 1, 2, 3)), init.sparse_(torch.empty(10, 3), 0.3), torch.rand(1))
 
-    same(program, tolerance=3e-7)
+    agree_in_words(program, tolerance=3e-7)
 
 
 @pytest.mark.parametrize("name",
@@ -67,7 +67,7 @@ def test_eye_dirac_sparse():
                           "foo"])
 @pytest.mark.parametrize("param", [None, 0.3, 2, "s", True])
 def test_gains(name, param):
-    same(lambda torch: torch.nn.init.calculate_gain(name, param))
+    agree_in_words(lambda torch: torch.nn.init.calculate_gain(name, param))
 
 
 ERRORS = {
@@ -91,7 +91,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("case", ERRORS)
 def test_errors_and_warnings(case):
-    same(ERRORS[case], text=case != "uniform backwards")
+    agree_in_words(ERRORS[case], text=case != "uniform backwards")
 
 
 def test_nothing_is_recorded_and_all_names_are_there():

@@ -10,7 +10,8 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
-from expressions import agree, torch
+import torch
+from compare import agree_on
 
 import flambeau
 from flambeau.tensors.parameter import Parameter
@@ -129,7 +130,7 @@ __import__('pickle').loads(__import__('pickle').dumps(torch.device('cuda:1')))
 
 @pytest.mark.parametrize("source", PYTHON.strip().split("\n"))
 def test_as_pytorch(source):
-    agree(source)
+    agree_on(source)
 
 
 DTYPES = ["float16", "float32", "float64", "complex64", "complex128", "int8", "int16", "int32", "int64", "uint8",
@@ -275,4 +276,4 @@ torch.zeros(2).fill_(np.bool_(True))
 @pytest.mark.parametrize("source", TRUTH.strip().splitlines())
 def test_numpy_truth_values(source):
     """PyTorch takes NumPy's truth values for floats where a number is wanted."""
-    agree(source)
+    agree_on(source)

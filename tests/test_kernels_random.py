@@ -57,7 +57,7 @@ def same_state(engine):
     np.testing.assert_array_equal(engine.get_state(), torch.get_rng_state().numpy())
 
 
-def check(engine, expected, got, ulp=0):
+def draws_agree(engine, expected, got, ulp=0):
     expected = arr(expected)
     assert got.dtype == expected.dtype and got.shape == expected.shape
     if ulp and got.dtype.kind == "f":
@@ -76,7 +76,7 @@ def test_seed_and_fresh_state(seed):
     engine = start(seed)
     assert engine.initial_seed == torch.initial_seed() % 2**64
     same_state(engine)
-    check(engine, torch.rand(5), R.rand(engine, 5))
+    draws_agree(engine, torch.rand(5), R.rand(engine, 5))
 
 
 def test_raw_draws_do_not_depend_on_their_grouping():
@@ -93,9 +93,9 @@ def test_raw_draws_do_not_depend_on_their_grouping():
 @pytest.mark.parametrize("odd", [False, True])
 def test_state_travels_both_ways(before, odd):
     engine = start(11)
-    check(engine, torch.rand(before), R.rand(engine, before))
+    draws_agree(engine, torch.rand(before), R.rand(engine, before))
     if odd:
-        check(engine, torch.randn(3), R.randn(engine, 3))
+        draws_agree(engine, torch.randn(3), R.randn(engine, 3))
         assert engine.next_normal is not None
     # theirs to us
     other = R.Engine(0).set_state(torch.get_rng_state().numpy())
@@ -128,7 +128,7 @@ def test_bad_states():
     with pytest.raises(RuntimeError, match="mt19937"):
         engine.set_state(bad)
     start(0)
-    check(engine.set_state(good[:5048]), torch.rand(3), R.rand(engine, 3))
+    draws_agree(engine.set_state(good[:5048]), torch.rand(3), R.rand(engine, 3))
 
 
 # -- any interleaving -------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_interleaved_calls(seed):
     engine = start(seed)
     for _ in range(120):
         expected, got = _random_call(rng, engine)
-        check(engine, expected, got)
+        draws_agree(engine, expected, got)
 
 
 # -- one function at a time -------------------------------------------------------------------------
@@ -189,9 +189,9 @@ def test_interleaved_calls(seed):
 @pytest.mark.parametrize("n", SIZES + [100003])
 def test_rand_randn(dt, n):
     engine = start(n)
-    check(engine, torch.rand(n, dtype=dt), R.rand(engine, n, NP[dt]))
-    check(engine, torch.randn(n, dtype=dt), R.randn(engine, n, NP[dt]))
-    check(engine, torch.rand(n, 3, dtype=dt), R.rand(engine, (n, 3), NP[dt]))
+    draws_agree(engine, torch.rand(n, dtype=dt), R.rand(engine, n, NP[dt]))
+    draws_agree(engine, torch.randn(n, dtype=dt), R.randn(engine, n, NP[dt]))
+    draws_agree(engine, torch.rand(n, 3, dtype=dt), R.rand(engine, (n, 3), NP[dt]))
 
 
 @pytest.mark.parametrize("dt", FLOATS)
@@ -199,22 +199,22 @@ def test_rand_randn(dt, n):
 def test_float_distributions(dt, n):
     nd, engine = NP[dt], start(9)
     for low, high in ((-1, 1), (1.1, 5.3), (-0.1, 0.1), (100, 100.001), (0, 0)):
-        check(engine, torch.empty(n, dtype=dt).uniform_(low, high), R.uniform(engine, n, nd, low, high))
+        draws_agree(engine, torch.empty(n, dtype=dt).uniform_(low, high), R.uniform(engine, n, nd, low, high))
     for mean, std in ((0, 2.0), (1, 1), (0.3, 0.7), (-5, 1e-3), (2, 0)):
-        check(engine, torch.empty(n, dtype=dt).normal_(mean, std), R.normal(engine, n, nd, mean, std))
+        draws_agree(engine, torch.empty(n, dtype=dt).normal_(mean, std), R.normal(engine, n, nd, mean, std))
         strided = torch.empty(2 * n, dtype=dt)[::2].normal_(mean, std).contiguous()
-        check(engine, strided, R.normal(engine, n, nd, mean, std, contiguous=False))
+        draws_agree(engine, strided, R.normal(engine, n, nd, mean, std, contiguous=False))
         if std:
-            check(engine, torch.empty(n, dtype=dt).log_normal_(mean, std), R.log_normal(engine, n, nd, mean, std))
-            check(engine, torch.empty(n, dtype=dt).cauchy_(mean, std), R.cauchy(engine, n, nd, mean, std))
+            draws_agree(engine, torch.empty(n, dtype=dt).log_normal_(mean, std), R.log_normal(engine, n, nd, mean, std))
+            draws_agree(engine, torch.empty(n, dtype=dt).cauchy_(mean, std), R.cauchy(engine, n, nd, mean, std))
     for rate in (1.0, 2.5, 0.1):
-        check(engine, torch.empty(n, dtype=dt).exponential_(rate), R.exponential(engine, n, nd, rate))
+        draws_agree(engine, torch.empty(n, dtype=dt).exponential_(rate), R.exponential(engine, n, nd, rate))
     for p in (0.3, 0.01, 0.9):
-        check(engine, torch.empty(n, dtype=dt).geometric_(p), R.geometric(engine, n, nd, p))
+        draws_agree(engine, torch.empty(n, dtype=dt).geometric_(p), R.geometric(engine, n, nd, p))
     mean, std = torch.linspace(-1, 1, n).to(dt), torch.linspace(0.1, 2, n).to(dt)
-    check(engine, torch.normal(mean, 0.7), R.normal(engine, n, nd, arr(mean), 0.7))
-    check(engine, torch.normal(0.3, std), R.normal(engine, n, nd, 0.3, arr(std)))
-    check(engine, torch.normal(mean, std), R.normal(engine, n, nd, arr(mean), arr(std)))
+    draws_agree(engine, torch.normal(mean, 0.7), R.normal(engine, n, nd, arr(mean), 0.7))
+    draws_agree(engine, torch.normal(0.3, std), R.normal(engine, n, nd, 0.3, arr(std)))
+    draws_agree(engine, torch.normal(mean, std), R.normal(engine, n, nd, arr(mean), arr(std)))
 
 
 @pytest.mark.parametrize("dt", FLOATS + INTS + [torch.bool])
@@ -224,17 +224,17 @@ def test_integers(dt):
     bounds += [(0, 2**28 - 1), (0, 2**28), (-(2**30), 2**30), (0, 2**31 - 1), (0, 2**40), (-(2**62), 2**62)]
     bounds += [(-(2**63), 2**63 - 1)]
     for n in (0, 3, 700):
-        check(engine, torch.empty(n, dtype=dt).random_(), R.random_full(engine, n, nd))
-        check(engine, torch.empty(n, dtype=dt).random_(0, None), R.random_int(engine, n, nd, 0, None))
+        draws_agree(engine, torch.empty(n, dtype=dt).random_(), R.random_full(engine, n, nd))
+        draws_agree(engine, torch.empty(n, dtype=dt).random_(0, None), R.random_int(engine, n, nd, 0, None))
         for low, high in bounds:
             try:
                 expected = torch.empty(n, dtype=dt).random_(low, high)
             except RuntimeError:
                 continue  # out of the dtype's range: the caller's check
-            check(engine, expected, R.random_int(engine, n, nd, low, high))
+            draws_agree(engine, expected, R.random_int(engine, n, nd, low, high))
     if dt == torch.int64:
         full = torch.empty(50, dtype=dt).random_(-(2**63), None)
-        check(engine, full, R.random_int(engine, 50, nd, -(2**63), None))
+        draws_agree(engine, full, R.random_int(engine, 50, nd, -(2**63), None))
     with pytest.raises(RuntimeError):
         R.random_int(engine, 3, nd, 5, 5)
 
@@ -243,11 +243,11 @@ def test_integers(dt):
 def test_randperm(n):
     for seed in (0, 1, 2):
         engine = start(seed)
-        check(engine, torch.randperm(n), R.randperm(engine, n))
-        check(engine, torch.randperm(n, dtype=torch.int32), R.randperm(engine, n, np.int32))
+        draws_agree(engine, torch.randperm(n), R.randperm(engine, n))
+        draws_agree(engine, torch.randperm(n, dtype=torch.int32), R.randperm(engine, n, np.int32))
     if n <= 100:
         for dt in FLOATS + INTS:
-            check(engine, torch.randperm(n, dtype=dt), R.randperm(engine, n, NP[dt]))
+            draws_agree(engine, torch.randperm(n, dtype=dt), R.randperm(engine, n, NP[dt]))
 
 
 @pytest.mark.parametrize("dt", FLOATS + INTS + [torch.bool])
@@ -255,10 +255,10 @@ def test_bernoulli(dt):
     nd, engine = NP[dt], start(8)
     for n in (0, 3, 1000):
         for p in (0, 1, 0.3, 0.5, 0.1):
-            check(engine, torch.empty(n, dtype=dt).bernoulli_(p), R.bernoulli(engine, n, nd, p))
+            draws_agree(engine, torch.empty(n, dtype=dt).bernoulli_(p), R.bernoulli(engine, n, nd, p))
         for pd in FLOATS:
             p = torch.linspace(0, 1, n).to(pd)
-            check(engine, torch.empty(n, dtype=dt).bernoulli_(p), R.bernoulli(engine, n, nd, arr(p)))
+            draws_agree(engine, torch.empty(n, dtype=dt).bernoulli_(p), R.bernoulli(engine, n, nd, arr(p)))
     with pytest.raises(RuntimeError):
         R.bernoulli(engine, 3, nd, 1.5)
 
@@ -268,13 +268,13 @@ def test_dropout(dt):
     engine = start(8)
     x = torch.ones(20, 50, dtype=dt)
     for p in (0.1, 0.5, 0.9):
-        check(engine, torch.nn.functional.dropout(x, p) != 0, R.dropout_mask(engine, (20, 50), p))
-        check(engine, torch.native_dropout(x, p, True)[1], R.dropout_mask(engine, (20, 50), p))
+        draws_agree(engine, torch.nn.functional.dropout(x, p) != 0, R.dropout_mask(engine, (20, 50), p))
+        draws_agree(engine, torch.native_dropout(x, p, True)[1], R.dropout_mask(engine, (20, 50), p))
     for p in (0.0, 1.0):
         before = engine.get_state()
         kept = torch.nn.functional.dropout(x, p) != 0
         if not np.array_equal(before, torch.get_rng_state().numpy()):
-            check(engine, kept, R.dropout_mask(engine, (20, 50), p))
+            draws_agree(engine, kept, R.dropout_mask(engine, (20, 50), p))
 
 
 @pytest.mark.parametrize("dt", FLOATS)
@@ -284,14 +284,14 @@ def test_multinomial(dt, shape):
     w = torch.from_numpy(np.random.default_rng(0).random(shape)).to(dt)
     w.view(-1)[1] = 0
     for k, rep in ((1, False), (1, True), (3, False), (3, True), (50, True)):
-        check(engine, torch.multinomial(w, k, rep), R.multinomial(engine, arr(w), k, rep))
+        draws_agree(engine, torch.multinomial(w, k, rep), R.multinomial(engine, arr(w), k, rep))
 
 
 @pytest.mark.parametrize("dt", FLOATS)
 def test_poisson(dt):
     engine = start(8)
     rates = torch.tensor([0, 0.1, 0.5, 1, 3, 9.99, 10, 12, 50, 200, 1000]).repeat(60).to(dt)
-    check(engine, torch.poisson(rates), R.poisson(engine, arr(rates)))
+    draws_agree(engine, torch.poisson(rates), R.poisson(engine, arr(rates)))
 
 
 @pytest.mark.parametrize("dt", FLOATS[:2])
@@ -299,11 +299,11 @@ def test_binomial_gamma_dirichlet(dt):
     engine = start(8)
     count = torch.tensor([0, 1, 5, 10, 20, 50, 100, 1000]).repeat(100).to(dt)
     prob = torch.linspace(0, 1, 800).to(dt)
-    check(engine, torch.binomial(count, prob), R.binomial(engine, arr(count), arr(prob)))
+    draws_agree(engine, torch.binomial(count, prob), R.binomial(engine, arr(count), arr(prob)))
     alpha = torch.tensor([0.01, 0.1, 0.5, 0.99, 1, 1.5, 3, 10, 100]).repeat(60).to(dt)
-    check(engine, torch._standard_gamma(alpha), R.standard_gamma(engine, arr(alpha)), ulp=1)
+    draws_agree(engine, torch._standard_gamma(alpha), R.standard_gamma(engine, arr(alpha)), ulp=1)
     alpha = alpha.view(-1, 9)
-    check(engine, torch._sample_dirichlet(alpha), R.dirichlet(engine, arr(alpha)), ulp=4)
+    draws_agree(engine, torch._sample_dirichlet(alpha), R.dirichlet(engine, arr(alpha)), ulp=4)
 
 
 def test_initialisers_follow_from_the_kernels():
@@ -311,7 +311,7 @@ def test_initialisers_follow_from_the_kernels():
     w = torch.empty(30, 20)
     torch.nn.init.kaiming_uniform_(w, a=5**0.5)
     bound = 3**0.5 * (2.0 / 6.0) ** 0.5 / 20**0.5
-    check(engine, w, R.uniform(engine, (30, 20), np.float32, -bound, bound))
+    draws_agree(engine, w, R.uniform(engine, (30, 20), np.float32, -bound, bound))
     # A transposed but dense tensor is filled in memory order.
     t = torch.empty(7, 5).t().uniform_()
-    check(engine, t.t().contiguous(), R.rand(engine, (7, 5)))
+    draws_agree(engine, t.t().contiguous(), R.rand(engine, (7, 5)))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from both import MODULES
+from compare import MODULES
 
 import flambeau
 

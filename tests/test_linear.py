@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-from nn_cases import FRAMEWORKS, compare, numbers, raises
-from nn_twins import same
+from compare import MODULES, agree_in_words
+from layer_cases import both_refuse, derivatives_agree, numbers
 
 
 @pytest.mark.parametrize("shape", [(4,), (5, 4), (2, 3, 4), (2, 1, 3, 4), (0, 4)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_linear(shape, bias):
     args = [numbers(*shape), numbers(3, 4)] + ([numbers(3)] if bias else [])
-    compare(lambda torch, *a: torch.nn.functional.linear(*a), *args, second=True, node=len(shape) > 1)
+    derivatives_agree(lambda torch, *a: torch.nn.functional.linear(*a), *args, second=True, node=len(shape) > 1)
 
 
 def test_linear_of_views_and_repeated_inputs():
@@ -18,14 +18,14 @@ def test_linear_of_views_and_repeated_inputs():
         y = torch.nn.functional.linear(x.t(), w[:, ::2], b)
         return torch.nn.functional.linear(y, w[:, :3], b) + y
 
-    compare(call, numbers(2, 5), numbers(3, 4), numbers(3), node=False)
+    derivatives_agree(call, numbers(2, 5), numbers(3, 4), numbers(3), node=False)
 
 
 def test_linear_large_and_half():
-    compare(lambda torch, x, w, b: torch.nn.functional.linear(x, w, b), numbers(300, 70, dtype=np.float32),
-            numbers(400, 70, dtype=np.float32), numbers(400, dtype=np.float32), tolerance=1e-4)
+    derivatives_agree(lambda torch, x, w, b: torch.nn.functional.linear(x, w, b), numbers(300, 70, dtype=np.float32),
+                      numbers(400, 70, dtype=np.float32), numbers(400, dtype=np.float32), tolerance=1e-4)
     out = []
-    for torch in FRAMEWORKS.values():
+    for torch in MODULES.values():
         x, w, b = [torch.tensor(a.tolist()).to(torch.bfloat16).requires_grad_()
                    for a in (numbers(3, 4), numbers(2, 4), numbers(2))]
         made = torch.nn.functional.linear(x, w, b)
@@ -44,7 +44,7 @@ def test_saved_weight_is_watched():
             layer.weight.add_(1)
         loss.backward()
 
-    same(program, text=False)
+    agree_in_words(program, text=False)
 
 
 def test_graph_looks_like_pytorchs():
@@ -54,7 +54,7 @@ def test_graph_looks_like_pytorchs():
         first = out.grad_fn
         return [first.name()] + [None if f is None else type(f).__name__ for f, _ in first.next_functions]
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_backward_twice_is_refused():
@@ -63,13 +63,13 @@ def test_backward_twice_is_refused():
         out.backward()
         out.backward()
 
-    same(program, text=False)
+    agree_in_words(program, text=False)
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (2, 4, 3), (3,)])
 def test_bilinear(shape):
-    compare(lambda torch, *a: torch.nn.functional.bilinear(*a), numbers(*shape), numbers(*shape[:-1], 2),
-            numbers(5, 3, 2), numbers(5), second=True, node=False)
+    derivatives_agree(lambda torch, *a: torch.nn.functional.bilinear(*a), numbers(*shape), numbers(*shape[:-1], 2),
+                      numbers(5, 3, 2), numbers(5), second=True, node=False)
 
 
 @pytest.mark.parametrize("text", ["Linear(4, 3)", "Linear(4, 3, bias=False)", "Linear(4, 3, dtype=torch.float64)",
@@ -86,7 +86,7 @@ def test_layers_start_as_pytorchs(text):
         two = any(n in text for n in ("Bilinear", "Cosine", "Pairwise"))
         return layer, layer.state_dict(), layer(x, x + 1) if two else layer(x)
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 def test_lazy_linear():
@@ -99,15 +99,15 @@ def test_lazy_linear():
         other.load_state_dict(layer.state_dict())
         return before, layer, type(layer).__name__, layer.weight, out, other(torch.ones(2, 5))
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 def test_distances():
-    compare(lambda torch, a, b: torch.nn.functional.cosine_similarity(a, b), numbers(4, 3), numbers(4, 3, seed=1),
-            second=True)
-    compare(lambda torch, a, b: torch.nn.functional.pairwise_distance(a, b, p=3.0), numbers(4, 3), numbers(4, 3, seed=1),
-            node=False)
-    compare(lambda torch, a: torch.nn.functional.pdist(a), numbers(5, 3), node=False)
+    derivatives_agree(lambda torch, a, b: torch.nn.functional.cosine_similarity(a, b), numbers(4, 3), numbers(4, 3, seed=1),
+                      second=True)
+    derivatives_agree(lambda torch, a, b: torch.nn.functional.pairwise_distance(a, b, p=3.0), numbers(4, 3),
+                      numbers(4, 3, seed=1), node=False)
+    derivatives_agree(lambda torch, a: torch.nn.functional.pdist(a), numbers(5, 3), node=False)
 
 
 @pytest.mark.parametrize("call", [
@@ -122,4 +122,4 @@ def test_distances():
     lambda torch: torch.nn.Unflatten(1, 3),
 ])
 def test_refusals(call):
-    raises(call)
+    both_refuse(call)

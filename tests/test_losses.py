@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from nn_cases import FRAMEWORKS, compare, integers, numbers, raises
-from nn_twins import same
+from compare import MODULES, agree_in_words
+from layer_cases import both_refuse, derivatives_agree, integers, numbers
 
 X, Y = numbers(5, 4), numbers(5, 4, seed=1)
 P, Q = numbers(5, 4, low=0.1).clip(0.05, 0.95), numbers(5, 4, seed=2, low=0.1).clip(0.05, 0.95)
@@ -44,15 +44,15 @@ COMPOSED = ("kl_div", "gaussian_nll_loss", "hinge_embedding_loss", "poisson_nll_
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("name, args, kwargs", PAIRS, ids=[f"{i}-{p[0]}" for i, p in enumerate(PAIRS)])
 def test_values_and_derivatives(name, args, kwargs, reduction):
-    compare(lambda torch, *a, **k: getattr(torch.nn.functional, name)(*a, reduction=reduction, **k), *args,
-            second=name not in ONLY_ONCE, node=name not in COMPOSED and not kwargs.get("label_smoothing") and (
-                args[0].ndim != 3 and args[1] is not Q), **kwargs)
+    derivatives_agree(lambda torch, *a, **k: getattr(torch.nn.functional, name)(*a, reduction=reduction, **k), *args,
+                      second=name not in ONLY_ONCE, node=name not in COMPOSED and not kwargs.get("label_smoothing") and (
+                          args[0].ndim != 3 and args[1] is not Q), **kwargs)
 
 
 @pytest.mark.parametrize("rows, classes", [(3, 5), (300, 40), (40, 3000)])
 def test_cross_entropy_of_all_sizes_in_single_precision(rows, classes):
-    compare(lambda torch, x, t: torch.nn.functional.cross_entropy(x * 5, t), numbers(rows, classes, dtype=np.float32),
-            integers(classes, rows), tolerance=2e-6)
+    derivatives_agree(lambda torch, x, t: torch.nn.functional.cross_entropy(x * 5, t), numbers(rows, classes, dtype=np.float32),
+                      integers(classes, rows), tolerance=2e-6)
 
 
 def test_cross_entropy_is_one_node_that_looks_like_two():
@@ -66,7 +66,7 @@ def test_cross_entropy_is_one_node_that_looks_like_two():
             names.append(type(node).__name__)
         return names
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_all_ignored_gives_nan_as_mean_and_zero_as_sum():
@@ -74,7 +74,7 @@ def test_all_ignored_gives_nan_as_mean_and_zero_as_sum():
         x, t = torch.zeros(2, 3, requires_grad=True), torch.tensor([-100, -100])
         return [torch.nn.functional.cross_entropy(x, t, reduction=r).tolist() for r in ("mean", "sum", "none")]
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_changed_target_is_noticed():
@@ -84,7 +84,7 @@ def test_changed_target_is_noticed():
         t.add_(1)
         loss.backward()
 
-    same(program, text=False)
+    agree_in_words(program, text=False)
 
 
 CTC = [dict(), dict(reduction="sum"), dict(reduction="none"), dict(blank=2), dict(zero_infinity=True)]
@@ -104,7 +104,7 @@ def test_ctc(kwargs, form):
         t = torch.tensor(targets) if form == "padded" else flat
         return torch.nn.functional.ctc_loss(x.log_softmax(2), t, (7, 5, 3), tuple(lengths), **kwargs)
 
-    compare(call, x, node=False, tolerance=1e-8)
+    derivatives_agree(call, x, node=False, tolerance=1e-8)
 
 
 def test_ctc_of_impossible_and_empty_targets():
@@ -119,7 +119,7 @@ def test_ctc_of_impossible_and_empty_targets():
             out += [loss, x.grad[:, 1]]
         return out
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 @pytest.mark.parametrize("name, args", [
@@ -134,7 +134,7 @@ def test_ctc_of_impossible_and_empty_targets():
 ], ids=lambda v: v if isinstance(v, str) else "")
 @pytest.mark.filterwarnings("ignore")
 def test_refusals(name, args):
-    raises(lambda torch, *a: getattr(torch.nn.functional, name)(*a), *args)
+    both_refuse(lambda torch, *a: getattr(torch.nn.functional, name)(*a), *args)
 
 
 @pytest.mark.parametrize("kwargs", [{"reduction": "all"}, {"size_average": False}, {"reduce": False}])
@@ -143,7 +143,7 @@ def test_old_and_wrong_reductions(kwargs):
         x = torch.arange(4.0)
         return torch.nn.functional.mse_loss(x, x + 2, **kwargs), torch.nn.MSELoss(**kwargs).reduction
 
-    same(program)
+    agree_in_words(program)
 
 
 LAYERS = [("L1Loss()", 2), ("MSELoss(reduction='sum')", 2), ("SmoothL1Loss(beta=0.5)", 2), ("HuberLoss(delta=0.5)", 2),
@@ -162,7 +162,7 @@ def test_layers(text, kind):
             torch.rand(4, 3) for _ in range(kind)]
         return layer, layer(*args), list(layer.state_dict())
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 def test_adaptive_softmax():
@@ -174,7 +174,7 @@ def test_adaptive_softmax():
         out.loss.backward()
         return layer, out.output, out.loss, x.grad, layer.log_prob(x), layer.predict(x), list(layer.state_dict())
 
-    same(program, tolerance=1e-5)
+    agree_in_words(program, tolerance=1e-5)
 
 
 def test_linear_cross_entropy_layer():
@@ -183,11 +183,11 @@ def test_linear_cross_entropy_layer():
         layer = torch.nn.LinearCrossEntropyLoss(5, 10, out_features=(2,), bias=True)
         return layer, layer(torch.randn(3, 5), torch.randint(0, 10, (3, 2))), list(layer.state_dict())
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 def test_losses_take_half_precision():
-    for torch in FRAMEWORKS.values():
+    for torch in MODULES.values():
         x = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).to(torch.bfloat16).requires_grad_()
         loss = torch.nn.functional.cross_entropy(x, torch.tensor([0, 1]))
         loss.backward()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from compare import Tolerance, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,13 +25,8 @@ def numbers(shape, dtype="float32"):
 
 
 def pair(array, grad=False):
+    """The array as a tensor of PyTorch and of flambeau."""
     return tuple(T.from_numpy(np.array(array)).requires_grad_(grad) for T in (torch, flambeau))
-
-
-def same(want, got, tol=1e-5):
-    w, g = want.detach().resolve_conj().numpy(), got.detach().numpy()
-    assert (w.dtype, w.shape) == (g.dtype, g.shape)
-    np.testing.assert_allclose(g, w, rtol=tol, atol=tol)
 
 
 def chain(node):
@@ -115,7 +111,7 @@ def test_half_precision_accumulates_in_float32(dtype):
     want = torch.from_numpy(a).to(getattr(torch, dtype)) @ torch.from_numpy(b).to(getattr(torch, dtype))
     got = flambeau.from_numpy(a).to(getattr(flambeau, dtype)) @ flambeau.from_numpy(b).to(getattr(flambeau, dtype))
     assert str(got.dtype) == str(want.dtype)
-    np.testing.assert_allclose(got.float().numpy(), want.float().numpy(), rtol=1e-2, atol=0.1)
+    same(want, got, Tolerance(1e-2, 0.1))
 
 
 def test_large_integer_products_are_exact_and_wrap():

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from both import agree
+from compare import agree
 
 MAKERS = {
     "plain": lambda m: m.ones(2, 2),

@@ -3,15 +3,11 @@
 import threading
 
 import pytest
-from both import Programs, agree
+from compare import Programs, agree, leaf
 
 import flambeau
 
 programs = Programs()
-
-
-def leaf(mod):
-    return mod.tensor([1.0, 2.0], requires_grad=True)
 
 
 @programs

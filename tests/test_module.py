@@ -1,22 +1,14 @@
-"""nn.Module: registration, attributes, walking, conversion, state_dict, printing, copying; against PyTorch."""
+"""nn.Module: registration, attributes, walking, conversion, printing, copying; against PyTorch."""
 
 import copy
 import pickle
 import sys
 
 import pytest
-from nn_twins import layers, same
+from compare import agree_in_words
+from layer_cases import dense, layers, model
 
 import flambeau
-
-
-def model(torch):
-    return layers(torch)[2]()
-
-
-def dense(torch, *sizes, **options):
-    return layers(torch)[0](*(sizes or (2, 3)), **options)
-
 
 # --------------------------------------------------------------------------------------------- registration, attributes
 REGISTRATION = {
@@ -51,7 +43,7 @@ REGISTRATION |= {
 
 @pytest.mark.parametrize("case", REGISTRATION)
 def test_registration_is_refused_with_pytorchs_words(case):
-    same(REGISTRATION[case])
+    agree_in_words(REGISTRATION[case])
 
 
 @pytest.mark.parametrize("what", ["p", "m", "b", "register_buffer", "register_parameter"])
@@ -68,7 +60,7 @@ def test_assignment_before_init(what):
 
         Hasty()
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_call_before_init_names_the_class():
@@ -97,7 +89,7 @@ def test_a_name_moves_between_the_tables():
         del m.x
         return seen, hasattr(m, "x"), list(m._parameters)
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_buffers_keep_their_persistence_and_properties_work():
@@ -120,7 +112,7 @@ def test_buffers_keep_their_persistence_and_properties_work():
         p.doubled = 6
         return dict(m.state_dict()), [n for n, _ in m.named_buffers()], p.value, p.doubled
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_an_attribute_error_in_a_property_names_the_inner_attribute():
@@ -132,7 +124,7 @@ def test_an_attribute_error_in_a_property_names_the_inner_attribute():
 
         return Broken().thing
 
-    same(program, text=False)
+    agree_in_words(program, text=False)
 
 
 def test_instance_dictionary_and_dir_are_pytorchs():
@@ -141,7 +133,7 @@ def test_instance_dictionary_and_dir_are_pytorchs():
         return list(torch.nn.Module().__dict__), "0" in dir(m), {"weight", "bias", "inputs",
                                                                  "forward"} <= set(dir(m[1]))
 
-    same(program)
+    agree_in_words(program)
 
 
 # ----------------------------------------------------------------------------------------------------- finding, walking
@@ -149,7 +141,7 @@ def test_instance_dictionary_and_dir_are_pytorchs():
                          ["", "first", "nope", "first.x", "first.weight", "alpha", "scale.factor", "scale.nothing"])
 @pytest.mark.parametrize("method", ["get_submodule", "get_parameter", "get_buffer"])
 def test_lookup_by_path(method, target):
-    same(lambda torch: getattr(model(torch), method)(target))
+    agree_in_words(lambda torch: getattr(model(torch), method)(target))
 
 
 @pytest.mark.parametrize("target, strict",
@@ -161,8 +153,8 @@ def test_set_submodule(target, strict):
         m.set_submodule(target, torch.nn.Identity(), strict)
         return m
 
-    same(program)
-    same(lambda torch: model(torch).set_submodule("first", 3))
+    agree_in_words(program)
+    agree_in_words(lambda torch: model(torch).set_submodule("first", 3))
 
 
 def test_walking():
@@ -180,7 +172,7 @@ def test_walking():
                 len(list(m.modules())), len(list(m.parameters())), len(list(m.parameters(recurse=False))),
                 len(list(m.buffers())), list(m.state_dict())]
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_apply_train_requires_grad_zero_grad():
@@ -199,7 +191,7 @@ def test_apply_train_requires_grad_zero_grad():
         m.requires_grad_(False)
         return order, modes, before, zeroed, [p.grad for p in m.parameters()], [p.requires_grad for p in m.parameters()]
 
-    same(program, tolerance=1e-5)
+    agree_in_words(program, tolerance=1e-5)
 
 
 # ----------------------------------------------------------------------------------------------------------- conversion
@@ -221,13 +213,13 @@ def test_conversion(convert):
         return [str(p.dtype) for p in m.parameters()], [str(p.grad.dtype) for p in m.parameters()], [
             str(b.dtype) for b in m.buffers()], ids == [id(p) for p in m.parameters()], m.alpha.is_leaf
 
-    same(program, warned=False)
+    agree_in_words(program, warned=False)
 
 
 def test_conversion_errors():
-    same(lambda torch: dense(torch).to("nonsense"), text=False)
-    same(lambda torch: dense(torch).to([1]), text=False)
-    same(lambda torch: dense(torch, 2, 3, device="meta").to("cpu"))
+    agree_in_words(lambda torch: dense(torch).to("nonsense"), text=False)
+    agree_in_words(lambda torch: dense(torch).to([1]), text=False)
+    agree_in_words(lambda torch: dense(torch, 2, 3, device="meta").to("cpu"))
 
 
 def test_meta_modules():
@@ -239,8 +231,8 @@ def test_meta_modules():
         w = m.weight
         return w.shape == (3, 2), str(w.device), w.is_leaf, w.requires_grad, dict(loaded.state_dict())
 
-    same(program)
-    same(lambda torch: str(dense(torch, 2, 3, device="meta").load_state_dict(dense(torch).state_dict())))
+    agree_in_words(program)
+    agree_in_words(lambda torch: str(dense(torch, 2, 3, device="meta").load_state_dict(dense(torch).state_dict())))
 
 
 def test_converted_parameters_still_train():
@@ -249,155 +241,6 @@ def test_converted_parameters_still_train():
     m.double()
     m(flambeau.ones(1, 2, dtype=flambeau.float64)).sum().backward()
     assert m.weight is w and w.grad.dtype is flambeau.float64 and w.grad.tolist() == [[1.0, 1.0]] * 3
-
-
-# -------------------------------------------------------------------------------------------------- state_dict: in, out
-def state(torch, **changes):
-    made = model(torch).state_dict()
-    for key, value in changes.items():
-        key = key.replace("__", ".")
-        if value is None:
-            del made[key]
-        else:
-            made[key] = value
-    return made
-
-
-def test_state_dict():
-    def program(torch):
-        m = model(torch)
-        d = m.state_dict()
-        shared = d["first.weight"].data_ptr() == m.first.weight.data_ptr()
-        kept = m.state_dict(keep_vars=True)["first.weight"] is m.first.weight
-        return (dict(d), dict(d._metadata), shared, kept, list(m.state_dict(prefix="p.")), type(d).__name__,
-                dict(m.state_dict(prefix="p.")._metadata), dict(m.state_dict({}, "q.")),
-                dict(m.state_dict({}, "q.", True)))
-
-    same(program)
-
-
-LOADS = {
-    "all": lambda torch: state(torch),
-    "empty": lambda torch: {},
-    "missing": lambda torch: state(torch, first__weight=None),
-    "unexpected": lambda torch: {"x": torch.ones(1), "first.y.z": 1, "scale.scratch": torch.ones(3), "q.r": 2},
-    "a list": lambda torch: [1],
-    "half as big": lambda torch: {"alpha": torch.ones(1, dtype=torch.float16)},
-}
-
-
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("case", LOADS)
-def test_load_state_dict(case, strict):
-    def program(torch):
-        m = model(torch)
-        with torch.no_grad():
-            for p in m.parameters():
-                p.zero_()
-        answer = m.load_state_dict(LOADS[case](torch), strict=strict)
-        return answer, answer.missing_keys, answer.unexpected_keys, dict(m.state_dict())
-
-    if case == "missing" and strict:  # something was loaded: we add a line that says what
-        with pytest.raises(RuntimeError) as caught:
-            program(flambeau)
-        assert str(caught.value) == (
-            'Error(s) in loading state_dict for Model:\n\tMissing key(s) in state_dict: "first.weight". \n\tLoaded all '
-            "the same: alpha, first.bias, scale.factor, second.weight, second.bias. Everything else is as it was.")
-    elif case == "half as big" and strict:
-        same(program, text=False)
-    else:
-        same(program)
-
-
-@pytest.mark.parametrize("value", [lambda torch: torch.ones(2, 2), lambda torch: 3, lambda torch: torch.ones(3, 2, 1)])
-def test_misfits_are_named_and_the_rest_is_loaded_as_in_pytorch(value):
-    def program(torch):
-        m = dense(torch)
-        try:
-            m.load_state_dict({"weight": value(torch), "bias": torch.tensor([7.0, 8.0, 9.0])}, strict=False)
-        except RuntimeError as error:
-            text = str(error).replace("\n\tLoaded all the same: bias. Everything else is as it was.", "")
-            return text, m.bias, torch.isfinite(m.weight).all()
-
-    same(program)
-
-
-def test_load_state_dict_details():
-    def program(torch):
-        m = model(torch)
-        tensors = m.state_dict()
-        new = {k: v.clone().to(torch.float64) for k, v in tensors.items()}
-        ids = [id(p) for p in m.parameters()]
-        m.load_state_dict(new)  # cast on the way in
-        kept = ids == [id(p) for p in m.parameters()]
-        m.alpha.requires_grad_(False)
-        m.load_state_dict(new, assign=True)
-        scalar = torch.nn.Module()
-        scalar.register_buffer("s", torch.tensor(1.0))
-        scalar.load_state_dict({"s": torch.tensor([5.0])})
-        return (kept, str(m.first.weight.dtype), m.alpha.requires_grad, m.first.weight.requires_grad,
-                m.scale.factor is new["scale.factor"], type(m.alpha).__name__, scalar.s)
-
-    same(program)
-
-
-def test_extra_state():
-    def program(torch):
-        class Extra(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.inner = dense(torch)
-                self.notes = 5
-
-            def get_extra_state(self):
-                return self.notes
-
-            def set_extra_state(self, notes):
-                self.notes = notes + 1
-
-        m = Extra()
-        said = []
-        said.append(list(m.state_dict()))
-        said.append(str(m.load_state_dict(m.state_dict())))
-        said.append(m.notes)
-        plain = torch.nn.Module()
-        plain.inner = dense(torch)
-        for target, source in ((m, plain), (plain, m)):
-            try:
-                target.load_state_dict(source.state_dict())
-            except RuntimeError as error:
-                said.append(str(error).partition("\n\tLoaded")[0])
-        return said
-
-    same(program)
-    same(lambda torch: dense(torch).get_extra_state(), text=False)
-
-
-def test_state_dict_hooks():
-    def program(torch):
-        m = model(torch)
-        said = []
-        m.register_state_dict_pre_hook(lambda mod, prefix, keep: said.append(("pre", type(mod).__name__, prefix, keep)))
-        m.first.register_state_dict_post_hook(lambda mod, d, prefix, meta: d.update({prefix + "more": 1}) or None)
-        handle = m.second._register_state_dict_hook(lambda mod, d, prefix, meta: said.append((prefix, dict(meta))))
-        keys = list(m.state_dict())
-        handle.remove()
-        m.first.register_load_state_dict_pre_hook(
-            lambda mod, d, prefix, meta, strict, missing, unexpected, errors: said.append((prefix, strict, len(d))) or
-            d.pop(prefix + "more"))
-        m.register_load_state_dict_post_hook(lambda mod, keys: said.append(("post", list(keys.missing_keys))))
-        m.second._register_load_state_dict_pre_hook(lambda d, prefix, *rest: said.append(("old", prefix)))
-        m.load_state_dict(m.state_dict())
-        return keys, said
-
-    same(program)
-    same(lambda torch: (lambda m: (m.register_state_dict_post_hook(lambda *a: {}), m.state_dict()))(dense(torch)))
-    same(lambda torch: (lambda m: (m.register_load_state_dict_post_hook(lambda *a: 3),
-                                   m.load_state_dict(m.state_dict())))(
-        dense(torch)))
-    same(lambda torch: (lambda m: (m.register_load_state_dict_post_hook(lambda mod, k: k.missing_keys.clear()),
-                                   m.load_state_dict({})))(dense(torch))[1])
-    same(lambda torch: (lambda m: (m._register_state_dict_hook(lambda *a: {"a": 1}), m.state_dict()))(dense(torch))[1])
 
 
 # ---------------------------------------------------------------------------------------------- printing, copies, files
@@ -415,7 +258,7 @@ def test_repr():
         m.first.sub = torch.nn.Identity()
         return m, torch.nn.Module(), torch.nn.Identity(), Lines(), str(m)
 
-    same(program)
+    agree_in_words(program)
 
 
 class Picklable(flambeau.nn.Module):
@@ -460,7 +303,7 @@ def test_deepcopy_of_a_parameter_with_grad():
         q = copy.deepcopy(p)
         return q, q.grad, q is p, copy.deepcopy(torch.nn.Parameter(torch.ones(2), requires_grad=False))
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_old_pickles_get_the_tables_they_lack():
@@ -468,141 +311,6 @@ def test_old_pickles_get_the_tables_they_lack():
     m.__setstate__({"training": True, "_parameters": {}, "_buffers": {}, "_modules": {}, "_forward_hooks": {},
                     "_forward_pre_hooks": {}, "_backward_hooks": {}})
     assert m._backward_pre_hooks == {} and m.state_dict() == {}
-
-
-# -------------------------------------------------------------------------------------------- Parameter, Buffer, lazies
-def test_parameters_and_buffers():
-    def program(torch):
-        nn = torch.nn
-        p = nn.Parameter(torch.ones(2))
-        b = nn.Buffer(torch.ones(2), persistent=False)
-        return [p, nn.Parameter(), nn.Parameter(torch.ones(1), requires_grad=False), isinstance(p, torch.Tensor),
-                repr(p),
-                isinstance(torch.ones(1), nn.Parameter), isinstance(p, nn.Buffer), isinstance(b, nn.Buffer),
-                type(b).__name__,
-                isinstance(b, nn.Parameter), b.persistent, (p * 2).requires_grad, type(p * 2).__name__,
-                type(p.data).__name__,
-                type(p.detach()).__name__, nn.Parameter(p * 2).is_leaf]
-
-    same(program)
-    same(lambda torch: torch.nn.Parameter(torch.ones(2, dtype=torch.int64)), text=False)
-    same(lambda torch: torch.nn.Parameter([1]), text=False)
-
-
-def test_a_tensor_subclass_stays_itself_as_a_parameter():
-    def program(torch):
-        class Special(torch.Tensor):
-            pass
-
-        s = torch.ones(2).as_subclass(Special)
-        p = torch.nn.Parameter(s)
-        m = torch.nn.Module()
-        m.p = p
-        return type(p).__name__, isinstance(p, torch.nn.Parameter), p.requires_grad, [n for n,
-                                                                                      _ in m.named_parameters()]
-
-    same(program)
-
-
-def lazy_dense(torch):
-    class Grown(torch.nn.Module):
-        def forward(self, x):
-            return x @ self.weight + self.bias
-
-    class Lazy(torch.nn.modules.lazy.LazyModuleMixin, Grown):
-        cls_to_become = Grown
-
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.UninitializedParameter()
-            self.bias = torch.nn.UninitializedParameter(requires_grad=False)
-            self.register_buffer("seen", torch.nn.UninitializedBuffer())
-
-        def initialize_parameters(self, x):
-            if self.has_uninitialized_params():
-                with torch.no_grad():
-                    self.weight.materialize((x.shape[-1], 2))
-                    self.weight.fill_(1.0)
-                    self.bias.materialize((2,))
-                    self.bias.zero_()
-                    self.seen.materialize((1,))
-                    self.seen.zero_()
-
-    return Lazy
-
-
-def test_lazy_modules():
-    def program(torch):
-        m = lazy_dense(torch)()
-        before = repr(m.weight), repr(m.seen), list(m.state_dict()), m.has_uninitialized_params()
-        copied = copy.deepcopy(m.weight)
-        m.double()
-        out = m(torch.ones(1, 3, dtype=torch.float64))
-        again = m(torch.ones(1, 3, dtype=torch.float64))
-        return (before, out, again, type(m).__name__, type(m.weight).__name__, type(m.seen).__name__,
-                dict(m.state_dict()),
-                m.bias.requires_grad, repr(copied), len(m._forward_pre_hooks), len(m._load_state_dict_pre_hooks))
-
-    same(program)
-
-
-def test_lazy_modules_take_shapes_from_a_state_dict():
-    def program(torch):
-        grown = lazy_dense(torch)()
-        grown(torch.ones(1, 3))
-        m = lazy_dense(torch)()
-        answer = str(m.load_state_dict(grown.state_dict()))
-        m2 = lazy_dense(torch)()
-        m2.load_state_dict(lazy_dense(torch)().state_dict())
-        return answer, dict(m.state_dict()), repr(m2.weight)
-
-    same(program)
-
-    def backwards(torch):
-        grown = lazy_dense(torch)()
-        grown(torch.ones(1, 3))
-        grown.load_state_dict(lazy_dense(torch)().state_dict())
-
-    same(backwards)
-
-
-UNINITIALIZED = {
-    "shape": lambda u: u.shape, "sum": lambda u: u.sum(), "add": lambda u: u + 1, "numel": lambda u: u.numel(),
-    "len": lambda u: len(u), "index": lambda u: u[0], "view": lambda u: u.view(1), "share": lambda u: u.share_memory_(),
-    "fill_": lambda u: u.fill_(1)}
-
-
-@pytest.mark.parametrize("case", UNINITIALIZED)
-def test_uninitialized_parameters_refuse_use(case):
-    same(lambda torch: UNINITIALIZED[case](torch.nn.UninitializedParameter()), text=case in ("shape", "share"))
-
-
-def test_uninitialized_parameters_know_dtype_and_device():
-    def program(torch):
-        u = torch.nn.UninitializedParameter(dtype=torch.float64)
-        return repr(u), str(u.dtype), str(u.device), u.requires_grad, u.is_leaf, isinstance(u,
-                                                                                            torch.nn.Parameter), repr(
-            pickle.loads(pickle.dumps(torch.nn.UninitializedBuffer())))
-
-    same(program)
-
-
-def test_a_lazy_module_that_stays_uninitialized_says_so():
-    def program(torch):
-        class Lazy(torch.nn.modules.lazy.LazyModuleMixin, torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.w = torch.nn.UninitializedParameter()
-
-            def initialize_parameters(self, x):
-                pass
-
-            def forward(self, x):
-                return x
-
-        Lazy()(torch.ones(1))
-
-    same(program)
 
 
 # -------------------------------------------------------------------------------------------------------- odds and ends
@@ -635,13 +343,13 @@ def test_consume_prefix():
         consume(d, "module.")
         return list(d), dict(d._metadata)
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_factory_kwargs():
     for case in (None, {}, {"device": "cpu"}, {"factory_kwargs": {"dtype": 1}, "device": "x"}, {"bad": 1},
                  {"device": 1, "factory_kwargs": {"device": 2}}):
-        same(lambda torch, case=case: torch.nn.factory_kwargs(case), text=False)
+        agree_in_words(lambda torch, case=case: torch.nn.factory_kwargs(case), text=False)
 
 
 def test_call_super_init():
@@ -658,7 +366,7 @@ def test_call_super_init():
 
         return Both(3).x
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_a_call_without_hooks_is_lean():
@@ -701,8 +409,8 @@ def test_a_register_buffer_of_ones_own():
         m.x = torch.nn.Buffer(torch.ones(1), persistent=persistent)
         return list(m._buffers), list(m.state_dict())
 
-    same(program)
-    same(lambda torch: program(torch, False))
+    agree_in_words(program)
+    agree_in_words(lambda torch: program(torch, False))
 
 
 def test_data_parallel_passes_on():
@@ -710,7 +418,7 @@ def test_data_parallel_passes_on():
         m = torch.nn.DataParallel(dense(torch))
         return m(torch.ones(1, 2)), list(m.state_dict()), m
 
-    same(program)
+    agree_in_words(program)
 
 
 @pytest.mark.parametrize("assign", [False, True])
@@ -735,4 +443,4 @@ def test_swapping_instead_of_setting_data(assign):
         finally:
             choices.set_swap_module_params_on_conversion(False)
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)

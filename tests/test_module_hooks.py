@@ -1,7 +1,8 @@
 """Hooks of modules: forward, backward, global, and those that remove themselves."""
 
 import pytest
-from nn_twins import layers, same
+from compare import agree_in_words
+from layer_cases import layers
 
 import flambeau
 
@@ -36,7 +37,7 @@ def test_forward_hooks_in_order():
         m(torch.ones(1, 2))
         return results, said
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 def test_always_called_hooks():
@@ -51,7 +52,7 @@ def test_always_called_hooks():
         except Exception as error:
             return type(error).__name__, said
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_forward_pre_hook_must_return_a_pair():
@@ -60,7 +61,7 @@ def test_forward_pre_hook_must_return_a_pair():
         m.register_forward_pre_hook(lambda mod, args, kwargs: 3, with_kwargs=True)
         m(torch.ones(1, 2))
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_global_hooks():
@@ -85,7 +86,7 @@ def test_global_hooks():
         m(torch.ones(1, 2))
         return said, len(said) == count, bool(g._global_forward_hooks)
 
-    same(program)
+    agree_in_words(program)
 
 
 # ------------------------------------------------------------------------------------------------------- backward hooks
@@ -103,7 +104,7 @@ def test_full_backward_hooks():
         y.sum().backward()
         return name, said, x.grad, m.weight.grad
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 @pytest.mark.parametrize("wants", [True, False])
@@ -123,7 +124,7 @@ def test_backward_hooks_with_several_arguments(wants):
         (p * 2 + q).sum().backward()
         return said, w.grad, a.grad
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_hooks_of_modules_whose_inputs_need_no_gradient():
@@ -136,7 +137,7 @@ def test_hooks_of_modules_whose_inputs_need_no_gradient():
             m(torch.ones(1, 2))
         return said, m.weight.grad
 
-    same(program)
+    agree_in_words(program)
 
 
 BACKWARD_ERRORS = {
@@ -153,7 +154,7 @@ def test_backward_hook_errors(case):
         BACKWARD_ERRORS[case][1](m)
         m(torch.ones(2, 2, requires_grad=BACKWARD_ERRORS[case][0])).sum().backward()
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_outputs_of_hooked_modules_may_not_be_changed_in_place():
@@ -162,7 +163,7 @@ def test_outputs_of_hooked_modules_may_not_be_changed_in_place():
         m.register_full_backward_hook(lambda *a: None)
         m(torch.ones(1, 2, requires_grad=True)).add_(1)
 
-    same(program, text=False)
+    agree_in_words(program, text=False)
 
 
 OLD_STYLE = {
@@ -190,7 +191,7 @@ def test_old_style_backward_hooks(case):
         first.sum().backward()
         return said, x.grad
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 def test_full_hooks_on_other_outputs_warn():
@@ -203,7 +204,7 @@ def test_full_hooks_on_other_outputs_warn():
         m.register_full_backward_hook(lambda *a: None)
         m(torch.ones(2, requires_grad=True))
 
-    same(program)
+    agree_in_words(program)
 
 
 def test_tables_of_global_hooks_may_be_replaced():
@@ -236,4 +237,4 @@ def test_hooks_may_remove_themselves_and_see_which_inputs_need_gradients():
         y.backward()
         return said, x.grad, len(m._forward_pre_hooks)
 
-    same(program)
+    agree_in_words(program)

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from compare import rounding, same
 
 import flambeau
 import flambeau.nn.functional
 from flambeau import native
 from flambeau.backends.cpu.table import KERNELS
 
-pytestmark = pytest.mark.skipif(native.library("attention") is None, reason="needs a C compiler")
+pytestmark = [pytest.mark.skipif(native.library("attention") is None, reason="needs a C compiler"),
+              pytest.mark.usefixtures("threads")]
 GEOMETRIES = [(2, 3, 8, 8, 16, 16), (1, 2, 5, 9, 3, 3), (2, 2, 17, 4, 7, 5), (3, 4, 64, 64, 32, 32), (1, 1, 1, 1, 1, 1),
               (1, 2, 130, 130, 8, 24), (1, 1, 70, 200, 33, 40), (2, 1, 65, 31, 64, 16)]
-
-
-@pytest.fixture(params=[1, 2], autouse=True)
-def threads(request):
-    before = flambeau.get_num_threads()
-    flambeau.set_num_threads(request.param)
-    yield
-    flambeau.set_num_threads(before)
 
 
 def inputs(geometry, dtype):
@@ -30,17 +24,14 @@ def inputs(geometry, dtype):
             ((rows, depth), (columns, depth), (columns, width), (rows, width))]
 
 
-def check(q, k, v, mask, causal, grad, scale=0.3, factor=100.0):
+def attention_agrees(q, k, v, mask, causal, grad, scale=0.3, ulps=100):
     """Results and gradients natively and by NumPy (which keeps its powers, so that the two have little in common)."""
     out, statistic, kept = KERNELS["attention"](q, k, v, mask, causal, scale, True)
     grads = KERNELS["attention_backward"](grad, q, k, v, mask, causal, scale, out, statistic, kept)
     with native.off():
         expected = KERNELS["attention"](q, k, v, mask, causal, scale, True)
         reference = KERNELS["attention_backward"](grad, q, k, v, mask, causal, scale, *expected)
-    eps = factor * np.finfo(q.dtype).eps
-    for got, wanted in zip((out, *grads), (expected[0], *reference)):
-        assert got.shape == wanted.shape and got.dtype == wanted.dtype
-        np.testing.assert_allclose(got, wanted, rtol=eps, atol=eps * max(1.0, np.nanmax(np.abs(wanted))))
+    same((expected[0], *reference), (out, *grads), rounding(ulps))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -48,7 +39,7 @@ def check(q, k, v, mask, causal, grad, scale=0.3, factor=100.0):
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention(geometry, causal, dtype):
     q, k, v, grad = inputs(geometry, dtype)
-    check(q, k, v, None, causal, grad)
+    attention_agrees(q, k, v, None, causal, grad)
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES[:4] + GEOMETRIES[6:7])
@@ -60,8 +51,8 @@ def test_masks(geometry, shape, kind):
     sizes = {"full": (batch, heads, rows, columns), "row": (1, 1, rows, 1), "column": (batch, 1, 1, columns),
              "head": (heads, 1, 1), "matrix": (rows, columns)}[shape]
     mask = np.random.default_rng(3).standard_normal(sizes).astype(np.float32)
-    check(q, k, v, mask if kind == "number" else mask > -0.5, False, grad)
-    check(q, k, v, mask if kind == "number" else mask > -0.5, True, grad)
+    attention_agrees(q, k, v, mask if kind == "number" else mask > -0.5, False, grad)
+    attention_agrees(q, k, v, mask if kind == "number" else mask > -0.5, True, grad)
 
 
 def test_rows_that_see_nothing():
@@ -70,7 +61,7 @@ def test_rows_that_see_nothing():
     mask[2] = False
     out, statistic, _ = KERNELS["attention"](q, k, v, mask, False, 0.5, False)
     assert not out[:, :, 2].any() and np.isposinf(statistic[:, :, 2]).all()
-    check(q, k, v, mask, False, grad)
+    attention_agrees(q, k, v, mask, False, grad)
 
 
 def test_heads_of_one_projection():
@@ -79,22 +70,23 @@ def test_heads_of_one_projection():
     packed = np.random.default_rng(0).standard_normal((batch, rows, 3, heads, depth)).astype(np.float32)
     q, k, v = (packed[:, :, i].swapaxes(1, 2) for i in range(3))
     grad = np.random.default_rng(1).standard_normal((batch, rows, heads, depth)).astype(np.float32).swapaxes(1, 2)
-    check(q, k, v, None, True, grad)
-    check(q[:, :, ::-1], k[..., ::-1], np.broadcast_to(v[:1], v.shape), None, True, np.broadcast_to(grad[:, :1], grad.shape))
+    attention_agrees(q, k, v, None, True, grad)
+    attention_agrees(q[:, :, ::-1], k[..., ::-1], np.broadcast_to(v[:1], v.shape), None, True,
+                     np.broadcast_to(grad[:, :1], grad.shape))
 
 
 @pytest.mark.parametrize("ndim", [2, 3, 5])
 def test_other_numbers_of_dimensions(ndim):
     q, k, v, grad = inputs((2, 3, 10, 12, 8, 8), np.float32)
     pick = {2: lambda x: x[0, 0], 3: lambda x: x[0], 5: lambda x: x[None]}[ndim]
-    check(pick(q), pick(k), pick(v), None, True, pick(grad))
+    attention_agrees(pick(q), pick(k), pick(v), None, True, pick(grad))
 
 
 def test_nan_and_large_scores():
     q, k, v, grad = inputs((1, 2, 9, 9, 8, 8), np.float32)
     large = [x.astype(np.float64) * 100 for x in (q, k)]
     # scores of 1e5, and their rounding
-    check(*large, v.astype(np.float64), None, True, grad.astype(np.float64), 1.0, factor=1e6)
+    attention_agrees(*large, v.astype(np.float64), None, True, grad.astype(np.float64), 1.0, ulps=1e6)
     q[0, 0, 3] = np.nan
     out = KERNELS["attention"](q, k, v, None, False, 0.5, False)[0]
     assert np.isnan(out[0, 0, 3]).all() and not np.isnan(np.delete(out[0, 0], 3, 0)).any() and not np.isnan(out[0, 1]).any()
@@ -151,8 +143,7 @@ def test_a_program_of_all_of_them(monkeypatch):
     program = flambeau.compile(step)
     for _ in range(2):
         assert abs(program().item() - expected) < 1e-5 * abs(expected)
-    for p, g in zip(layers.parameters(), grads):
-        np.testing.assert_allclose(p.grad.numpy(), g.numpy(), rtol=1e-5, atol=1e-5)
+    same(grads, [p.grad for p in layers.parameters()], 1e-5)
     ours = {"softmax", "log_softmax", "layer_norm_shaped", "rms_norm", "cross_entropy", "nll_loss", "attention",
             "soft_margin_loss", "binary_cross_entropy", "bce_with_logits"}  # the other losses, and slopes, are in loops
     backward = {f"{n}_backward" for n in ("softmax", "log_softmax", "cross_entropy", "nll_loss", "attention")}

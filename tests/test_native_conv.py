@@ -8,32 +8,18 @@ import mmap
 
 import numpy as np
 import pytest
+from compare import Tolerance, native_agrees, products, same, same_elements
 from lowered import run_lowered
 
-import flambeau
 from flambeau import native
 from flambeau.backends.cpu.layers import conv
 from flambeau.backends.cpu.shape.windows import out_size
 from flambeau.backends.cpu.table import KERNELS
 
 pytestmark = pytest.mark.skipif(native.library("conv") is None, reason="no C compiler")
-TOLERANCE = {np.float32: 2e-6, np.float64: 4e-15}
 IMAGES = [(1, 1, 5, 7, 1), (3, 4, 9, 8, 6), (4, 2, 17, 20, 16), (2, 6, 33, 35, 12), (5, 12, 8, 8, 24), (3, 32, 6, 6, 70)]
 KERNEL_SIZES = [(1, 1), (3, 3), (2, 3), (5, 1)]
 STRIDES = [(1, 1), (2, 2), (1, 3), (3, 2)]
-
-
-@pytest.fixture(params=[1, 2])
-def threads(request):
-    before = flambeau.get_num_threads()
-    flambeau.set_num_threads(request.param)
-    yield request.param
-    flambeau.set_num_threads(before)
-
-
-def close(got, want, terms, dtype):
-    assert got.shape == want.shape and got.dtype == want.dtype
-    np.testing.assert_allclose(got, want, rtol=0, atol=TOLERANCE[dtype] * max(4.0, terms ** 0.5) * 4)
 
 
 def three(rng, image, kernel, stride, padding, dilation, groups, dtype):
@@ -51,12 +37,9 @@ def three(rng, image, kernel, stride, padding, dilation, groups, dtype):
             ("conv_weight", (g, x, kernel, *how), n * int(np.prod(out)))]
 
 
-def compare(calls, dtype):
+def all_agree(calls):
     for name, args, terms in calls:
-        got = KERNELS[name](*args)
-        with native.off():
-            want = KERNELS[name](*args)
-        close(got, want, terms, dtype)
+        native_agrees(name, *args, tolerance=products(terms))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -67,7 +50,7 @@ def test_two_dimensions(threads, dtype, kernel, stride):
     for image, padding, dilation, groups in itertools.product(IMAGES, [(0, 0), (1, 1), (2, 0)], [(1, 1), (2, 1)], (1, 2, None)):
         groups = image[1] if groups is None else groups
         if image[1] % groups == 0 and image[-1] % groups == 0:
-            compare(three(rng, image, kernel, stride, padding, dilation, groups, dtype), dtype)
+            all_agree(three(rng, image, kernel, stride, padding, dilation, groups, dtype))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -76,7 +59,7 @@ def test_two_dimensions(threads, dtype, kernel, stride):
 def test_one_dimension(threads, dtype, kernel, stride, padding, dilation):
     rng = np.random.default_rng(2)
     for image in [(1, 1, 9, 1), (3, 4, 30, 6), (2, 20, 100, 18)]:
-        compare(three(rng, image, (kernel,), (stride,), (padding,), (dilation,), 1, dtype), dtype)
+        all_agree(three(rng, image, (kernel,), (stride,), (padding,), (dilation,), 1, dtype))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -88,7 +71,7 @@ def test_transposed(threads, dtype, stride, output_padding, dilation):
         x = rng.standard_normal((3, channels, 7, 9)).astype(dtype)
         w = rng.standard_normal((channels, out // groups, 3, 4)).astype(dtype)
         bias = rng.standard_normal(out).astype(dtype)
-        compare([("convolution", (x, w, bias, stride, padding, dilation, True, output_padding, groups), channels * 12)], dtype)
+        all_agree([("convolution", (x, w, bias, stride, padding, dilation, True, output_padding, groups), channels * 12)])
 
 
 def test_strided_and_half_arguments():
@@ -96,10 +79,10 @@ def test_strided_and_half_arguments():
     x = rng.standard_normal((2, 9, 9, 3)).astype(np.float32).transpose(0, 3, 1, 2)
     w = rng.standard_normal((3, 5, 3, 3)).astype(np.float32).swapaxes(0, 1)
     how = (1, 1), (1, 1), (1, 1), 1
-    compare([("conv_forward", (x, w, None, *how), 27)], np.float32)
+    all_agree([("conv_forward", (x, w, None, *how), 27)])
     half = conv.conv_forward(x.astype(np.float16), w.astype(np.float16), None, *how)
     assert half.dtype == np.float16
-    np.testing.assert_allclose(half.astype(np.float32), conv.conv_forward(x, w, None, *how), rtol=0, atol=0.05)
+    same_elements(conv.conv_forward(x, w, None, *how), half, Tolerance(0, 0.05))
 
 
 @pytest.mark.parametrize("shape,weight", [((0, 3, 8, 8), (4, 3, 3, 3)), ((2, 0, 8, 8), (4, 0, 3, 3)),
@@ -141,8 +124,10 @@ def test_nothing_beyond_the_arguments_is_read(threads, monkeypatch):
     monkeypatch.setattr(conv, "_ready", lambda x: x)
     for image, kernel, stride, padding in itertools.product(IMAGES, [(1, 1), (3, 3)], [(1, 1), (2, 2)], [(0, 0), (1, 1)]):
         calls = three(rng, image, kernel, stride, padding, (1, 1), 1, np.float32)
-        calls = [(name, tuple(guarded(a) if isinstance(a, np.ndarray) else a for a in args), t) for name, args, t in calls]
-        compare(calls, np.float32)
+        for name, args, terms in calls:
+            with native.off():
+                want = KERNELS[name](*args)
+            same(want, KERNELS[name](*[guarded(a) if isinstance(a, np.ndarray) else a for a in args]), products(terms), name)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -151,8 +136,8 @@ def test_bias_gradient_comes_along(threads, dtype):
     for image in IMAGES:
         name, (g, x, size, *how), terms = three(rng, image, (3, 3), (1, 1), (1, 1), (1, 1), 1, dtype)[3]
         weight, bias = KERNELS["conv_weight_bias"](g, x, size, *how)
-        close(weight, KERNELS[name](g, x, size, *how), terms, dtype)
-        close(bias, g.sum((0, 2, 3)), terms, dtype)
+        same(KERNELS[name](g, x, size, *how), weight, products(terms))
+        same(g.sum((0, 2, 3)), bias, products(terms))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -168,8 +153,7 @@ def test_lowerings(dtype):
     for (name, args, terms), made in zip(calls, run_lowered([c[:2] for c in calls])):
         with native.off():
             wants = KERNELS[name](*args)
-        for got, want in zip(made, wants if isinstance(wants, tuple) else (wants,)):
-            close(got, want, terms, dtype)
+        same(list(wants) if isinstance(wants, tuple) else [wants], list(made), products(terms), name)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -181,7 +165,7 @@ def test_lowerings(dtype):
 def test_tiles_at_the_edges(threads, dtype, image, kernel, stride, padding, dilation):
     """Steps that see only padding in a tile's first or last position leave it out; nine steps are unrolled."""
     rng = np.random.default_rng(12)
-    compare(three(rng, image, kernel, stride, padding, dilation, 1, dtype), dtype)
+    all_agree(three(rng, image, kernel, stride, padding, dilation, 1, dtype))
 
 
 @pytest.mark.parametrize("stride", [1, 2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from compare import native_agrees, rounding
 from lowered import run_all
 
 import flambeau
@@ -11,17 +12,11 @@ import flambeau.nn.functional
 from flambeau import native
 from flambeau.backends.cpu.table import KERNELS
 
-pytestmark = pytest.mark.skipif(native.library("index") is None, reason="needs a C compiler")
+pytestmark = [pytest.mark.skipif(native.library("index") is None, reason="needs a C compiler"),
+              pytest.mark.usefixtures("threads")]
+SUMS = rounding(64)
 FLOATS = (np.float32, np.float64)
 MANY = (np.float32, np.float64, np.float16, np.int64, np.int32, np.uint8, np.bool_, np.complex64, np.complex128)
-
-
-@pytest.fixture(params=[1, 2], autouse=True)
-def threads(request):
-    before = flambeau.get_num_threads()
-    flambeau.set_num_threads(request.param)
-    yield request.param
-    flambeau.set_num_threads(before)
 
 
 def numbers(shape, dtype, seed=0):
@@ -32,46 +27,27 @@ def places(shape, limit, seed=1):
     return np.random.default_rng(seed).integers(0, limit, shape)
 
 
-def same(name, *args, exact=True):
-    """Native and NumPy's kernel agree, also in what they change."""
-    outcome = []
-    for off in (False, True):
-        held = [a.copy(order="K") if isinstance(a, np.ndarray) else a for a in args]
-        with native.off() if off else flambeau.no_grad():
-            made = KERNELS[name](*held)
-        outcome.append([*(made if isinstance(made, tuple) else (made,)), *held])
-    for got, expected in zip(*outcome):
-        if not isinstance(expected, np.ndarray):
-            continue
-        assert got.dtype == expected.dtype and got.shape == expected.shape
-        if exact or expected.dtype.kind != "f":
-            np.testing.assert_array_equal(got, expected)
-        else:
-            eps = 64 * np.finfo(expected.dtype).eps
-            np.testing.assert_allclose(got, expected, rtol=eps, atol=eps * np.max(np.abs(expected), initial=1.0))
-
-
 # --------------------------------------------------------------------------------------------------------------- picking
 @pytest.mark.parametrize("dtype", MANY)
 def test_picking(dtype):
     x = numbers((40, 9, 7), dtype)
     for dim, size in enumerate(x.shape):
-        same("index_select", x, dim, places((100,), size))
-        same("index_select", x, dim, places((100,), size).astype(np.int32))
-        same("index", x, [None] * dim + [places((9, 11), size) - size // 2])
-    same("take", x, places((5, 50), x.size) - 100)
-    same("embedding", x.reshape(40, 63), places((3, 50), 40), -1, False, False)
-    same("embedding", numbers((3000, 100), dtype), places((4000,), 3000), -1, False, False)
+        native_agrees("index_select", x, dim, places((100,), size))
+        native_agrees("index_select", x, dim, places((100,), size).astype(np.int32))
+        native_agrees("index", x, [None] * dim + [places((9, 11), size) - size // 2])
+    native_agrees("take", x, places((5, 50), x.size) - 100)
+    native_agrees("embedding", x.reshape(40, 63), places((3, 50), 40), -1, False, False)
+    native_agrees("embedding", numbers((3000, 100), dtype), places((4000,), 3000), -1, False, False)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_picking_from_strided_and_empty(dtype):
     x = numbers((30, 50), dtype)
-    same("index_select", x.T, 0, places((80,), 50))
-    same("index_select", x, 1, places((160,), 50)[::2])
-    same("index_select", x[:, :0], 0, places((80,), 30))
-    same("index_select", x, 0, places((0,), 30))
-    same("embedding", x[:, :0], places((80,), 30), -1, False, False)
+    native_agrees("index_select", x.T, 0, places((80,), 50))
+    native_agrees("index_select", x, 1, places((160,), 50)[::2])
+    native_agrees("index_select", x[:, :0], 0, places((80,), 30))
+    native_agrees("index_select", x, 0, places((0,), 30))
+    native_agrees("embedding", x[:, :0], places((80,), 30), -1, False, False)
 
 
 @pytest.mark.parametrize("dtype", MANY)
@@ -81,31 +57,33 @@ def test_gather_and_scatter(dtype, dim):
     shape = [12, 40, 20]
     shape[dim] = 30
     index = places(shape, x.shape[dim])
-    same("gather", x, dim, index)
+    native_agrees("gather", x, dim, index)
     source = numbers(shape, dtype, 2)
-    same("scatter", x, dim, index, source)
-    same("scatter", x, dim, index, 1)
-    same("scatter_into", x, dim, index, source)
+    native_agrees("scatter", x, dim, index, source)
+    native_agrees("scatter", x, dim, index, 1)
+    native_agrees("scatter_into", x, dim, index, source)
     if dtype in FLOATS:
-        same("scatter_add", x, dim, index, source, exact=False)
-        same("scatter_add_into", x, dim, index, source, exact=False)
-        same("scatter_added", source, dim, index, x.shape, exact=False)
+        native_agrees("scatter_add", x, dim, index, source, tolerance=SUMS)
+        native_agrees("scatter_add_into", x, dim, index, source, tolerance=SUMS)
+        native_agrees("scatter_added", source, dim, index, x.shape, tolerance=SUMS)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_scatter_of_uneven_sizes(dtype):
     x = numbers((50, 300), dtype)
     index = places((20, 170), 300)
-    same("gather", x, 1, index)
-    same("scatter_add", x, 1, index, numbers((25, 180), dtype, 2), exact=False)
-    same("scatter_added", numbers((20, 170), dtype), 1, index, (50, 300), exact=False)
-    same("scatter", x, 1, index, numbers((20, 170), dtype, 2))
-    same("gather", x.T, 0, index.T)
-    same("scatter_add_into", numbers((300, 50), dtype).T, 1, index, numbers((20, 170), dtype), exact=False)
-    same("scatter_add", numbers((500,), dtype), 0, places((90000,), 500), numbers((90000,), dtype), exact=False)
-    same("gather", numbers((400, 500), dtype), 1, places((400, 300), 500))
-    same("scatter_add", numbers((400, 500), dtype), 0, places((300, 500), 400), numbers((300, 500), dtype), exact=False)
-    same("gather", x, 1, np.zeros((50, 0), np.int64))
+    native_agrees("gather", x, 1, index)
+    native_agrees("scatter_add", x, 1, index, numbers((25, 180), dtype, 2), tolerance=SUMS)
+    native_agrees("scatter_added", numbers((20, 170), dtype), 1, index, (50, 300), tolerance=SUMS)
+    native_agrees("scatter", x, 1, index, numbers((20, 170), dtype, 2))
+    native_agrees("gather", x.T, 0, index.T)
+    native_agrees("scatter_add_into", numbers((300, 50), dtype).T, 1, index, numbers((20, 170), dtype), tolerance=SUMS)
+    native_agrees("scatter_add", numbers((500,), dtype), 0, places((90000,), 500), numbers((90000,), dtype),
+                  tolerance=SUMS)
+    native_agrees("gather", numbers((400, 500), dtype), 1, places((400, 300), 500))
+    native_agrees("scatter_add", numbers((400, 500), dtype), 0, places((300, 500), 400), numbers((300, 500), dtype),
+                  tolerance=SUMS)
+    native_agrees("gather", x, 1, np.zeros((50, 0), np.int64))
 
 
 # ---------------------------------------------------------------------------------------------------------------- adding
@@ -115,14 +93,15 @@ def test_scatter_of_uneven_sizes(dtype):
 def test_embedding_backward(dtype, rows, width, count):
     grad, at = numbers((count, width), dtype), places((count,), rows)
     for padding in (-1, int(at[0])):
-        same("embedding_dense_backward", grad, at, rows, padding, False, exact=False)
-    same("added_rows", grad, at - rows // 2, (rows, width), exact=False)
-    same("index_add", numbers((rows, width), dtype), 0, at, grad, 1, exact=False)
-    same("index_add_into", numbers((rows, width), dtype), 0, at, grad, 2.5, exact=False)
-    same("index_add", numbers((width, rows), dtype), 1, at, np.ascontiguousarray(grad.T), 1, exact=False)
-    same("index_put", numbers((rows, width), dtype), [at], grad, True, exact=False)
-    same("index_put", numbers((rows, width), dtype), [at - rows // 2], grad, False)
-    same("index_copy", numbers((rows, width), dtype), 0, at, grad)
+        native_agrees("embedding_dense_backward", grad, at, rows, padding, False, tolerance=SUMS)
+    native_agrees("added_rows", grad, at - rows // 2, (rows, width), tolerance=SUMS)
+    native_agrees("index_add", numbers((rows, width), dtype), 0, at, grad, 1, tolerance=SUMS)
+    native_agrees("index_add_into", numbers((rows, width), dtype), 0, at, grad, 2.5, tolerance=SUMS)
+    native_agrees("index_add", numbers((width, rows), dtype), 1, at, np.ascontiguousarray(grad.T), 1,
+                  tolerance=SUMS)
+    native_agrees("index_put", numbers((rows, width), dtype), [at], grad, True, tolerance=SUMS)
+    native_agrees("index_put", numbers((rows, width), dtype), [at - rows // 2], grad, False)
+    native_agrees("index_copy", numbers((rows, width), dtype), 0, at, grad)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -142,8 +121,8 @@ def test_sums_do_not_depend_on_the_number_of_threads(dtype):
 def test_coalesced_rows(dtype, rows, count):
     at = places((count,), rows)
     at[-1] = at[0]
-    same("coalesced_rows", at, numbers((count, 33), dtype), rows, exact=False)
-    same("coalesced_rows", at, numbers((count,), dtype), rows, exact=False)
+    native_agrees("coalesced_rows", at, numbers((count, 33), dtype), rows, tolerance=SUMS)
+    native_agrees("coalesced_rows", at, numbers((count,), dtype), rows, tolerance=SUMS)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -152,8 +131,8 @@ def test_sparse_adam(dtype, maximize):
     for width in (1, 100, 300):
         table, average = numbers((50, width), dtype), numbers((50, width), dtype, 1)
         squares = np.abs(numbers((50, width), dtype, 2))
-        same("sparse_adam", table, average, squares, places((80,), 50), numbers((80, width), dtype, 3), 0.01, 0.9, 0.99, 1e-8,
-             maximize, exact=False)
+        native_agrees("sparse_adam", table, average, squares, places((80,), 50), numbers((80, width), dtype, 3), 0.01, 0.9,
+                      0.99, 1e-8, maximize, tolerance=SUMS)
 
 
 # ----------------------------------------------------------------------------------------------------------------- masks
@@ -162,16 +141,16 @@ def test_masked_fill(dtype):
     x = numbers((8, 40, 50), dtype)
     for shape in (x.shape, (40, 50), (50,), (1, 40, 50), (8, 1, 1), ()):
         mask = np.asarray(numbers(shape, np.float32, 4) > 0)
-        same("masked_fill", x, mask, 7)
-        same("masked_fill_into", x, mask, 7)
-    same("masked_fill", x.transpose(2, 0, 1), np.asarray(numbers((50, 8, 40), np.float32) > 0), 7)
+        native_agrees("masked_fill", x, mask, 7)
+        native_agrees("masked_fill_into", x, mask, 7)
+    native_agrees("masked_fill", x.transpose(2, 0, 1), np.asarray(numbers((50, 8, 40), np.float32) > 0), 7)
     if dtype in FLOATS:
-        same("masked_fill", x, mask, -np.inf)
-        same("masked_fill", x, mask, np.array(np.nan))
+        native_agrees("masked_fill", x, mask, -np.inf)
+        native_agrees("masked_fill", x, mask, np.array(np.nan))
 
 
 def test_one_hot():
-    same("one_hot", places((30, 4), 9), 9)
+    native_agrees("one_hot", places((30, 4), 9), 9)
 
 
 # ---------------------------------------------------------------------------------------------------------------- errors

@@ -6,9 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
+from compare import native_agrees, products, same, same_elements
 from lowered import run_lowered
 
-import flambeau
 from flambeau import native
 from flambeau.backends.cpu.linalg import gemm
 from flambeau.backends.cpu.table import KERNELS
@@ -19,25 +19,11 @@ pytestmark = pytest.mark.skipif(LIBRARY is None, reason="no C compiler")
 SIZES = [(1, 1, 1), (3, 5, 7), (8, 48, 16), (9, 50, 33), (16, 32, 8), (64, 10, 100), (130, 131, 129), (49, 400, 321),
          (100, 97, 700), (2, 1000, 3), (300, 2, 5), (1, 70, 40), (70, 1, 40), (5, 6, 0)]
 SUFFIX = {np.float32: "f32", np.float64: "f64"}
-TOLERANCE = {np.float32: 3e-6, np.float64: 1e-14}
-
-
-@pytest.fixture(params=[1, 2])
-def threads(request):
-    before = flambeau.get_num_threads()
-    flambeau.set_num_threads(request.param)
-    yield request.param
-    flambeau.set_num_threads(before)
 
 
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
-
-
-def close(got, want, inner, dtype):
-    """Both sums of `inner` products of standard normal numbers."""
-    np.testing.assert_allclose(got, want, rtol=0, atol=TOLERANCE[dtype] * max(4.0, inner ** 0.5) * 4)
 
 
 def matrix(rng, rows, columns, turned, dtype, extra=0):
@@ -58,7 +44,7 @@ def test_gemm(threads, rng, dtype, ta, tb):
             c[...] = np.nan  # not looked at
         run = getattr(LIBRARY, "fl_gemm_" + SUFFIX[dtype])
         run(ta, tb, m, n, k, alpha, pointer(ma), ma.shape[1], pointer(mb), mb.shape[1], beta, pointer(mc), mc.shape[1])
-        close(c, want, k, dtype)
+        same_elements(want, c, products(k), dtype=np.dtype(dtype).name)
         assert np.array_equal(mc[:, n:], beyond)
 
 
@@ -78,7 +64,7 @@ def test_batches(threads, rng, dtype, count, m, n, k):
     out = np.empty((count, m, n), dtype)
     getattr(LIBRARY, "fl_bgemm_" + SUFFIX[dtype])(count, 0, 1, m, n, k, 1.0, pointer(a), k, m * k, pointer(b), k, n * k, 0.0,
                                                  pointer(out), max(n, 1), m * n)
-    close(out, a.astype(np.float64) @ b.astype(np.float64).swapaxes(1, 2), k, dtype)
+    same_elements(a.astype(np.float64) @ b.astype(np.float64).swapaxes(1, 2), out, products(k), dtype=np.dtype(dtype).name)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -87,7 +73,7 @@ def test_linear_adds_a_bias_per_column(threads, rng, dtype, m, n, k):
     x, w = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((n, k)).astype(dtype)
     bias, out = rng.standard_normal(n).astype(dtype), np.empty((m, n), dtype)
     getattr(LIBRARY, "fl_linear_" + SUFFIX[dtype])(0, 1, m, n, k, pointer(x), k, pointer(w), k, pointer(bias), pointer(out), n)
-    close(out, x.astype(np.float64) @ w.astype(np.float64).T + bias, k, dtype)
+    same_elements(x.astype(np.float64) @ w.astype(np.float64).T + bias, out, products(k), dtype=np.dtype(dtype).name)
 
 
 def test_nan_and_inf_spread_only_where_they_belong(threads, rng, monkeypatch):
@@ -122,11 +108,7 @@ def test_kernels_agree_with_numpy(threads, rng, dtype, monkeypatch):
     a, b = rng.standard_normal((90, 160)).astype(dtype), rng.standard_normal((80, 70)).astype(dtype)
     strided = [("mm", (a[:, ::2], b)), ("mm", (np.broadcast_to(a[:1, :80], (90, 80)), b)), ("mm", (a[::-1, :80], b))]
     for name, args in [*kernel_cases(rng, dtype), *strided]:
-        got = KERNELS[name](*args)
-        with native.off():
-            want = KERNELS[name](*args)
-        assert got.shape == want.shape and got.dtype == want.dtype
-        close(got, want, 80, dtype)
+        native_agrees(name, *args, tolerance=products(80))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -140,4 +122,4 @@ def test_lowerings(rng, dtype):
     for (name, args), made in zip(cases, run_lowered(cases)):
         with native.off():
             wants = KERNELS[name](*args)
-        close(made[0], wants, 80, dtype)
+        same(wants, made[0], products(80), name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from compare import Tolerance, same_elements
 
 import flambeau
 from flambeau import native
@@ -18,15 +19,15 @@ LENGTHS = (1, 7, 8, 15, 16, 17, 31, 49, 63, 64, 65, 127, 255, 1000, 1023, 1024, 
 def test_statistics(length, dtype):
     x = (np.random.default_rng(length).standard_normal((5, 4, length)) * 3 + 100).astype(dtype)
     wide = x.astype(np.float64)
-    bound = dict(rtol=3e-6, atol=0) if dtype is np.float32 else dict(rtol=1e-13, atol=0)
+    bound = Tolerance(3e-6 if dtype is np.float32 else 1e-13, 0)
     for groups in (1, 2, 4):
         rows = wide.reshape(5, groups, -1)
         _, mean, inverse = group_norm(x, groups, None, None, 1e-5)
-        np.testing.assert_allclose(mean, rows.mean(2), **bound)
-        np.testing.assert_allclose(inverse, 1 / np.sqrt(rows.var(2) + 1e-5), **bound)
+        same_elements(rows.mean(2), mean, bound)
+        same_elements(1 / np.sqrt(rows.var(2) + 1e-5), inverse, bound)
     _, mean, inverse = batch_norm(x, None, None, None, None, True, 0.1, 1e-5)
-    np.testing.assert_allclose(mean, wide.mean((0, 2)), **bound)
-    np.testing.assert_allclose(inverse, 1 / np.sqrt(wide.var((0, 2)) + 1e-5), **bound)
+    same_elements(wide.mean((0, 2)), mean, bound)
+    same_elements(1 / np.sqrt(wide.var((0, 2)) + 1e-5), inverse, bound)
 
 
 @pytest.mark.parametrize("length", LENGTHS[1:])  # (groups of two elements magnify the rounding of their difference)
@@ -42,4 +43,4 @@ def test_gradients_are_those_of_float64(length):
             made.backward(flambeau.tensor(g, dtype=dtype))
         results.append([leaf.grad.numpy() for leaf in leaves])
     for single, double in zip(*results):
-        np.testing.assert_allclose(single, double, rtol=0, atol=4e-6 * max(1.0, np.abs(double).max()))
+        same_elements(double, single, Tolerance(0, 4e-6, of_largest=4e-6))

@@ -30,14 +30,6 @@ RULES = [
 IDS = [f"{name}-{'-'.join(options)}" for name, options in RULES]
 
 
-@pytest.fixture(params=[1, 2])
-def threads(request):
-    before = flambeau.get_num_threads()
-    flambeau.set_num_threads(request.param)
-    yield request.param
-    flambeau.set_num_threads(before)
-
-
 def trained(name, options, dtype, steps=8, shapes=SHAPES, odd=False):
     """Parameters and state after some steps along given gradients."""
     rng = np.random.RandomState(0)

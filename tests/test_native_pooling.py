@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from compare import Tolerance, native_agrees, rounding
 from lowered import run_lowered
 
 import flambeau
@@ -11,7 +12,8 @@ from flambeau import native
 from flambeau.backends.cpu.table import KERNELS
 from flambeau.ops.layers.pooling import pooled_size
 
-pytestmark = pytest.mark.skipif(native.library("pool") is None, reason="needs a C compiler")
+pytestmark = [pytest.mark.skipif(native.library("pool") is None, reason="needs a C compiler"),
+              pytest.mark.usefixtures("threads")]
 DTYPES = (np.float32, np.float64)
 # shape, kernel, stride, padding, dilation, ceil_mode
 WINDOWS = [
@@ -33,16 +35,13 @@ ADAPTIVE = [((2, 3, 8, 8), (1, 1)), ((2, 3, 7, 9), (3, 4)), ((1, 2, 5, 5), (7, 5
             ((16, 32, 24, 24), (7, 7)), ((2, 3, 30, 50), (1, 1))]
 
 
-@pytest.fixture(params=[1, 2], autouse=True)
-def threads(request):
-    before = flambeau.get_num_threads()
-    flambeau.set_num_threads(request.param)
-    yield request.param
-    flambeau.set_num_threads(before)
-
-
 def numbers(shape, dtype, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def ulps(count):
+    """So many units in the last place of the element, or of 1: windows are small."""
+    return lambda dtype: Tolerance(*rounding(count)(dtype)[:2])
 
 
 def spoiled(x):
@@ -54,22 +53,9 @@ def spoiled(x):
     return x
 
 
-def both(name, *args):
-    ours = KERNELS[name](*args)
-    with native.off():
-        reference = KERNELS[name](*args)
-    return ours, reference
-
-
 def out_size(shape, kernel, stride, padding, dilation, ceil):
     last = shape[len(shape) - len(kernel):]
     return tuple(pooled_size(n, k, s, p, d, ceil) for n, k, s, p, d in zip(last, kernel, stride, padding, dilation))
-
-
-def close(got, expected, factor=16.0):
-    assert got.dtype == expected.dtype and got.shape == expected.shape
-    eps = factor * np.finfo(expected.dtype).eps
-    np.testing.assert_allclose(got, expected, rtol=eps, atol=eps)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -80,14 +66,11 @@ def test_maximum(case, dtype, spoil):
     size, out = shape[len(shape) - len(kernel):], out_size(*case)
     x = numbers(shape, dtype)
     x = spoiled(x) if spoil else x
-    (values, which), (expected, winners) = both("max_pool", x, kernel, stride, padding, dilation, out, ceil)
-    np.testing.assert_array_equal(values, expected)
-    np.testing.assert_array_equal(which, winners)
-    assert which.dtype == winners.dtype
-    np.testing.assert_array_equal(*both("max_pool_values", x, kernel, stride, padding, dilation, out))
-    np.testing.assert_array_equal(*both("max_pool_indices", winners, size, kernel, stride, padding, dilation))
+    _, winners = native_agrees("max_pool", x, kernel, stride, padding, dilation, out, ceil)
+    native_agrees("max_pool_values", x, kernel, stride, padding, dilation, out)
+    native_agrees("max_pool_indices", winners, size, kernel, stride, padding, dilation)
     grad = numbers(winners.shape, dtype, 1)
-    close(*both("max_pool_scatter", grad, winners, size, kernel, stride, padding, dilation))
+    native_agrees("max_pool_scatter", grad, winners, size, kernel, stride, padding, dilation, tolerance=ulps(16))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -97,22 +80,20 @@ def test_average(case, dtype, include_pad, override):
     shape, kernel, stride, padding, _, _ = case
     size, out = shape[len(shape) - len(kernel):], out_size(*case)
     x = numbers(shape, dtype)
-    close(*both("avg_pool", x, kernel, stride, padding, out, include_pad, override))
+    native_agrees("avg_pool", x, kernel, stride, padding, out, include_pad, override, tolerance=ulps(16))
     grad = numbers((*shape[:len(shape) - len(kernel)], *out), dtype, 1)
-    close(*both("avg_pool_grad", grad, size, kernel, stride, padding, include_pad, override), factor=32)
+    native_agrees("avg_pool_grad", grad, size, kernel, stride, padding, include_pad, override, tolerance=ulps(32))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape,out", ADAPTIVE)
 def test_adaptive(shape, out, dtype):
     x = numbers(shape, dtype)
-    close(*both("adaptive_avg_pool", x, out), factor=32)
+    native_agrees("adaptive_avg_pool", x, out, tolerance=ulps(32))
     grad = numbers((*shape[:len(shape) - len(out)], *out), dtype, 1)
-    close(*both("adaptive_avg_pool_grad", grad, shape[len(shape) - len(out):]), factor=32)
+    native_agrees("adaptive_avg_pool_grad", grad, shape[len(shape) - len(out):], tolerance=ulps(32))
     for given in (x, spoiled(x)):
-        (values, at), (expected, places) = both("adaptive_max_pool", given, out)
-        np.testing.assert_array_equal(values, expected)
-        np.testing.assert_array_equal(at, places)
+        native_agrees("adaptive_max_pool", given, out)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -120,12 +101,11 @@ def test_strided_arguments(dtype):
     base = numbers((2, 9, 10, 3), dtype)
     x = base.transpose(0, 3, 1, 2)
     args = ((3, 3), (2, 2), (1, 1), (1, 1), (5, 5))
-    (values, _), (expected, winners) = both("max_pool", x, *args)
-    np.testing.assert_array_equal(values, expected)
+    _, winners = native_agrees("max_pool", x, *args)
     grad = np.broadcast_to(dtype(2), winners.shape)
-    close(*both("max_pool_scatter", grad, winners[::-1], (9, 10), *args[:4]))
-    close(*both("avg_pool", x, (3, 3), (2, 2), (1, 1), (5, 5), True, None))
-    close(*both("adaptive_avg_pool", x, (4, 3)))
+    native_agrees("max_pool_scatter", grad, winners[::-1], (9, 10), *args[:4], tolerance=ulps(16))
+    native_agrees("avg_pool", x, (3, 3), (2, 2), (1, 1), (5, 5), True, None, tolerance=ulps(16))
+    native_agrees("adaptive_avg_pool", x, (4, 3), tolerance=ulps(16))
 
 
 def test_gradients_follow_the_first_element_of_a_window_of_minus_infinities():

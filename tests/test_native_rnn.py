@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from compare import Tolerance, same
 
 import flambeau
 from flambeau import native
@@ -13,14 +14,6 @@ pytestmark = pytest.mark.skipif(native.library("gemm") is None or native.library
                                 reason="there is no C compiler")
 GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
 SIZES = {"even": (3,) * 4, "single": (1,) * 5, "wide": (20,) * 5, "packed": (13, 9, 9, 7, 2, 1), "short": (5,)}
-
-
-@pytest.fixture(params=[1, 2])
-def threads(request):
-    before = flambeau.get_num_threads()
-    flambeau.set_num_threads(request.param)
-    yield request.param
-    flambeau.set_num_threads(before)
 
 
 class Problem:
@@ -53,29 +46,21 @@ class Problem:
                              made[0], *made[1 + len(self.states):], needs)
 
 
-def both(problem, **options):
+def results_and_gradients(problem, **options):
+    forward = problem.forward()
+    return forward, problem.backward(forward, **options)
+
+
+def native_and_numpy(problem, **options):
     """(results, gradients) of native code and of NumPy."""
-    made = []
-    for off in (False, True):
-        if off:
-            with native.off():
-                forward = problem.forward()
-                backward = problem.backward(forward, **options)
-        else:
-            forward = problem.forward()
-            backward = problem.backward(forward, **options)
-        made.append((forward, backward))
-    return made
+    ours = results_and_gradients(problem, **options)
+    with native.off():
+        return ours, results_and_gradients(problem, **options)
 
 
-def assert_close(ours, reference, dtype):
-    assert len(ours) == len(reference)
-    tolerance = 1e-5 if dtype == np.float32 else 1e-12
-    for a, b in zip(ours, reference):
-        assert (a is None) == (b is None)
-        if a is not None:
-            assert a.shape == b.shape and a.dtype == b.dtype
-            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * max(1.0, np.abs(b).max(initial=0)))
+def recurrence_agrees(ours, reference, dtype):
+    """To more than one rounding: each step starts from the rounded result of the step before."""
+    same(list(reference), list(ours), Tolerance(*[1e-5 if dtype == np.float32 else 1e-12] * 3))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -85,18 +70,18 @@ def assert_close(ours, reference, dtype):
 def test_layers(kind, sizes, reverse, dtype, threads):
     for hidden, features, bias in ((1, 3, True), (5, 1, False), (16, 7, True), (33, 9, True), (100, 20, True)):
         problem = Problem(kind, sizes, features, hidden, dtype, bias, reverse)
-        (ours, back), (reference, reference_back) = both(problem)
+        (ours, back), (reference, reference_back) = native_and_numpy(problem)
         count = 1 + len(problem.states)
-        assert_close(ours[:count], reference[:count], dtype)
-        assert_close(back, reference_back, dtype)
+        recurrence_agrees(ours[:count], reference[:count], dtype)
+        recurrence_agrees(back, reference_back, dtype)
 
 
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 def test_relu(sizes, threads):
     problem = Problem("relu", sizes, 6, 40, np.float64)
-    (ours, back), (reference, reference_back) = both(problem)
-    assert_close(ours, reference, np.float64)
-    assert_close(back, reference_back, np.float64)
+    (ours, back), (reference, reference_back) = native_and_numpy(problem)
+    recurrence_agrees(ours, reference, np.float64)
+    recurrence_agrees(back, reference_back, np.float64)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "tanh"])
@@ -112,7 +97,7 @@ def test_a_large_layer_is_shared_among_threads(kind):
         flambeau.set_num_threads(before)
     for others in results[1:]:
         for one, other in zip(results[0], others):
-            assert_close(other, one, np.float32)
+            recurrence_agrees(other, one, np.float32)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "tanh"])
@@ -121,8 +106,8 @@ def test_missing_gradients_and_those_not_needed(kind):
         problem = Problem(kind, (4,) * 4, 6, 20, np.float64)
         problem.grads[missing] = None
         for needs in ((True, True), (False, True), (True, False)):
-            (_, back), (_, reference) = both(problem, needs=needs)
-            assert_close(back, reference, np.float64)
+            (_, back), (_, reference) = native_and_numpy(problem, needs=needs)
+            recurrence_agrees(back, reference, np.float64)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "tanh"])
@@ -132,9 +117,9 @@ def test_any_strides(kind):
     problem.w_ih, problem.w_hh = problem.w_ih[::-1], np.asfortranarray(problem.w_hh)
     problem.grads = [np.repeat(g, 2, axis=1)[:, ::2] for g in problem.grads]
     problem.grads[0] = np.broadcast_to(np.float64(0.3), problem.grads[0].shape)
-    (ours, back), (reference, reference_back) = both(problem)
-    assert_close(ours[:1], reference[:1], np.float64)
-    assert_close(back, reference_back, np.float64)
+    (ours, back), (reference, reference_back) = native_and_numpy(problem)
+    recurrence_agrees(ours[:1], reference[:1], np.float64)
+    recurrence_agrees(back, reference_back, np.float64)
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
@@ -142,7 +127,7 @@ def test_any_strides(kind):
 def test_odd_numbers_spread_alike(kind, odd):
     problem = Problem(kind, (3,) * 4, 6, 20, np.float32)
     problem.x[4, 2] = odd
-    (ours, _), (reference, _) = both(problem)
+    (ours, _), (reference, _) = native_and_numpy(problem)
     count = 1 + len(problem.states)
     for a, b in zip(ours[:count], reference[:count]):
         np.testing.assert_array_equal(np.isnan(a), np.isnan(b))
@@ -152,8 +137,8 @@ def test_odd_numbers_spread_alike(kind, odd):
 def test_large_arguments_saturate():
     problem = Problem("lstm", (3,) * 4, 6, 20, np.float32)
     problem.x *= 1e4
-    (ours, back), (reference, reference_back) = both(problem)
-    assert_close(ours[:3], reference[:3], np.float32)
+    (ours, back), (reference, reference_back) = native_and_numpy(problem)
+    recurrence_agrees(ours[:3], reference[:3], np.float32)
     assert all(np.isfinite(b).all() for b in back[:-1]) and all(np.isfinite(b).all() for b in reference_back[:-1])
 
 
@@ -164,14 +149,14 @@ def test_forward_native_and_backward_without():
         made = problem.forward()
         reference = problem.backward(made)
         with native.off():
-            assert_close(problem.backward(made), reference, np.float64)
+            recurrence_agrees(problem.backward(made), reference, np.float64)
 
 
 def test_sizes_that_go_up_and_down():
     problem = Problem("gru", (3, 1, 2, 3), 6, 20, np.float64)
-    (ours, back), (reference, reference_back) = both(problem)
-    assert_close(ours[:2], reference[:2], np.float64)
-    assert_close(back, reference_back, np.float64)
+    (ours, back), (reference, reference_back) = native_and_numpy(problem)
+    recurrence_agrees(ours[:2], reference[:2], np.float64)
+    recurrence_agrees(back, reference_back, np.float64)
 
 
 def test_second_derivatives_through_a_layer():
@@ -183,7 +168,7 @@ def test_second_derivatives_through_a_layer():
     (first,) = flambeau.autograd.grad(out.pow(2).sum(), x)
     out, _ = layer(x)
     (recorded,) = flambeau.autograd.grad(out.pow(2).sum(), x, create_graph=True)
-    np.testing.assert_allclose(recorded.detach().numpy(), first.numpy(), rtol=1e-12)
+    same(first, recorded.detach(), Tolerance(1e-12, 0))
     recorded.pow(2).sum().backward()
     assert x.grad.abs().sum().item() > 0
 
@@ -214,5 +199,4 @@ def test_compiled_layers(kind, options, monkeypatch):
         losses = [run().item() for _ in range(4)]
         results.append([np.array(losses), *[p.detach().numpy() for p in layer.parameters()]])
     assert len(answers) >= 2 and None not in answers
-    for a, b in zip(*results):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    same(*results, Tolerance(1e-5, 1e-6))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from compare import EXACT, Tolerance, native_agrees, rounding, same
 
 import flambeau
 import flambeau.nn.functional
@@ -11,37 +12,15 @@ from flambeau import native
 from flambeau.backends.cpu.layers.normalization import layer_norm_only
 from flambeau.backends.cpu.table import KERNELS
 
-pytestmark = pytest.mark.skipif(native.library("softmax") is None, reason="needs a C compiler")
+pytestmark = [pytest.mark.skipif(native.library("softmax") is None, reason="needs a C compiler"),
+              pytest.mark.usefixtures("threads")]
 DTYPES = (np.float32, np.float64)
 SHAPES = [((5,), 0), ((4, 10), 1), ((4, 10), 0), ((7, 65), 1), ((3, 5, 17), 1), ((2, 3, 70), 2), ((130, 3), 0), ((2, 1500), 1),
           ((3, 1), 1), ((2, 40, 200), 1), ((600, 200), 1)]
 
 
-@pytest.fixture(params=[1, 2], autouse=True)
-def threads(request):
-    before = flambeau.get_num_threads()
-    flambeau.set_num_threads(request.param)
-    yield request.param
-    flambeau.set_num_threads(before)
-
-
 def numbers(shape, dtype, seed=0, scale=3.0):
     return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(dtype)
-
-
-def both(name, *args):
-    """The kernel's results natively and by NumPy."""
-    ours = KERNELS[name](*args)
-    with native.off():
-        reference = KERNELS[name](*args)
-    return ours, reference
-
-
-def close(got, expected, factor=8.0):
-    assert got.dtype == expected.dtype and got.shape == expected.shape
-    eps = np.finfo(expected.dtype).eps
-    scale = np.max(np.abs(expected[np.isfinite(expected)]), initial=1.0)
-    np.testing.assert_allclose(got, expected, rtol=factor * eps, atol=factor * eps * scale)
 
 
 # ------------------------------------------------------------------------------------------------------ softmax
@@ -50,10 +29,9 @@ def close(got, expected, factor=8.0):
 @pytest.mark.parametrize("shape,axis", SHAPES)
 def test_softmax(name, shape, axis, dtype):
     x = numbers(shape, dtype)
-    y, expected = both(name, x, axis)
-    close(y, expected)
+    expected = native_agrees(name, x, axis, tolerance=rounding(8))
     grad = numbers(shape, dtype, 1)
-    close(*both(f"{name}_backward", grad, expected, axis), factor=16)
+    native_agrees(f"{name}_backward", grad, expected, axis, tolerance=rounding(16))
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
@@ -63,9 +41,8 @@ def test_softmax_of_rows_that_end_within_a_block(name, dtype):
         x = numbers((37, n), dtype, n)
         guarded = np.full(x.size + 64, 7, dtype)  # what lies behind the last row stays out of it
         guarded[:x.size] = x.ravel()
-        y, expected = both(name, guarded[:x.size].reshape(x.shape), 1)
-        close(y, expected)
-        close(*both(f"{name}_backward", numbers(x.shape, dtype, n + 1), expected, 1), factor=16)
+        expected = native_agrees(name, guarded[:x.size].reshape(x.shape), 1, tolerance=rounding(8))
+        native_agrees(f"{name}_backward", numbers(x.shape, dtype, n + 1), expected, 1, tolerance=rounding(16))
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
@@ -74,9 +51,8 @@ def test_softmax_strides(name, dtype):
     x = numbers((6, 8, 20), dtype)
     for view in (x.transpose(2, 0, 1), x[:, ::2, ::-1], np.broadcast_to(x[:1], x.shape)):
         for axis in range(3):
-            y, expected = both(name, view, axis)
-            close(y, expected)
-            close(*both(f"{name}_backward", np.broadcast_to(view[:1], view.shape), expected, axis), factor=16)
+            expected = native_agrees(name, view, axis, tolerance=rounding(8))
+            native_agrees(f"{name}_backward", np.broadcast_to(view[:1], view.shape), expected, axis, tolerance=rounding(16))
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -87,16 +63,12 @@ def test_softmax_special_values(name, dtype, axis):
     rows = np.array([[1, 2, 3, -inf], [-inf] * 4, [1, nan, 2, 3], [inf, 1, 2, 3], [-inf, -inf, 5, -inf], [-1e4, 0, 1e4, 1],
                      [-90, 0, -200, -88], [nan] * 4], dtype)
     x = rows if axis == 1 else np.ascontiguousarray(rows.T)
-    got, expected = both(name, x, axis)
-    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
-    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-37)
+    native_agrees(name, x, axis, tolerance=Tolerance(1e-6, 1e-37))
 
 
 def test_softmax_of_nothing():
     for shape, axis in (((0, 3), 1), ((3, 0), 1), ((0,), 0), ((), 0)):
-        got, expected = both("softmax", np.zeros(shape, np.float32), axis)
-        assert got.shape == expected.shape == shape
-        np.testing.assert_array_equal(got, expected)
+        assert native_agrees("softmax", np.zeros(shape, np.float32), axis).shape == shape
 
 
 # ------------------------------------------------------------------------------------------------------ norms
@@ -107,16 +79,11 @@ def test_softmax_of_nothing():
 def test_layer_norm(shape, dims, dtype, given):
     x, inner = numbers(shape, dtype) + 5, shape[len(shape) - dims:]
     weight, bias = [numbers(inner, dtype, 2 + i) if g else None for i, g in enumerate(given)]
-    ours, reference = both("layer_norm", x, dims, weight, bias, 1e-5)
-    for a, b in zip(ours, reference):
-        close(a, b, 32)
+    reference = native_agrees("layer_norm", x, dims, weight, bias, 1e-5, tolerance=rounding(32))
     grad = numbers(shape, dtype, 4)
     for needs in ((True, True, True), (True, False, False), (False, True, False), (False, False, True)):
-        ours, expected = both("layer_norm_grad", grad, x, dims, *reference[1:], weight, needs)
-        for a, b, need in zip(ours, expected, needs):
-            assert (a is not None) == (b is not None) == need
-            if need:
-                close(a, b, 64)
+        made = native_agrees("layer_norm_grad", grad, x, dims, *reference[1:], weight, needs, tolerance=rounding(64))
+        assert tuple(gradient is not None for gradient in made) == needs
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -125,15 +92,10 @@ def test_layer_norm(shape, dims, dtype, given):
 def test_rms_norm(shape, dims, dtype, weighted):
     x, inner = numbers(shape, dtype), shape[len(shape) - dims:]
     weight = numbers(inner, dtype, 2) if weighted else None
-    ours, reference = both("rms_norm", x, dims, weight, 1e-6)
-    for a, b in zip(ours, reference):
-        close(a, b, 16)
+    reference = native_agrees("rms_norm", x, dims, weight, 1e-6, tolerance=rounding(16))
     grad = numbers(shape, dtype, 4)
     for needs in ((True, weighted), (True, False), (False, weighted)):
-        for a, b in zip(*both("rms_norm_grad", grad, x, dims, reference[1], weight, needs)):
-            assert (a is None) == (b is None)
-            if a is not None:
-                close(a, b, 64)
+        native_agrees("rms_norm_grad", grad, x, dims, reference[1], weight, needs, tolerance=rounding(64))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -141,12 +103,9 @@ def test_layer_norm_of_rows_that_end_within_a_block(dtype):
     for rows, n in ((1, 1), (3, 5), (37, 15), (4, 16), (6, 17), (33, 31), (5, 33), (130, 100), (3, 129), (3, 513), (66, 520)):
         x, grad = numbers((rows, n), dtype, n), numbers((rows, n), dtype, n + 1)
         weight, bias = numbers((n,), dtype, 2), numbers((n,), dtype, 3)
-        ours, reference = both("layer_norm", x, 1, weight, bias, 1e-5)
-        for a, b in zip(ours, reference):
-            close(a, b, 32)
-        np.testing.assert_array_equal(layer_norm_only(x, 1, weight, bias, 1e-5), ours[0])
-        for a, b in zip(*both("layer_norm_grad", grad, x, 1, *reference[1:], weight, (True, True, True))):
-            close(a, b, 64)
+        reference = native_agrees("layer_norm", x, 1, weight, bias, 1e-5, tolerance=rounding(32))
+        same(KERNELS["layer_norm"](x, 1, weight, bias, 1e-5)[0], layer_norm_only(x, 1, weight, bias, 1e-5), EXACT)
+        native_agrees("layer_norm_grad", grad, x, 1, *reference[1:], weight, (True, True, True), tolerance=rounding(64))
 
 
 def test_layer_norm_is_recorded_like_its_row():
@@ -183,19 +142,16 @@ def test_layer_norm_sees_changes_of_what_it_saved():
 
 def test_norms_of_strided_arrays():
     x = numbers((16, 12, 10), np.float32).transpose(2, 0, 1)
-    for a, b in zip(*both("layer_norm", x, 1, None, None, 1e-5)):
-        close(a, b, 32)
+    native_agrees("layer_norm", x, 1, None, None, 1e-5, tolerance=rounding(32))
     mean, rstd = KERNELS["layer_norm"](x, 1, None, None, 1e-5)[1:]
     grad = np.broadcast_to(numbers((12,), np.float32, 3), x.shape)
-    for a, b in zip(*both("layer_norm_grad", grad, x, 1, mean, rstd, None, (True, True, True))):
-        close(a, b, 64)
+    native_agrees("layer_norm_grad", grad, x, 1, mean, rstd, None, (True, True, True), tolerance=rounding(64))
 
 
 def test_norm_of_a_row_with_nan():
     x = numbers((4, 20), np.float32)
     x[1, 3] = np.nan
-    for a, b in zip(*both("layer_norm", x, 1, None, None, 1e-5)):
-        np.testing.assert_array_equal(np.isnan(a), np.isnan(b))
+    native_agrees("layer_norm", x, 1, None, None, 1e-5, tolerance=rounding(32))
 
 
 # ------------------------------------------------------------------------------------------------------ losses
@@ -207,15 +163,15 @@ def test_norm_of_a_row_with_nan():
 def test_cross_entropy(shape, dtype, reduction, ignore, weighted):
     weight = np.abs(numbers(shape[1:], dtype, 3)) if weighted else None
     x, target = numbers(shape, dtype), np.random.default_rng(1).integers(0, shape[1], shape[0])
-    ours, reference = both("cross_entropy", x, target, weight, reduction, ignore, True)
-    for a, b, counted in zip(ours, reference, (False, True, False, False)):
-        if counted:  # rows that do not count may hold anything
-            a, b = a[target != ignore], b[target != ignore]
-        close(a, b, 32)
-    close(KERNELS["cross_entropy"](x, target, weight, reduction, ignore, False)[0], reference[0], 32)
+    ours = list(KERNELS["cross_entropy"](x, target, weight, reduction, ignore, True))
+    with native.off():
+        reference = list(KERNELS["cross_entropy"](x, target, weight, reduction, ignore, True))
+    counted = target != ignore  # rows that do not count may hold anything
+    same([reference[0], reference[1][counted], *reference[2:]], [ours[0], ours[1][counted], *ours[2:]], rounding(32))
+    same(reference[0], KERNELS["cross_entropy"](x, target, weight, reduction, ignore, False)[0], rounding(32))
     grad = numbers(reference[0].shape, dtype, 2)
     args = [np.asarray(grad), *reference[1:3], target, weight, reference[3], ignore]
-    close(*both("cross_entropy_backward", *args), factor=16)
+    native_agrees("cross_entropy_backward", *args, tolerance=rounding(16))
 
 
 def test_cross_entropy_targets_out_of_range():
@@ -233,8 +189,9 @@ def test_cross_entropy_of_infinite_logits():
     x[0, 1], x[1, 0], x[2, 2] = -np.inf, np.inf, np.nan
     x[3] = -np.inf
     target = np.array([1, 0, 0, 0])
-    ours, reference = both("cross_entropy", x, target, None, 0, -100, True)
-    np.testing.assert_array_equal(ours[0], reference[0])
+    ours = KERNELS["cross_entropy"](x, target, None, 0, -100, True)[0]
+    with native.off():
+        same(KERNELS["cross_entropy"](x, target, None, 0, -100, True)[0], ours, EXACT)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -246,11 +203,9 @@ def test_nll_loss(shape, dtype, reduction, weighted, ignore):
     x, places = numbers(shape, dtype), () if len(shape) == 1 else (shape[0], *shape[2:])
     target = np.asarray(np.random.default_rng(1).integers(0, classes, places))
     weight = np.abs(numbers((classes,), dtype, 2)) if weighted else None
-    ours, reference = both("nll_loss", x, target, weight, reduction, ignore)
-    for a, b in zip(ours, reference):
-        close(a, b, 32)
+    reference = native_agrees("nll_loss", x, target, weight, reduction, ignore, tolerance=rounding(32))
     grad = np.asarray(numbers(reference[0].shape, dtype, 2))
-    close(*both("nll_loss_backward", grad, shape, target, weight, reduction, ignore, reference[1]), factor=16)
+    native_agrees("nll_loss_backward", grad, shape, target, weight, reduction, ignore, reference[1], tolerance=rounding(16))
 
 
 PAIRS = [("mse_loss", ()), ("huber_loss", (0.7,)), ("smooth_l1_loss", (0.5,)), ("soft_margin_loss", ())]
@@ -268,10 +223,9 @@ def test_losses_of_pairs(name, rest, shape, reduction, dtype):
         last = (*rest, reduction)
     else:
         last = (reduction, *rest)
-    ours, reference = both(name, x, y, *last)
-    close(ours, reference, 64)
+    reference = native_agrees(name, x, y, *last, tolerance=rounding(64))
     grad = np.asarray(numbers(reference.shape, dtype, 2))
-    close(*both(f"{name}_backward", grad, x, y, *last), factor=64)
+    native_agrees(f"{name}_backward", grad, x, y, *last, tolerance=rounding(64))
 
 
 @pytest.mark.parametrize("name,rest", [*PAIRS, ("bce_with_logits", (None, None))])
@@ -279,10 +233,8 @@ def test_losses_of_pairs_at_the_ends(name, rest):
     ends = np.array([np.inf, -np.inf, np.nan, 0, -0.0, 1e30, -1e30, 200, -200, 1], np.float32)
     x, y = np.repeat(ends, len(ends)), np.tile(ends, len(ends))
     last = (*rest, 0) if rest and rest[0] is None else (0, *rest)
-    got, expected = both(name, x, y, *last)
-    np.testing.assert_allclose(got, expected, rtol=1e-6)
-    got, expected = both(f"{name}_backward", np.ones_like(x), x, y, *last)
-    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-37)
+    native_agrees(name, x, y, *last, tolerance=Tolerance(1e-6, 0))
+    native_agrees(f"{name}_backward", np.ones_like(x), x, y, *last, tolerance=Tolerance(1e-6, 1e-37))
 
 
 def test_binary_cross_entropy_wants_probabilities():
@@ -294,8 +246,8 @@ def test_binary_cross_entropy_wants_probabilities():
             KERNELS["binary_cross_entropy"](x, y, None, 1)
     x[2500] = 0
     x[2] = 1
-    close(*both("binary_cross_entropy", x, y, None, 1), factor=32)
-    close(*both("binary_cross_entropy_backward", np.asarray(np.float32(0.5)), x, y, None, 1), factor=32)
+    native_agrees("binary_cross_entropy", x, y, None, 1, tolerance=rounding(32))
+    native_agrees("binary_cross_entropy_backward", np.asarray(np.float32(0.5)), x, y, None, 1, tolerance=rounding(32))
 
 
 def test_results_repeat():

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from layers_both import arrays, compare, raises_alike, same, same_module, twice
+from compare import Tolerance, agree, both_raise, same
+from layer_cases import arrays, check_derivatives, derivatives_agree, modules_agree
 
 import flambeau
 
@@ -22,48 +23,55 @@ def test_batch_norm(shape, training, affine):
         made = mod.nn.functional.batch_norm(x, mean, var, *affine, training=training, momentum=0.3)
         return made, mean, var
 
-    compare(call, *arrays(shape, (channels,), (channels,))[:3 if affine else 1])
+    derivatives_agree(call, *arrays(shape, (channels,), (channels,))[:3 if affine else 1])
 
 
 def test_large_batches_share_the_cores():
     for shape in ((33, 16, 32, 32), (64, 64, 9, 9)):
         inputs = arrays(shape, (shape[1],), (shape[1],), dtype=np.float32)
-        compare(lambda mod, x, w, b: mod.nn.functional.batch_norm(x + 3, None, None, w, b, True), *inputs, rtol=1e-4,
-                atol=1e-2)
-        compare(lambda mod, x, w, b: mod.nn.functional.group_norm(x, 4, w, b), *inputs, rtol=1e-4, atol=1e-2)
+        derivatives_agree(lambda mod, x, w, b: mod.nn.functional.batch_norm(x + 3, None, None, w, b, True), *inputs,
+                          tolerance=Tolerance(1e-4, 1e-2))
+        derivatives_agree(lambda mod, x, w, b: mod.nn.functional.group_norm(x, 4, w, b), *inputs,
+                          tolerance=Tolerance(1e-4, 1e-2))
     inputs = arrays((700, 512), (512,), (512,), dtype=np.float32)
-    compare(lambda mod, x, w, b: mod.nn.functional.layer_norm(x, (512,), w, b), *inputs, rtol=1e-4, atol=1e-3)
+    derivatives_agree(lambda mod, x, w, b: mod.nn.functional.layer_norm(x, (512,), w, b), *inputs,
+                      tolerance=Tolerance(1e-4, 1e-3))
 
 
 def test_two_forward_passes_before_one_backward():
     """The update of the running statistics does not invalidate what an earlier pass saved."""
-    layer = flambeau.nn.BatchNorm1d(3)
-    x = flambeau.randn(4, 3, requires_grad=True)
-    first, second = layer(x), layer(x * 2)
-    (first.sum() + second.sum()).backward()
-    layer.eval()
-    out = layer(x)
-    layer.train()
-    layer(x)
-    out.sum().backward()
+    def program(mod):
+        layer = mod.nn.BatchNorm1d(3)
+        x = (mod.arange(12.0).reshape(4, 3) - 5).square().requires_grad_()
+        weight = mod.arange(12.0).reshape(4, 3)
+        first, second = layer(x), layer(x * 2)
+        ((first + second) * weight).sum().backward()
+        layer.eval()
+        out = layer(x)
+        layer.train()
+        layer(x)
+        (out * weight).sum().backward()
+        return x.grad, layer.weight.grad, layer.state_dict()
+
+    agree(program, Tolerance(1e-5, 1e-5))
 
 
 @pytest.mark.parametrize(("shape", "dims"), [((5, 6), 1), ((2, 3, 6), 1), ((2, 3, 4), 2), ((3, 4), 2), ((0, 4), 1)])
 @pytest.mark.parametrize("affine", [True, False])
 def test_layer_norm(shape, dims, affine):
     inner = shape[len(shape) - dims:]
-    compare(lambda mod, x, *t: mod.nn.functional.layer_norm(x, inner, *t),
-            *arrays(shape, inner, inner)[:3 if affine else 1])
-    compare(lambda mod, x, *t: mod.nn.functional.rms_norm(x, inner, *t, eps=1e-3),
-            *arrays(shape, inner)[:2 if affine else 1])
+    derivatives_agree(lambda mod, x, *t: mod.nn.functional.layer_norm(x, inner, *t),
+                      *arrays(shape, inner, inner)[:3 if affine else 1])
+    derivatives_agree(lambda mod, x, *t: mod.nn.functional.rms_norm(x, inner, *t, eps=1e-3),
+                      *arrays(shape, inner)[:2 if affine else 1])
 
 
 @pytest.mark.parametrize(("shape", "groups"), [((2, 4, 5), 2), ((3, 6), 3), ((2, 4, 3, 3), 1), ((2, 4, 3, 3), 4)])
 @pytest.mark.parametrize("affine", [True, False])
 def test_group_norm(shape, groups, affine):
     c = shape[1]
-    compare(lambda mod, x, *t: mod.nn.functional.group_norm(x, groups, *t),
-            *arrays(shape, (c,), (c,))[:3 if affine else 1])
+    derivatives_agree(lambda mod, x, *t: mod.nn.functional.group_norm(x, groups, *t),
+                      *arrays(shape, (c,), (c,))[:3 if affine else 1])
 
 
 @pytest.mark.parametrize("shape", SHAPES[1:])
@@ -76,28 +84,28 @@ def test_instance_norm(shape, own):
         mean, var = mod.from_numpy(stats[0].copy()), mod.from_numpy(stats[1].copy())
         return mod.nn.functional.instance_norm(x, mean, var, w, b, use_input_stats=own, momentum=0.4), mean, var
 
-    compare(call, *arrays(shape, (c,), (c,)))
-    compare(lambda mod, x: mod.nn.functional.instance_norm(x), *arrays(shape))
+    derivatives_agree(call, *arrays(shape, (c,), (c,)))
+    derivatives_agree(lambda mod, x: mod.nn.functional.instance_norm(x), *arrays(shape))
 
 
 def test_across_channels_and_vectors():
     for shape in ((2, 5, 4), (2, 5, 3, 3), (2, 5, 3, 2, 2)):
         for size in (2, 3):
-            compare(lambda mod, x, size=size: mod.nn.functional.local_response_norm(x, size, 0.5, 0.6, 2.0),
-                    *arrays(shape))
+            derivatives_agree(lambda mod, x, size=size: mod.nn.functional.local_response_norm(x, size, 0.5, 0.6, 2.0),
+                              *arrays(shape))
     for p in (1.0, 2.0, 3.0, float("inf")):
-        compare(lambda mod, x, p=p: mod.nn.functional.normalize(x, p, dim=-1), *arrays((3, 5)))
+        derivatives_agree(lambda mod, x, p=p: mod.nn.functional.normalize(x, p, dim=-1), *arrays((3, 5)))
 
 
 def test_second_derivatives():
     functional = lambda name, *args: lambda mod, x, *t: getattr(mod.nn.functional, name)(x, *args, *t)
-    twice(functional("batch_norm", None, None, None, None, True), *arrays((3, 2, 3)))
-    twice(lambda mod, x, w, b: mod.nn.functional.batch_norm(x, None, None, w, b, True), *arrays((4, 2), (2,), (2,)))
-    twice(functional("layer_norm", (3,)), *arrays((2, 3), (3,), (3,)))
-    twice(functional("layer_norm", (3,)), *arrays((3,), (3,), (3,)))
-    twice(functional("group_norm", 2), *arrays((2, 4, 3), (4,), (4,)))
+    check_derivatives(functional("batch_norm", None, None, None, None, True), *arrays((3, 2, 3)))
+    check_derivatives(lambda mod, x, w, b: mod.nn.functional.batch_norm(x, None, None, w, b, True), *arrays((4, 2), (2,), (2,)))
+    check_derivatives(functional("layer_norm", (3,)), *arrays((2, 3), (3,), (3,)))
+    check_derivatives(functional("layer_norm", (3,)), *arrays((3,), (3,), (3,)))
+    check_derivatives(functional("group_norm", 2), *arrays((2, 4, 3), (4,), (4,)))
     stats = [flambeau.zeros(2, dtype=flambeau.float64), flambeau.ones(2, dtype=flambeau.float64)]
-    twice(lambda mod, x, w, b: mod.nn.functional.batch_norm(x, *stats, w, b), *arrays((3, 2), (2,), (2,)))
+    check_derivatives(lambda mod, x, w, b: mod.nn.functional.batch_norm(x, *stats, w, b), *arrays((3, 2), (2,), (2,)))
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
@@ -108,8 +116,7 @@ def test_half_precision(name):
              lambda mod, x: mod.nn.functional.batch_norm(x, None, None, training=True)]
     for call in calls:
         made = [call(mod, mod.from_numpy(x.copy()).to(getattr(mod, name))) for mod in (torch, flambeau)]
-        assert str(made[1].dtype) == str(made[0].dtype)
-        np.testing.assert_allclose(made[1].float().numpy(), made[0].float().numpy(), 1e-2, 2e-2)
+        same(*made, Tolerance(1e-2, 2e-2))
 
 
 def test_running_statistics_over_batches():
@@ -120,10 +127,9 @@ def test_running_statistics_over_batches():
             (x,) = arrays((4, 3, 5, 5), seed=seed, dtype=np.float32)
             for mod, layer in zip((torch, flambeau), layers):
                 layer(mod.from_numpy(x.copy()))
-        for key, expected in layers[0].state_dict().items():
-            same(key, expected, layers[1].state_dict()[key], 1e-5, 1e-6)
+        same(*[layer.state_dict() for layer in layers])
         made = [layer.eval()(mod.from_numpy(x.copy())) for mod, layer in zip((torch, flambeau), layers)]
-        same("eval", *made, 1e-5, 1e-5)
+        same(*made, 1e-5)
 
 
 ERRORS = [
@@ -150,7 +156,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("call", ERRORS, ids=range(len(ERRORS)))
 def test_errors(call):
-    raises_alike(call)
+    both_raise(call)
 
 
 MODULES = [
@@ -169,7 +175,7 @@ MODULES = [
 
 @pytest.mark.parametrize(("build", "shape"), MODULES, ids=range(len(MODULES)))
 def test_modules(build, shape):
-    same_module(build, *arrays(shape, dtype=np.float32))
+    modules_agree(build, *arrays(shape, dtype=np.float32))
 
 
 def test_sync_batch_norm_is_batch_norm_without_a_group():
@@ -185,6 +191,12 @@ def test_sync_batch_norm_is_batch_norm_without_a_group():
 
 
 def test_old_checkpoints_without_num_batches_tracked():
-    state = flambeau.nn.BatchNorm1d(2).state_dict()
-    del state["num_batches_tracked"], state._metadata
-    flambeau.nn.BatchNorm1d(2).load_state_dict(state)
+    def program(mod):
+        layer = mod.nn.BatchNorm1d(2)
+        layer(mod.arange(6.0).reshape(3, 2))
+        state = layer.state_dict()
+        del state["num_batches_tracked"], state._metadata
+        other = mod.nn.BatchNorm1d(2)
+        return other.load_state_dict(state), other.state_dict()
+
+    agree(program)

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from both import Programs, agree
+from compare import Programs, agree
 
 import flambeau as fl
 from flambeau.ops.core import overrides

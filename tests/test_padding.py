@@ -1,8 +1,8 @@
 """pad in all modes, dropout from a seed, and their layers."""
 
 import pytest
-from nn_cases import compare, numbers, raises
-from nn_twins import same
+from compare import agree_in_words
+from layer_cases import both_refuse, derivatives_agree, numbers
 
 EDGES = [((2, 5), (1, 2)), ((2, 3, 5), (2, 1)), ((2, 4, 5), (1, 2, 2, 1)), ((2, 2, 4, 5), (3, 0, 0, 2)),
          ((2, 3, 4, 3), (1, 2, 2, 1, 0, 2)), ((1, 2, 3, 4, 3), (1, 2, 2, 1, 0, 2)), ((2, 3, 5), (-1, 2)),
@@ -12,13 +12,13 @@ EDGES = [((2, 5), (1, 2)), ((2, 3, 5), (2, 1)), ((2, 4, 5), (1, 2, 2, 1)), ((2, 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
 @pytest.mark.parametrize("shape, pad", EDGES)
 def test_edges(shape, pad, mode):
-    compare(lambda torch, x: torch.nn.functional.pad(x, pad, mode=mode), numbers(*shape), second=True,
-            node=mode != "circular" and min(pad) >= 0)
+    derivatives_agree(lambda torch, x: torch.nn.functional.pad(x, pad, mode=mode), numbers(*shape), second=True,
+                      node=mode != "circular" and min(pad) >= 0)
 
 
 @pytest.mark.parametrize("shape, pad", [*EDGES, ((3,), (1, 1)), ((2, 3), (0, 0, 1, 2)), ((2, 3), ())])
 def test_constant(shape, pad):
-    compare(lambda torch, x: torch.nn.functional.pad(x, pad, value=1.5), numbers(*shape), node=False)
+    derivatives_agree(lambda torch, x: torch.nn.functional.pad(x, pad, value=1.5), numbers(*shape), node=False)
 
 
 @pytest.mark.parametrize("text, shape", [
@@ -30,7 +30,7 @@ def test_layers(text, shape):
         layer = eval(f"torch.nn.{text}", {"torch": torch})
         return layer, layer(torch.linspace(0, 1, 3 * 2 * 4 ** (len(shape) - 2)).reshape(shape))
 
-    same(program, tolerance=1e-7)
+    agree_in_words(program, tolerance=1e-7)
 
 
 @pytest.mark.parametrize("call", [
@@ -43,7 +43,7 @@ def test_layers(text, shape):
     lambda t: t.nn.functional.pad(t.ones(2, 3), (-2, -2)), lambda t: t.nn.CircularPad2d(1)(t.ones(2, 2)),
 ])
 def test_refusals(call):
-    raises(call)
+    both_refuse(call)
 
 
 # ------------------------------------------------------------------------------------------------------------ dropout
@@ -54,8 +54,8 @@ def test_refusals(call):
 @pytest.mark.parametrize("p", [0.0, 0.3, 0.5, 1.0])
 def test_dropout_masks_come_from_the_seed(name, shape, p):
     for training in (True, False):
-        compare(lambda torch, x, training=training: getattr(torch.nn.functional, name)(x, p, training) * 1,
-                numbers(*shape), node=False, tolerance=1e-7)
+        derivatives_agree(lambda torch, x, training=training: getattr(torch.nn.functional, name)(x, p, training) * 1,
+                          numbers(*shape), node=False, tolerance=1e-7)
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "float32", "large"])
@@ -69,7 +69,7 @@ def test_dropout_of_all_layouts(layout):
         out.sum().backward()
         return out, x.grad, out.grad_fn.name(), torch.rand(2)
 
-    same(program, tolerance=1e-7)
+    agree_in_words(program, tolerance=1e-7)
 
 
 def test_dropout_in_place_and_layers():
@@ -81,11 +81,11 @@ def test_dropout_in_place_and_layers():
                   torch.nn.AlphaDropout(0.3), torch.nn.FeatureAlphaDropout()]
         return out is x, x, layers, layers[0](x), layers[4](x), layers[0].eval()(x)
 
-    same(program, tolerance=1e-6)
+    agree_in_words(program, tolerance=1e-6)
 
 
 @pytest.mark.parametrize("call", [
     lambda t: t.nn.functional.dropout(t.ones(2), 1.5), lambda t: t.nn.Dropout(-0.1),
     lambda t: t.nn.functional.dropout1d(t.ones(2)), lambda t: t.dropout(t.ones(2), 2.0, True)])
 def test_dropout_refusals(call):
-    raises(call)
+    both_refuse(call)

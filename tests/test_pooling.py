@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from compare import both_raise
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layers_both import arrays, compare, raises_alike, same_module, twice
+from layer_cases import arrays, check_derivatives, derivatives_agree, modules_agree
 
 import flambeau
 
@@ -23,14 +24,14 @@ def test_max_pool(dims, options, indices):
     name = f"max_pool{dims}d"
     call = lambda mod, x: getattr(mod.nn.functional, name)(x, 3, return_indices=indices, **options)
     (x,) = arrays(SHAPES[dims])
-    compare(call, x)
-    compare(call, x[0])
+    derivatives_agree(call, x)
+    derivatives_agree(call, x[0])
 
 
 def test_first_of_equals_wins_and_nan_spreads():
     x = np.array([[[[1.0, 1.0, 2.0, 2.0], [1.0, 1.0, 2.0, np.nan]]]])
-    compare(lambda mod, x: mod.nn.functional.max_pool2d(x, 2, return_indices=True), x)
-    compare(lambda mod, x: mod.nn.functional.max_pool2d(x, 2, 1, padding=1), np.round(arrays((2, 3, 8, 8))[0]))
+    derivatives_agree(lambda mod, x: mod.nn.functional.max_pool2d(x, 2, return_indices=True), x)
+    derivatives_agree(lambda mod, x: mod.nn.functional.max_pool2d(x, 2, 1, padding=1), np.round(arrays((2, 3, 8, 8))[0]))
 
 
 def test_tiles_without_gradient():
@@ -48,8 +49,8 @@ def test_tiles_without_gradient():
 def test_avg_pool(dims, options):
     call = lambda mod, x: getattr(mod.nn.functional, f"avg_pool{dims}d")(x, 3, **options)
     (x,) = arrays(SHAPES[dims])
-    compare(call, x)
-    compare(call, x[0])
+    derivatives_agree(call, x)
+    derivatives_agree(call, x[0])
 
 
 @settings(max_examples=20, deadline=None)
@@ -61,18 +62,18 @@ def test_any_geometry(data):
     padding = tuple(draw(0, k // 2) for k in kernel)
     ceil = data.draw(st.booleans())
     (x,) = arrays((2, 2, *size))
-    compare(lambda mod, x: mod.nn.functional.max_pool2d(x, kernel, stride, padding, ceil_mode=ceil,
-                                                        return_indices=True), x)
+    derivatives_agree(lambda mod, x: mod.nn.functional.max_pool2d(x, kernel, stride, padding, ceil_mode=ceil,
+                                                                  return_indices=True), x)
     include = data.draw(st.booleans())
-    compare(lambda mod, x: mod.nn.functional.avg_pool2d(x, kernel, stride, padding, ceil, include), x)
+    derivatives_agree(lambda mod, x: mod.nn.functional.avg_pool2d(x, kernel, stride, padding, ceil, include), x)
 
 
 def test_divisor_and_lp():
     (x,) = arrays((2, 3, 6, 6))
-    compare(lambda mod, x: mod.nn.functional.avg_pool2d(x, 2, divisor_override=3), x)
+    derivatives_agree(lambda mod, x: mod.nn.functional.avg_pool2d(x, 2, divisor_override=3), x)
     for dims in (1, 2, 3):
         (x,) = arrays(SHAPES[dims])
-        compare(lambda mod, x, dims=dims: getattr(mod.nn.functional, f"lp_pool{dims}d")(x, 2.0, 3, 2), x)
+        derivatives_agree(lambda mod, x, dims=dims: getattr(mod.nn.functional, f"lp_pool{dims}d")(x, 2.0, 3, 2), x)
 
 
 ADAPTIVE = [(1, (2, 3, 10), 4), (1, (3, 10), 1), (2, (2, 3, 7, 9), (3, 4)), (2, (2, 3, 8, 8), (4, None)),
@@ -83,8 +84,8 @@ ADAPTIVE = [(1, (2, 3, 10), 4), (1, (3, 10), 1), (2, (2, 3, 7, 9), (3, 4)), (2, 
 @pytest.mark.parametrize(("dims", "shape", "size"), ADAPTIVE)
 def test_adaptive(dims, shape, size):
     (x,) = arrays(shape)
-    compare(lambda mod, x: getattr(mod.nn.functional, f"adaptive_avg_pool{dims}d")(x, size), x)
-    compare(lambda mod, x: getattr(mod.nn.functional, f"adaptive_max_pool{dims}d")(x, size, return_indices=True), x)
+    derivatives_agree(lambda mod, x: getattr(mod.nn.functional, f"adaptive_avg_pool{dims}d")(x, size), x)
+    derivatives_agree(lambda mod, x: getattr(mod.nn.functional, f"adaptive_max_pool{dims}d")(x, size, return_indices=True), x)
 
 
 @pytest.mark.parametrize("dims", [2, 3])
@@ -93,10 +94,10 @@ def test_fractional(dims):
     samples = np.random.default_rng(3).random((2, 3, dims))
     call = lambda mod, x: getattr(mod.nn.functional, f"fractional_max_pool{dims}d")(
         x, 2, output_size=4, return_indices=True, _random_samples=mod.from_numpy(samples))
-    compare(call, x)
+    derivatives_agree(call, x)
     for mod in (torch, flambeau):
         mod.manual_seed(0)
-    compare(lambda mod, x: (mod.manual_seed(5), getattr(mod.nn.functional, f"fractional_max_pool{dims}d")(
+    derivatives_agree(lambda mod, x: (mod.manual_seed(5), getattr(mod.nn.functional, f"fractional_max_pool{dims}d")(
         x, 3, output_ratio=(0.5,) * dims))[1], x)
 
 
@@ -107,16 +108,16 @@ def test_unpool(dims):
         return getattr(mod.nn.functional, f"max_unpool{dims}d")(made, at, 2, output_size=x.shape)
 
     (x,) = arrays((2, 2, *(5,) * dims))
-    compare(call, x)
+    derivatives_agree(call, x)
 
 
 def test_second_derivatives():
     (x,) = arrays((1, 2, 5, 5))
     functional = lambda name, *args, **options: lambda mod, x: getattr(mod.nn.functional, name)(x, *args, **options)
-    twice(functional("max_pool2d", 3, 2, 1), x)
-    twice(functional("avg_pool2d", 2, 2, 1, True), x)
-    twice(functional("adaptive_avg_pool2d", (2, 3)), x)
-    twice(functional("adaptive_max_pool2d", (2, 3)), x)
+    check_derivatives(functional("max_pool2d", 3, 2, 1), x)
+    check_derivatives(functional("avg_pool2d", 2, 2, 1, True), x)
+    check_derivatives(functional("adaptive_avg_pool2d", (2, 3)), x)
+    check_derivatives(functional("adaptive_max_pool2d", (2, 3)), x)
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
@@ -151,7 +152,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("call", ERRORS, ids=range(len(ERRORS)))
 def test_errors(call):
-    raises_alike(call)
+    both_raise(call)
 
 
 MODULES = [
@@ -166,7 +167,7 @@ MODULES = [
 
 @pytest.mark.parametrize(("build", "dims"), MODULES, ids=range(len(MODULES)))
 def test_modules(build, dims):
-    same_module(build, *arrays(SHAPES[dims], dtype=np.float32))
+    modules_agree(build, *arrays(SHAPES[dims], dtype=np.float32))
 
 
 def test_repr_of_unpool():

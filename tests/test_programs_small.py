@@ -12,6 +12,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from compare import Tolerance, agree_from_seed, same
 
 import flambeau
 
@@ -20,16 +21,6 @@ BOTH = pytest.mark.parametrize("lib", [torch, flambeau], ids=["torch", "flambeau
 
 def _module(lib, name):
     return importlib.import_module(f"{lib.__name__}.{name}")
-
-
-def _same(make, **options):
-    """Runs a function of the library with both, from one seed, and compares what it returns."""
-    results = []
-    for lib in (torch, flambeau):
-        lib.manual_seed(0)
-        results.append([np.asarray(t.detach()) for t in make(lib, **options)])
-    for expected, found in zip(*results):
-        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
 
 
 # ------------------------------------------------------------------------------------------------ compiled functions
@@ -65,8 +56,7 @@ WRITTEN = {
 @pytest.mark.parametrize("case", WRITTEN)
 def test_backward_program_finds_what_the_forward_one_wrote(case):
     expected = _gradients(flambeau, WRITTEN[case], (4, 6), False)
-    for a, b in zip(expected, _gradients(flambeau, WRITTEN[case], (4, 6), True)):
-        np.testing.assert_allclose(b.numpy(), a.numpy(), rtol=1e-5, atol=1e-6)
+    same(expected, _gradients(flambeau, WRITTEN[case], (4, 6), True))
 
 
 class _Reversible(flambeau.autograd.Function):
@@ -107,8 +97,7 @@ def test_passes_inside_passes_count_once_under_compile(through):
             run(x).square().mean().backward()
             found.append([p.grad.numpy() for p in model.parameters()])
     for grads in found[1:]:
-        for a, b in zip(found[0], grads):
-            np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-7)
+        same(found[0], grads, Tolerance(1e-5, 1e-7))
 
 
 class _Refusing(flambeau.autograd.Function):
@@ -149,8 +138,7 @@ def test_a_backward_with_a_pass_of_its_own_over_own_tensors_is_compiled():
         warnings.simplefilter("error")  # no word of running eagerly
         expected = _gradients(flambeau, lambda x: Inner.apply(x * 2), (3,), False)
         found = _gradients(flambeau, lambda x: Inner.apply(x * 2), (3,), True)
-    for a, b in zip(expected, found):
-        np.testing.assert_allclose(b.numpy(), a.numpy(), rtol=1e-5, atol=1e-6)
+    same(expected, found)
 
 
 def test_random_state_that_a_captured_call_kept():
@@ -332,7 +320,7 @@ def test_gradients_inside_vmap_free_the_graph_last():
         return [made]
 
     for keep in (False, True):
-        _same(jacobian, keep=keep)
+        agree_from_seed(lambda lib: jacobian(lib, keep), 0, Tolerance(2e-5, 1e-6))
 
 
 # ------------------------------------------------------------------------------------------------ writing optimizers
@@ -405,7 +393,7 @@ def test_an_optimizer_after_the_template():
         assert lib.is_grad_enabled()
         return list(model.parameters())
 
-    _same(train)
+    agree_from_seed(train, 0, Tolerance(2e-5, 1e-6))
 
 
 # ------------------------------------------------------------------------------------------------ warnings, once

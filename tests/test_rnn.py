@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from nn_twins import same
+from compare import agree_in_words
 
 import flambeau
 
@@ -38,7 +38,7 @@ def run(torch, kind, packed=False, state=True, batched=True, **options):
 @pytest.mark.parametrize(("bidirectional", "batch_first", "bias"), list(itertools.product([False, True], repeat=3)))
 def test_layers(kind, packed, bidirectional, batch_first, bias):
     options = dict(bidirectional=bidirectional, batch_first=batch_first, bias=bias, num_layers=2, packed=packed)
-    same(lambda torch: run(torch, kind, **options), tolerance=1e-9)
+    agree_in_words(lambda torch: run(torch, kind, **options), tolerance=1e-9)
 
 
 @pytest.mark.parametrize("options", [
@@ -48,7 +48,7 @@ def test_layers(kind, packed, bidirectional, batch_first, bias):
     dict(kind="GRU", num_layers=2, dropout=0.5, packed=True), dict(kind="RNN", dropout=0.5),
     dict(kind="LSTM", batched=False), dict(kind="GRU", batched=False, state=False, bidirectional=True)], ids=str)
 def test_options(options):
-    same(lambda torch: run(torch, **options), tolerance=1e-9)
+    agree_in_words(lambda torch: run(torch, **options), tolerance=1e-9)
 
 
 @pytest.mark.parametrize("cell", ["RNNCell", "LSTMCell", "GRUCell"])
@@ -67,7 +67,7 @@ def test_cells(cell, bias, batched, state):
         total.backward()
         return out, x.grad, h.grad, c.grad, [p.grad for p in m.parameters()], m
 
-    same(program, tolerance=1e-9)
+    agree_in_words(program, tolerance=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
@@ -91,7 +91,7 @@ def test_gradient_penalty(kind):
 
 
 def test_half_precision():
-    same(lambda torch: torch.nn.LSTM(3, 4).bfloat16()(torch.ones(2, 2, 3).bfloat16())[0].shape)
+    agree_in_words(lambda torch: torch.nn.LSTM(3, 4).bfloat16()(torch.ones(2, 2, 3).bfloat16())[0].shape)
 
 
 MISTAKES = [
@@ -106,12 +106,12 @@ MISTAKES = [
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_errors(mistake):
-    same(lambda torch: mistake(torch.nn, torch.ones(2, 2, 3)))
+    agree_in_words(lambda torch: mistake(torch.nn, torch.ones(2, 2, 3)))
 
 
 def test_function_errors():
-    same(lambda torch: torch.gru_cell(torch.ones(2, 3), torch.ones(2, 4), torch.ones(12, 2), torch.ones(12, 4)))
-    same(lambda torch: torch.gru_cell(torch.ones(2, 3), torch.ones(1, 4), torch.ones(12, 3), torch.ones(12, 4)))
+    agree_in_words(lambda torch: torch.gru_cell(torch.ones(2, 3), torch.ones(2, 4), torch.ones(12, 2), torch.ones(12, 4)))
+    agree_in_words(lambda torch: torch.gru_cell(torch.ones(2, 3), torch.ones(1, 4), torch.ones(12, 3), torch.ones(12, 4)))
 
 
 def test_names_of_functions():
@@ -123,7 +123,7 @@ def test_names_of_functions():
         cell = torch.gru_cell(x[0], h[0], *m._flat_weights)
         return out, end, cell, [[w.shape for w in ws] for ws in m.all_weights], m.flatten_parameters()
 
-    same(program, tolerance=1e-5)
+    agree_in_words(program, tolerance=1e-5)
 
 
 def test_replaced_weights_are_used():

@@ -57,7 +57,7 @@ ELSEWHERE = {
     "scaled_dot_product": "test_attention.py", "sparse": "test_sparse.py", "native_": "test_norms.py",
     "hardtanh": "test_activations.py", "pad_": "test_padding.py", "attention": "test_attention.py",
     "copy": "test_inplace_views.py", "zero": "test_inplace_views.py", "add_batch_dim": "test_vmap.py",
-    "remove_batch_dim": "test_vmap.py",
+    "remove_batch_dim": "test_vmap.py", "_move": "test_cuda.py",
 }
 
 
@@ -132,14 +132,14 @@ def test_pointwise_row(name):
             break
     else:
         pytest.fail(f"no interval where {name} is smooth")
-    check(row, args)
+    check_derivatives(row, args)
 
 
 def tensors_in(a):
     return isinstance(a, (list, tuple)) and any(isinstance(t, Tensor) for t in a)
 
 
-def check(row, args):
+def check_derivatives(row, args):
     """First and second derivatives by differences, with respect to every differentiable argument."""
     def function(*leaves):
         it = iter(leaves)
@@ -322,4 +322,4 @@ def test_row(name, seen):
     calls = seen.get(name)
     assert calls, f"no sample reached {name}: add one"
     for args in calls:
-        check(ROWS[name], args)
+        check_derivatives(ROWS[name], args)

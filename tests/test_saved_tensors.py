@@ -7,15 +7,11 @@ import uuid
 import weakref
 
 import pytest
-from both import Programs, agree
+from compare import Programs, agree, leaf
 
 import flambeau
 
 programs = Programs()
-
-
-def leaf(mod):
-    return mod.tensor([1.0, 2.0], requires_grad=True)
 
 
 def hooked(mod, pack, unpack):

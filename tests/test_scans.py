@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from compare import Tolerance, same
 from reduction_cases import SCANS
-from test_reductions import DATA, TIES, ZEROS, evaluate, gradients, same, to_numpy
+from test_reductions import DATA, TIES, TOLERANCES, ZEROS, evaluate, gradients
 
 import flambeau
 
 
 @pytest.mark.parametrize("expression", SCANS)
 def test_same_as_pytorch(expression):
-    same(evaluate(torch, expression), evaluate(flambeau, expression))
+    same(evaluate(torch, expression), evaluate(flambeau, expression), TOLERANCES.get)
 
 
 GRADIENTS = [
@@ -29,12 +30,7 @@ GRADIENTS = [
 @pytest.mark.parametrize(("data", "expression"), GRADIENTS)
 def test_gradients(data, expression):
     expected, got = gradients(torch, data, expression), gradients(flambeau, data, expression)
-    same(expected[0], got[0], 1e-9)
-    for e, g in [(expected[1], got[1])]:
-        if e is not None and g is not None:
-            same(e, g, 1e-8)
-        else:
-            assert (e is None or not to_numpy(e).any()) and (g is None or not to_numpy(g).any())
+    same(expected, got, Tolerance(1e-9, 1e-8))
 
 
 @pytest.mark.parametrize("data", [DATA, ZEROS, ZEROS * 0])
@@ -65,8 +61,7 @@ def test_large_softmax(name, shape, dim):
         made = getattr(leaf, name)(dim)
         (made * t.from_numpy(np.ascontiguousarray(x[::-1]))).sum().backward()
         grads.append((made.detach(), leaf.grad))
-    for e, g in zip(*grads):
-        np.testing.assert_allclose(g.numpy(), e.numpy(), rtol=2e-4, atol=2e-6)
+    same(*grads, Tolerance(2e-4, 2e-6))
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
@@ -86,7 +81,7 @@ def test_softmax_of_special_rows(name, special):
         x -= 70
     for dim in (0, 1):
         e, g = getattr(torch.from_numpy(x), name)(dim), getattr(flambeau.from_numpy(x), name)(dim)
-        np.testing.assert_allclose(g.numpy(), e.numpy(), rtol=1e-5, atol=1e-7)
+        same(e, g, Tolerance(1e-5, 1e-7))
 
 
 def test_in_place_scans_keep_the_history():

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from nn_twins import same
+from compare import agree_in_words
 
 import flambeau
 
@@ -28,7 +28,7 @@ def test_what_it_holds(name):
                 s.dense_dim(), s.is_coalesced(), s._indices(), s._values(), c.indices(), c.values(), s.to_dense(), repr(s),
                 repr(c), len(s.shape), s.numel())
 
-    same(program, warned=False)
+    agree_in_words(program, warned=False)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -43,15 +43,16 @@ def test_what_it_holds(name):
     lambda t, s: s.indices(), lambda t, s: s.values(), lambda t, s: s + t.ones(3), lambda t, s: s.numpy(),
 ])
 def test_operations(program):
-    same(lambda torch: program(torch, MAKE["matrix"](torch)), text=False, warned=False)
+    agree_in_words(lambda torch: program(torch, MAKE["matrix"](torch)), text=False, warned=False)
 
 
 @pytest.mark.parametrize("call", [
-    lambda t: t.sparse_coo_tensor([[0, 5]], [1.0, 2.0], (3,)), lambda t: t.sparse_coo_tensor([[0, -1]], [1.0, 2.0], (3,)),
+    lambda t: t.sparse_coo_tensor([[0, 5]], [1.0, 2.0], (3,), check_invariants=True),
+    lambda t: t.sparse_coo_tensor([[0, -1]], [1.0, 2.0], (3,), check_invariants=True),
     lambda t: t.sparse_coo_tensor([[0, 1]], [1.0], (3,)), lambda t: t.sparse_coo_tensor([0, 1], [1.0, 2.0], (3,)),
 ])
 def test_refusals(call):
-    same(call, text=False, warned=False)
+    agree_in_words(call, text=False, warned=False)
 
 
 def test_what_is_missing_says_so():
@@ -69,7 +70,7 @@ def test_products_have_derivatives():
         (out * out).sum().backward()
         return out, x.grad
 
-    same(program, warned=False)
+    agree_in_words(program, warned=False)
 
 
 def train(torch, make, steps=4):
@@ -93,7 +94,7 @@ def train(torch, make, steps=4):
     lambda t: lambda p: t.optim.Adagrad(p, lr=0.1), lambda t: lambda p: t.optim.SparseAdam(p, lr=0.1),
     lambda t: lambda p: t.optim.SparseAdam(p, lr=0.1, maximize=True), lambda t: lambda p: t.optim.Adam(p)])
 def test_optimizers_follow_pytorch(make):
-    same(lambda torch: train(torch, make), text=False, warned=False, tolerance=1e-5)
+    agree_in_words(lambda torch: train(torch, make), text=False, warned=False, tolerance=1e-5)
 
 
 def test_gradients_add_up():
@@ -106,7 +107,7 @@ def test_gradients_add_up():
         (plain(torch.tensor([1])).sum() + plain.weight.sum()).backward()  # sparse and dense meet
         return table.weight.grad.to_dense(), plain.weight.grad
 
-    same(program, warned=False)
+    agree_in_words(program, warned=False)
 
 
 def test_sparse_adam_refuses_dense_gradients():
@@ -115,7 +116,7 @@ def test_sparse_adam_refuses_dense_gradients():
         p.grad = torch.ones(2)
         torch.optim.SparseAdam([p]).step()
 
-    same(program)
+    agree_in_words(program)
 
 
 STEPS = """

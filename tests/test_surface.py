@@ -3,11 +3,10 @@
 import inspect
 
 import pytest
-from expressions import agree
+import torch
+from compare import agree_on
 
 import flambeau
-
-torch = pytest.importorskip("torch")
 
 EXPRESSIONS = """
 torch._foreach_add([torch.ones(2), torch.zeros(3)], 2)
@@ -95,7 +94,7 @@ torch.floor(torch.ones(2), out=torch.zeros(2, dtype=torch.float64))
 
 @pytest.mark.parametrize("source", EXPRESSIONS.strip().splitlines())
 def test_same_as_pytorch(source):
-    agree(source, warned=False)
+    agree_on(source, warned=False)
 
 
 def test_every_overridable_function_has_a_name():

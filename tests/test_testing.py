@@ -3,7 +3,8 @@
 import importlib
 
 import pytest
-from expressions import agree, torch
+import torch
+from compare import agree_on
 
 import flambeau
 
@@ -92,4 +93,4 @@ torch.testing.make_tensor((0, 3), dtype=torch.float32, device='cpu')
 
 @pytest.mark.parametrize("source", MADE.strip().split("\n"))
 def test_make_tensor_as_pytorch(source):
-    agree(source)
+    agree_on(source)

@@ -1,7 +1,7 @@
 """Transformer, its encoder, decoder and layers against PyTorch."""
 
 import pytest
-from nn_twins import same
+from compare import agree_in_words
 
 import flambeau
 
@@ -36,7 +36,7 @@ def test_encoder_layer(options, train):
         layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dtype=torch.float64, **LAYERS[options])
         return built(torch, layer, *inputs(torch, (4, 3, 8)), train=train)
 
-    same(program, tolerance=1e-8)
+    agree_in_words(program, tolerance=1e-8)
 
 
 @pytest.mark.parametrize("options", LAYERS)
@@ -46,7 +46,7 @@ def test_decoder_layer(options):
         layer = torch.nn.TransformerDecoderLayer(8, 2, 16, dtype=torch.float64, **LAYERS[options])
         return built(torch, layer, *inputs(torch, (4, 3, 8), (4, 3, 8)))
 
-    same(program, tolerance=1e-8)
+    agree_in_words(program, tolerance=1e-8)
 
 
 def masks(torch, which):
@@ -67,7 +67,7 @@ def test_encoder(which, train):
         encoder = torch.nn.TransformerEncoder(layer, 2, torch.nn.LayerNorm(8, dtype=torch.float64))
         return built(torch, encoder, *inputs(torch, (3, 4, 8)), train=train, **masks(torch, which))
 
-    same(program, tolerance=1e-8)
+    agree_in_words(program, tolerance=1e-8)
 
 
 @pytest.mark.parametrize("which", ["none", "causal", "padding"])
@@ -80,7 +80,7 @@ def test_encoder_in_inference(which):
         with torch.no_grad():
             return encoder(*inputs(torch, (3, 4, 8)), **masks(torch, which))
 
-    same(program, tolerance=1e-8, warned=False)
+    agree_in_words(program, tolerance=1e-8, warned=False)
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
@@ -92,7 +92,7 @@ def test_transformer(batch_first):
         mask = model.generate_square_subsequent_mask(4, dtype=torch.float64)
         return built(torch, model, src, tgt, tgt_mask=mask), list(model.state_dict()), model.state_dict()
 
-    same(program, tolerance=1e-8, warned=False)
+    agree_in_words(program, tolerance=1e-8, warned=False)
 
 
 def test_without_batch():
@@ -101,7 +101,7 @@ def test_without_batch():
         model = torch.nn.Transformer(8, 2, 1, 1, 16, 0.0, dtype=torch.float64)
         return built(torch, model, *inputs(torch, (5, 8), (4, 8)))
 
-    same(program, tolerance=1e-8, warned=False)
+    agree_in_words(program, tolerance=1e-8, warned=False)
 
 
 @pytest.mark.parametrize("mistake", [
@@ -109,13 +109,13 @@ def test_without_batch():
     lambda n, x: n.Transformer(8, 2, 1, 1)(x, x[:, :2]), lambda n, x: n.Transformer(4, 2, 1, 1)(x, x),
     lambda n, x: n.TransformerEncoderLayer(8, 3)])
 def test_errors(mistake):
-    same(lambda torch: mistake(torch.nn, torch.ones(4, 3, 8)), warned=False)
+    agree_in_words(lambda torch: mistake(torch.nn, torch.ones(4, 3, 8)), warned=False)
 
 
 def test_warning_about_nested_tensors():
-    same(lambda torch: torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2), 1).use_nested_tensor)
+    agree_in_words(lambda torch: torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2), 1).use_nested_tensor)
 
 
 def test_causal_mask():
-    same(lambda torch: torch.nn.Transformer.generate_square_subsequent_mask(3))
+    agree_in_words(lambda torch: torch.nn.Transformer.generate_square_subsequent_mask(3))
     assert flambeau.nn.modules.transformer._generate_square_subsequent_mask(2).tolist() == [[0.0, float("-inf")], [0.0, 0.0]]

@@ -42,7 +42,6 @@ from flambeau.backends.cpu.pointwise import loops  # noqa: E402
 from flambeau.native import prebuilt, toolchain  # noqa: E402
 
 GLIBC = "2.28"  # what linking is done against: RHEL 8, Debian 10, Ubuntu 20.04 and later
-HELPERS = {"calls": (), "follow": (), "replay": (), "slot": ("-pthread",), "watch": ()}  # sources that are loaded by name
 # Arguments that make expressions differ (see the functions that give them): all cases, and for `round` the usual decimals.
 VARIANTS: dict[str, list[tuple]] = {
     "round_decimals": [(None, d) for d in range(-3, 9)],
@@ -81,12 +80,22 @@ def target(machine: str) -> Target:
 
 
 # ---------------------------------------------------------------------------------------------------------------- requests
+_BY_NAME = re.compile(r'toolchain\.build\(\(toolchain\.HERE / "\w+\.c"\)\.read_text\(\), "(\w+)"(?:, \((.*?),\))?\)')
+
+
+def helpers() -> dict[str, tuple[str, ...]]:
+    """The sources that Python code loads by name, with their flags."""
+    texts = (path.read_text() for path in sorted(Path(flambeau.__file__).parent.rglob("*.py")))
+    return {name: tuple(flags.replace('"', "").split()) for text in texts for name, flags in _BY_NAME.findall(text)}
+
+
 def requests(in_parts: bool) -> list[native.Request]:
     """All that eager mode may ask `toolchain.build` for, each once."""
     toolchain.in_parts = lambda: in_parts
-    found = [(toolchain.HERE.joinpath(f"{name}.c").read_text(), name, flags) for name, flags in HELPERS.items()]
+    by_name = helpers()
+    found = [(toolchain.HERE.joinpath(f"{name}.c").read_text(), name, flags) for name, flags in by_name.items()]
     for path in sorted(toolchain.HERE.glob("*.c")):
-        if path.stem not in HELPERS:
+        if path.stem not in by_name:
             family = native.Family(path.stem)
             found += [family.request(part) for part in family.parts]
     return list(dict.fromkeys([*found, *pointwise()]))

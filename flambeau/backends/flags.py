@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -105,7 +106,7 @@ class _Scaled(Flags):
         return self.__dict__["_half_sums"]
 
     def allow_fp16_bf16_reduction_math_sdp(self, enabled: bool) -> None:
-        """Remembered; sums are taken in single precision."""
+        """Does nothing but remember it: sums are taken in single precision."""
         self.__dict__["_half_sums"] = bool(enabled)
 
     def can_use_flash_attention(self, params: Any, debug: bool = False) -> bool:
@@ -115,7 +116,7 @@ class _Scaled(Flags):
     can_use_efficient_attention = can_use_cudnn_attention = can_use_flash_attention
 
     def preferred_linalg_library(self, backend: Any = None) -> str:
-        """NumPy's LAPACK does it all."""
+        """Does nothing: NumPy's LAPACK does it all."""
         return "default"
 
     preferred_blas_library = preferred_rocm_fa_library = preferred_linalg_library
@@ -137,7 +138,8 @@ class _Scaled(Flags):
 
 
 cudnn = Flags("cudnn", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=10)
-cuda = _Scaled("cuda", matmul=Flags("cuda.matmul", allow_tf32=False, allow_fp16_reduced_precision_reduction=True,
+cuda = _Scaled("cuda", __path__=[os.path.join(os.path.dirname(__file__), "cuda")],  # the backend's own modules lie there
+               matmul=Flags("cuda.matmul", allow_tf32=False, allow_fp16_reduced_precision_reduction=True,
                                     allow_bf16_reduced_precision_reduction=True), _half_sums=False)
 mps = Flags("mps", is_macos13_or_newer=lambda minor=0: False, is_macos_or_newer=lambda major, minor: False,
             get_core_count=lambda: 0, get_name=lambda: "")
@@ -156,7 +158,7 @@ python_native = Flags("python_native", available_dsls=[], all_dsls=[])
 
 
 def disable_global_flags() -> None:
-    """Accepted: the switches can be set at any time."""
+    """Does nothing: the switches can be set at any time."""
 
 
 def flags_frozen() -> bool:

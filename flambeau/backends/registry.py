@@ -31,6 +31,22 @@ def _load(kind: type) -> Any:
     raise TypeError(f"no backend for arrays of type {kind.__name__}")
 
 
+def cuda(index: int | None = None) -> Any:
+    """The CUDA backend, loaded when first used; a clear error where there is no device. index: the device to be used."""
+    from .cuda import driver
+    try:
+        count = driver.machine().count
+    except driver.Unavailable as error:
+        raise MissingDevice(f"Torch not compiled with CUDA enabled: flambeau was asked for a CUDA device, but there is none "
+                            f"that it can use. {error}. Use device='cpu'.") from None
+    if index is not None and index >= count:
+        raise MissingDevice(f"CUDA error: invalid device ordinal: device cuda:{index} was asked for, there are {count}")
+    from .cuda import backend
+    _BY_TYPE[backend.ARRAY] = backend
+    WINDOWS.add(backend.ARRAY)
+    return backend if index is None else backend.on(index)
+
+
 def _meta() -> Any:
     """The meta backend, loaded when first used."""
     from .meta import backend as meta
@@ -61,12 +77,24 @@ def backend_for(device: Any) -> Any:
         return _meta()
     if device.type != "cuda":
         raise MissingDevice(f"device type '{device.type}' has no flambeau backend; expected one of cpu, cuda, meta")
-    raise MissingDevice(f"Torch not compiled with CUDA enabled: flambeau was asked for device '{device}', but its CUDA "
-                        "backend is not part of this build. Use device='cpu'.")
+    return cuda(device.index)
+
+
+def placed(device: Any) -> Any:
+    """A device with its number: "cuda" alone is the current one."""
+    if device.type != "cuda" or device.index is not None:
+        return device
+    return cuda().current_device()
 
 
 class MissingDevice(AssertionError, RuntimeError):
     """No backend for a device. (PyTorch raises an AssertionError here; programs catch either.)"""
+
+
+class OutOfMemoryError(RuntimeError):
+    """A device has no memory left."""
+
+    __module__ = "torch"
 
 
 def move(array: Any, backend: Any) -> Any:
@@ -75,6 +103,14 @@ def move(array: Any, backend: Any) -> Any:
     if source is backend:
         return array
     return backend.from_cpu(source.to_cpu(array))
+
+
+def two_devices(arrays: list[Any]) -> RuntimeError:
+    """The error of arrays that do not live together: the first says where the others should be, zero-dim ones may join any."""
+    names = list(dict.fromkeys([backend_of(a).NAME for a in arrays if a.ndim or backend_of(a).NAME != "cpu"]))
+    return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {names[0]} and "
+                        f"{names[1]}! Tensor on device {names[1]} is not on the expected device {names[0]}! Move one of them: "
+                        f"x.to('{names[0]}')")
 
 
 def common(arrays: list[Any]) -> Any:
@@ -90,11 +126,9 @@ def common(arrays: list[Any]) -> Any:
         elif found.NAME == "cpu":
             found = backend
         elif backend is not found:
-            raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
-                               f"{found.NAME} and {backend.NAME}!")
+            raise two_devices(arrays)
     if found.NAME != "cpu":
         for array in arrays:
             if array.ndim and backend_of(array).NAME == "cpu":
-                raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
-                                   f"{found.NAME} and cpu!")
+                raise two_devices(arrays)
     return found if found is not cpu or following is None else following()

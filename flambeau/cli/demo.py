@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..utils.progress import on_terminal, progress
-from . import explored, plot
+from . import plot
 
 DEMOS = {"gpt": "a character GPT, on the text of Python's own language reference (about a minute)",
          "digits": "a small network on images of handwritten digits (seconds)"}
@@ -56,8 +56,9 @@ def main(arguments: list[str]) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     curve = options.out / f"{options.which}_loss.svg"
     curve.write_text(plot.curve(losses, f"{options.which}: loss by step"))
-    page = explored.write(task.loss_of(*task.batch()), task.model, options.out / f"{options.which}_graph.html")
-    print(f"how the loss went:   {curve}\nthe graph of a step: {page or explored.MISSING}")
+    page = options.out / f"{options.which}_graph.html"
+    flambeau.viz.explore(lambda: task.loss_of(*task.batch()), task.model, page)
+    print(f"how the loss went:   {curve}\nthe graph of a step: {page}  (open it in a browser)")
     return 0
 
 

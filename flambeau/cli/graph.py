@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from . import explored, run
+from . import run
 
 _ABOUT = """Runs a program (as `flambeau run` does) until it first calls `backward`, writes the graph behind that call as one
 HTML page that can be explored in a browser, and ends the program there. Compiled functions run as plain Python meanwhile."""
@@ -30,10 +30,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program itself is given")
     options = parser.parse_args(arguments)
     out = options.out.absolute()  # the program may change its folder
-    seen: list[Path | None] = []
+    written = []
 
-    def first(loss: Any, model: Any) -> NoReturn:
-        seen.append(explored.write(loss, model, out))
+    def first(tensors: list[Any], gradients: list[Any], model: Any) -> NoReturn:
+        from ..viz import explore
+        given = None if all(g is None for g in gradients) else gradients
+        written.append(explore(tensors, model, out, gradient=given, title=f"The first backward of {options.program}"))
         raise _Done
 
     try:
@@ -43,24 +45,31 @@ def main(arguments: list[str]) -> int:
         status = 0
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    if seen:
-        print(f"the graph of its first backward: {seen[0]}" if seen[0] else f"the graph: {explored.MISSING}", file=sys.stderr)
-        return 0 if seen[0] else 1
+    if written:
+        print(f"the graph of its first backward, of {len(written[0].data['vertices'])} nodes: {options.out}", file=sys.stderr)
+        return 0
     if status == 0:
         print("flambeau graph: the program ended without a call of backward", file=sys.stderr)
     return status or 1
 
 
 class intercepted:
-    """A `with` block in which the first backward calls `first(loss, model)` instead."""
+    """A `with` block in which the first backward calls `first(tensors, gradients, model)` instead. What runs before it notes
+    its lines and modules, for the page."""
 
     def __init__(self, first: Any):
         self.first = first
+        self.recordings: list[Any] = []
+        self.models: set[int] = set()  # modules that are recorded, and all inside of them
 
     def __enter__(self) -> None:
         import flambeau
         self.before = flambeau.Tensor.backward, flambeau.autograd.backward
         flambeau.compiler.set_stance("force_eager")
+        from ..nn.modules.module import register_module_forward_pre_hook
+        from ..viz import recording
+        self.recordings.append(recording().__enter__())
+        self.handle = register_module_forward_pre_hook(self._called)
         self.process = os.getpid()  # of workers that are forked, none is the program
 
         def of_tensor(tensor: Any, gradient: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -81,14 +90,21 @@ class intercepted:
         import flambeau
         flambeau.Tensor.backward, flambeau.autograd.backward = self.before
         flambeau.compiler.set_stance("default")
+        self.handle.remove()
+        for one in reversed(self.recordings):
+            one.__exit__(None, None, None)
+
+    def _called(self, module: Any, args: Any) -> None:
+        """Before a module runs: if it is not part of one that is recorded, it is a model."""
+        if id(module) not in self.models:
+            from ..viz import recording
+            self.models.update(map(id, module.modules()))
+            self.recordings.append(recording(module).__enter__())
 
     def _found(self, tensors: list[Any], gradients: list[Any], frame: FrameType | None) -> Any:
         import flambeau
         flambeau.Tensor.backward, flambeau.autograd.backward = self.before  # the page runs a pass of its own
-        with flambeau.enable_grad():
-            parts = [t if g is None else (t * g).sum() for t, g in zip(tensors, gradients)]
-            loss = parts[0] if len(parts) == 1 else sum(p.sum() for p in parts)
-        return self.first(loss, _model(frame))
+        return self.first(tensors, gradients, _model(frame))
 
 
 def _model(frame: FrameType | None) -> Any:

@@ -18,24 +18,25 @@ _BOOL, _INT, _FLOAT, _COMPLEX = range(4)
 class dtype:
     """The type of a tensor's elements, such as `flambeau.float32`."""
 
-    __slots__ = ("c_word", "is_complex", "is_floating_point", "is_signed", "itemsize", "kind", "name", "native", "rank", "word")
+    __slots__ = ("c_word", "category", "is_complex", "is_floating_point", "is_signed", "itemsize", "name", "native", "rank",
+                 "word")
 
-    def __init__(self, name: str, kind: int, rank: int = 0, c_word: str | None = None, word: str | None = None):
+    def __init__(self, name: str, category: int, rank: int = 0, c_word: str | None = None, word: str | None = None):
         self.name = name
         self.c_word = c_word or name  # how PyTorch's errors spell it: as C++ does,
         self.word = word or name      # and as in FloatTensor
         self.native = _native.native(name)
-        self.kind = kind
+        self.category = category
         self.rank = rank
         self.itemsize = self.native.itemsize
-        self.is_floating_point = kind == _FLOAT
-        self.is_complex = kind == _COMPLEX
-        self.is_signed = kind != _BOOL and not name.startswith("uint")
+        self.is_floating_point = category == _FLOAT
+        self.is_complex = category == _COMPLEX
+        self.is_signed = category != _BOOL and not name.startswith("uint")
 
     @property
     def scalar_word(self) -> str:
         """How PyTorch's errors about numbers that do not fit spell it."""
-        return self.c_word if self.kind != _INT or self.name == "int32" else f"{self.name}_t"
+        return self.c_word if self.category != _INT or self.name == "int32" else f"{self.name}_t"
 
     def __repr__(self) -> str:
         return f"torch.{self.name}"
@@ -51,7 +52,7 @@ class dtype:
 
     def to_complex(self) -> dtype:
         """The complex type of this precision (that of float16 is complex64: there is no complex32 here)."""
-        if self.kind < _FLOAT:
+        if self.category < _FLOAT:
             raise RuntimeError(f"Unknown Complex ScalarType for {self.name}")
         return {float16: complex64, bfloat16: complex64, float32: complex64, float64: complex128}.get(self, self)
 
@@ -151,17 +152,17 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
         wrong = a if a.__class__ is not dtype else b
         raise TypeError(f"promote_types(): argument '{'type1' if wrong is a else 'type2'}' must be torch.dtype, not "
                         f"{type(wrong).__name__}")
-    if a.kind > b.kind:
+    if a.category > b.category:
         a, b = b, a
     if a in _FLOAT8 or b in _FLOAT8:
         raise RuntimeError(f"Promotion for Float8 Types is not supported, attempted to promote {type1} and {type2}")
-    if b.kind != _FLOAT and (a in _WIDE_UNSIGNED or b in _WIDE_UNSIGNED):
+    if b.category != _FLOAT and (a in _WIDE_UNSIGNED or b in _WIDE_UNSIGNED):
         raise RuntimeError("Promotion for uint16, uint32, uint64 types is not supported, attempted to promote "
                            f"{type1} and {type2}")
-    if a.kind < b.kind:
+    if a.category < b.category:
         return complex128 if b.is_complex and a is float64 else b
     if a.rank == b.rank:
-        return int16 if a.kind == _INT else float32  # uint8 with int8; float16 with bfloat16
+        return int16 if a.category == _INT else float32  # uint8 with int8; float16 with bfloat16
     return a if a.rank > b.rank else b
 
 
@@ -177,10 +178,10 @@ def result_type_of(dims: dtype | None, zeros: dtype | None, scalars: dtype | Non
             continue
         if result is None:
             result = lower
-        elif lower.kind > result.kind:
-            if result.kind == _FLOAT:
+        elif lower.category > result.category:
+            if result.category == _FLOAT:
                 result = result.to_complex()
-            elif lower.kind >= _FLOAT:
+            elif lower.category >= _FLOAT:
                 result = lower
             else:
                 result = promote_types(result, lower)
@@ -193,7 +194,7 @@ def can_cast(from_: dtype, to: dtype) -> bool:
     for name, value in (("from_", from_), ("to", to)):
         if value.__class__ is not dtype:
             raise TypeError(f"can_cast(): argument '{name}' must be torch.dtype, not {type(value).__name__}")
-    return from_.kind <= to.kind
+    return from_.category <= to.category
 
 
 class _Info:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from ..autograd import state as _state
+from ..autograd.cuts import DATA, note
 from ..autograd.state import grad_enabled, looked_at, not_repeatable
 from ..backends import registry
 from ..backends.batched.arrays import BatchedArray
@@ -23,10 +25,8 @@ from .tensor import Tensor, wrap
 __all__ = ["from_numpy", "frombuffer", "from_dlpack", "to_dlpack"]
 
 _READ_ONLY = ("The given NumPy array is not writable, and PyTorch does not support non-writable tensors. This means "
-              "writing "
-              "to this tensor will result in undefined behavior. You may want to copy the array to protect its data or "
-              "make "
-              "it writable before converting it to a tensor.")
+              "writing to this tensor will result in undefined behavior. You may want to copy the array to protect its "
+              "data or make it writable before converting it to a tensor.")
 
 
 # ---------------------------------------------------------------------------------------------------------- NumPy
@@ -38,11 +38,14 @@ def from_numpy(ndarray: Any, *, _warn: bool = True) -> Tensor:
     array = _cpu.foreign(ndarray)
     if not array.flags.writeable:
         warnings.warn(_READ_ONLY, UserWarning, stacklevel=2)
-        return wrap(_arrays.share(array))
-    if array.base is None and array.flags.c_contiguous:
+        made = wrap(_arrays.share(array))
+    elif array.base is None and array.flags.c_contiguous:
         _memory.given(array)
-        return wrap(array.view())  # a view: changing the caller's array object does not change the tensor's shape
-    return wrap(_arrays.share(array))
+        made = wrap(array.view())  # a view: changing the caller's array object does not change the tensor's shape
+    else:
+        made = wrap(_arrays.share(array))
+    watched = _state.anomaly_was_on and _state.state.mode & _state.ANOMALY
+    return note(made, "numpy", "a tensor made of a NumPy array", DATA) if watched else made
 
 
 @public(toplevel=False, out=False)
@@ -52,8 +55,7 @@ def numpy(self, *, force=False) -> Any:
         self = self.detach().cpu()
     elif self.device.type != "cpu":
         raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
-                        "to "
-                        "host memory first.")
+                        "to host memory first.")
     if self.requires_grad and grad_enabled():
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     array = self._array
@@ -100,22 +102,18 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, req
         raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
     if not 0 <= offset < length:
         raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} "
-                         "bytes) "
-                         "minus 1")
+                         "bytes) minus 1")
     if count < 0:
         if (length - offset) % size:
             raise ValueError(f"buffer length ({length - offset} bytes) after offset ({offset} bytes) must be a "
-                             "multiple of "
-                             f"element size ({size})")
+                             f"multiple of element size ({size})")
         count = (length - offset) // size
     if offset + count * size > length:
         raise ValueError(f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be "
-                         "greater "
-                         f"than actual buffer length ({length} bytes)")
+                         f"greater than actual buffer length ({length} bytes)")
     if view.readonly:
         warnings.warn("The given buffer is not writable, and PyTorch does not support non-writable tensors. This means "
-                      "you can "
-                      "write to the underlying (supposedly non-writable) buffer using the tensor.", UserWarning,
+                      "you can write to the underlying (supposedly non-writable) buffer using the tensor.", UserWarning,
                       stacklevel=2)
     import numpy
     made = wrap(_arrays.share(numpy.frombuffer(view, dtype.native, count, offset)))
@@ -148,14 +146,27 @@ Tensor.__dlpack__ = _dlpack
 Tensor.__dlpack_device__ = _dlpack_device
 
 
+def _to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+    """The array API's word for `to`: the tensor itself where it already is on that device."""
+    if stream is not None:
+        raise ValueError(f"stream must be None on {self.device.type}, not {stream!r}")
+    return self.to(to_device(device))
+
+
+Tensor.to_device = _to_device
+
+
 def to_dlpack(tensor: Tensor) -> Any:
     """A capsule over the tensor's memory."""
     return tensor.__dlpack__()
 
 
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A tensor over the memory of another library's tensor, or of a capsule of it."""
+    """A tensor over the memory of another library's tensor, or of a capsule of it. copy=True copies, copy=False asks the other
+    library not to."""
     from ..backends.cpu.data import dlpack
+    if device is not None and to_device(device).type != "cpu":
+        raise BufferError(f"Cannot pack tensors on {to_device(device).type}")
     if dlpack.is_capsule(ext_tensor):
         capsule = ext_tensor
     elif hasattr(ext_tensor, "__dlpack__"):
@@ -163,20 +174,19 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         if kind != 1:
             raise RuntimeError("from_dlpack: only CPU memory can be imported, the tensor is on DLPack device "
                                f"{tuple(ext_tensor.__dlpack_device__())}")
+        options = {"copy": False} if copy is False else {}
         try:
-            capsule = ext_tensor.__dlpack__(max_version=(1, 0))
-        except TypeError:
+            capsule = ext_tensor.__dlpack__(max_version=(1, 0), **options)
+        except TypeError:  # from before these arguments: what it has, it shares
             capsule = ext_tensor.__dlpack__()
     else:
         raise RuntimeError("from_dlpack received an invalid capsule: expected an object with __dlpack__ or a DLPack "
-                           "capsule, "
-                           f"got {type(ext_tensor).__name__}")
+                           f"capsule, got {type(ext_tensor).__name__}")
     array = dlpack.take(capsule)
     from_native(array.dtype)
     if copy:
         array = _cpu.copy(array)
-    made = wrap(array)
-    return made if device is None else made.to(to_device(device))
+    return wrap(array)
 
 
 def asarray(obj: Any, dtype: Any, device: Any, copy: Any, requires_grad: Any) -> Tensor:
@@ -192,7 +202,7 @@ def asarray(obj: Any, dtype: Any, device: Any, copy: Any, requires_grad: Any) ->
         made = from_dlpack(obj)
     elif hasattr(obj, "untyped"):  # a storage
         made = wrap(obj._elements())
-    elif isinstance(obj, (bytearray, memoryview)) or _has_buffer(obj):
+    elif isinstance(obj, (bytearray, memoryview)) or has_buffer(obj):
         made = frombuffer(obj, dtype=dtype or _dtypes.get_default_dtype())
     else:
         if copy is False:
@@ -202,7 +212,8 @@ def asarray(obj: Any, dtype: Any, device: Any, copy: Any, requires_grad: Any) ->
     return _as_tensor(made, dtype, device, copy, bool(requires_grad))
 
 
-def _has_buffer(obj: Any) -> bool:
+def has_buffer(obj: Any) -> bool:
+    """Whether it is an object with Python's buffer protocol, and neither a number, a string nor a sequence."""
     if isinstance(obj, (int, float, complex, str, list, tuple, range)):
         return False
     try:

@@ -120,7 +120,7 @@ class MissingDtype(dtype):
 
     def __init__(self, name: str):
         self.name = name
-        self.kind, self.rank, self.itemsize = 0, 0, 1
+        self.category, self.rank, self.itemsize = 0, 0, 1
         self.is_floating_point, self.is_complex = name.startswith("float"), name.startswith("complex")
         self.is_signed = not name.startswith(("uint", "quint", "bit"))
 

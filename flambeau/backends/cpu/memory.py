@@ -121,6 +121,15 @@ def like(x: ndarray, dtype: np.dtype | None = None) -> ndarray:
     return ndarray(shape, dtype, flat, 0, [s * dtype.itemsize for s in steps])
 
 
+def window(x: ndarray, shape: tuple[int, ...], strides: tuple[int, ...]) -> ndarray:
+    """The memory of x from its first element on, by another shape and strides (in bytes)."""
+    return ndarray(shape, x.dtype, x, 0, strides)
+
+
+def is_writable(x: ndarray) -> bool:
+    return x.flags.writeable
+
+
 def dense_order(x: ndarray) -> list[int] | None:
     """The order of dimensions that makes x contiguous, or None when it has holes or overlaps."""
     if x.flags.c_contiguous:

@@ -19,13 +19,13 @@ from types import FunctionType
 from typing import Any
 
 from ...autograd import state as _state
+from ...autograd.errors import freed_error
 from ...autograd.node import (
     FLOAT32,
     INFERENCE_SAVED,
     Edge,
     SavedOutput,
     bump,
-    freed_error,
     next_sequence,
     start_counter,
 )
@@ -78,6 +78,12 @@ def later(title: str, signature: str, body: Iterable[str], **given: Any) -> Call
         return made
     made = function(title, "*args, **kwargs", ["return compiled()(*args, **kwargs)"], compiled=compiled, **given)
     return made
+
+
+def is_made(function: Any) -> bool:
+    """Whether a function was made here: an operation that calls kernels, but no other operation."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename.startswith(_HERE)
 
 
 def source(made: Callable[..., Any]) -> str:
@@ -262,6 +268,9 @@ def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]
 def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A pointwise operation of two tensors, or of a tensor and a number. chars: as in `of_one`; None: all."""
     test = "native is y.dtype" + ("" if chars is None else " and native.char in chars")
+    ours = "mode < 2" if hasattr(row.cpu, "nin") else "type(x) is ndarray"  # NumPy's own functions ask other devices' arrays
+    if ours != "mode < 2":
+        test = f"{test} and ({ours} is type(y) or mode > 1)"
     tensors = recording(row, ["input", "other"], [0, 1])
     number = recording(row, ["input", "other"], [0], [1], held=True)  # PyTorch saves a number as a tensor
     body = ["mode = state.mode",
@@ -289,7 +298,7 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable
     body += ["            return t",
              "    elif (kind is float or kind is int) and (cls is Tensor or cls is Parameter):",
              "        x = input._array",
-             "        if x.dtype.char in number_chars and (mode < 2 or type(x) in WINDOWS):",
+             f"        if x.dtype.char in number_chars and ({ours} or (mode > 1 and type(x) in WINDOWS)):",
              "            if mode > 1:",
              "                mode &= NO_GRAD",
              "                made = state.follower.call(kernel_name, (x, state.follower.literal(other, x.dtype)))",

@@ -75,13 +75,13 @@ def _each(op: str) -> None:
             return tuple([method(t) for t in _checked(name, self)])
         return tuple([method(*args, **options) for args in calls(name, self, given, options)])
 
-    def inplace(self: Any, *given: Any, **options: Any) -> tuple[Tensor, ...]:
+    def inplace(self: Any, *given: Any, **options: Any) -> Any:
         for args in calls(name + "_", self, given, options):
             if changed is None:
                 args[0].copy_(method(*args, **options))
             else:
                 changed(*args, **options)
-        return tuple(self)
+        return self
 
     _add(name, function, inplace if changed is not None or lists > 1 else None)
 
@@ -117,19 +117,19 @@ def _foreach_clone(self: Any, *, memory_format: Any = None) -> tuple[Tensor, ...
     return tuple([t.clone() if memory_format is None else t.clone(memory_format=memory_format) for t in tensors])
 
 
-def _foreach_copy_(self: Any, src: Any, non_blocking: bool = False) -> tuple[Tensor, ...]:
+def _foreach_copy_(self: Any, src: Any, non_blocking: bool = False) -> Any:
     """copy_, pair by pair."""
     tensors = _checked("_foreach_copy_", self)
     for t, s in zip(tensors, _spread("_foreach_copy_", src, len(tensors))):
         t.copy_(s)
-    return tensors
+    return self
 
 
-def _foreach_zero_(self: Any) -> tuple[Tensor, ...]:
+def _foreach_zero_(self: Any) -> Any:
     """Fills every tensor with zeros."""
     for t in _checked("_foreach_zero_", self):
         t.zero_()
-    return tuple(self)
+    return self
 
 
 for _function in (_foreach_norm, _foreach_powsum, _foreach_clone, _foreach_copy_, _foreach_zero_):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...autograd import state as _state
+from ...autograd.cuts import inherit, note
 from ...autograd.node import bump, start_counter, type_name
 from ...autograd.state import NO_GRAD, state
 from ...autograd.views import check_creation, check_inplace, set_history, written
@@ -30,6 +32,7 @@ _clone = moving("clone", "self format", copies=True, batch="cloned", shape=moves
 _to_copy = moving("_to_copy", "self dtype format", copies=True, batch="cloned", shape=moves.copy_as,
                   node="ToCopyBackward0", forward="linear",
                   backward={"self": lambda grad: grad})
+_move = row("_move", "self origin dtype", node="ToCopyBackward0", backward={"self": lambda grad, origin: grad.to(origin)})
 _copy = row("copy", "self src", batch="filled", node="CopyBackwards",
             backward={"self": lambda grad: _zeros(grad), "src": lambda grad: grad})
 _fill_number = moving("fill_number", "self value", batch="filled", shape=rules.alike, kernel="fill", node="FillBackward2",
@@ -138,6 +141,8 @@ def detach(input: Tensor) -> Tensor:
     made._counter = input._counter
     if made._inference is not input._inference:
         made._inference = input._inference
+    if _state.anomaly_was_on and state.mode & _state.ANOMALY:
+        note(made, "detach", "detach()") if input.requires_grad else inherit(made, input)
     return made
 
 
@@ -166,8 +171,8 @@ def convert(self: Tensor, dtype: Any, device: Any, copy: bool = False, memory_fo
     """What `to` comes down to: self when nothing changes, else a copy."""
     name = format_name(memory_format)
     native = self._array.dtype if dtype is None else dtype.native
-    if device is not None and device != self.device:
-        return _to_device(self, native, device, name)
+    if device is not None and device != self.device and (device := registry.placed(device)) != self.device:
+        return _moved(self, native, device, name)
     if native is self._array.dtype or native == self._array.dtype:
         if not copy and (name == "preserve" or name == suggested_format(self)):
             return self
@@ -182,16 +187,23 @@ def convert(self: Tensor, dtype: Any, device: Any, copy: bool = False, memory_fo
     return _to_copy(self, native, name)
 
 
-def _to_device(self: Tensor, native: Any, device: Any, name: str) -> Tensor:
+def _moved(self: Tensor, native: Any, device: Any, name: str) -> Tensor:
     target = registry.backend_for(device)
-    if self.device.type == "meta" and device.type != "meta":
+    if self.device.type == "meta":
         raise NotImplementedError("Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() "
                                   "instead of torch.nn.Module.to() when moving module from meta to a different device.")
-    if device.type == "cpu":
-        return self if native == self._array.dtype else _to_copy(self, native, name)
-    strides = self.stride() if name == "preserve" else format_strides(self._array.shape, name)
-    made = target.empty_strided(self._array.shape, strides, native)
-    return _to_copy.finish((self, native, name), made)
+    if device.type == "meta":
+        strides = self.stride() if name == "preserve" else format_strides(self._array.shape, name)
+        return _move.finish((self, self.device, native), target.empty_strided(self._array.shape, strides, native))
+    before = state.mode
+    state.mode |= NO_GRAD  # the copies before and behind it belong to the one that is recorded
+    try:
+        array = registry.move(self._array, target)
+        if array.dtype != native or name != "preserve":
+            array = _to_copy(wrap(array), native, name)._array
+    finally:
+        state.mode = before
+    return _move.finish((self, self.device, native), array)
 
 
 @public(toplevel=False, out=False)
@@ -305,7 +317,7 @@ def cpu(self: Tensor, memory_format: Any = preserve_format) -> Tensor:
 @public(toplevel=False, out=False)
 def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = preserve_format) -> Tensor:
     """The tensor on a CUDA device."""
-    return convert(self, None, _device("cuda", 0) if device is None else to_device(device), False, memory_format)
+    return convert(self, None, _device("cuda") if device is None else to_device(device), False, memory_format)
 
 
 @public(toplevel=False, out=False)
@@ -370,10 +382,10 @@ def _copy_(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     if src._array.shape != shape and broadcast_shapes_or_raise(shape, src._array.shape) != shape:
         raise RuntimeError(f"output with shape {list(shape)} doesn't match the broadcast shape "
                            f"{list(broadcast_shapes(shape, src._array.shape))}")
-    if src.device.type != self.device.type:
-        if src.device.type == "meta":
-            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-        return self
+    if src.device != self.device:
+        if self.device.type == "meta":
+            return self
+        src = convert(src, None, self.device)  # of a meta tensor: says that there is nothing to copy
     return _overwrite(self, _copy, (src,), src._array)
 
 

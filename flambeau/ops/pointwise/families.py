@@ -68,7 +68,7 @@ class Pointwise(Row):
         common = promoted(args if not plain else [a for i, a in enumerate(args) if i not in plain])
         if self.check is not None:
             self.check(*args)
-        if "bifc"[common.kind] not in self.takes:
+        if "bifc"[common.category] not in self.takes:
             raise (self.refusal and self.refusal(common)) or NotImplementedError(
                 f'"{self.cpu_name}" not implemented for \'{common.word}\'')
         if self.kind == "float" and not (common.is_floating_point or common.is_complex):
@@ -148,7 +148,8 @@ def broadcast_error(*shapes: tuple[int, ...]) -> RuntimeError:
         for back in range(1, min(len(x), len(y)) + 1):
             if x[-back] != y[-back] and 1 not in (x[-back], y[-back]):
                 return RuntimeError(f"The size of tensor a ({x[-back]}) must match the size of tensor b ({y[-back]}) "
-                                    f"at non-singleton dimension {max(len(x), len(y)) - back}")
+                                    f"at non-singleton dimension {max(len(x), len(y)) - back}: shapes {list(x)} and {list(y)} "
+                                    "are compared from the last dimension on, and sizes should be equal, or one of them 1")
     return RuntimeError(f"shapes {', '.join(str(list(s)) for s in shapes)} cannot be broadcast together")
 
 

@@ -131,7 +131,7 @@ def _quick(x: ndarray, *others: ndarray | None) -> Any:
     if kind.char not in "fd" or not x.size:
         return None
     for a in others:
-        if a is not None and (a.dtype is not kind or not a.flags.c_contiguous or not a.flags.writeable):
+        if a is not None and (a.dtype is not kind or not a.flags.c_contiguous or not memory.is_writable(a)):
             return None
     return library("batchnorm")
 
@@ -147,7 +147,7 @@ def _plain(x: ndarray) -> ndarray:
 def _update(running_mean: Any, running_var: Any, mean: ndarray, var: ndarray, momentum: float, count: int) -> None:
     """Moves the running statistics towards the batch's, in place; the variance kept is the unbiased one."""
     for running, value in ((running_mean, mean), (running_var, var * var.dtype.type(count / max(count - 1, 1)))):
-        if running is not None and running.flags.writeable:
+        if running is not None and memory.is_writable(running):
             running[...] = (1 - momentum) * running + momentum * value
 
 

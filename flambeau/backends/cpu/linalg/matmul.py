@@ -126,7 +126,7 @@ def _scaled_sum(self: ndarray, made: ndarray, beta: Any, alpha: Any, native: np.
     if alpha != 1:
         made = made * alpha
     if beta != 0:
-        made = np.add(made, self if beta == 1 else self * beta, out=made if made.flags.writeable else None)
+        made = np.add(made, self if beta == 1 else self * beta, out=made if memory.is_writable(made) else None)
     return made if made.dtype == native else made.astype(native)
 
 

@@ -139,7 +139,10 @@ def div_trunc(x, y, rounding_mode):
 @two
 def remainder(x, y):
     check_divisor(x, y)
-    return np.remainder(x, y)
+    made = np.remainder(x, y)
+    if made.dtype.kind not in "fV":
+        return made
+    return np.where(made == 0, np.copysign(made, x), made)  # NumPy gives a zero the divisor's sign, PyTorch the dividend's
 
 
 @two
@@ -224,6 +227,11 @@ def sign(x):
     # NumPy gives nan for nan; PyTorch compares, and so gives 0.
     if x.dtype.kind in "fV":
         return np.asarray((x > 0).astype(x.dtype) - (x < 0).astype(x.dtype))
+    if x.dtype.kind == "c":  # NumPy gives units for infinities
+        size, made = np.abs(x), np.empty_like(x)
+        made.real, made.imag = x.real / size, x.imag / size
+        made[size == 0] = 0
+        return made
     return x.copy() if x.dtype.kind == "b" else np.sign(x)
 
 

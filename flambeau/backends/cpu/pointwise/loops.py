@@ -33,6 +33,7 @@ _TOKEN = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[-+]?\d+)?|[A-Za-z_]\w*")
 _BOOL = np.dtype(np.bool_)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 FLAGS = ("-fno-tree-pre",)  # it would make choices between numbers branches again, and keep loops from vector code
+FIXED: set[str] = set()  # kernels whose expression does not depend on the arguments
 MASKS: dict[str, int] = {}  # kernel -> the argument that is bool whatever the others are, where it has one
 
 
@@ -67,6 +68,7 @@ def enter(kernel: str, count: int, c: str | Callable[..., str | None], kinds: st
     known = _entries.get(kernel)
     if known is not None:
         plain &= known.plain
+    (FIXED.add if isinstance(c, str) else FIXED.discard)(kernel)
     _entries[kernel] = _Entry(count, c, kinds, plain, is_bool)
 
 

@@ -90,15 +90,14 @@ class Windows:
             shape, across = (self.count,), [item]
         else:
             shape, across = self.out, [s * t * item for s, t in zip(self.stride, self.steps)]
-        return ndarray((*x.shape[:2], *self.kernel, *shape), x.dtype, x, 0, (*x.strides[:2], *inside, *across))
+        return memory.window(x, (*x.shape[:2], *self.kernel, *shape), (*x.strides[:2], *inside, *across))
 
     def grid(self, rows: ndarray) -> ndarray:
         """The wanted positions of an array (a, b, row) that was made over wide windows: (a, b, *out)."""
         if self.exact:
             return rows.reshape(*rows.shape[:2], *self.out)
         item = rows.itemsize
-        return ndarray((*rows.shape[:2], *self.out), rows.dtype, rows, 0,
-                       (*rows.strides[:2], *[s * item for s in self.steps]))
+        return memory.window(rows, (*rows.shape[:2], *self.out), (*rows.strides[:2], *[s * item for s in self.steps]))
 
     def add(self, target: ndarray, columns: ndarray) -> None:
         """target += columns at the place of each tap; target (a, b, *padded), columns (a, b, *kernel, row)."""

@@ -1,0 +1,112 @@
+"""The arrays of CUDA tensors: NumPy's geometry over addresses of a device. The host never reads or writes their elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from ..windows import Windows
+from . import memory
+from .driver import machine
+from .memory import Block
+from .streams import current
+
+_PLACES = (int, slice, type(None), type(Ellipsis))
+
+
+class CudaArray(ndarray):
+    """An array of a CUDA tensor. Its base chain ends in a `Block`.
+
+    What NumPy would do with elements is done on the device, or refused: the host has no access to them.
+    """
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        from .backend import run_ufunc
+        return run_ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        raise _refused(f"numpy.{function.__name__}")
+
+    def __getitem__(self, key: Any) -> Any:
+        parts = key if key.__class__ is tuple else (key,)
+        if not all([p.__class__ in _PLACES for p in parts]):
+            raise _refused("indexing by arrays")
+        return ndarray.__getitem__(self, parts if Ellipsis in parts else (*parts, ...))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        from .backend import write
+        write(self[key], value)
+
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+        from .backend import copy
+        return copy(self, np.dtype(dtype))
+
+    def copy(self, order: str = "C") -> Any:
+        from .backend import copied
+        return copied(self, windows.empty(self.shape, self.dtype) if order == "C" else windows.like(self, self.dtype))
+
+    def fill(self, value: Any) -> None:
+        from .backend import fill
+        fill(self, value)
+
+    def item(self, *args: Any) -> Any:
+        return download(self).item(*args)
+
+    def tolist(self) -> Any:
+        return download(self).tolist()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise _refused("pickling")
+
+    def __repr__(self) -> str:
+        return f"<{self.dtype} array of shape {self.shape} on a CUDA device>"
+
+    __str__ = __repr__
+
+
+def _refused(what: str) -> NotImplementedError:
+    return NotImplementedError(f"{what} of an array on a CUDA device: the host cannot see its elements")
+
+
+def _storage(nbytes: int) -> Block:
+    return memory.of(current.device).block(nbytes, current.stream)
+
+
+windows = Windows(CudaArray, Block, _storage)
+
+
+def device_index(x: Any) -> int:
+    home = windows.owner(x).__dict__.get("home")
+    return current.device if home is None else home.device.device
+
+
+def upload(source: ndarray) -> CudaArray:
+    """A host array on the current device, in its own order of dimensions where that is dense."""
+    source = source if type(source) is ndarray else source.view(ndarray)
+    if not source.flags.c_contiguous and _host_dense(source) is None:
+        source = np.ascontiguousarray(source)
+    made = windows.like(source, source.dtype)
+    if made.size:
+        machine().activate(current.device)
+        machine().upload(made.ctypes.data, source.ctypes.data, source.nbytes, current.stream)
+        machine().synchronize(current.stream)  # the host's memory may change as soon as this returns
+    return made
+
+
+def download(x: CudaArray) -> ndarray:
+    """The elements on the host."""
+    from .backend import dense
+    x = dense(x)
+    made = np.empty(x.size, x.dtype)
+    if made.size:
+        machine().activate(device_index(x))
+        machine().download(made.ctypes.data, x.ctypes.data, made.nbytes, current.stream)
+        machine().synchronize(current.stream)
+    return ndarray(x.shape, x.dtype, made, 0, x.strides)
+
+
+def _host_dense(x: ndarray) -> Any:
+    from ..cpu.memory import dense_order
+    return dense_order(x)

@@ -1,0 +1,307 @@
+"""What the rest of flambeau asks of the CUDA backend (interface.py)."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from ...tensors.device import device
+from ..cpu import arrays as _cpu_arrays
+from ..cpu import creation as _host
+from ..cpu import parallel as _parallel
+from ..cpu.memory import dense_order
+from ..cpu.table import KERNELS as _HOST_KERNELS
+from ..facts import POINTWISE, VIEWS
+from . import folds, pointwise
+from .arrays import CudaArray, device_index, download, upload, windows
+from .driver import machine
+from .launch import Plan
+from .streams import current
+from .table import KERNELS
+
+ARRAY = CudaArray
+NAME = "cuda"
+
+empty, empty_strided, like, ordered = windows.empty, windows.empty_strided, windows.like, windows.ordered
+as_strided, storage_bytes, over_bytes = windows.as_strided, windows.storage_bytes, windows.over_bytes
+storage_offset = windows.storage_offset
+strides, address, is_contiguous, settled = (_cpu_arrays.strides, _cpu_arrays.address, _cpu_arrays.is_contiguous,
+                                            lambda x: windows.view(_cpu_arrays.settled(windows.bare(x))))
+
+
+@functools.cache
+def _device(index: int) -> device:
+    return device("cuda", index)
+
+
+def current_device() -> device:
+    return _device(current.device)
+
+
+class _On:
+    """The backend, with another device than the thread's current one for what it makes."""
+
+    def __init__(self, index: int):
+        self.index = index
+
+    def __getattr__(self, name: str) -> Any:
+        found = globals()[name]
+        if not callable(found) or isinstance(found, type):
+            return found
+
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            before, current.device = current.device, self.index
+            try:
+                return found(*args, **kwargs)
+            finally:
+                current.device = before
+        return guarded
+
+
+def on(index: int) -> Any:
+    """The backend for a device: this module where that is the current one."""
+    return sys.modules[__name__] if index == current.device else _On(index)
+
+
+def device_of(array: Any) -> device:
+    return _device(device_index(array))
+
+
+class Storage:
+    """What `untyped_storage()` needs to know: the address and length of the memory behind an array."""
+
+    __slots__ = ("address", "nbytes", "owner")
+
+    def __init__(self, x: CudaArray):
+        self.owner = owner = windows.owner(x)
+        self.address, self.nbytes = owner.ctypes.data, getattr(owner, "used", owner.nbytes)
+
+
+# ------------------------------------------------------------------------------------------------------- new arrays
+def zeros(shape: Any, dtype: np.dtype) -> CudaArray:
+    made = empty(shape, dtype)
+    if made.size:
+        machine().activate(current.device)
+        machine().clear(made.ctypes.data, made.nbytes, current.stream)
+    return made
+
+
+def full(shape: Any, dtype: np.dtype, value: Any) -> CudaArray:
+    made = empty(shape, dtype)
+    fill(made, value)
+    return made
+
+
+def asarray(value: Any, dtype: Any = None) -> CudaArray:
+    return value if type(value) is CudaArray else upload(np.asarray(value, dtype))
+
+
+def arange(start: Any, step: Any, count: int, dtype: np.dtype) -> CudaArray:
+    return upload(_host.arange(start, step, count, dtype))
+
+
+def linspace(start: Any, end: Any, steps: int, dtype: np.dtype) -> CudaArray:
+    return upload(_host.linspace(start, end, steps, dtype))
+
+
+def logspace(start: Any, end: Any, steps: int, base: Any, dtype: np.dtype) -> CudaArray:
+    return upload(_host.logspace(start, end, steps, base, dtype))
+
+
+def eye(n: int, m: int, dtype: np.dtype) -> CudaArray:
+    return upload(_host.eye(n, m, dtype))
+
+
+def empty_like(x: CudaArray) -> CudaArray:
+    return like(x, x.dtype)
+
+
+def check_bytes(nbytes: int, shape: Any) -> None:
+    """The allocation itself says where there is too little."""
+
+
+# ------------------------------------------------------------------------------------------------ copies and movement
+def _cast_text(source: np.dtype, result: np.dtype) -> str:
+    suffix = pointwise.COMPUTED.get(source)
+    if suffix is None or result not in pointwise.STORED:
+        raise NotImplementedError(f"copies from {source} to {result} on a CUDA device")
+    wide = "f64" if source.char == "d" else suffix
+    return pointwise.text(f"copy: {source} to {result}", "a", wide, result, [pointwise._Operand("a", source)])
+
+
+_UNITS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
+
+
+def _raw(x: CudaArray) -> CudaArray:
+    """Elements of any type as whole numbers, to be moved as they are; of complex128 two each."""
+    if x.itemsize in _UNITS:
+        return ndarray.view(x, _UNITS[x.itemsize])
+    return ndarray.view(x[..., None], np.int64)
+
+
+def _parts(x: CudaArray) -> CudaArray:
+    """Complex numbers as pairs of real ones."""
+    return ndarray.view(x[..., None], x.real.dtype)
+
+
+def copied(x: Any, target: CudaArray) -> CudaArray:
+    """The elements of x, which broadcasts, in a target that does not overlap it."""
+    if type(x) is not CudaArray:
+        x = upload(np.asarray(x))
+    if not target.size:
+        return target
+    if x.dtype == target.dtype:
+        if x.shape == target.shape and x.strides == target.strides and (target.flags.c_contiguous or (
+                dense_order(target) is not None)):
+            machine().activate(device_index(target))
+            machine().copy(target.ctypes.data, x.ctypes.data, x.nbytes, current.stream)
+            return target
+        plain_x, plain_target = _raw(x), _raw(target)
+    elif target.dtype.kind == "c":
+        parts = _parts(target)
+        if x.dtype.kind == "c":
+            copied(_parts(x), parts)
+        else:
+            copied(x, parts[..., 0])
+            fill(parts[..., 1], 0)
+        return target
+    elif x.dtype.kind == "c" and target.dtype.kind != "b":
+        return copied(_parts(x)[..., 0], target)
+    else:
+        plain_x, plain_target = x, target
+    key = (plain_x.dtype.num, plain_target.dtype.num, plain_x.shape, plain_x.strides, plain_target.shape, plain_target.strides,
+           device_index(target))
+    plan = _copies.get(key)
+    if plan is None:
+        if plain_x.shape != np.broadcast_shapes(plain_x.shape, plain_target.shape) and (
+                np.broadcast_shapes(plain_x.shape, plain_target.shape) != plain_target.shape):
+            raise ValueError(f"could not broadcast input array from shape {x.shape} into shape {target.shape}")
+        plan = _copies[key] = pointwise.launched(_cast_text(plain_x.dtype, plain_target.dtype), plain_target, [plain_x])
+    plan.run(target, x)
+    return target
+
+
+_copies: dict[Any, Plan] = {}
+
+
+def copy(x: CudaArray, dtype: np.dtype | None = None) -> CudaArray:
+    return copied(x, like(x, dtype or x.dtype))
+
+
+def dense(x: CudaArray) -> CudaArray:
+    """x, or a copy of it if there are holes between its elements or several share a place."""
+    return x if x.flags.c_contiguous or dense_order(x) is not None else copied(x, empty(x.shape, x.dtype))
+
+
+def copy_with_layout(source: CudaArray, like: CudaArray) -> CudaArray:
+    return copied(source, windows.like(like, source.dtype))
+
+
+def write(target: CudaArray, source: Any) -> None:
+    """target[...] = source, casting as asked; source may overlap target."""
+    if type(source) is CudaArray and windows.owner(source) is windows.owner(target):
+        source = copied(source, empty(source.shape, source.dtype))
+    elif type(source) is not CudaArray and not getattr(source, "ndim", 0):
+        return fill(target, source)
+    copied(source, target)
+
+
+def fill(target: CudaArray, value: Any) -> None:
+    if not target.size:
+        return
+    one = np.empty((), target.dtype)
+    one.fill(_host.number(value.item() if isinstance(value, ndarray) else value, target.dtype))
+    if not one.tobytes().strip(b"\0") and target.flags.c_contiguous:
+        machine().activate(device_index(target))
+        machine().clear(target.ctypes.data, target.nbytes, current.stream)
+        return
+    copied(upload(one), target)
+
+
+def from_cpu(array: ndarray) -> CudaArray:
+    return upload(array)
+
+
+def to_cpu(array: CudaArray) -> ndarray:
+    return download(array)
+
+
+def resized(x: CudaArray, shape: Any, stride: Any) -> CudaArray:
+    offset, needed = windows.reaches(x, shape, stride)
+    block = windows.owner(x)
+    held = getattr(block, "used", block.nbytes)
+    if needed > held:
+        larger = windows.storage(needed)
+        if held:
+            machine().copy(larger.ctypes.data, block.ctypes.data, held, current.stream)
+        block = larger
+    return over_bytes(block, shape, stride, offset, x.dtype)
+
+
+def is_shared(x: Any) -> bool:
+    return True  # other processes can be handed its memory, as PyTorch answers
+
+
+def to_shared(x: Any) -> Any:
+    return x
+
+
+# ----------------------------------------------------------------------------------------------------------- kernels
+def call(name: str, args: tuple[Any, ...]) -> Any:
+    """Runs a kernel. What is missing raises with its name: nothing goes over the host in silence."""
+    own = KERNELS.get(name)
+    if own is not None:
+        made = own(*args)
+        if made is not NotImplemented:
+            return made
+    if name in POINTWISE:
+        made = pointwise.run(name, args)
+    elif name in VIEWS:
+        return windows.views(_HOST_KERNELS[name](*[windows.swapped(a) for a in args]))
+    else:
+        made = folds.run(name, args)
+    if made is None:
+        _same_device(args)
+        from . import over_cupy
+        try:
+            made = over_cupy.run(name, args)
+        except (TypeError, AttributeError, NotImplementedError) as error:  # CuPy has no such thing, or would go over the host
+            reason = error
+        else:
+            if made is not NotImplemented:
+                return made
+            reason = None
+        kinds = ", ".join([str(a.dtype) for a in args if isinstance(a, ndarray)])
+        raise NotImplementedError(f"flambeau has no CUDA kernel for '{name}' of {kinds or 'these arguments'} yet"
+                                  + (f" (CuPy: {reason!r})" if reason is not None else "")) from reason
+    return made
+
+
+def _same_device(args: tuple[Any, ...]) -> None:
+    for a in args:
+        if isinstance(a, ndarray) and type(a) is not CudaArray and a.ndim:
+            raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
+                               f"cuda:{current.device} and cpu!")
+
+
+def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A NumPy function called straight on arrays of the device: by the kernel of that name, or not at all."""
+    out = kwargs.pop("out", None)
+    name = _parallel._name(ufunc)
+    made = None
+    if method == "__call__" and not kwargs:
+        made = call(name, inputs) if name else pointwise.run(ufunc.__name__, inputs)
+    if made is None:
+        _same_device(inputs)
+        raise NotImplementedError(f"numpy.{ufunc.__name__} on arrays of a CUDA device")
+    if out is None or out[0] is Ellipsis:
+        return made
+    write(out[0], made)
+    return out[0]
+
+
+from . import moves, products  # noqa: E402, F401  (they enter themselves, and need what is above)

@@ -1,0 +1,94 @@
+"""From the text of CUDA kernels to machine code, by NVRTC, kept on disk. No GPU is needed for that."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import glob
+import hashlib
+import os
+import sys
+
+from ...native import toolchain
+from .driver import Unavailable
+
+_P = ctypes.c_void_p
+_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
+OPTIONS = ("--std=c++17", "--fmad=true", "-default-device")
+
+
+@functools.cache
+def nvrtc() -> ctypes.CDLL:
+    """NVIDIA's compiler: the system's, or the one of a wheel (nvidia-cuda-nvrtc)."""
+    found = list(_NAMES)
+    for place in sys.path:
+        found += sorted(glob.glob(os.path.join(place, "nvidia", "*", "lib", "libnvrtc.so.1[0-9]")), reverse=True)
+    for name in found:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise Unavailable("NVIDIA's run-time compiler (libnvrtc) was not found: `pip install flambeau[cuda]` brings it")
+
+
+@functools.cache
+def _version() -> str:
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    nvrtc().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return f"{major.value}.{minor.value}"
+
+
+@functools.cache
+def _headers() -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted(toolchain.HERE.glob("*.cuh"))}
+
+
+def cubin(text: str, architecture: str) -> bytes:
+    """Machine code for an architecture ("sm_90"), from the cache or fresh. Raises toolchain.BuildError."""
+    parts = (text, architecture, _version(), *OPTIONS, *_headers().values())
+    name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    target = toolchain.folder() / f"kernels-{name}.cubin"
+    try:
+        image = target.read_bytes()
+        if hashlib.sha256(image[32:]).digest() == image[:32]:
+            return image[32:]
+    except OSError:
+        pass
+    image = _compiled(text, architecture)
+    try:
+        work = target.with_suffix(f".{os.getpid()}")
+        work.write_bytes(hashlib.sha256(image).digest() + image)
+        os.replace(work, target)
+    except OSError:  # a full disk: it is compiled again next time
+        pass
+    return image
+
+
+def _compiled(text: str, architecture: str) -> bytes:
+    library, program = nvrtc(), _P()
+    headers = _headers()
+    count = len(headers)
+    texts = (ctypes.c_char_p * count)(*[t.encode() for t in headers.values()])
+    names = (ctypes.c_char_p * count)(*[n.encode() for n in headers])
+    _check(library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernels.cu", count, texts, names), text)
+    try:
+        options = [o.encode() for o in (*OPTIONS, f"--gpu-architecture={architecture}")]
+        code = library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+        if code:
+            size = ctypes.c_size_t()
+            library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+            log = ctypes.create_string_buffer(size.value)
+            library.nvrtcGetProgramLog(program, log)
+            raise toolchain.BuildError(f"NVRTC failed:\n{log.value.decode()[-3000:]}\n{text}")
+        size = ctypes.c_size_t()
+        _check(library.nvrtcGetCUBINSize(program, ctypes.byref(size)), text)
+        image = ctypes.create_string_buffer(size.value)
+        _check(library.nvrtcGetCUBIN(program, image), text)
+        return image.raw
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _check(code: int, text: str) -> None:
+    if code:
+        raise toolchain.BuildError(f"NVRTC answered {code} for\n{text}")

@@ -1,0 +1,203 @@
+"""The CUDA driver, through ctypes: devices, memory, copies, streams, events, modules.
+
+`machine()` is what everything else here talks to. Tests put another one in its place, which runs kernels on the host (`use`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+from ..registry import OutOfMemoryError
+
+_P, _SIZE = ctypes.c_void_p, ctypes.c_size_t
+_MEMORY = 2           # the driver's number for "out of memory"
+_ATTRIBUTES = {"capability_major": 75, "capability_minor": 76, "multiprocessors": 16, "threads_per_multiprocessor": 39,
+               "warp": 10, "shared_per_block": 97, "l2": 38, "integrated": 18}
+
+
+class Unavailable(RuntimeError):
+    """Why there is no CUDA device here, in one sentence."""
+
+
+class Machine:
+    """The driver of this machine. Addresses and handles are plain numbers."""
+
+    def __init__(self) -> None:
+        try:
+            self.library = library = ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            raise Unavailable("Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a "
+                              "driver") from None
+        self.process = os.getpid()
+        self._contexts: dict[int, int] = {}
+        self._attributes: dict[tuple[str, int], int] = {}
+        code = library.cuInit(0)
+        if code:
+            raise Unavailable(f"the NVIDIA driver does not start: {self.words(code)}")
+        count = ctypes.c_int()
+        self.check(library.cuDeviceGetCount(ctypes.byref(count)), "cuDeviceGetCount")
+        if not count.value:
+            raise Unavailable("No CUDA GPUs are available")
+        self.count = count.value
+        self.launch = ctypes.cast(library.cuLaunchKernel, _P).value
+        self.activation = ctypes.cast(library.cuCtxSetCurrent, _P).value
+
+    def words(self, code: int) -> str:
+        text = ctypes.c_char_p()
+        self.library.cuGetErrorString(code, ctypes.byref(text))
+        return (text.value or b"unknown error").decode()
+
+    def check(self, code: int, what: str) -> None:
+        if code:
+            raise RuntimeError(f"CUDA error: {self.words(code)} ({what}). Faults of kernels are noticed late: "
+                               "CUDA_LAUNCH_BLOCKING=1 shows the operation and the line")
+
+    def _made(self, what: str, *args: Any) -> int:
+        """The handle or address that a function of the driver gives."""
+        made = _P()
+        self.check(getattr(self.library, what)(ctypes.byref(made), *args), what)
+        return made.value or 0
+
+    # ----------------------------------------------------------------------------------------------------- devices
+    def context(self, device: int) -> int:
+        if self.process != os.getpid():
+            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
+                               "the 'spawn' start method")
+        found = self._contexts.get(device)
+        if found is None:
+            found = self._contexts[device] = self._made("cuDevicePrimaryCtxRetain", device)
+        return found
+
+    def activate(self, device: int) -> None:
+        """Makes a device the one that this thread's next calls are about."""
+        self.check(self.library.cuCtxSetCurrent(_P(self.context(device))), "cuCtxSetCurrent")
+
+    def name(self, device: int) -> str:
+        text = ctypes.create_string_buffer(256)
+        self.check(self.library.cuDeviceGetName(text, 256, device), "cuDeviceGetName")
+        return text.value.decode()
+
+    def attribute(self, name: str, device: int) -> int:
+        found = self._attributes.get((name, device))
+        if found is None:
+            value = ctypes.c_int()
+            self.check(self.library.cuDeviceGetAttribute(ctypes.byref(value), _ATTRIBUTES[name], device), name)
+            found = self._attributes[name, device] = value.value
+        return found
+
+    def version(self) -> int:
+        """The highest version of CUDA that the driver takes: 13000 is 13.0."""
+        value = ctypes.c_int()
+        self.check(self.library.cuDriverGetVersion(ctypes.byref(value)), "cuDriverGetVersion")
+        return value.value
+
+    # ------------------------------------------------------------------------------------------------------ memory
+    def allocate(self, nbytes: int) -> int:
+        made = _P()
+        code = self.library.cuMemAlloc_v2(ctypes.byref(made), _SIZE(nbytes))
+        if code == _MEMORY:
+            raise OutOfMemoryError(f"{nbytes} bytes")
+        self.check(code, "cuMemAlloc")
+        return made.value or 0
+
+    def release(self, address: int) -> None:
+        self.check(self.library.cuMemFree_v2(_P(address)), "cuMemFree")
+
+    def room(self) -> tuple[int, int]:
+        """(bytes free, bytes in all) of the active device."""
+        free, total = _SIZE(), _SIZE()
+        self.check(self.library.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)), "cuMemGetInfo")
+        return free.value, total.value
+
+    def upload(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        self.check(self.library.cuMemcpyHtoDAsync_v2(_P(to), _P(source), _SIZE(nbytes), _P(stream)), "a copy to the device")
+
+    def download(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        self.check(self.library.cuMemcpyDtoHAsync_v2(_P(to), _P(source), _SIZE(nbytes), _P(stream)), "a copy from the device")
+
+    def copy(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        self.check(self.library.cuMemcpyDtoDAsync_v2(_P(to), _P(source), _SIZE(nbytes), _P(stream)), "a copy on the device")
+
+    def clear(self, to: int, nbytes: int, stream: int) -> None:
+        self.check(self.library.cuMemsetD8Async(_P(to), 0, _SIZE(nbytes), _P(stream)), "cuMemset")
+
+    # ------------------------------------------------------------------------------------------- streams and events
+    def new_stream(self, priority: int = 0) -> int:
+        return self._made("cuStreamCreateWithPriority", 1, priority)  # 1: it does not wait for the default stream
+
+    def synchronize(self, stream: int | None = None) -> None:
+        if stream is None:
+            self.check(self.library.cuCtxSynchronize(), "an earlier kernel")
+        else:
+            self.check(self.library.cuStreamSynchronize(_P(stream)), "an earlier kernel")
+
+    def is_done(self, stream: int) -> bool:
+        return self._asked("cuStreamQuery", stream)
+
+    def new_event(self, timing: bool) -> int:
+        return self._made("cuEventCreate", 0 if timing else 2)
+
+    def end_event(self, event: int) -> None:
+        self.library.cuEventDestroy_v2(_P(event))
+
+    def record(self, event: int, stream: int) -> None:
+        self.check(self.library.cuEventRecord(_P(event), _P(stream)), "cuEventRecord")
+
+    def wait(self, stream: int, event: int) -> None:
+        self.check(self.library.cuStreamWaitEvent(_P(stream), _P(event), 0), "cuStreamWaitEvent")
+
+    def wait_event(self, event: int) -> None:
+        self.check(self.library.cuEventSynchronize(_P(event)), "an earlier kernel")
+
+    def has_passed(self, event: int) -> bool:
+        return self._asked("cuEventQuery", event)
+
+    def _asked(self, what: str, handle: int) -> bool:
+        code = getattr(self.library, what)(_P(handle))
+        if code == 600:  # not ready
+            return False
+        self.check(code, what)
+        return True
+
+    def between(self, first: int, last: int) -> float:
+        """Milliseconds from one event to another."""
+        value = ctypes.c_float()
+        self.check(self.library.cuEventElapsedTime(ctypes.byref(value), _P(first), _P(last)), "cuEventElapsedTime")
+        return value.value
+
+    # ----------------------------------------------------------------------------------------------------- kernels
+    def architecture(self, device: int) -> str:
+        return f"sm_{self.attribute('capability_major', device)}{self.attribute('capability_minor', device)}"
+
+    def load(self, text: str, device: int) -> int:
+        """A module of kernels from their text."""
+        from .compile import cubin
+        image = cubin(text, self.architecture(device))
+        return self._made("cuModuleLoadData", image)
+
+    def function(self, module: int, name: str) -> int:
+        return self._made("cuModuleGetFunction", _P(module), name.encode())
+
+
+    def product(self, geometry: Any, device: int, stream: int, fast: bool) -> Any:
+        from .cublas import product
+        return product(geometry, device, stream, fast)
+
+
+_machine: Any = None
+
+
+def machine() -> Any:
+    """The machine; raises `Unavailable`."""
+    global _machine
+    if _machine is None:
+        _machine = Machine()
+    return _machine
+
+
+def use(other: Any) -> None:
+    """Puts another machine in the place of the driver; None: none has been looked for yet."""
+    global _machine
+    _machine = other

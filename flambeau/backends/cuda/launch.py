@@ -1,0 +1,69 @@
+"""Kernels as functions of Python's: a plan says which kernel runs on how many threads, a call brings the arrays and numbers."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ...native import calls, toolchain
+from .driver import machine
+from .streams import current
+
+_P = ctypes.c_void_p
+_PYTHON = ("PyLong_AsUnsignedLongMask", "PyFloat_AsDouble", "PyLong_AsVoidPtr", "PyErr_Occurred", "Py_IncRef",
+           "PyObject_CallFunctionObjArgs", "PyLong_FromLong")
+_NUMBERS = 8   # of 8 bytes each at the head of cuda.c's struct plan
+_KINDS = 16
+
+
+def _failed(code: int | None) -> None:
+    if code is None:
+        raise TypeError("a kernel got the wrong number of arguments")
+    if code >= 10000:
+        raise RuntimeError(f"CUDA error: cuBLASLt answered {code - 10000} to a matrix product")
+    machine().check(code, "a kernel's launch")
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    if not toolchain.knows_python():
+        raise NotImplementedError("CUDA needs Linux on x86-64 or aarch64, and an ordinary build of Python")
+    made = toolchain.load(toolchain.build((toolchain.HERE / "cuda.c").read_text(), "cuda"))
+    found = toolchain.interpreter(*_PYTHON)
+    made.fl_cuda_attach((_P * (len(found) + 1))(*found, id(None)), _P(machine().launch), _P(machine().activation),
+                           ctypes.py_object(_failed))
+    return made
+
+
+def choose_stream(stream: int) -> None:
+    """What this thread launches from now on goes to this stream of the current device."""
+    current.streams[current.device] = stream
+    library().fl_cuda_stream(_P(stream))
+
+
+@functools.cache
+def _module(text: str, device: int) -> int:
+    machine().activate(device)
+    return machine().load(text, device)
+
+
+@functools.cache
+def kernel(text: str, name: str, device: int) -> int:
+    """The kernel of that name in a text, built and loaded when it is first needed."""
+    return machine().function(_module(text, device), name)
+
+
+class Plan:
+    """A launch that is settled but for the arrays and numbers: `run(*arguments)`. It lives as long as `run` does."""
+
+    def __init__(self, function: int, device: int, blocks: int, threads: int, kinds: str, fixed: bytes = b"", shared: int = 0,
+                 otherwise: Plan | None = None):
+        """kinds: a letter per argument (cuda.c); fixed: the kernel's first parameter; otherwise: what runs instead where an
+        address is not a multiple of 16."""
+        head = (ctypes.c_long * _NUMBERS)(function, machine().context(device), blocks, threads, shared, len(kinds), len(fixed),
+                                         0 if otherwise is None else ctypes.addressof(otherwise._memory))
+        self._otherwise = otherwise
+        self._memory = ctypes.create_string_buffer(bytes(head) + kinds.encode().ljust(_KINDS, b"\0") + fixed)
+        self.run: Callable[..., Any] = calls.builtin(library(), "fl_cuda_run", ctypes.addressof(self._memory))

@@ -1,0 +1,157 @@
+"""Memory of the devices: freed blocks are kept and handed out again, by device and stream.
+
+Small blocks are cut from slabs; a large one is a piece of memory of its own. A block dies with the last array over it, and what
+it held is then free for the next one on the same stream: the device works through a stream in order, so nobody has to wait.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from ..cpu import memory as _host
+from ..registry import OutOfMemoryError
+from .driver import machine
+
+_SLAB = 2 << 20       # bytes from which small blocks are cut
+_SMALL = 1 << 20
+_LINE = 512           # sizes are multiples of this, so blocks are aligned for the widest loads
+
+
+class Pages(ndarray):
+    """A piece of a device's memory. A type of its own keeps NumPy from skipping a `Block` when it shortens chains of bases."""
+
+
+class Block(_host.Block):
+    """What arrays over a piece of memory keep alive. used: its bytes that were asked for; home: the list it goes back to."""
+
+    def __del__(self):
+        pages = self.base
+        if type(pages) is Pages:
+            home = self.__dict__.get("home")
+            if home is not None:
+                home.device.allocated -= pages.nbytes
+                home[pages.nbytes].append(pages)
+
+
+class _Free(dict):
+    """Free pieces of a stream by their size."""
+
+    def __init__(self, device: Memory):
+        super().__init__()
+        self.device = device
+
+    def __missing__(self, size: int) -> list[Pages]:
+        made = self[size] = []
+        return made
+
+
+@functools.lru_cache(4096)
+def _rounded(nbytes: int) -> int:
+    """Size classes: an eighth apart, so that little is wasted and pieces fit again."""
+    step = max(_LINE if nbytes < _SMALL else _SLAB, 1 << max(nbytes.bit_length() - 4, 0))
+    return max(-(-nbytes // step) * step, _LINE)
+
+
+class Memory:
+    """One device's memory."""
+
+    def __init__(self, device: int):
+        self.device = device
+        self.free: dict[int, _Free] = {}  # stream -> its lists
+        self.segments: dict[int, int] = {}  # address -> bytes, of all that was taken from the driver
+        self.allocated = self.most_allocated = self.reserved = self.most_reserved = self.retries = self.failures = 0
+        self.lock = threading.Lock()
+        self.empty = _pages(0, 0).view(Block)
+
+    def block(self, nbytes: int, stream: int) -> Block:
+        if not nbytes:
+            return self.empty
+        home = self.free.get(stream)
+        if home is None:
+            home = self.free[stream] = _Free(self)
+        size = _rounded(nbytes)
+        try:
+            pages = home[size].pop()
+        except IndexError:
+            pages = self._more(size, home)
+        made = pages.view(Block)
+        made.used, made.home = nbytes, home
+        self.allocated += size
+        if self.allocated > self.most_allocated:
+            self.most_allocated = self.allocated
+        return made
+
+    def _more(self, size: int, home: _Free) -> Pages:
+        """A new piece: of a slab, whose other pieces become free ones, or straight from the driver."""
+        with self.lock:
+            wanted = _SLAB if size < _SMALL else size
+            machine().activate(self.device)
+            try:
+                address = machine().allocate(wanted)
+            except OutOfMemoryError:
+                self.retries += 1
+                self._give_back()
+                try:
+                    address = machine().allocate(wanted)
+                except OutOfMemoryError:
+                    self.failures += 1
+                    raise self._none_left(wanted) from None
+            self.segments[address] = wanted
+            self.reserved += wanted
+            self.most_reserved = max(self.most_reserved, self.reserved)
+        pieces = [_pages(address + at, size) for at in range(0, wanted - size + 1, size)]
+        home[size] += pieces[1:]
+        return pieces[0]
+
+    def _none_left(self, wanted: int) -> OutOfMemoryError:
+        free, total = machine().room()
+        return OutOfMemoryError(
+            f"CUDA out of memory. Tried to allocate {_words(wanted)}. GPU {self.device} has a total capacity of "
+            f"{_words(total)} of which {_words(free)} is free. flambeau holds {_words(self.reserved)}, of which "
+            f"{_words(self.allocated)} is in use by tensors.")
+
+    def release(self) -> None:
+        """Gives what no array uses back to the driver, as far as whole segments are free."""
+        with self.lock:
+            machine().activate(self.device)
+            self._give_back()
+
+    def _give_back(self) -> None:
+        machine().synchronize()  # kernels may still be at it
+        unused: dict[int, int] = {}
+        for address, size in self.segments.items():
+            for lists in self.free.values():
+                for piece, pages in lists.items():
+                    unused[address] = unused.get(address, 0) + piece * sum(
+                        [address <= p.ctypes.data < address + size for p in pages])
+        for address, size in [(a, s) for a, s in self.segments.items() if unused.get(a, 0) >= s - s % max(_LINE, 1) > 0]:
+            for lists in self.free.values():
+                for piece in list(lists):
+                    lists[piece] = [p for p in lists[piece] if not address <= p.ctypes.data < address + size]
+            machine().release(address)
+            del self.segments[address]
+            self.reserved -= size
+
+    def reset_peaks(self) -> None:
+        self.most_allocated, self.most_reserved = self.allocated, self.reserved
+
+
+def _pages(address: int, size: int) -> Any:
+    if not size:
+        return np.zeros(0, np.uint8).view(Pages)
+    return np.frombuffer((ctypes.c_char * size).from_address(address), np.uint8).view(Pages)
+
+
+def _words(nbytes: int) -> str:
+    return f"{nbytes / 2**30:.2f} GiB" if nbytes >= 1 << 30 else f"{nbytes / 2**20:.2f} MiB"
+
+
+@functools.cache
+def of(device: int) -> Memory:
+    return Memory(device)

@@ -1,0 +1,269 @@
+"""The NumPy kernels of backends/cpu once more, over CuPy: what has no kernel of its own on the device runs there all the same.
+
+Every CPU kernel has a form in NumPy's words, for machines without a C compiler, and CuPy has those words for arrays on a
+device. So the modules of backends/cpu are loaded a second time, under another name, with CuPy in NumPy's place and without
+native code. CuPy refuses to mix its arrays with the host's: nothing goes over the host in silence.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy
+from numpy import ndarray
+
+from .. import facts
+from ..cpu import arrays as _arrays
+from ..cpu import memory as _memory
+from ..cpu import parallel as _parallel
+from .arrays import CudaArray, device_index, windows
+from .backend import copied
+from .driver import machine
+from .memory import Block, Pages
+from .streams import current
+
+_HERE = os.path.dirname(os.path.abspath(_arrays.__file__))
+_REAL = __package__.rpartition(".")[0] + ".cpu"
+_NAME = __package__.rpartition(".")[0] + ".cpu_over_cupy"  # as deep as the real one: relative imports mean the same
+
+
+@functools.cache
+def cupy() -> Any:
+    """CuPy; None where it is not installed."""
+    try:
+        return importlib.import_module("cupy")
+    except ImportError:
+        return None
+
+
+# ----------------------------------------------------------------------------------------------------------- modules
+class _Like(ModuleType):
+    """A module that stands for others: its own names first, then those of each."""
+
+    def __init__(self, name: str, *others: Any, **own: Any):
+        super().__init__(name)
+        self.__dict__.update(own, _others=others)
+
+    def __getattr__(self, name: str) -> Any:
+        for other in self.__dict__["_others"]:
+            found = getattr(other, name, None)
+            if found is not None:
+                return found
+        raise AttributeError(f"{self.__name__} has no {name}")
+
+
+_REDUCED = {"maximum": "max", "minimum": "min", "fmax": "nanmax", "fmin": "nanmin", "logical_and": "all", "logical_or": "any"}
+
+
+class _Function:
+    """A function of two arguments with the reduction that CuPy has under another name."""
+
+    def __init__(self, name: str, reduced: str):
+        self.function, self.reduced = getattr(cupy(), name), getattr(cupy(), reduced)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.function, name)
+
+    def reduce(self, x: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        return self.reduced(x, axis=axis, out=out, keepdims=keepdims)
+
+
+@functools.cache
+def _numpy() -> _Like:
+    def into(out: Any, source: Any, casting: str = "unsafe", where: Any = True) -> None:
+        cupy().copyto(out, source, casting=casting, where=where)
+
+    host = ("errstate", "seterr", "dtype", "finfo", "iinfo", "broadcast_shapes", "result_type", "generic", "ufunc")
+    own: dict[str, Any] = {name: getattr(numpy, name) for name in host}
+    def vecdot(x: Any, y: Any) -> Any:
+        return (x.conj() * y).sum(-1)
+
+    def take(x: Any, at: Any, axis: Any = None, out: Any = None, mode: str = "clip") -> Any:
+        return cupy().take(x, at, axis, out)
+
+    def prod(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return (numpy if isinstance(x, (tuple, list)) else cupy()).prod(x, *args, **kwargs)
+
+    def array(x: Any, *args: Any, subok: bool = False, **kwargs: Any) -> Any:
+        return cupy().array(x, *args, **kwargs)
+
+    def empty_like(x: Any, dtype: Any = None, order: str = "K", subok: bool = False) -> Any:
+        return cupy().empty_like(x, dtype, order)
+
+    own.update({name: _Function(name, reduced) for name, reduced in _REDUCED.items()}, take=take, prod=prod, array=array,
+               empty_like=empty_like)
+    core = _Like("numpy._core", umath=_Like("numpy._core.umath", clip=cupy().clip))
+    return _Like("numpy", cupy(), numpy, copyto=into, vecdot=vecdot, fft=cupy().fft, _core=core,
+                 linalg=_Like("numpy.linalg", cupy().linalg, numpy.linalg), **own)
+
+
+def _whole(count: int, work: Any) -> None:
+    work(0, count)
+
+
+def _run(kernel: Any, *args: Any, out: Any = None) -> Any:
+    if out is None:
+        return kernel(*args)
+    cupy().copyto(out, kernel(*args), casting="unsafe")
+    return out
+
+
+def _into(out: Any, source: Any) -> None:
+    out[...] = cupy().asarray(source).astype(out.dtype)
+
+
+def _restride(x: Any, shape: Any, stride: Any, skip: int = 0) -> Any:
+    start = x.data + skip * x.itemsize
+    return cupy().ndarray(tuple(shape), x.dtype, start, [s * x.itemsize for s in stride])
+
+
+def _empty(shape: Any, dtype: Any) -> Any:
+    return cupy().empty(shape, dtype)
+
+
+def _substitutes() -> dict[str, Any]:
+    from ... import native
+
+    def same(function: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return function
+
+    return {
+        "native": _Like("native", native, library=lambda name: None, postponed=lambda *args: False),
+        "facts": _Like("facts", facts, enter=lambda *args: None),
+        "memory": _Like("memory", _memory, empty=_empty, like=lambda x, dtype=None: cupy().empty_like(x, dtype),
+                        window=lambda x, shape, strides: cupy().ndarray(shape, x.dtype, x.data, strides),
+                        is_writable=lambda x: True),
+        "parallel": _Like("parallel", _parallel, large=_run, split=_whole, native=same, early=same, copy_into=_into,
+                          LARGE=1 << 62, SPLIT=1 << 62, copied=lambda x: x.copy(), get_num_threads=lambda: 1),
+        "arrays": _Like("arrays", _arrays, asarray=cupy().asarray, restride=_restride, cast_into=_into,
+                        settled=lambda x: x, is_contiguous=lambda x: x.flags.c_contiguous)}
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Runs a file of backends/cpu with the substitutes in the places of what it imports."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _import}
+        super().exec_module(module)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name != _NAME and not name.startswith(_NAME + "."):
+            return None
+        place = os.path.join(_HERE, *name[len(_NAME) + 1:].split("."))
+        folder = os.path.isdir(place)
+        file = os.path.join(place, "__init__.py") if folder else place + ".py"
+        return importlib.util.spec_from_file_location(name, file, loader=_Loader(name, file),
+                                                      submodule_search_locations=[place] if folder else None)
+
+
+def _import(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+    """`import` in those files."""
+    if not level:
+        return _numpy() if name == "numpy" else builtins.__import__(name, globals, locals, fromlist)
+    substitutes = _all_substitutes()
+    words = name.split(".") if name else []
+    if words and words[-1] in substitutes:
+        return substitutes[words[-1]]
+    if not name and any([f in substitutes for f in fromlist]):  # from . import memory, table
+        package = importlib.util.resolve_name("." * level, globals["__package__"])
+        return _Like(package, **{f: substitutes[f] if f in substitutes else importlib.import_module(f"{package}.{f}")
+                                 for f in fromlist})
+    return builtins.__import__(name, globals, locals, fromlist, level)
+
+
+_all_substitutes = functools.cache(_substitutes)
+
+
+@functools.cache
+def _table() -> Any:
+    sys.meta_path.insert(0, _Finder())
+    importlib.import_module(f"{_NAME}.kernels")
+    return importlib.import_module(f"{_NAME}.table")
+
+
+@functools.cache
+def _kernel(name: str) -> Any:
+    """The kernel of this name over CuPy; None where its module, or CuPy, is not to be had."""
+    from ..cpu.table import KERNELS
+    host = KERNELS.get(name)
+    if host is None or cupy() is None:
+        return None
+    table = _table()
+    module = getattr(host, "__module__", "") or ""
+    if name not in table.KERNELS and module.startswith(_REAL + "."):
+        importlib.import_module(_NAME + module[len(_REAL):])
+    return table.KERNELS.get(name)
+
+
+# -------------------------------------------------------------------------------------------------------------- calls
+def _given(value: Any) -> Any:
+    if type(value) is CudaArray:
+        block = windows.owner(value)
+        memory = cupy().cuda.UnownedMemory(block.ctypes.data, block.nbytes, block, device_index(value))
+        start = cupy().cuda.MemoryPointer(memory, value.ctypes.data - block.ctypes.data)
+        return cupy().ndarray(value.shape, value.dtype, start, value.strides)
+    if isinstance(value, ndarray) and not value.ndim:  # a number of the host's
+        return cupy().asarray(value)
+    return value.__class__([_given(v) for v in value]) if value.__class__ in (list, tuple) else value
+
+
+def _taken(made: Any, held: list[Any]) -> Any:
+    """What CuPy made as an array of ours: a view of ours stays one, new memory is kept alive by its block."""
+    if made.__class__ in (list, tuple):
+        return made.__class__([_taken(m, held) for m in made])
+    if isinstance(made, (ndarray, numpy.generic)):
+        raise TypeError("a kernel made an array of the host's")
+    if not isinstance(made, cupy().ndarray):
+        return made
+    for block in held:
+        if block.nbytes and block.ctypes.data <= made.data.ptr < block.ctypes.data + block.nbytes:
+            return windows.over(block, made.shape, made.dtype, made.data.ptr - block.ctypes.data, made.strides)
+    borrowed = windows.over(_borrowed(made), made.shape, made.dtype, 0, made.strides)
+    return copied(borrowed, windows.like(_sized(made), made.dtype))
+
+
+def _sized(made: Any) -> ndarray:
+    """The geometry of an array, over nothing."""
+    return numpy.lib.stride_tricks.as_strided(numpy.empty(1, made.dtype), made.shape, made.strides)
+
+
+def _borrowed(made: Any) -> Block:
+    import ctypes
+    span = sum((n - 1) * abs(s) for n, s in zip(made.shape, made.strides)) + made.itemsize
+    raw = numpy.frombuffer((ctypes.c_char * span).from_address(made.data.ptr), numpy.uint8).view(Pages)
+    block = raw.view(Block)
+    block.kept = made
+    return block
+
+
+def run(name: str, args: tuple[Any, ...]) -> Any:
+    """The kernel by CuPy; NotImplemented where that cannot be."""
+    kernel = _kernel(name)
+    if kernel is None:
+        return NotImplemented
+    blocks: list[Any] = []
+
+    def collect(value: Any) -> None:
+        if type(value) is CudaArray:
+            blocks.append(windows.owner(value))
+        elif value.__class__ in (list, tuple):
+            for v in value:
+                collect(v)
+    collect(args)
+    machine().activate(current.device)
+    with cupy().cuda.ExternalStream(current.stream) if current.stream else cupy().cuda.Stream.null:
+        return _taken(kernel(*[_given(a) for a in args]), blocks)

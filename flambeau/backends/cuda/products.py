@@ -1,0 +1,111 @@
+"""Matrix products: what the library takes (any matrix whose rows or columns lie densely), and kernels made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import native
+from ..flags import cuda as _flags
+from .arrays import CudaArray, device_index, windows
+from .backend import call, copied
+from .cublas import Geometry, Matrices
+from .driver import machine
+from .streams import current
+from .table import kernel
+
+_TAKEN = {np.dtype(t) for t in (np.float32, np.float64, np.float16, np.complex64, np.complex128)} | {native("bfloat16")}
+
+
+def _dense(x: CudaArray) -> CudaArray:
+    return copied(x, windows.empty(x.shape, x.dtype))
+
+
+def _matrices(x: CudaArray) -> tuple[CudaArray, Matrices] | None:
+    """An array of matrices as the library has them; None where neither rows nor columns lie densely."""
+    *batch, rows, columns = x.shape
+    size = x.itemsize
+    steps = [s // size for s in x.strides]
+    count, step = 1, 0
+    if batch:
+        count, step = batch[0], steps[0]
+    by_row = steps[-1] == 1 or columns == 1
+    if by_row and (steps[-2] >= max(columns, 1) or rows == 1):
+        return x, Matrices(rows, columns, max(steps[-2] if rows > 1 else columns, columns, 1), False, count, step)
+    if (steps[-2] == 1 or rows == 1) and (steps[-1] >= max(rows, 1) or columns == 1):
+        return x, Matrices(rows, columns, max(steps[-1] if columns > 1 else rows, rows, 1), True, count, step)
+    return None
+
+
+def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: Any = 1, beta: Any = 0,
+             bias: CudaArray | None = None) -> CudaArray:
+    """alpha * a @ b + beta * out + bias, of two or three dimensions. out is dense row by row."""
+    dtype = a.dtype
+    if dtype not in _TAKEN:
+        raise NotImplementedError(f'"addmm_cuda" not implemented for \'{dtype}\'')
+    shape = (*a.shape[:-1], b.shape[-1])
+    if out is None:
+        out = windows.empty(shape, dtype)
+    if not out.size or not a.shape[-1]:
+        if out.size and not beta:
+            out.fill(0)
+        elif out.size and beta != 1:
+            out[...] = call("mul", (out, np.asarray(beta, dtype)))
+        if out.size and bias is not None:
+            out[...] = call("add", (out, bias))
+        return out
+    first = _matrices(a) or _matrices(a := _dense(a))
+    second = _matrices(b) or _matrices(b := _dense(b))
+    result = Matrices(out.shape[-2], out.shape[-1], out.shape[-1], False, *((out.shape[0], out.shape[-1] * out.shape[-2]) if (
+        out.ndim == 3) else ()))
+    geometry = Geometry(first[1], second[1], result, dtype, complex(alpha) if dtype.kind == "c" else float(alpha),
+                        complex(beta) if dtype.kind == "c" else float(beta), bias is not None)
+    product = machine().product(geometry, device_index(out), current.stream, bool(_flags.matmul.allow_tf32))
+    product.run(a, b, out, *(() if bias is None else (bias,)))
+    return out
+
+
+@kernel("mm", "bmm", "matmul_2d")
+def mm(a: CudaArray, b: CudaArray) -> CudaArray:
+    return multiply(a, b)
+
+
+@kernel("mv")
+def mv(a: CudaArray, v: CudaArray) -> CudaArray:
+    return multiply(a, v[:, None]).reshape(a.shape[:1])
+
+
+@kernel("dot")
+def dot(a: CudaArray, b: CudaArray) -> CudaArray:
+    return multiply(a[None], b[:, None]).reshape(())
+
+
+@kernel("linear")
+def linear(bias: CudaArray | None, x: CudaArray, weight: CudaArray) -> CudaArray:
+    flat = x.reshape((-1, x.shape[-1])) if x.flags.c_contiguous else _dense(x).reshape((-1, x.shape[-1]))
+    made = multiply(flat, weight.T, bias=bias if bias is None or bias.flags.c_contiguous else _dense(bias))
+    return made.reshape((*x.shape[:-1], weight.shape[0]))
+
+
+def _added(this: CudaArray, shape: tuple[int, ...], beta: Any) -> CudaArray | None:
+    """What a product is added to: a new array with its elements, which broadcast; None where nothing is added."""
+    return copied(this, windows.empty(shape, this.dtype)) if beta else None
+
+
+@kernel("addmm", "baddbmm")
+def addmm(this: CudaArray, a: CudaArray, b: CudaArray, beta: Any, alpha: Any) -> CudaArray:
+    return multiply(a, b, _added(this, (*a.shape[:-1], b.shape[-1]), beta), alpha, beta)
+
+
+@kernel("addmv")
+def addmv(this: CudaArray, a: CudaArray, v: CudaArray, beta: Any, alpha: Any) -> CudaArray:
+    out = _added(this, a.shape[:1], beta)
+    return multiply(a, v[:, None], None if out is None else out[:, None], alpha, beta).reshape(a.shape[:1])
+
+
+@kernel("addbmm")
+def addbmm(this: CudaArray, a: CudaArray, b: CudaArray, beta: Any, alpha: Any) -> CudaArray:
+    count, rows, depth = a.shape
+    side = _dense(a.transpose(1, 0, 2)).reshape((rows, count * depth))
+    return addmm(this, side, (b if b.flags.c_contiguous else _dense(b)).reshape((count * depth, b.shape[-1])), beta, alpha)

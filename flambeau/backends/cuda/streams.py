@@ -1,0 +1,20 @@
+"""Which device and which stream a thread's next work goes to."""
+
+from __future__ import annotations
+
+import threading
+
+
+class Current(threading.local):
+    """What this thread has chosen. The default stream is 0, as the driver has it."""
+
+    def __init__(self) -> None:
+        self.device = 0
+        self.streams: dict[int, int] = {}
+
+    @property
+    def stream(self) -> int:
+        return self.streams.get(self.device, 0)
+
+
+current = Current()

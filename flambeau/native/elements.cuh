@@ -1,0 +1,56 @@
+// The elements of arrays in kernels: each type of storage, the type that it is computed in, and how to get from one to the other.
+#pragma once
+#include "vmath.cuh"
+
+struct bf16 { unsigned short bits; };
+struct f16 { unsigned short bits; };
+
+#ifdef __CUDACC__
+FL_DEVICE float half_to_float(unsigned short h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
+FL_DEVICE unsigned short half_of(float f) { unsigned short h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
+FL_DEVICE float float_of_bits(unsigned u) { return __uint_as_float(u); }
+FL_DEVICE unsigned bits_of_float(float f) { return __float_as_uint(f); }
+#else
+#include <string.h>
+FL_DEVICE float half_to_float(unsigned short h) { _Float16 x; memcpy(&x, &h, 2); return (float)x; }
+FL_DEVICE unsigned short half_of(float f) { _Float16 x = (_Float16)f; unsigned short h; memcpy(&h, &x, 2); return h; }
+FL_DEVICE float float_of_bits(unsigned u) { float f; memcpy(&f, &u, 4); return f; }
+FL_DEVICE unsigned bits_of_float(float f) { unsigned u; memcpy(&u, &f, 4); return u; }
+#endif
+
+template <class T> FL_DEVICE T value_of(T x) { return x; }
+FL_DEVICE float value_of(bf16 x) { return float_of_bits((unsigned)x.bits << 16); }
+FL_DEVICE float value_of(f16 x) { return half_to_float(x.bits); }
+
+// to<T>(value): a value as an element of type T; numbers that a whole type cannot hold wrap around.
+template <class T> struct Element {
+    template <class V> FL_DEVICE T from(V x) { return (T)x; }
+    FL_DEVICE T from(float x) { return (T)(sizeof(T) < 8 && (T)0.5f == (T)0 ? (T)(long)x : (T)x); }
+    FL_DEVICE T from(double x) { return (T)(sizeof(T) < 8 && (T)0.5 == (T)0 ? (T)(long)x : (T)x); }
+};
+template <> struct Element<bool> {
+    template <class V> FL_DEVICE bool from(V x) { return x != 0; }
+};
+template <> struct Element<bf16> {
+    FL_DEVICE bf16 from(float x) {
+        unsigned u = bits_of_float(x);
+        if (x != x) return {(unsigned short)(u >> 16 | 64)};
+        return {(unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16)};
+    }
+};
+template <> struct Element<f16> {
+    FL_DEVICE f16 from(float x) { return {half_of(x)}; }
+};
+template <class T, class V> FL_DEVICE T to(V x) { return Element<T>::from(x); }
+
+// An aligned run of elements, which is loaded and stored at once.
+template <class T, int N> struct alignas(sizeof(T) * N) Run { T at[N]; };
+
+enum { DIMS = 12 };
+// How a kernel walks through arrays: sizes, innermost first, and the steps of each array in elements.
+template <int ARRAYS> struct Walk {
+    long count;
+    long dims;
+    long size[DIMS];
+    long step[ARRAYS][DIMS];
+};

@@ -1,0 +1,187 @@
+"""A stand-in for the CUDA driver that runs kernels on the host (cuda_on_host.h), for tests without a GPU.
+
+The device's memory is shut to everybody but kernels and copies: code that looks at elements of a CUDA array dies at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flambeau.backends.cuda import driver
+from flambeau.backends.cuda.cublas import Matrices
+from flambeau.backends.registry import OutOfMemoryError
+from flambeau.native import toolchain
+
+HERE = Path(__file__).parent
+needs_gxx = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ to build CUDA kernels for the host")
+_P, _SIZE = ctypes.c_void_p, ctypes.c_size_t
+
+
+def built(text: str, name: str) -> Path:
+    headers = [p.read_text() for p in (*sorted(toolchain.HERE.glob("*.cuh")), HERE / "cuda_on_host.h")]
+    key = hashlib.sha256("\0".join([text, *headers]).encode()).hexdigest()[:32]
+    target = toolchain.folder() / f"{name}-{key}.so"
+    if not target.exists():
+        work = target.with_suffix(f".{time.monotonic_ns()}.cpp")
+        work.write_text(text)
+        done = subprocess.run(["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{toolchain.HERE}", f"-I{HERE}",
+                               str(work), "-o", str(work.with_suffix(".so"))], capture_output=True, text=True)
+        work.unlink()
+        assert done.returncode == 0, done.stderr[-3000:] + text
+        work.with_suffix(".so").rename(target)
+    return target
+
+
+class HostProduct:
+    """A matrix product by NumPy, over the addresses of the arrays."""
+
+    def __init__(self, library, geometry):
+        self.library, self.geometry = library, geometry
+
+    def _matrices(self, array, m):
+        size = array.itemsize
+        steps = (m.step * size, *((size, m.lead * size) if m.transposed else (m.lead * size, size)))
+        raw = (ctypes.c_char * (1 << 40)).from_address(array.ctypes.data)
+        return np.ndarray((m.count, m.rows, m.columns), array.dtype, raw, 0, steps)
+
+    def run(self, first, second, result, bias=None):
+        g = self.geometry
+        self.library.host_open_up()
+        try:
+            a, b, out = (self._matrices(x, m) for x, m in ((first, g.first), (second, g.second), (result, g.result)))
+            wide = np.float64 if g.dtype.kind != "c" else np.complex128
+            made = g.alpha * np.matmul(a.astype(wide), b.astype(wide)) + (g.beta * out.astype(wide) if g.beta else 0)
+            if bias is not None:
+                made = made + self._matrices(bias, Matrices(1, bias.size, bias.size))[0]
+            out[...] = made.astype(g.dtype)
+        finally:
+            self.library.host_shut()
+
+
+class HostMachine:
+    """The driver's part that flambeau uses (backends/cuda/driver.py)."""
+
+    count = 1
+
+    def __init__(self):
+        self.library = library = ctypes.CDLL(str(built((HERE / "cuda_host.cpp").read_text(), "cudahost")))
+        library.host_allocate.restype = library.host_open.restype = _P
+        library.host_open()
+        self.launch = ctypes.cast(library.host_launch, _P).value
+        self.activation = ctypes.cast(library.host_activate, _P).value
+        self.free: dict[int, list[int]] = {}
+        self.sizes: dict[int, int] = {}
+        self.limit = 1 << 32
+
+    def check(self, code, what):
+        assert not code, what
+
+    def context(self, device):
+        return 1
+
+    def activate(self, device):
+        pass
+
+    def name(self, device):
+        return "a GPU played by the host"
+
+    def attribute(self, name, device):
+        return {"multiprocessors": 2, "warp": 32, "capability_major": 9, "capability_minor": 0}.get(name, 1024)
+
+    def version(self):
+        return 13000
+
+    # ------------------------------------------------------------------------------------------------------ memory
+    def allocate(self, nbytes):
+        if sum(self.sizes.values()) + nbytes > self.limit:
+            raise OutOfMemoryError(f"{nbytes} bytes")
+        free = self.free.get(nbytes)
+        address = free.pop() if free else self.library.host_allocate(_SIZE(nbytes))
+        self.sizes[address] = nbytes
+        return address
+
+    def release(self, address):
+        self.free.setdefault(self.sizes.pop(address), []).append(address)
+
+    def room(self):
+        return self.limit - sum(self.sizes.values()), self.limit
+
+    def copy(self, to, source, nbytes, stream):
+        self.library.host_move(_P(to), _P(source), _SIZE(nbytes))
+
+    upload = download = copy
+
+    def clear(self, to, nbytes, stream):
+        self.library.host_clear(_P(to), _SIZE(nbytes))
+
+    # ------------------------------------------------------------------------------------------- streams and events
+    def new_stream(self, priority=0):
+        return 7
+
+    def synchronize(self, stream=None):
+        pass
+
+    def is_done(self, stream):
+        return True
+
+    def new_event(self, timing):
+        return 1
+
+    def end_event(self, event):
+        pass
+
+    def record(self, event, stream):
+        pass
+
+    wait = record
+
+    def wait_event(self, event):
+        pass
+
+    def has_passed(self, event):
+        return True
+
+    def between(self, first, last):
+        return 0.0
+
+    # ----------------------------------------------------------------------------------------------------- kernels
+    def architecture(self, device):
+        return "sm_90"
+
+    def load(self, text, device):
+        calls = [f"HOST_KERNEL({name})\n" for name in re.findall(r"__global__ void (\w+)\(", text)]
+        return ctypes.CDLL(str(built(f'#include "cuda_on_host.h"\n{text}{"".join(calls)}', "cudakernels")))
+
+    def product(self, geometry, device, stream, fast):
+        return HostProduct(self.library, geometry)
+
+    def function(self, module, name):
+        return ctypes.cast(getattr(module, f"run_{name}"), _P).value
+
+
+@functools.cache
+def play() -> HostMachine:
+    return HostMachine()
+
+
+@contextlib.contextmanager
+def playing():
+    """A block in which there is a CUDA device, played by the host unless the machine has one."""
+    try:
+        driver.machine()
+        yield
+    except driver.Unavailable:
+        driver.use(play())
+        yield
+        driver.use(None)
