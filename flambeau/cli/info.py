@@ -76,6 +76,9 @@ def _gpu() -> str:
     import flambeau
     if flambeau.cuda.is_available():
         return ", ".join(flambeau.cuda.get_device_name(n) for n in range(flambeau.cuda.device_count()))
-    if Path("/proc/driver/nvidia/version").exists():
-        return "none used: an NVIDIA driver is there, but this build of flambeau computes on the CPU only"
-    return "none: no NVIDIA driver on this machine, and this build of flambeau computes on the CPU only"
+    from ..backends.cuda import driver
+    try:
+        driver.machine()
+    except driver.Unavailable as why:
+        return f"none: {why}"
+    return "none: the driver has no device"

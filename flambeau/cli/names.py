@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 THERE, PARTIAL, REFUSED, MISSING = "there", "partial", "refused", "missing"
 _OPEN = ("torch.ops", "torch.classes")  # filled by libraries when they run: what is in them cannot be known before
 _WITHOUT_EFFECT = ("Accepted", "Does nothing", "Not supported here")  # how docstrings of such functions begin
-_MODULES = {"torch.distributed": "a world of one process works, a larger one raises", "torch.jit": "nothing is compiled by it: "
-            "functions and modules stay Python", "torch.cuda": "questions are answered; there is no CUDA device"}
+_MODULES = {"torch.distributed": "a world of one process works, a larger one raises",
+            "torch.jit": "nothing is compiled by it: functions and modules stay Python"}
 _UNKNOWN = object()
 
 
@@ -50,7 +50,7 @@ def _judged(value: Any, name: str) -> Status:
     if not isinstance(value, type) and first.startswith(_WITHOUT_EFFECT):
         return Status(PARTIAL, "it has no effect: " + first.rstrip("."))
     for module, reason in _MODULES.items():
-        if name == module or (name.startswith(module + ".") and isinstance(value, FunctionType) and module != "torch.cuda"):
+        if name == module or (name.startswith(module + ".") and isinstance(value, FunctionType)):
             return Status(PARTIAL, reason)
     return Status(THERE)
 
