@@ -82,7 +82,7 @@ def get_rng_state_all() -> list[Any]:
 
 
 def set_rng_state_all(new_states: Any) -> None:
-    """Nothing to set."""
+    """Does nothing: there is no device whose state to set."""
 
 
 class CudaError(RuntimeError):
