@@ -418,7 +418,10 @@ def logspace(start, end, steps, base=10.0, *, out=None, dtype=None, layout=None,
     first, last, steps, d = _ends("logspace", start, end, steps, dtype, out, device)
     check_options("logspace", layout, pin_memory)
     backend = place(device if out is None else out.device)
-    array = backend.logspace(first, last, steps, scalar("logspace", "base", base), d.native)
+    base = scalar("logspace", "base", base)
+    if steps == 1 and not (d.is_floating_point or d.is_complex):  # PyTorch fills with it, and looks
+        _fits(float(base) ** float(first), d)
+    array = backend.logspace(first, last, steps, base, d.native)
     return _deliver("logspace", array, out, requires_grad, sequence=True)
 
 
