@@ -15,6 +15,7 @@ import numpy as np
 from numpy import ndarray
 
 from .. import memory, parallel
+from ..layouts import by_rule, laid_out
 from ..table import KERNELS, kernel
 from . import gemm
 
@@ -168,7 +169,7 @@ def addbmm(self: ndarray, batch1: ndarray, batch2: ndarray, beta: Any, alpha: An
     return _scaled_sum(_wide(self), mm(left, right), beta, alpha, batch1.dtype)
 
 
-@kernel
+@laid_out
 def addr(self: ndarray, vec1: ndarray, vec2: ndarray, beta: Any, alpha: Any) -> ndarray:
     native = np.result_type(self.dtype, vec1.dtype) if self.dtype != vec1.dtype else self.dtype
     if native.kind == "b":
@@ -203,19 +204,21 @@ def unsafe_view(x: ndarray, shape: tuple[int, ...]) -> ndarray:
 def lazily(module: str, prefix: str, names: str) -> None:
     """Enters module.name as prefix + name, importing the module at the first call."""
     for name in names.split():
-        KERNELS[prefix + name] = _Later(module, name)
+        KERNELS[prefix + name] = _Later(module, name, prefix + name)
 
 
 class _Later:
-    __slots__ = ("function", "module", "name")
+    """A kernel of another file; its results are column by column, or however its shape rule has them."""
 
-    def __init__(self, module: str, name: str):
-        self.module, self.name, self.function = module, name, None
+    __slots__ = ("function", "kernel", "module", "name")
+
+    def __init__(self, module: str, name: str, kernel: str):
+        self.module, self.name, self.kernel, self.function = module, name, kernel, None
 
     def __call__(self, *args: Any) -> Any:
         if self.function is None:
             self.function = getattr(import_module("." + self.module, __package__), self.name)
-        return self.function(*args)
+        return by_rule(self.kernel, args, self.function(*args))
 
 
 lazily("kernels", "linalg_", "solve_triangular cholesky_ex lu_factor_ex lu_solve solve_ex inv_ex det slogdet qr svd "
