@@ -53,7 +53,7 @@ LAYOUTS = {"contiguous": (0, lambda x: x),
            "first swapped": (3, lambda x: swapped(x, 0, 1)),
            "last swapped": (3, lambda x: swapped(x, -1, -2)),
            "channels last": (3, lambda x: ordered(x, [0, *range(2, x.ndim), 1])),
-           "expanded": (1, lambda x: x[:1].expand(x.shape)),
+           "expanded": (1, lambda x: x[:1].clone().expand(x.shape)),
            "sliced": (1, sliced)}
 
 

@@ -13,8 +13,10 @@ from typing import Any
 from numpy import ndarray
 
 from ..facts import SHAPES
+from ..strides import contiguous_strides, elementwise_strides
 from . import memory, table
-from .parallel import copy_into
+from .arrays import strides
+from .parallel import LARGE, copy_into, large
 
 
 def laid_out(function: Callable[..., Any] | None = None, *, name: str | None = None, always: bool = False,
@@ -79,3 +81,33 @@ def strided(made: ndarray, stride: Any) -> ndarray:
     out = memory.empty(tuple([shape[i] for i in order]), made.dtype).transpose(back)
     copy_into(out, made)
     return out
+
+
+# ----------------------------------------------------------------------------------------------------- element by element
+def elementwise(made: Any, args: Any) -> Any:
+    """What a pointwise kernel made of arguments, in PyTorch's order of dimensions: the first argument that has one decides.
+
+    NumPy keeps an order that all arguments have, and takes that of the dimensions where they differ.
+    """
+    for a in args:
+        if type(a) is ndarray and not a.flags.c_contiguous:
+            break
+    else:
+        return made
+    if made.__class__ is tuple:
+        return tuple([elementwise(m, args) for m in made])
+    if type(made) is not ndarray or made.ndim < 2:
+        return made
+    stride = elementwise_strides(made.shape, [(a.shape, strides(a)) for a in args if type(a) is ndarray and a.ndim])
+    return strided(made, contiguous_strides(made.shape) if stride is None else stride)
+
+
+def uneven(kernel: Any, x: Any, y: Any) -> Any:
+    """A pointwise kernel of two arrays that are large, or of which the first is not contiguous."""
+    if x.size >= LARGE or y.size >= LARGE:
+        made = large(kernel, x, y)
+    else:
+        made = kernel(x, y, out=...)  # an array, not a scalar
+    if type(x) is not ndarray or x.ndim < 2 or (order := x.strides) == y.strides or sorted(order, reverse=True) == [*order]:
+        return made
+    return elementwise(made, (x, y))

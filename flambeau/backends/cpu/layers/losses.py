@@ -15,6 +15,7 @@ from numpy import ndarray
 from ....native import Library, library
 from .. import memory
 from ..index.rows import in_range
+from ..layouts import elementwise
 from ..parallel import large
 from ..pointwise.expressed import sigmoid
 from ..reduce.reductions import mean as _mean
@@ -85,15 +86,15 @@ def pairwise(name: str, value: Callable, slope: Callable) -> None:
     """Enters `name` (x, y, reduction, *numbers) and `name`_backward (grad, x, y, reduction, *numbers)."""
     def forward(x: ndarray, y: ndarray, reduction: int, *numbers: Any) -> ndarray:
         made = _pair_natively(name, x, y, reduction, *numbers)
-        if made is not None:
-            return made
-        return reduced(np.asarray(value(wide(x), wide(y), *numbers)), reduction, x.dtype)
+        if made is None:
+            made = reduced(np.asarray(value(wide(x), wide(y), *numbers)), reduction, x.dtype)
+        return made if reduction else elementwise(made, (x, y))
 
     def backward(grad: ndarray, x: ndarray, y: ndarray, reduction: int, *numbers: Any) -> ndarray:
         made = _pair_backward_natively(name, grad, x, y, reduction, *numbers)
-        if made is not None:
-            return made
-        return scaled(np.asarray(slope(wide(x), wide(y), *numbers)), grad, reduction, x.dtype)
+        if made is None:
+            made = scaled(np.asarray(slope(wide(x), wide(y), *numbers)), grad, reduction, x.dtype)
+        return elementwise(made, (x, y))
 
     KERNELS[name], KERNELS[f"{name}_backward"] = forward, backward
 

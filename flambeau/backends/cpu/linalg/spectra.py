@@ -196,7 +196,8 @@ def eig(a):
     dtype = _complex_dtype(a.dtype)
     if a.size == 0:
         return np.zeros(a.shape[:-1], dtype), np.zeros(a.shape, dtype)
-    return tuple([part.astype(dtype, copy=False) for part in _general(np.linalg.eig, a, "linalg.eig")])
+    values, vectors = [part.astype(dtype, copy=False) for part in _general(np.linalg.eig, a, "linalg.eig")]
+    return values, np.ascontiguousarray(vectors.swapaxes(-1, -2)).swapaxes(-1, -2)  # column by column, as LAPACK has them
 
 
 def eigvals(a):

@@ -64,7 +64,7 @@ def _var_mean_small(x: ndarray, axes: Axes, correction: float, keepdim: bool) ->
     spread = (np.add.reduce(a, axis=axes, keepdims=keepdim) / free).astype(x.dtype)
     if not keepdim:
         middle = middle.reshape(spread.shape)
-    return contiguous(spread, x), contiguous(middle.astype(x.dtype), x)
+    return contiguous(np.asarray(spread), x), contiguous(np.asarray(middle, x.dtype), x)
 
 
 @kernel
