@@ -221,9 +221,9 @@ class _Later:
         return made if self.ruled is None else by_rule(self.ruled, args, made)
 
 
-lazily("kernels", "linalg_", "solve_triangular cholesky_ex lu_factor_ex lu_solve solve_ex inv_ex det slogdet qr svd "
+lazily("kernels", "linalg_", "solve_triangular cholesky_ex lu_factor_ex lu_solve solve_ex inv_ex det slogdet qr "
        "svdvals eigh eigvalsh eigvals lstsq matrix_exp ldl_factor_ex ldl_solve householder_product check_info lu det_lu "
        "cofactor cofactor_lu steps_aside pinv solve_lapack slogdet_lapack det_lapack")
 lazily("kernels", "", "cholesky_solve cholesky_inverse lu_unpack geqrf ormqr cdist")
-lazily("kernels", "linalg_", "eig", ruled=False)
+lazily("kernels", "linalg_", "eig svd", ruled=False)
 lazily("fft", "fft_", "c2c r2c c2r", ruled=False)

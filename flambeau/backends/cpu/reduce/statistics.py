@@ -157,4 +157,4 @@ def mode(x: ndarray, axis: int, keepdim: bool = False) -> tuple[ndarray, ndarray
     run = place - np.maximum.accumulate(np.where(starts, place, 0), axis=-1)  # how often it came before
     at = run.argmax(axis=-1, keepdims=True)
     index = np.take_along_axis(order, at, -1)
-    return _picked(x, np.moveaxis(index, -1, axis), axis, keepdim)
+    return _picked(x, np.moveaxis(index, -1, axis).copy(), axis, keepdim)
