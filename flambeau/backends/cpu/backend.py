@@ -8,7 +8,7 @@ import numpy as np
 
 from ...tensors.device import CPU
 from ..facts import POINTWISE
-from . import arrays, creation, memory, parallel
+from . import arrays, creation, layouts, memory, parallel
 from .data import shared
 from .table import KERNELS
 
@@ -64,6 +64,8 @@ def to_cpu(array: Any) -> Any:
 
 def call(name: str, args: tuple[Any, ...]) -> Any:
     kernel = KERNELS[name]
-    if name in POINTWISE and type(args[0]) is np.ndarray and args[0].size >= parallel.LARGE:
-        return parallel.large(kernel, *args)
-    return kernel(*args)
+    if name not in POINTWISE:
+        return kernel(*args)
+    if type(args[0]) is np.ndarray and args[0].size >= parallel.LARGE:
+        return layouts.elementwise(parallel.large(kernel, *args), args)
+    return layouts.elementwise(kernel(*args), args)

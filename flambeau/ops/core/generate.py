@@ -31,6 +31,7 @@ from ...autograd.node import (
 )
 from ...autograd.views import MULTI_OUTPUT, NO_GRAD_VIEW, edge_of
 from ...backends import registry
+from ...backends.cpu.layouts import uneven
 from ...backends.cpu.parallel import LARGE, large
 from ...backends.dtypes import native as _native
 from ...tensors.parameter import Parameter
@@ -43,7 +44,7 @@ _NAMES: dict[str, Any] = dict(
     NO_GRAD_VIEW=NO_GRAD_VIEW, PLAIN=PLAIN, Parameter=Parameter, SavedOutput=SavedOutput, Tensor=Tensor,
     WATCHED=_state.NO_GRAD | _state.FORWARD_AD, WINDOWS=registry.WINDOWS, asarray=registry.cpu.asarray, bump=bump,
     edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY, new=object.__new__,
-    next_sequence=next_sequence, start_counter=start_counter, state=_state.state)
+    next_sequence=next_sequence, start_counter=start_counter, state=_state.state, uneven=uneven)
 _HERE = os.path.splitext(os.path.abspath(__file__))[0] + "d"
 
 
@@ -284,10 +285,10 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable
             "                if mode > 1:",
             "                    mode &= NO_GRAD",
             "                    made = state.follower.call(kernel_name, (x, y))",
-            "                elif x.size < LARGE and y.size < LARGE:",
-            "                    made = kernel(x, y) if x.size > 1 else kernel(x, y, out=...)  # an array, not a scalar",
+            "                elif (n := x.size) < LARGE and x.flags.c_contiguous and y.size < LARGE:",
+            "                    made = kernel(x, y) if n > 1 else kernel(x, y, out=...)  # an array, not a scalar",
             "                else:",
-            "                    made = large(kernel, x, y)",
+            "                    made = uneven(kernel, x, y)",
             "            except ValueError:",
             "                raise broadcast_error(x.shape, y.shape) from None",
             "            t = new(Tensor)",

@@ -107,6 +107,8 @@ class Pointwise(Row):
 def _cast(array: Any, native: Any) -> Any:
     if registry.following is not None and state.mode & _state.FOLLOW and type(array) is ndarray:
         return registry.backend_of(array).cast(array, native)
+    if type(array) is ndarray and not array.flags.c_contiguous:  # NumPy puts repeated dimensions innermost
+        return registry.cpu.copy(array, native)
     return array.astype(native)
 
 

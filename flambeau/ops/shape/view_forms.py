@@ -8,6 +8,7 @@ from typing import Any
 
 from ...autograd.views import check_inplace, reshaped
 from ...backends.facts import BATCHING
+from ...backends.strides import view_strides
 from ...tensors.shapes import infer_shape, shape_of, wrap_dim
 from ...tensors.tensor import Tensor
 from ..core import overrides as _overrides
@@ -76,7 +77,10 @@ def view_copy(input: Tensor, size: Any = None, dtype: Any = None) -> Tensor:
     """view as a copy."""
     if dtype is not None or not hasattr(size, "__iter__"):
         return v.view(input, dtype if dtype is not None else size).clone()
-    return _view_copies(input, infer_shape(shape_of((size,)), input._array.size))
+    size = infer_shape(shape_of((size,)), input._array.size)
+    if view_strides(input.shape, input.stride(), size) is None:
+        return input.reshape(size)  # a copy for want of a view
+    return _view_copies(input, size)
 
 
 @public(out="exact")

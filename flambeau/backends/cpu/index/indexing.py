@@ -15,6 +15,7 @@ from numpy import ndarray
 from ....native import library
 from ...geometry import broadcasts_to, indexed_shape, placed, value_shape_error
 from .. import memory
+from ..layouts import by_rule
 from ..table import KERNELS, add, kernel
 from . import scatter
 from .rows import add_natively, index_add_rows, picked_rows, put_natively, take_natively, wrapped
@@ -38,7 +39,7 @@ def on_copy(into: Callable[..., None]) -> Callable[..., None]:
     def out_of_place(x: ndarray, *args: Any) -> ndarray:
         out = copy(x)
         into(out, *args)
-        return out
+        return out if x.flags.c_contiguous else by_rule(name, (x, *args), out)
 
     KERNELS[name + "_into"] = into
     KERNELS[name] = out_of_place
@@ -96,14 +97,16 @@ def index(x: ndarray, indices: Any) -> ndarray:
     arrays = expanded(x.shape, indices)
     given = [d for d, a in enumerate(arrays) if a is not None]
     if len(given) == 1:
-        return taken(x, given[0], arrays[given[0]])
+        made = taken(x, given[0], arrays[given[0]])
+        return made if x.flags.c_contiguous else by_rule("index", (x, arrays), made)
     try:
         made = x[_key(arrays)]
     except IndexError as error:
         raise _translated(error, arrays) from None
     if type(made) is not ndarray or np.may_share_memory(made, x):
         made = np.array(made)
-    return made if made.flags.c_contiguous else np.ascontiguousarray(made)
+    made = made if made.flags.c_contiguous else np.ascontiguousarray(made)
+    return made if x.flags.c_contiguous else by_rule("index", (x, arrays), made)
 
 
 def taken(x: ndarray, dim: int, positions: ndarray) -> ndarray:

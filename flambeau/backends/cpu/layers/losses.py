@@ -15,6 +15,7 @@ from numpy import ndarray
 from ....native import Library, library
 from .. import memory
 from ..index.rows import in_range
+from ..layouts import elementwise
 from ..parallel import large
 from ..pointwise.expressed import sigmoid
 from ..reduce.reductions import mean as _mean
@@ -85,15 +86,15 @@ def pairwise(name: str, value: Callable, slope: Callable) -> None:
     """Enters `name` (x, y, reduction, *numbers) and `name`_backward (grad, x, y, reduction, *numbers)."""
     def forward(x: ndarray, y: ndarray, reduction: int, *numbers: Any) -> ndarray:
         made = _pair_natively(name, x, y, reduction, *numbers)
-        if made is not None:
-            return made
-        return reduced(np.asarray(value(wide(x), wide(y), *numbers)), reduction, x.dtype)
+        if made is None:
+            made = reduced(np.asarray(value(wide(x), wide(y), *numbers)), reduction, x.dtype)
+        return made if reduction else elementwise(made, (x, y))
 
     def backward(grad: ndarray, x: ndarray, y: ndarray, reduction: int, *numbers: Any) -> ndarray:
         made = _pair_backward_natively(name, grad, x, y, reduction, *numbers)
-        if made is not None:
-            return made
-        return scaled(np.asarray(slope(wide(x), wide(y), *numbers)), grad, reduction, x.dtype)
+        if made is None:
+            made = scaled(np.asarray(slope(wide(x), wide(y), *numbers)), grad, reduction, x.dtype)
+        return elementwise(made, (x, y))
 
     KERNELS[name], KERNELS[f"{name}_backward"] = forward, backward
 
@@ -120,23 +121,24 @@ def _weighted(values: ndarray, weight: ndarray | None) -> ndarray:
 def binary_cross_entropy(x: ndarray, target: ndarray, weight: ndarray | None, reduction: int) -> ndarray:
     made = _pair_natively("binary_cross_entropy", x, target, reduction) if weight is None else None
     if made is not None:
-        return made
+        return made if reduction else elementwise(made, (x, target))
     a, t = wide(x), wide(target)
     if a.size and not (a.min() >= 0 and a.max() <= 1):
         raise RuntimeError("all elements of input should be between 0 and 1")
     values = (t - 1) * np.maximum(np.log1p(-a), -100) - t * np.maximum(np.log(a), -100)
-    return reduced(_weighted(np.asarray(values), weight), reduction, x.dtype)
+    made = reduced(_weighted(np.asarray(values), weight), reduction, x.dtype)
+    return made if reduction else elementwise(made, (x, target))
 
 
 @kernel
 def binary_cross_entropy_backward(grad: ndarray, x: ndarray, target: ndarray, weight: ndarray | None,
                                   reduction: int) -> ndarray:
     made = _pair_backward_natively("binary_cross_entropy", grad, x, target, reduction) if weight is None else None
-    if made is not None:
-        return made
-    a, t = wide(x), wide(target)
-    slope = np.asarray((a - t) / np.maximum((1 - a) * a, 1e-12))
-    return scaled(_weighted(slope, weight), grad, reduction, x.dtype)
+    if made is None:
+        a, t = wide(x), wide(target)
+        slope = np.asarray((a - t) / np.maximum((1 - a) * a, 1e-12))
+        made = scaled(_weighted(slope, weight), grad, reduction, x.dtype)
+    return elementwise(made, (x, target))
 
 
 @kernel
@@ -144,13 +146,13 @@ def bce_with_logits(x: ndarray, target: ndarray, weight: ndarray | None, pos_wei
                     reduction: int) -> ndarray:
     made = _pair_natively("bce_with_logits", x, target, reduction) if weight is None and pos_weight is None else None
     if made is not None:
-        return made
+        return made if reduction else elementwise(made, (x, target))
     a, t = wide(x), wide(target)
     values = np.logaddexp(0, -a).astype(a.dtype)
     if pos_weight is not None:
         values = values * (1 + (wide(pos_weight) - 1) * t)
-    values = np.asarray(values + (1 - t) * a)
-    return reduced(_weighted(values, weight), reduction, x.dtype)
+    made = reduced(_weighted(np.asarray(values + (1 - t) * a), weight), reduction, x.dtype)
+    return made if reduction else elementwise(made, (x, target))
 
 
 @kernel

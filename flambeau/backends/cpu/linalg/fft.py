@@ -2,6 +2,10 @@
 
 import numpy as np
 
+from ...strides import ordered_strides
+from ..arrays import strides
+from ..layouts import strided
+
 
 def _complex_like(x):
     return np.result_type(x.dtype, np.complex64)
@@ -35,9 +39,10 @@ def c2c(x, dims, normalization, forward):
     """Complex to complex, over dims of their own length."""
     kind = "fft" if forward else "ifft"
     norm = (_FORWARD if forward else _INVERSE)[normalization]
+    out = x
     for d in reversed(dims):
-        x = _run(kind, x, x.shape[d], d, norm)
-    return x
+        out = _run(kind, out, x.shape[d], d, norm)
+    return _laid_out(out, x, _by_stride(x, dims))
 
 
 def r2c(x, dims, normalization, onesided):
@@ -46,12 +51,24 @@ def r2c(x, dims, normalization, onesided):
     out = _run("rfft" if onesided else "fft", x, x.shape[dims[-1]], dims[-1], norm)
     for d in dims[:-1]:
         out = _run("fft", out, out.shape[d], d, norm)
-    return out
+    return _laid_out(out, x, (*_by_stride(x, dims[:-1]), dims[-1]))
 
 
 def c2r(x, dims, normalization, last_dim_size):
     """Half of a Hermitian signal to real, inverse, with last_dim_size points along the last dim."""
     norm = _INVERSE[normalization]
-    for d in dims[:-1]:
-        x = _run("ifft", x, x.shape[d], d, norm)
-    return _run("irfft", x, last_dim_size, dims[-1], norm)
+    if len(dims) > 1:
+        x = c2c(x, dims[:-1], normalization, False)
+    return _laid_out(_run("irfft", x, last_dim_size, dims[-1], norm), x, dims[-1:])
+
+
+# Where PyTorch's CPU has results: the transformed dimensions innermost, the others as they lay. The shape rules
+# (ops/rules/products.py) have those of its meta device, which are CUDA's.
+def _by_stride(x, dims):
+    steps = strides(x)
+    return sorted(dims, key=lambda d: -steps[d])
+
+
+def _laid_out(out, x, dims):
+    others = _by_stride(x, [d for d in range(x.ndim) if d not in dims])
+    return strided(out, ordered_strides(out.shape, (*others, *dims))) if out.size else out

@@ -15,6 +15,7 @@ import numpy as np
 from numpy import ndarray
 
 from .. import memory, parallel
+from ..layouts import by_rule, laid_out
 from ..table import KERNELS, kernel
 from . import gemm
 
@@ -168,7 +169,7 @@ def addbmm(self: ndarray, batch1: ndarray, batch2: ndarray, beta: Any, alpha: An
     return _scaled_sum(_wide(self), mm(left, right), beta, alpha, batch1.dtype)
 
 
-@kernel
+@laid_out
 def addr(self: ndarray, vec1: ndarray, vec2: ndarray, beta: Any, alpha: Any) -> ndarray:
     native = np.result_type(self.dtype, vec1.dtype) if self.dtype != vec1.dtype else self.dtype
     if native.kind == "b":
@@ -200,26 +201,29 @@ def unsafe_view(x: ndarray, shape: tuple[int, ...]) -> ndarray:
 
 # ------------------------------------------------------------------------------------ kernels of other files, on first
 # use
-def lazily(module: str, prefix: str, names: str) -> None:
-    """Enters module.name as prefix + name, importing the module at the first call."""
+def lazily(module: str, prefix: str, names: str, ruled: bool = True) -> None:
+    """Enters module.name as prefix + name, importing the module at the first call. ruled: its results get the strides of its
+    shape rule; else they have PyTorch's already, where those of its meta device (the rule) are others."""
     for name in names.split():
-        KERNELS[prefix + name] = _Later(module, name)
+        KERNELS[prefix + name] = _Later(module, name, prefix + name if ruled else None)
 
 
 class _Later:
-    __slots__ = ("function", "module", "name")
+    __slots__ = ("function", "module", "name", "ruled")
 
-    def __init__(self, module: str, name: str):
-        self.module, self.name, self.function = module, name, None
+    def __init__(self, module: str, name: str, ruled: str | None):
+        self.module, self.name, self.ruled, self.function = module, name, ruled, None
 
     def __call__(self, *args: Any) -> Any:
         if self.function is None:
             self.function = getattr(import_module("." + self.module, __package__), self.name)
-        return self.function(*args)
+        made = self.function(*args)
+        return made if self.ruled is None else by_rule(self.ruled, args, made)
 
 
-lazily("kernels", "linalg_", "solve_triangular cholesky_ex lu_factor_ex lu_solve solve_ex inv_ex det slogdet qr svd "
-       "svdvals eigh eigvalsh eig eigvals lstsq matrix_exp ldl_factor_ex ldl_solve householder_product check_info lu det_lu "
+lazily("kernels", "linalg_", "solve_triangular cholesky_ex lu_factor_ex lu_solve solve_ex inv_ex det slogdet qr "
+       "svdvals eigh eigvalsh eigvals lstsq matrix_exp ldl_factor_ex ldl_solve householder_product check_info lu det_lu "
        "cofactor cofactor_lu steps_aside pinv solve_lapack slogdet_lapack det_lapack")
 lazily("kernels", "", "cholesky_solve cholesky_inverse lu_unpack geqrf ormqr cdist")
-lazily("fft", "fft_", "c2c r2c c2r")
+lazily("kernels", "linalg_", "eig svd", ruled=False)
+lazily("fft", "fft_", "c2c r2c c2r", ruled=False)

@@ -129,6 +129,11 @@ def _svd_call(a, **options):
     return out
 
 
+def _by_columns(a):
+    """Matrices stored column by column, as LAPACK has them."""
+    return np.ascontiguousarray(a.swapaxes(-1, -2)).swapaxes(-1, -2)
+
+
 def svd(a, full_matrices=True):
     """(U, S, Vh)."""
     m, n = a.shape[-2:]
@@ -139,7 +144,7 @@ def svd(a, full_matrices=True):
                 np.zeros(batch + (k,), _real_dtype(a.dtype)),
                 _eye(batch, n if full_matrices else k, n, a.dtype))
     u, s, vh = _svd_call(a, full_matrices=full_matrices)
-    return u, s, vh
+    return _by_columns(u), s, _by_columns(vh)
 
 
 def svdvals(a):
@@ -196,7 +201,8 @@ def eig(a):
     dtype = _complex_dtype(a.dtype)
     if a.size == 0:
         return np.zeros(a.shape[:-1], dtype), np.zeros(a.shape, dtype)
-    return tuple([part.astype(dtype, copy=False) for part in _general(np.linalg.eig, a, "linalg.eig")])
+    values, vectors = [part.astype(dtype, copy=False) for part in _general(np.linalg.eig, a, "linalg.eig")]
+    return values, _by_columns(vectors)
 
 
 def eigvals(a):

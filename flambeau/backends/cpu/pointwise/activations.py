@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ..layouts import laid_out
 from ..parallel import NATIVE
 from ..table import kernel
 from .functions import sigmoid
@@ -29,7 +30,7 @@ def threshold_backward(grad: ndarray, x: ndarray, limit: Any) -> ndarray:
     return np.where(x <= limit, grad.dtype.type(0), grad)
 
 
-@kernel
+@laid_out
 def glu(x: ndarray, axis: int) -> ndarray:
     value, gate = np.split(x, 2, axis=axis)
     wide = np.float32 if x.dtype.itemsize < 4 else x.dtype

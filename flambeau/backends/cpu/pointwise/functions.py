@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy import ndarray
 
+from ..layouts import laid_out
 from ..parallel import NATIVE, native, native_from_two
 from ..table import KERNELS, add, kernel
 from .loops import enter, run
@@ -412,7 +413,7 @@ def angle(x):
     return np.where(np.isnan(x), x, np.where(x < 0, x.dtype.type(math.pi), x.dtype.type(0)))
 
 
-@kernel
+@laid_out
 def complex_(re, im):
     out = np.empty(np.broadcast_shapes(re.shape, im.shape), np.complex64 if re.dtype.itemsize <= 4 else np.complex128)
     out.real = re
@@ -420,7 +421,7 @@ def complex_(re, im):
     return out
 
 
-@kernel
+@laid_out
 def polar(magnitude, angle):
     return complex_(magnitude * np.cos(angle), magnitude * np.sin(angle))
 

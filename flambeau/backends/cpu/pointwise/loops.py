@@ -20,7 +20,9 @@ import numpy as np
 from numpy import ndarray
 
 from ....native import Library, Postponed, library, pointer, postponed
+from ...strides import elementwise_strides
 from .. import memory
+from ..arrays import strides
 from ..table import KERNELS
 from . import expressed
 
@@ -361,7 +363,7 @@ class _Plan(NamedTuple):
     """How arguments of certain shapes and strides are walked through: found once."""
 
     shape: tuple[int, ...]
-    dense: bool            # the result is contiguous
+    strides: Any           # of the result, in bytes; None: it is contiguous
     address: int | None    # of the geometry: sizes, the result's steps and those of each argument
     dims: int
     geometry: ndarray
@@ -379,21 +381,27 @@ def _walk(loops: Loops, main: ndarray, arrays: list[ndarray], numbers: list[Any]
     except KeyError:
         if len(_plans) > 4096:
             _plans.clear()
-        plan = _plans[key] = _make_plan(loops, main, arrays, out)
+        plan = _plans[key] = _make_plan(loops, arrays, out)
     if plan is None:
         return None
     if out is None:
-        out = memory.empty(plan.shape, loops.result) if plan.dense else memory.like(main, loops.result)
+        out = memory.empty(plan.shape, loops.result)
+        if plan.strides is not None:
+            out = ndarray(plan.shape, loops.result, out, 0, plan.strides)
     if out.size:
         loops.walk(out, *arrays, *numbers, plan.address, plan.dims)
     return out
 
 
-def _make_plan(loops: Loops, main: ndarray, arrays: list[ndarray], out: ndarray | None) -> _Plan | None:
+def _make_plan(loops: Loops, arrays: list[ndarray], out: ndarray | None) -> _Plan | None:
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
     if out is None:
-        alike = main.shape == shape and min(main.strides, default=0) >= 0
-        out = memory.like(main, loops.result) if alike else np.empty(shape, loops.result)
+        backwards = min([min(x.strides, default=0) for x in arrays]) < 0
+        operands = [(x.shape, strides(x)) for x in arrays if x.ndim or not shape]
+        stride = None if backwards else elementwise_strides(shape, operands)
+        out = np.empty(shape, loops.result)
+        if stride is not None:
+            out = ndarray(shape, loops.result, out, 0, [s * out.itemsize for s in stride])
     elif out.shape != shape:
         return None  # NumPy knows the error
     steps = [[s // out.itemsize for s in out.strides]]
@@ -404,7 +412,8 @@ def _make_plan(loops: Loops, main: ndarray, arrays: list[ndarray], out: ndarray 
         steps.append([0] * lead + [0 if n == 1 else s // x.itemsize for n, s in zip(x.shape, x.strides)])
     sizes, merged = _collapse(shape, steps)
     geometry = np.array([sizes, *merged], np.int64)
-    return None if len(sizes) > 16 else _Plan(shape, out.flags.c_contiguous, pointer(geometry), len(sizes), geometry)
+    return None if len(sizes) > 16 else _Plan(
+        shape, None if out.flags.c_contiguous else out.strides, pointer(geometry), len(sizes), geometry)
 
 
 def _collapse(shape: tuple[int, ...], steps: list[list[int]]) -> tuple[list[int], list[list[int]]]:

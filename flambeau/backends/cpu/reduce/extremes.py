@@ -10,9 +10,10 @@ from numpy import ndarray
 from ....native import library
 from ...geometry import reduced_shape
 from .. import memory
+from ..layouts import contiguous
 from ..parallel import SPLIT, split
 from ..table import kernel
-from .reductions import FLOAT32, INT64, Axes, axes_of, grid, wide
+from .reductions import FLOAT32, INT64, Axes, axes_of, grid, narrow, wide
 
 
 def _native_extremes(x: ndarray, sizes: tuple[int, int, int], least: bool, shape: tuple[int, ...], values: bool,
@@ -34,8 +35,8 @@ def _extreme(x: ndarray, axes: Axes, keepdim: bool, pick: np.ufunc) -> Any:
         out = np.empty(reduced_shape(a.shape, axes, keepdim), a.dtype)
         split(a.shape[0], lambda i, j: pick.reduce(a[i:j], axis=axes, keepdims=keepdim, out=out[i:j]))
     else:
-        out = pick.reduce(a, axis=axes_of(a, axes), keepdims=keepdim)
-    return out.astype(x.dtype, copy=False)
+        out = contiguous(pick.reduce(a, axis=axes_of(a, axes), keepdims=keepdim), x)
+    return narrow(out, x.dtype)
 
 
 @kernel
@@ -59,7 +60,7 @@ def _picked(x: ndarray, index: ndarray, axis: int, keepdim: bool) -> tuple[ndarr
         values = x.reshape(-1).take(index.reshape(-1) + np.arange(0, x.size, x.shape[axis]))
         shape = index.shape if keepdim else index.shape[:-1]
         return values.reshape(shape), index.reshape(shape)
-    values = np.take_along_axis(x, index, axis)
+    values, index = contiguous(np.take_along_axis(x, index, axis), x), contiguous(index, x)
     return (values, index) if keepdim else (values.squeeze(axis), index.squeeze(axis))
 
 
@@ -85,7 +86,7 @@ def _place(x: ndarray, axis: int | None, keepdim: bool, least: bool) -> Any:
     if sizes is not None:
         return _native_extremes(x, sizes, least, reduced_shape(x.shape, axes, keepdim), False, True)[1]
     a = wide(x)
-    return np.asarray(a.argmin(axis, keepdims=keepdim) if least else a.argmax(axis, keepdims=keepdim))
+    return contiguous(np.asarray(a.argmin(axis, keepdims=keepdim) if least else a.argmax(axis, keepdims=keepdim)), x)
 
 
 @kernel

@@ -9,8 +9,9 @@ import numpy as np
 from numpy import ndarray
 
 from ...geometry import reduced_shape
+from ..layouts import contiguous, laid_out
 from ..table import kernel
-from .reductions import _SIZES, _SQUARES, Axes, _native_sums, add_up, axes_of, grid, wide
+from .reductions import _SIZES, _SQUARES, Axes, _native_sums, add_up, axes_of, grid, narrow, wide
 
 
 def magnitude(x: ndarray) -> ndarray:
@@ -39,7 +40,7 @@ def vector_norm(x: ndarray, ord: float, axes: Axes = None, keepdim: bool = False
         made = np.sqrt(add_up(a * a, axes, keepdim))
     else:
         made = np.power(add_up(np.power(a, a.dtype.type(ord)), axes, keepdim), a.dtype.type(1 / ord))
-    return made.astype(result, copy=False)
+    return contiguous(narrow(made, result), x)
 
 
 @kernel
@@ -47,7 +48,7 @@ def dist(x: ndarray, y: ndarray, p: float) -> Any:
     return vector_norm(x - y, p)
 
 
-@kernel
+@laid_out
 def renorm(x: ndarray, p: float, axis: int, maxnorm: float) -> ndarray:
     others = tuple(i for i in range(x.ndim) if i != axis)
     a = wide(x)

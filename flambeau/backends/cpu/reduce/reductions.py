@@ -15,6 +15,7 @@ from numpy import ndarray
 from ....native import library
 from ...geometry import reduced_shape
 from .. import memory
+from ..layouts import contiguous
 from ..parallel import large
 from ..table import kernel
 
@@ -93,40 +94,41 @@ def add_up(x: ndarray, axes: Axes, keepdim: bool) -> Any:
     """The sum of a float32 or float64 array over some axes (None: all)."""
     if x.ndim == 0:
         return x.copy()
-    if not x.flags.c_contiguous and 0 in x.strides and x.size > 1:
-        return _add_expanded(x, axes, keepdim)
-    few = FEWEST <= x.size <= FEW and x.flags.c_contiguous
+    size = x.size
+    if not x.flags.c_contiguous:
+        return _add_expanded(x, axes, keepdim) if 0 in x.strides and size > 1 else contiguous(_add_strided(x, axes, keepdim), x)
     if axes is None or len(axes) == x.ndim:
-        if few:
-            total = x.ravel().dot(ones_of(x.dtype, x.size))
-        elif x.size < SMALL:
-            total = np.add.reduce(x if x.flags.c_contiguous else np.ascontiguousarray(x), axis=None)
+        if FEWEST <= size <= FEW:
+            total = x.ravel().dot(ones_of(x.dtype, size))
         else:
-            total = flat_sum(_flat(x))
+            total = np.add.reduce(x, axis=None) if size < SMALL else flat_sum(x.reshape(-1))
         return total if not keepdim else np.full((1,) * x.ndim, total, x.dtype)
-    if few and len(axes) == 1 and axes[0] in (0, x.ndim - 1):
+    if FEWEST <= size <= FEW and len(axes) == 1 and axes[0] in (0, x.ndim - 1):
         return sum_one(x, axes[0], keepdim)
-    if x.size < SMALL and count_of(x, axes) <= ROWS:
+    if size < SMALL and count_of(x, axes) <= ROWS:
         return np.add.reduce(x, axis=axes, keepdims=keepdim)
     shape = reduced_shape(x.shape, axes, keepdim)
-    if x.size == 0:
+    if size == 0:
         return np.zeros(shape, x.dtype)
-    order = None
-    if not x.flags.c_contiguous:
-        order = memory.dense_order(x)
-        if order is not None:  # dense in another order of its dimensions: add up in the order of memory
-            x = x.transpose(order)
-            axes = tuple([i for i, a in enumerate(order) if a in axes])
-        else:
-            x = np.ascontiguousarray(x)
     sizes = list(x.shape)
     for first, last in _runs(axes):
         outer, n, inner = math.prod(sizes[:first]), math.prod(sizes[first:last + 1]), math.prod(sizes[last + 1:])
         x = _add_middle(x.reshape(outer, n, inner))
         sizes[first:last + 1] = [1] * (last + 1 - first)
-    if order is not None:
-        x = x.reshape(sizes).transpose(np.argsort(order))
     return x.reshape(shape)
+
+
+def _add_strided(x: ndarray, axes: Axes, keepdim: bool) -> Any:
+    """The sum of what is not contiguous; what is dense in another order of its dimensions is added up in that of memory."""
+    if axes is not None and len(axes) < x.ndim and x.size < SMALL and count_of(x, axes) <= ROWS:
+        return np.add.reduce(x, axis=axes, keepdims=keepdim)
+    order = memory.dense_order(x) if x.size >= SMALL else None
+    if order is None:
+        return add_up(np.ascontiguousarray(x), axes, keepdim)
+    shape = reduced_shape(x.shape, axes, keepdim)
+    if axes is not None:
+        axes = tuple([i for i, a in enumerate(order) if a in axes])
+    return add_up(x.transpose(order), axes, True).transpose(np.argsort(order)).reshape(shape)
 
 
 def _add_expanded(x: ndarray, axes: Axes, keepdim: bool) -> Any:
@@ -139,14 +141,6 @@ def _add_expanded(x: ndarray, axes: Axes, keepdim: bool) -> Any:
     if made.shape != shape:
         made = np.broadcast_to(made, shape).copy()
     return made.reshape(reduced_shape(x.shape, axes, keepdim))
-
-
-def _flat(x: ndarray) -> ndarray:
-    if not x.flags.c_contiguous:
-        order = memory.dense_order(x)
-        if order is not None:
-            x = x.transpose(order)
-    return x.reshape(-1)
 
 
 def _runs(axes: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -185,16 +179,16 @@ def sum_(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype |
     if dtype.kind == "c":
         return _add_complex(x, axes, keepdim, dtype)
     if dtype.kind == "b":
-        return np.any(x, axis=axes_of(x, axes), keepdims=keepdim)
+        return contiguous(np.any(x, axis=axes_of(x, axes), keepdims=keepdim), x)
     if kind in "fcV":
         x = x.astype(dtype)
-    return np.add.reduce(x, axis=axes_of(x, axes), keepdims=keepdim, dtype=dtype)
+    return contiguous(np.add.reduce(x, axis=axes_of(x, axes), keepdims=keepdim, dtype=dtype), x)
 
 
 def _add_complex(x: ndarray, axes: Axes, keepdim: bool, dtype: np.dtype) -> Any:
     if x.size > ROWS or x.dtype.kind != "c":
-        return np.add.reduce(x, axis=axes_of(x, axes), keepdims=keepdim, dtype=np.complex128).astype(dtype)
-    return np.add.reduce(x.astype(dtype, copy=False), axis=axes_of(x, axes), keepdims=keepdim)
+        return contiguous(np.add.reduce(x, axis=axes_of(x, axes), keepdims=keepdim, dtype=np.complex128).astype(dtype), x)
+    return contiguous(np.add.reduce(narrow(x, dtype), axis=axes_of(x, axes), keepdims=keepdim), x)
 
 
 @kernel
@@ -284,17 +278,17 @@ def prod(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype |
     if dtype is None:
         dtype = INT64 if x.dtype.kind in "iub" else x.dtype
     if dtype.num in NARROW:
-        return np.multiply.reduce(x.astype(FLOAT32), axis=axes_of(x, axes), keepdims=keepdim).astype(dtype)
+        return contiguous(np.multiply.reduce(x.astype(FLOAT32), axis=axes_of(x, axes), keepdims=keepdim).astype(dtype), x)
     if dtype.kind == "b":
-        return np.all(x, axis=axes_of(x, axes), keepdims=keepdim)
-    x = x.astype(dtype, copy=False)
+        return contiguous(np.all(x, axis=axes_of(x, axes), keepdims=keepdim), x)
+    x = narrow(x, dtype)
     if axes is None and x.size >= SMALL and x.flags.c_contiguous:
         # NumPy multiplies along memory one by one; across a thousand columns it works on several at a time.
         whole = x.size - x.size % 1024
         flat = x.reshape(-1)
         columns = np.multiply.reduce(flat[:whole].reshape(-1, 1024), axis=0, dtype=dtype)
         return np.multiply.reduce(columns, dtype=dtype) * np.multiply.reduce(flat[whole:], dtype=dtype)
-    return np.multiply.reduce(x, axis=axes_of(x, axes), keepdims=keepdim, dtype=dtype)
+    return contiguous(np.multiply.reduce(x, axis=axes_of(x, axes), keepdims=keepdim, dtype=dtype), x)
 
 
 def _truth(x: ndarray) -> ndarray:
@@ -303,13 +297,13 @@ def _truth(x: ndarray) -> ndarray:
 
 @kernel
 def any_(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
-    made = np.any(_truth(x), axis=axes_of(x, axes), keepdims=keepdim)
+    made = contiguous(np.any(_truth(x), axis=axes_of(x, axes), keepdims=keepdim), x)
     return made.astype(UINT8) if x.dtype.num == UINT8.num else made
 
 
 @kernel
 def all_(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
-    made = np.all(_truth(x), axis=axes_of(x, axes), keepdims=keepdim)
+    made = contiguous(np.all(_truth(x), axis=axes_of(x, axes), keepdims=keepdim), x)
     return made.astype(UINT8) if x.dtype.num == UINT8.num else made
 
 
@@ -318,7 +312,7 @@ def count_nonzero(x: ndarray, axes: Axes = None) -> Any:
     x = _truth(x)
     if axes is None or not x.ndim:
         return np.asarray(np.count_nonzero(x), INT64)
-    return np.asarray(np.count_nonzero(x, axis=axes), INT64)
+    return contiguous(np.asarray(np.count_nonzero(x, axis=axes), INT64), x)
 
 
 @kernel
@@ -336,7 +330,7 @@ def hash_tensor(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
         bits = x.astype(FLOAT64).view(np.uint64)
     else:
         bits = x.astype(INT64).view(np.uint64) if x.dtype.kind != "u" else x.astype(np.uint64)
-    return np.bitwise_xor.reduce(bits, axis=axes_of(x, axes), keepdims=keepdim)
+    return contiguous(np.bitwise_xor.reduce(bits, axis=axes_of(x, axes), keepdims=keepdim), x)
 
 
 # ------------------------------------------------------------------------------------ log-sum-exp
@@ -371,7 +365,7 @@ def logsumexp(x: ndarray, axes: Axes = None, keepdim: bool = False) -> Any:
     top = np.where(np.isinf(top), top.dtype.type(0), top)
     made = np.log(sum_(np.exp(a - top), axes, True))
     made = np.asarray(made).reshape(top.shape) + top
-    return made.reshape(reduced_shape(a.shape, axes, keepdim)).astype(x.dtype, copy=False)
+    return contiguous(narrow(made.reshape(reduced_shape(a.shape, axes, keepdim)), x.dtype), x)
 
 
 def _half_logsumexp(x: ndarray, axes: Axes, keepdim: bool) -> Any:
@@ -383,5 +377,5 @@ def _half_logsumexp(x: ndarray, axes: Axes, keepdim: bool) -> Any:
     top = np.maximum.reduce(a, axis=axes, keepdims=True)
     top = np.where(np.isinf(top), FLOAT32.type(0), top)
     total = np.add.reduce(rounded(np.exp(rounded(a - top))), axis=axes, keepdims=True)
-    made = (rounded(np.log(rounded(total))) + top).astype(x.dtype)
+    made = contiguous((rounded(np.log(rounded(total))) + top).astype(x.dtype), x)
     return made if keepdim else made.reshape(reduced_shape(x.shape, axes, False))

@@ -9,6 +9,7 @@ from numpy import ndarray
 
 from ....native import library
 from .. import memory
+from ..layouts import contiguous
 from ..table import kernel
 from .reductions import FLOAT32, FLOAT64, INT64, NARROW, narrow, wide
 
@@ -64,7 +65,7 @@ def _accumulated(x: ndarray, axis: int, dtype: np.dtype, step: np.ufunc) -> ndar
     if not x.ndim:
         return x.astype(dtype)
     if dtype.kind == "b":
-        return step.accumulate(x.astype(dtype), axis=axis, dtype=dtype)
+        return contiguous(step.accumulate(x.astype(dtype), axis=axis, dtype=dtype), x)
     if x.dtype is dtype and dtype.char in "fd" and x.size > _FEW and library("scan") is not None:
         return _native_cumulate(x, axis, _PRODUCTS if step is np.multiply else _SUMS)
     narrow_float = dtype.num == FLOAT32.num or dtype.num in NARROW
@@ -99,7 +100,7 @@ def _running(x: ndarray, axis: int, extreme: np.ufunc, reaches: np.ufunc) -> tup
             hit[..., 1:] |= np.isnan(now[..., 1:])
     place = np.where(hit, np.arange(now.shape[-1]), 0)
     index = np.maximum.accumulate(place, axis=-1)
-    return values.astype(x.dtype, copy=False), np.ascontiguousarray(np.moveaxis(index, -1, axis))
+    return contiguous(narrow(values, x.dtype), x), np.ascontiguousarray(np.moveaxis(index, -1, axis))
 
 
 @kernel
@@ -120,7 +121,7 @@ def logcumsumexp(x: ndarray, axis: int) -> ndarray:
     if a.dtype.kind == "c":
         return _complex_logcumsumexp(a, axis)
     exact = a.astype(FLOAT64)
-    return np.logaddexp.accumulate(exact, axis=axis).astype(x.dtype)
+    return contiguous(np.logaddexp.accumulate(exact, axis=axis).astype(x.dtype), x)
 
 
 def _complex_logcumsumexp(x: ndarray, axis: int) -> ndarray:
@@ -190,7 +191,7 @@ def _normalised(x: ndarray, axis: int, log: bool) -> ndarray:
         made = apart - rounded(np.log(rounded(total, last)), last)
     else:
         made = rounded(powers, not last) / total
-    return made.astype(x.dtype, copy=False)
+    return contiguous(narrow(made, x.dtype), x)
 
 
 @kernel

@@ -11,6 +11,7 @@ import numpy as np
 from numpy import ndarray
 
 from ..index.rows import accumulation
+from ..layouts import laid_out
 from ..table import kernel
 
 _INT64 = np.dtype(np.int64)
@@ -82,7 +83,7 @@ def _repaired_order(keys: ndarray) -> ndarray:
     return order
 
 
-@kernel
+@laid_out
 def sort(x: ndarray, dim: int, descending: bool) -> tuple[ndarray, ndarray]:
     if x.ndim == 0:
         return x.copy(), np.zeros((), _INT64)
@@ -236,7 +237,7 @@ def searchsorted(edges: ndarray, values: ndarray, right: bool, order: ndarray | 
     return low.astype(native)
 
 
-@kernel
+@laid_out
 def isin(elements: ndarray, test: ndarray, assume_unique: bool, invert: bool) -> ndarray:
     if elements.dtype != test.dtype:
         common = np.result_type(keys_of(elements).dtype, keys_of(test).dtype)

@@ -11,6 +11,7 @@ from numpy import ndarray
 from ....native import library
 from ...geometry import reduced_shape
 from .. import memory
+from ..layouts import contiguous
 from ..parallel import large
 from ..table import kernel
 from .extremes import _picked, _zero_dim
@@ -41,7 +42,7 @@ def var_mean(x: ndarray, axes: Axes, correction: float, keepdim: bool) -> tuple[
     free = max(n - correction, 0)
     spread = (np.asarray(add_up(apart, axes, True)) - rest * rest / a.dtype.type(n)) / a.dtype.type(free)
     shape = reduced_shape(x.shape, axes, keepdim)
-    return narrow(spread.reshape(shape), x.dtype), narrow(middle.reshape(shape), x.dtype)
+    return contiguous(narrow(spread.reshape(shape), x.dtype), x), contiguous(narrow(middle.reshape(shape), x.dtype), x)
 
 
 def _native_var_mean(x: ndarray, sizes: tuple[int, int, int], correction: float, shape: tuple[int, ...],
@@ -63,7 +64,7 @@ def _var_mean_small(x: ndarray, axes: Axes, correction: float, keepdim: bool) ->
     spread = (np.add.reduce(a, axis=axes, keepdims=keepdim) / free).astype(x.dtype)
     if not keepdim:
         middle = middle.reshape(spread.shape)
-    return spread, middle.astype(x.dtype)
+    return contiguous(np.asarray(spread), x), contiguous(np.asarray(middle, x.dtype), x)
 
 
 @kernel
@@ -80,7 +81,7 @@ def spread_one(x: ndarray, axis: int, root: bool) -> ndarray:
     """var, or its root, of floats over one axis, in the ordinary case without a look at others."""
     native = library("reduce")
     if native is None or not x.flags.c_contiguous:
-        return (std if root else var)(x, (axis,), 1, False)
+        return np.asarray((std if root else var)(x, (axis,), 1, False))
     shape, inner = x.shape, x.strides[axis] // x.itemsize
     n, out = shape[axis], shape[:axis] + shape[axis + 1:]
     spread, middle = memory.empty(out, x.dtype), memory.empty(out, x.dtype)
@@ -156,4 +157,4 @@ def mode(x: ndarray, axis: int, keepdim: bool = False) -> tuple[ndarray, ndarray
     run = place - np.maximum.accumulate(np.where(starts, place, 0), axis=-1)  # how often it came before
     at = run.argmax(axis=-1, keepdims=True)
     index = np.take_along_axis(order, at, -1)
-    return _picked(x, np.moveaxis(index, -1, axis), axis, keepdim)
+    return _picked(x, np.moveaxis(index, -1, axis).copy(), axis, keepdim)

@@ -318,10 +318,18 @@ def _overlapping(geometry) -> bool:
 
 # ---------------------------------------------------------------------------------------------------- *_scatter
 def _scattered(x: ndarray, src: ndarray, make: Any, *args: Any) -> ndarray:
-    out = memory.like(x)
+    out = _kept(x)
     np.copyto(out, x)
     np.copyto(make(out, *args), src, casting="unsafe")
     return out
+
+
+def _kept(x: ndarray) -> ndarray:
+    """Memory of x's strides, holes included, unless elements of x share a place."""
+    if arrays.is_dense(x) or arrays.has_overlap(x):
+        return memory.like(x)
+    steps = strides(x)
+    return restride(memory.empty((_reach((x.shape, steps, 0)),), x.dtype), x.shape, steps)
 
 
 @kernel
@@ -477,7 +485,7 @@ def flip(x, dims):
 def rot90(x, k, dims):
     first, second = dims
     if k == 0:
-        return flip(x, ())
+        return x.copy()
     if k == 2:
         return flip(x, dims)
     return transpose(flip(x, (second if k == 1 else first,)), first, second)
