@@ -98,7 +98,7 @@ _ATTACH = {  # how the node comes to know its results, and what is saved of them
     "first": (["t._node = node", "node.shape = made[0].shape", "if made[0].dtype is not FLOAT32:",
                "    node.dtype = made[0].dtype"], lambda number: f"wrapped(made[{number}])"),
     "many": (["node.outputs = [(a.shape, a.dtype) for a in made]", "for number, t in enumerate(results):",
-              "    if number not in constant:", "        t._node = Edge(node, number)"],
+              "    if number not in without_gradient:", "        t._node = Edge(node, number)"],
              lambda number: f"SavedOutput(results[{number}], {number})"),
     "any": (["attach(node, results)"],
             lambda number: f"SavedOutput(results[{number}] if results.__class__ is tuple else results, {number})")}
@@ -151,7 +151,8 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
         name = None if kind == "result" else names[index]
         value = _ATTACH[results][1](index) if kind == "result" else {
             "argument": name, "strides": f"{name}._array.strides", "dtype": f"{name}.dtype",
-            "shape": f"{name}._array.shape" if index in tensors else f"shape_of({name})",
+            "shape": f"{name}._array.shape" if index in tensors else (
+                f"tuple([a._array.shape for a in {name}])" if index in row.lists else f"{name}.shape"),
             "needs": "tuple([e is not None for e in node.next])"}[kind]
         if users and users != wanted:
             value = f"{value} if {' or '.join([f'{edges[u]} is not None' for u in users])} else None"
@@ -180,52 +181,54 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
     return lines
 
 
-def tensor(row: Any, results: str = "one") -> Callable[..., Tensor]:
+def results(row: Any, names: list[str], sure: Iterable[int], plain: Iterable[int], mode: str, several: bool = False,
+            attach: str = "", unless: str = "") -> list[str]:
+    """Lines that make the array `made` the tensor `t`, or several of them the tensors `results`, in mode 0 with their node.
+
+    names, sure and plain: as in `recording`. mode: the variable. unless: one that is true where there is nothing to record.
+    """
+    array = "array" if several else "made[0]" if attach == "first" else "made"
+    lines, one = [], ["t = new(Tensor)", f"t._array = {array}", "t._node = None"]
+    if row.view:
+        lines = [f"counter = start_counter({names[0]}) if {names[0]}._counter is None else {names[0]}._counter",
+                 f"base = {names[0]} if {names[0]}._base is None else {names[0]}._base"]
+        one += ["t._counter, t._base = counter, base", "if counter.value:", "    t._seen = counter.value"]
+        one += [f"t._creation = NO_GRAD_VIEW if {mode} else MULTI_OUTPUT"] if several else [
+            f"if {mode}:", "    t._creation = NO_GRAD_VIEW",
+            f"elif {names[0]}._creation is not None:", f"    t._creation = {names[0]}._creation"]
+    else:
+        one[-1] = "t._node = t._counter = None"
+    lines += one if not several else [
+        "results = []", "for array in made:", *["    " + line for line in [*one, "results.append(t)"]]]
+    recorded = recording(row, names, sure, plain, results="many" if several else attach or "one")
+    if recorded:
+        lines += [f"if {mode} == 0{f' and not {unless}' if unless else ''}:", *["    " + line for line in recorded]]
+    return lines
+
+
+def tensor(row: Any, attach: str = "one") -> Callable[..., Tensor]:
     """The function of (mode, made, *arguments): the array that the row's kernel made as a tensor, in mode 0 with its node.
 
-    results: "first" for a tuple of arrays, the first of which becomes a tensor that hides the others.
+    attach: "first" for a tuple of arrays, the first of which becomes a tensor that hides the others.
     """
     names = list(row.args)
-    array = "made" if results == "one" else "made[0]"
-    body = ["t = new(Tensor)", f"t._array = {array}", "t._node = t._counter = None"] if not row.view else (
-        view_of(names[0], "in_mode"))
     plain = range(1, len(names)) if row.view else ()  # of a view: dimensions and sizes
-    if lines := recording(row, names, row.sure, plain, results=results):
-        body += ["if in_mode == 0:", *["    " + line for line in lines]]
+    body = results(row, names, row.sure, plain, "in_mode", attach=attach)
     return function(row.name, ", ".join(["in_mode", "made", *names]), [*body, "return t"], Node=row.node)
 
 
 def tensors(row: Any) -> Callable[..., tuple[Tensor, ...]]:
     """The function of (mode, made, *arguments): the arrays that the row's kernel made as tensors, in mode 0 with their node."""
     names = list(row.args)
-    body, each = ["results = []"], ["t._counter = None"]
-    if row.view:
-        body += [f"counter = start_counter({names[0]}) if {names[0]}._counter is None else {names[0]}._counter",
-                 f"base = {names[0]} if {names[0]}._base is None else {names[0]}._base"]
-        each = ["t._counter, t._base, t._creation = counter, base, NO_GRAD_VIEW if in_mode else MULTI_OUTPUT",
-                "if counter.value:", "    t._seen = counter.value"]
-    body += ["for array in made:", *["    " + line for line in [
-        "t = new(Tensor)", "t._array = array", "t._node = None", *each, "results.append(t)"]]]
-    if lines := recording(row, names, row.targets, range(1, len(names)) if row.view else (), results="many"):
-        body += ["if in_mode == 0:", *["    " + line for line in lines]]
+    body = results(row, names, row.targets, range(1, len(names)) if row.view else (), "in_mode", several=True)
     return function(row.name, ", ".join(["in_mode", "made", *names]), [*body, "return tuple(results)"], Node=row.node,
-                    constant=row.constant)
+                    without_gradient=row.constant)
 
 
 def record(row: Any) -> Callable[..., None]:
     """The function of (results, *arguments): gives results that are tensors already their node. It asks about everything."""
     lines = recording(row, list(row.args), (), results="any")
     return function(row.name, ", ".join(["results", *[f"{a}=None" for a in row.args]]), lines or ["pass"], Node=row.node)
-
-
-def view_of(base: str, mode: str) -> list[str]:
-    """Lines that make `t` a view of a tensor: one counter for both. mode: the variable that is 0 where a node is recorded."""
-    return ["t = new(Tensor)", "t._array = made", "t._node = None",
-            f"t._counter = counter = start_counter({base}) if {base}._counter is None else {base}._counter",
-            f"t._base = {base} if {base}._base is None else {base}._base",
-            "if counter.value:", "    t._seen = counter.value",
-            *(["mode &= NO_GRAD"] if mode == "mode" else []), f"if {mode}:", "    t._creation = NO_GRAD_VIEW",
-            f"elif {base}._creation is not None:", f"    t._creation = {base}._creation"]
 
 
 # ------------------------------------------------------------------------------------------------------ pointwise

@@ -97,14 +97,14 @@ def _overloaded(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-FRONTS: dict[Any, Any] = {}  # a function -> the quicker one that users see in its place (ops/fronts.py)
+STAND_INS: dict[Any, Any] = {}  # a function -> the quicker one that users see in its place (ops/fronts.py)
 
 
 def dispatch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
              relevant: Iterable[Any] | None = None) -> tuple[bool, Any]:
     """(True, result) if a mode or an argument took over this call, else (False, None)."""
-    while function in FRONTS:  # one may stand in front of another
-        function = FRONTS[function]
+    while function in STAND_INS:  # one may stand in front of another
+        function = STAND_INS[function]
     modes = state.function_modes
     off = getattr(state, "override_off", 0)
     if off >= 2:

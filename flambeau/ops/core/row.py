@@ -215,7 +215,7 @@ def _source(r: Row, slot: str, k: int) -> tuple[str, int, tuple[int, ...]]:
 
 _MADE: dict[str, Callable] = {
     "tensor": generate.tensor,                              # what `finish` does for one array, in mode 0 or 1
-    "first": functools.partial(generate.tensor, results="first"),  # likewise for several arrays, of which only one is shown
+    "first": functools.partial(generate.tensor, attach="first"),  # likewise for several arrays, of which only one is shown
     "tensors": generate.tensors,                            # likewise, all of them shown
     "record": generate.record,                              # gives results their node
     "apply": backward}                             # Node.apply
@@ -371,11 +371,6 @@ def edges_of(tensors: Any) -> list[Any] | None:
     return edges if edges.count(None) < len(edges) else None
 
 
-def shape_of(value: Any) -> Any:
-    """The shape of a tensor, or the shapes of a list of them."""
-    return value.shape if isinstance(value, Tensor) else tuple([t._array.shape for t in value])
-
-
 def _nothing_to_free(node: Node | None = None) -> None:
     pass
 
@@ -514,7 +509,7 @@ def wrapped(made: Any) -> Tensor | None:
 
 
 generate.knows(attach=attach, constant=constant, constants=_constants, edges_of=edges_of,
-               look_over=look_over, nothing_to_free=_nothing_to_free, run=run, shape_of=shape_of, unpack=unpack,
+               look_over=look_over, nothing_to_free=_nothing_to_free, run=run, unpack=unpack,
                wrapped=wrapped)
 
 

@@ -16,8 +16,9 @@ from ...backends.cpu.layers import normalization as _kernels
 from ...tensors import dtypes as _dtypes
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor, wrap
+from ..core.generate_calls import stands_for
 from ..core.row import FUNCTIONS, _type_word, public, row, run, wrapped
-from ..fronts import in_front, plain, windowed
+from ..fast_calls import plain, windowed
 from ..rules import layers
 from .layouts import channels_last_of, contiguous_copy, dense_channels_last, laid_out
 
@@ -137,7 +138,7 @@ def _any_batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Ten
     return _run_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
 
 
-@in_front(_any_batch_norm, method=False, toplevel=False)
+@stands_for(_any_batch_norm, method=False, toplevel=False)
 def batch_norm(*args, **kwargs):
     mode = state.mode
     if not kwargs and len(args) == 8 and args[5] is True and (
@@ -307,7 +308,7 @@ def _any_layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None 
 _any_layer_norm = public(_any_layer_norm, method=False, out=False, name="layer_norm")
 
 
-@in_front(_any_layer_norm, method=False)
+@stands_for(_any_layer_norm, method=False)
 def layer_norm(*args, **kwargs):
     mode = state.mode
     if not kwargs and 3 < len(args) < 6 and (plain(args[0]) if mode < 2 else mode in FOLLOWED and windowed(args[0])):

@@ -173,7 +173,7 @@ def _scaled_inplace(name: str, plain: Any, whole: Any) -> Any:
 
     inplace.__name__, inplace.__qualname__ = name + "_", f"Tensor.{name}_"
     inplace.__doc__ = f"In-place form of {name}."
-    _overrides.FRONTS[recorded] = _overrides.FRONTS[plain.inplace] = inplace
+    _overrides.STAND_INS[recorded] = _overrides.STAND_INS[plain.inplace] = inplace
     return inplace
 
 
@@ -227,7 +227,7 @@ def _div_inplace(self: Any, other: Any, *, rounding_mode: str | None = None) -> 
 
 _div_inplace.__name__, _div_inplace.__qualname__ = "div_", "Tensor.div_"
 Tensor.div_ = Tensor.divide_ = _div_inplace
-_overrides.FRONTS[_div_recorded] = _overrides.FRONTS[_div.inplace] = _div_inplace
+_overrides.STAND_INS[_div_recorded] = _overrides.STAND_INS[_div.inplace] = _div_inplace
 export("true_divide", _div)
 Tensor.true_divide_ = _div.inplace
 
@@ -487,7 +487,7 @@ _rtruediv.__name__ = "__rdiv__"
 Tensor.__mul__ = Tensor.__rmul__ = mul.operator
 Tensor.__add__ = Tensor.__radd__ = _add.operator
 Tensor.__sub__, Tensor.__rsub__ = _sub.operator, _rsub.operator
-_overrides.FRONTS[_rsub] = _rsub.operator
+_overrides.STAND_INS[_rsub] = _rsub.operator
 Tensor.__truediv__, Tensor.__rtruediv__ = _div.operator, _rtruediv
 Tensor.__div__, Tensor.__rdiv__ = _div.operator, _rtruediv
 Tensor.__floordiv__, Tensor.__rfloordiv__ = floor_divide.operator, _right(floor_divide, "floor_divide")

@@ -25,7 +25,7 @@ from ...tensors.parameter import Parameter
 from ...tensors.shapes import broadcast_shapes
 from ...tensors.tensor import Tensor, wrap
 from .. import rules
-from ..core.overrides import FRONTS
+from ..core.overrides import STAND_INS
 from ..core.row import FUNCTIONS, NO_RECORD, Row, _type_word, alias_of, check_writable, public, store
 from ..pointwise.families import broadcast_error, untracked
 from .factories import c_word, check_range, limits_of, plain
@@ -125,7 +125,7 @@ def _refilled(general: Callable, draw: Callable, sound: Callable[[float, float],
         return general(*args, **options)
 
     functools.update_wrapper(quick, general)
-    FRONTS[general] = quick
+    STAND_INS[general] = quick
     setattr(Tensor, general.__name__, quick)
 
 

@@ -28,7 +28,7 @@ from ...creation.random import call, check_real, default_generator, draw, fresh,
 from ...tensors import dtypes as _dtypes
 from ...tensors.formats import preserve_format
 from ...tensors.tensor import Tensor, wrap
-from ..core.overrides import FRONTS
+from ..core.overrides import STAND_INS
 from ..core.row import _type_word, export, public
 
 
@@ -70,7 +70,7 @@ def _factory(name: str, kernel: str, word: str) -> Callable:
         return general(*size, **options)
 
     functools.update_wrapper(quick, general)
-    FRONTS[general] = quick
+    STAND_INS[general] = quick
     export(name, quick, method=False)
     return quick
 
@@ -207,7 +207,7 @@ def _quick_randint(*args, **options):
 _I62 = 1 << 62
 _general_randint = randint
 functools.update_wrapper(_quick_randint, randint)
-FRONTS[randint] = randint = _quick_randint
+STAND_INS[randint] = randint = _quick_randint
 export("randint", randint, method=False)
 
 
