@@ -195,7 +195,7 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
             heapq.heappush(heap, (-node.sequence, node))
     roots.clear()
     selective, keep_graph = task.captures is not None, task.keep_graph
-    plain = not state.mode & (ANOMALY | PROFILE)
+    unwatched = not state.mode & (ANOMALY | PROFILE)
     add_to_leaf = accumulate if not state.mode & PROFILE else state.profiler.accumulate
     bare = state.mode == NO_GRAD  # nothing special going on, and this pass is not recorded
     batched = state.mode & BATCHED  # gradients may be batched where what they belong to is not, and `fit` has to look
@@ -208,9 +208,9 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
             hooks = node.hooks
             if hooks is not None:
                 if grads is None:
-                    _before_nothing(task, node)
+                    _hooks_without_gradient(task, node)
                 else:
-                    grads = _before(node, grads) if not selective else _before_selected(task, node, grads)
+                    grads = _run_hooks(node, grads) if not selective else _run_selected_hooks(task, node, grads)
             edges = node.next
             if not edges and node.is_leaf_node:
                 if selective:
@@ -220,7 +220,7 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
                 break
             if (selective and not _capture(task, node, grads)) or (grads is None and not node.runs_without_gradient):
                 results = None
-            elif hooks is None and plain:
+            elif hooks is None and unwatched:
                 results = node.apply(grads)
                 if not keep_graph:
                     node.release()
@@ -340,24 +340,24 @@ def _evaluated(node: Node, grads: Any, task: Task):
     return results
 
 
-def _before_selected(task: Task, node: Node, grads: Any) -> Any:
+def _run_selected_hooks(task: Task, node: Node, grads: Any) -> Any:
     """The hooks of a node when only some gradients were asked for.
 
     One off the way to them has none run. What is captured half-way is, as in PyTorch, the gradient before its hooks.
     """
     if node in task.needed:
         _capture(task, node, list(grads) if node.outputs is not None else grads)
-        return _before(node, grads)
-    return _before(node, grads) if node in task.captures else grads
+        return _run_hooks(node, grads)
+    return _run_hooks(node, grads) if node in task.captures else grads
 
 
-def _before_nothing(task: Task, node: Node) -> None:
+def _hooks_without_gradient(task: Task, node: Node) -> None:
     """The hooks of a node that no gradient reached: they are called with None."""
     if task.captures is None or node in task.needed or node in task.captures:
-        _before(node, None if node.outputs is None else [None] * len(node.outputs))
+        _run_hooks(node, None if node.outputs is None else [None] * len(node.outputs))
 
 
-def _before(node: Node, grads: Any) -> Any:
+def _run_hooks(node: Node, grads: Any) -> Any:
     """Tensor hooks in order of registration, then the gradients that tensors asked to retain."""
     hooks = node.hooks
     several = node.outputs is not None

@@ -22,7 +22,7 @@ from .core.row import LARGE
 from .index import indexing, scatter
 from .pointwise import arithmetic, comparison, convert
 from .pointwise.functions import where_row
-from .reduce import reductions as slow
+from .reduce import reductions as reductions
 from .reduce import scans, statistics, vector_norms
 from .shape import joining, splitting
 from .shape import views as v
@@ -31,7 +31,7 @@ _new = object.__new__
 ndarray = registry.CPU_ARRAY
 
 
-def plain(input: Any) -> bool:
+def ordinary_floats(input: Any) -> bool:
     """A float32 or float64 CPU tensor that is not empty; the caller has looked at the mode."""
     kind = input.__class__
     if kind is Tensor or kind is Parameter:
@@ -40,8 +40,8 @@ def plain(input: Any) -> bool:
     return False
 
 
-def windowed(input: Any) -> bool:
-    """`plain` in a call that is followed."""
+def followed_floats(input: Any) -> bool:
+    """`ordinary_floats` in a call that is followed."""
     kind = input.__class__
     if kind is Tensor or kind is Parameter:
         x = input._array
@@ -175,10 +175,10 @@ _of_two(arithmetic.div, arithmetic._div, ("divide",))
 
 # --------------------------------------------------------------------------------------------------- reductions
 _DIM = "dim.__class__ is int and -n <= dim < n"
-_mean_dim = fast_call(slow.mean, slow._mean_dim, "input dim keepdim=False", chars="fd", mean_one=kernels.mean_one,
+_mean_dim = fast_call(reductions.mean, reductions._mean_dim, "input dim keepdim=False", chars="fd", mean_one=kernels.mean_one,
                       when=f"{_DIM} and keepdim.__class__ is bool", given="(dim,); keepdim; None",
                       made=["dim %= n", "mean_one(x, dim, keepdim)"])
-mean = fast_call(_mean_dim, slow._mean, "input", chars="fd", made="mean_all(x)", given="None; False; None",
+mean = fast_call(_mean_dim, reductions._mean, "input", chars="fd", made="mean_all(x)", given="None; False; None",
                  mean_all=kernels.mean_all)
 
 
@@ -189,14 +189,14 @@ def _bare(array: Any) -> Tensor:
     return t
 
 
-for _general, _row, _all, _least in ((slow.max_, slow._max_dim, slow._max_all, False),
-                                     (slow.min_, slow._min_dim, slow._min_all, True)):
+for _general, _row, _all, _least in ((reductions.max_, reductions._max_dim, reductions._max_all, False),
+                                     (reductions.min_, reductions._min_dim, reductions._min_all, True)):
     _one = fast_call(_general, _row, "input dim=None", chars="fd", when=f"{_DIM} and x.shape[dim] > 1", given="dim; False",
                      made=["dim %= n", "extreme_one(x, dim, least)"], extreme_one=extreme_one, least=_least,
                      gives=return_types.min if _least else return_types.max)
     fast_call(_one, _all, "input", chars="fd", when="x.flags.c_contiguous and x.size < LARGE", made="kernel(x)",
               kernel=kernels.min_all if _least else kernels.max_all)
-for _general, _row in ((slow.amax, slow._amax), (slow.amin, slow._amin)):
+for _general, _row in ((reductions.amax, reductions._amax), (reductions.amin, reductions._amin)):
     fast_call(_general, _row, "input dim=None", when=_DIM, given="(dim % n,); False", made="array(kernel(x, (dim % n,)))",
               kernel=_row.cpu, chars="fd", array=registry.cpu.asarray)
 fast_call(joining.flip, joining._flip, "input dim", chars="fd", when=_DIM, given="(dim % n,)", made="flipped(x, (dim % n,))",
@@ -211,7 +211,7 @@ fast_call(convert.clone, convert._clone, "input", chars="fd", when=f"x.size < LA
 def _arg_extreme(general: Any, pick: Any) -> None:
     @stands_for(general)
     def arg_extreme(*args, **kwargs):
-        if state.mode < 2 and not kwargs and args and plain(args[0]):
+        if state.mode < 2 and not kwargs and args and ordinary_floats(args[0]):
             x = args[0]._array
             if x.size < LARGE:
                 if len(args) == 1:
@@ -221,8 +221,8 @@ def _arg_extreme(general: Any, pick: Any) -> None:
         return general(*args, **kwargs)
 
 
-_arg_extreme(slow.argmax, ndarray.argmax)
-_arg_extreme(slow.argmin, ndarray.argmin)
+_arg_extreme(reductions.argmax, ndarray.argmax)
+_arg_extreme(reductions.argmin, ndarray.argmin)
 
 
 def _along(general: Any, r: Any) -> Any:
@@ -264,7 +264,7 @@ fast_call(indexing.masked_fill, indexing._masked_fill, "input mask value", chars
 
 
 def _fits(shape: tuple[int, ...], dim: int, at: Any) -> bool:
-    """Whether positions are plain, and within a shape but for one dimension."""
+    """Whether positions are ordinary_floats, and within a shape but for one dimension."""
     return at.ndim == len(shape) and at.dtype.char == "l" and type(at) in registry.WINDOWS and at.size > 0 and all(
         [d == dim or b <= a for d, (a, b) in enumerate(zip(shape, at.shape))])
 
@@ -277,8 +277,8 @@ fast_call(scatter.gather, scatter._gather, "input dim index", chars="fd", tensor
 
 _where_number = fast_call(
     comparison.where, where_row, "condition input other", chars="?", tensors="input", method=False, given="input; other",
-    when="mode < 2 and n and other.__class__ in REAL and plain(input) and input._array.shape == x.shape",
-    made="where(x, input._array, constant(other, input._array.dtype))", REAL=_REAL, plain=plain,
+    when="mode < 2 and n and other.__class__ in REAL and ordinary_floats(input) and input._array.shape == x.shape",
+    made="where(x, input._array, constant(other, input._array.dtype))", REAL=_REAL, ordinary_floats=ordinary_floats,
     where=KERNELS["where"])
 where = fast_call(
     _where_number, where_row, "condition input other", chars="?", tensors="input other", method=False, given="input; other",

@@ -104,7 +104,7 @@ _ATTACH = {  # how the node comes to know its results, and what is saved of them
             lambda number: f"SavedOutput(results[{number}] if results.__class__ is tuple else results, {number})")}
 
 
-def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterable[int] = (), held: bool = False,
+def recording(row: Any, names: list[str], tensors: Iterable[int], not_tensors: Iterable[int] = (), held: bool = False,
               results: str = "one") -> list[str]:
     """Lines that give the tensor `t` over the array `made` its node, if one of the row's arguments has a history.
 
@@ -113,8 +113,8 @@ def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterabl
     `made` is a tuple, and t the only result that anybody sees; "many": `results` are tensors over the arrays `made`; "any":
     `results` are tensors, one or several, of whatever kind.
     """
-    tensors, plain = set(tensors), set(plain)
-    wanted = [i for i in row.targets if i not in plain]
+    tensors, not_tensors = set(tensors), set(not_tensors)
+    wanted = [i for i in row.targets if i not in not_tensors]
     if row.node is None or not wanted:
         return []
     edges = [f"{names[i]}_edge" for i in range(len(names))]
@@ -128,7 +128,7 @@ def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterabl
               f"    node.next = {in_tuple(ways)}", "    node.sequence = next_sequence()",
               *["    " + line for line in _ATTACH[results][0]]]
     if row.saving:
-        lines += ["    " + line for line in _saving(row, names, edges, wanted, tensors, plain, held, results)]
+        lines += ["    " + line for line in _saving(row, names, edges, wanted, tensors, not_tensors, held, results)]
     return lines
 
 
@@ -142,7 +142,7 @@ def in_tuple(parts: list[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
-def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], tensors: set[int], plain: set[int],
+def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], tensors: set[int], not_tensors: set[int],
             held: bool, results: str) -> list[str]:
     """Lines that save what the formulas of those arguments need that have a history, with the versions of tensors."""
     values, versions, unsure = [], {}, ["True"] * (results == "any")
@@ -157,7 +157,7 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
         if users and users != wanted:
             value = f"{value} if {' or '.join([f'{edges[u]} is not None' for u in users])} else None"
         values.append(value if users else "None")
-        if users and kind == "argument" and index not in plain:
+        if users and kind == "argument" and index not in not_tensors:
             if index in tensors:
                 versions[slot] = name
             else:  # a number in the place of a tensor counts as one
@@ -181,7 +181,7 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
     return lines
 
 
-def results(row: Any, names: list[str], sure: Iterable[int], plain: Iterable[int], mode: str, several: bool = False,
+def results(row: Any, names: list[str], sure: Iterable[int], not_tensors: Iterable[int], mode: str, several: bool = False,
             attach: str = "", unless: str = "") -> list[str]:
     """Lines that make the array `made` the tensor `t`, or several of them the tensors `results`, in mode 0 with their node.
 
@@ -200,7 +200,7 @@ def results(row: Any, names: list[str], sure: Iterable[int], plain: Iterable[int
         one[-1] = "t._node = t._counter = None"
     lines += one if not several else [
         "results = []", "for array in made:", *["    " + line for line in [*one, "results.append(t)"]]]
-    recorded = recording(row, names, sure, plain, results="many" if several else attach or "one")
+    recorded = recording(row, names, sure, not_tensors, results="many" if several else attach or "one")
     if recorded:
         lines += [f"if {mode} == 0{f' and not {unless}' if unless else ''}:", *["    " + line for line in recorded]]
     return lines
@@ -212,8 +212,8 @@ def tensor(row: Any, attach: str = "one") -> Callable[..., Tensor]:
     attach: "first" for a tuple of arrays, the first of which becomes a tensor that hides the others.
     """
     names = list(row.args)
-    plain = range(1, len(names)) if row.view else ()  # of a view: dimensions and sizes
-    body = results(row, names, row.sure, plain, "in_mode", attach=attach)
+    not_tensors = range(1, len(names)) if row.view else ()  # of a view: dimensions and sizes
+    body = results(row, names, row.sure, not_tensors, "in_mode", attach=attach)
     return function(row.name, ", ".join(["in_mode", "made", *names]), [*body, "return t"], Node=row.node)
 
 
@@ -246,10 +246,10 @@ def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]
                "else:", f"    made = large(kernel, {values})"]
     else:
         run = ["else:", f"    made = kernel({values})"]
-    plain = " and ".join([f"({n}.__class__ is Tensor or {n}.__class__ is Parameter)" for n in names[:tensors]])
+    not_tensors = " and ".join([f"({n}.__class__ is Tensor or {n}.__class__ is Parameter)" for n in names[:tensors]])
     alike = "".join([f" and {a}.dtype is x.dtype" for a in arrays[1:]])
     body = ["mode = state.mode",
-            f"if (mode < 2 or mode in FOLLOWED) and {plain}{' and out is None' * ufunc}:",
+            f"if (mode < 2 or mode in FOLLOWED) and {not_tensors}{' and out is None' * ufunc}:",
             *[f"    {a} = {n}._array" for a, n in zip(arrays, names)],
             f"    if x.dtype.char in chars{alike} and ({' is '.join([f'type({a})' for a in ['x', *arrays[1:]]])} is ndarray or "
             f"(mode > 1 and {' and '.join([f'type({a}) in WINDOWS' for a in arrays])})):",
@@ -321,14 +321,15 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable
                     chars=chars, number_chars=number_chars, fallback=fallback)
 
 
-def in_place(row: Any, *, chars: str | None, slow: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The in-place form of a pointwise operation: plain tensors without history go straight to the kernel, others to `slow`."""
+def in_place(row: Any, *, chars: str | None, recorded: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The in-place form of a pointwise operation: plain tensors without history go straight to the kernel,
+    others to `recorded`."""
     untracked = "({0}._node is None and ({0}._counter is None or {0}._base is None))".format
     two = len(row.args) == 2
     names, arrays = (["self", "other"], "x, y") if two else (["self"], "x,")
     if two:
         known = "" if chars is None else f" and native.char in {chars!r}"
-        asked = ["y, kind = None, other.__class__",
+        operand = ["y, kind = None, other.__class__",
                  "if kind is Tensor or kind is Parameter:",
                  f"    if native is other._array.dtype{known} and (mode & NO_GRAD or {untracked('other')}):",
                  "        y = other._array",
@@ -346,7 +347,7 @@ def in_place(row: Any, *, chars: str | None, slow: Callable[..., Tensor]) -> Cal
         run = ["else:", "    try:", "        kernel(x, y, out=x) if x.size < LARGE else large(kernel, x, y, out=x)",
                "    except ValueError:", "        raise inplace_broadcast(x.shape, y.shape) from None"]
     else:
-        asked = [f"if native.char in {chars!r}:"]
+        operand = [f"if native.char in {chars!r}:"]
         run = ["elif x.size < LARGE:", "    x[...] = kernel(x)", "else:", "    large(kernel, x, out=x)"]
     body = ["mode, kind = state.mode, self.__class__",
             "if (mode < 2 or mode in FOLLOWED) and (kind is Tensor or kind is Parameter) and not self._inference and (",
@@ -354,9 +355,9 @@ def in_place(row: Any, *, chars: str | None, slow: Callable[..., Tensor]) -> Cal
             "    x = self._array",
             "    native = x.dtype",
             "    if (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS)) and x.flags.c_contiguous:",
-            *["        " + line for line in asked],
+            *["        " + line for line in operand],
             "            if mode > 1:",
             f"                state.follower.write(x, state.follower.call(kernel_name, ({arrays})))",
             *["            " + line for line in [*run, "bump(self)", "return self"]],
-            f"return slow({', '.join(names)})"]
-    return function(f"{row.name}_", ", ".join(names), body, kernel=row.cpu, kernel_name=row.kernel, slow=slow)
+            f"return recorded({', '.join(names)})"]
+    return function(f"{row.name}_", ", ".join(names), body, kernel=row.cpu, kernel_name=row.kernel, recorded=recorded)

@@ -106,11 +106,11 @@ def _arrays(row: Any, first: str, call: str, any_size: bool) -> list[str]:
                 "        xs.append(x)",
                 "    if xs and (x := xs[0]).dtype.char in chars and x.size:"]
     if row.view:
-        asked = f"type(x) in WINDOWS and {first}._view_fn is None and not {first}._inference"
+        ordinary_array = f"type(x) in WINDOWS and {first}._view_fn is None and not {first}._inference"
     else:
-        asked = "x.dtype.char in chars and (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS))"
+        ordinary_array = "x.dtype.char in chars and (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS))"
     return [f"kind = {first}.__class__", "if kind is Tensor or kind is Parameter:", f"    x = {first}._array",
-            f"    if {asked}{'' if any_size else ' and x.size'}:"]
+            f"    if {ordinary_array}{'' if any_size else ' and x.size'}:"]
 
 
 def _arguments(takes: list[str], names: list[str]) -> tuple[str, str, list[str]]:

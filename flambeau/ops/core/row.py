@@ -42,8 +42,8 @@ from ...autograd.node import (
     Node,
     Packed,
     SavedOutput,
-    face,
     saved_result,
+    shown_edge,
     version_of,
 )
 from ...autograd.state import state
@@ -531,7 +531,7 @@ class RowNode(Node):
         for index in range(len(self.row.args)):
             count = len(self.next) - len(self.row.args) + 1 if index in self.row.lists else 1
             if self.row.wants[index]:
-                pairs += [(face(e.node), e.nr) if e.__class__ is Edge else (face(e), 0) for e in self.next[at:at + count]]
+                pairs += [shown_edge(e) for e in self.next[at:at + count]]
             at += count
         return tuple(pairs)
 
@@ -543,13 +543,13 @@ class RowNode(Node):
             return SavedTensor(self, self._slot_number(name[11:], name))
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    def _slot_number(self, slot: str, asked: str) -> int:
+    def _slot_number(self, slot: str, wanted: str) -> int:
         slot = {"sizes": "shape"}.get(slot, slot)
         output = {"values": "result0", "indices": "result1", "min": "result0", "max": "result1"}.get(slot, slot)
         for candidate in (slot, slot.replace("_sym_sizes", "_shape"), slot.replace("_sizes", "_shape"), output):
             if candidate in self.row.slots:
                 return self.row.slots.index(candidate)
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{asked}'")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{wanted}'")
 
     def _slot_value(self, slot: str) -> Any:
         if slot in ("scales_d", "scales_h", "scales_w") and "scales" in self.row.slots:

@@ -101,7 +101,7 @@ def getitem(self: Tensor, key: Any) -> Tensor:
             if array.ndim and -array.shape[0] <= key < array.shape[0]:
                 return _select.tensor(mode, array[key, ...], self, 0, key)
         elif kind is slice:
-            if array.ndim and key.step is None and _plain_bounds(key):
+            if array.ndim and key.step is None and _integer_bounds(key):
                 size = array.shape[0]
                 start, stop, _ = key.indices(size)
                 stop = stop if stop > start else start
@@ -137,7 +137,7 @@ def _step(view: Tensor, name: str, given: dict[str, Any], key: tuple[Any, ...]) 
     return ROWS[name](view, *given.values())
 
 
-def _plain_bounds(key: slice) -> bool:
+def _integer_bounds(key: slice) -> bool:
     return (key.start is None or key.start.__class__ is int) and (key.stop is None or key.stop.__class__ is int)
 
 
@@ -150,7 +150,7 @@ def _basic_view(array: Any, key: tuple[Any, ...]) -> Any:
             return None
         if kind is slice:
             step = k.step
-            if not _plain_bounds(k) or (step is not None and (step.__class__ is not int or step < 1)):
+            if not _integer_bounds(k) or (step is not None and (step.__class__ is not int or step < 1)):
                 return None
         elif k is Ellipsis:
             dots = True
@@ -175,7 +175,7 @@ def _basic_steps(shape: tuple[int, ...], key: tuple[Any, ...]) -> list[Any] | No
         if k.__class__ is int and -size <= k < size:
             steps.append((_select, (dim, k), (*_WHOLE[:dim], k, ...)))
             continue
-        if k.__class__ is not slice or k.step is not None or not _plain_bounds(k):
+        if k.__class__ is not slice or k.step is not None or not _integer_bounds(k):
             return None
         start, stop, _ = k.indices(size)
         if start != 0 or stop != size:
@@ -333,7 +333,7 @@ def _bound(value: Any) -> int | None:
 # ------------------------------------------------------------------------------------------------------ x[key] = value
 def setitem(self: Tensor, key: Any, value: Any) -> None:
     """x[key] = value, through the same views and rows as x[key]."""
-    if _quick_write(self, key, value):
+    if _written_directly(self, key, value):
         return
     if _overrides.active:
         done, _ = _overrides.dispatch(Tensor.__setitem__, (self, key, value), {})
@@ -389,7 +389,7 @@ def matched(self: Tensor, indices: list[Any], values: Tensor) -> Tensor:
     return values
 
 
-def _quick_write(self: Tensor, key: Any, value: Any) -> bool:
+def _written_directly(self: Tensor, key: Any, value: Any) -> bool:
     """Writes a number or a tensor at a basic key where no gradient is involved; False if that is not the case."""
     mode, array = state.mode, self._array
     if mode > 1 or self._inference or self._creation or type(array) is not ndarray or 0 in array.strides or not (

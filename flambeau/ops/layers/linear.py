@@ -73,9 +73,9 @@ def _transposition(edge: Any) -> Any:
 
 
 def _shown(self: Any) -> Any:
-    from ...autograd.node import Edge, face
+    from ...autograd.node import shown_edge
     bias, mat1, weight = self.next
-    pairs = [(face(e.node), e.nr) if e.__class__ is Edge else (face(e), 0) for e in (bias, mat1)]
+    pairs = [shown_edge(bias), shown_edge(mat1)]
     pairs.append((_transposition(weight), 0))
     return tuple(pairs if type(self).__name__ in ("AddmmBackward0", "ViewBackward0") else pairs[1:])
 

@@ -18,7 +18,7 @@ from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor, wrap
 from ..core.generate_calls import stands_for
 from ..core.row import FUNCTIONS, _type_word, public, row, run, wrapped
-from ..fast_calls import plain, windowed
+from ..fast_calls import followed_floats, ordinary_floats
 from ..rules import layers
 from .layouts import channels_last_of, contiguous_copy, dense_channels_last, laid_out
 
@@ -142,7 +142,7 @@ def _any_batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Ten
 def batch_norm(*args, **kwargs):
     mode = state.mode
     if not kwargs and len(args) == 8 and args[5] is True and (
-            plain(args[0]) if mode < 2 else mode in FOLLOWED and windowed(args[0])):
+            ordinary_floats(args[0]) if mode < 2 else mode in FOLLOWED and followed_floats(args[0])):
         input, mean, var, weight, bias, _, momentum, eps = args
         x = input._array
         if _per_channel(x, (weight, bias, mean, var)) and momentum.__class__ is float is eps.__class__ and eps > 0:
@@ -311,7 +311,8 @@ _any_layer_norm = public(_any_layer_norm, method=False, out=False, name="layer_n
 @stands_for(_any_layer_norm, method=False)
 def layer_norm(*args, **kwargs):
     mode = state.mode
-    if not kwargs and 3 < len(args) < 6 and (plain(args[0]) if mode < 2 else mode in FOLLOWED and windowed(args[0])):
+    if not kwargs and 3 < len(args) < 6 and (
+            ordinary_floats(args[0]) if mode < 2 else mode in FOLLOWED and followed_floats(args[0])):
         input, shape, weight, bias = args if len(args) == 4 else args[:4]
         eps = args[4] if len(args) == 5 else 1e-5
         x = input._array

@@ -187,10 +187,10 @@ def _pad_ends(x: Tensor, pad: int, mode: str) -> Tensor:
 
 def _overlap_add(frames: Tensor, hop: int, length: int) -> Tensor:
     """(batch, pieces, points) laid `hop` apart and summed: (batch, length)."""
-    batch, pieces, points = frames._array.shape
+    batch, frame_count, points = frames._array.shape
     from ...creation.factories import arange
-    index = (arange(pieces, device=frames.device).unsqueeze(1) * hop + arange(points, device=frames.device)).reshape(-1)
-    return frames.new_zeros((batch, length)).index_add(1, index, frames.reshape(batch, pieces * points))
+    index = (arange(frame_count, device=frames.device).unsqueeze(1) * hop + arange(points, device=frames.device)).reshape(-1)
+    return frames.new_zeros((batch, length)).index_add(1, index, frames.reshape(batch, frame_count * points))
 
 
 @public(out=False)
@@ -246,10 +246,10 @@ def _inverse(x: Tensor, n_fft: int, hop: int, window: Tensor, center: bool, norm
     else:
         half = x if onesided else x.narrow(-1, 0, n_fft // 2 + 1)
         frames = irfft(half, n_fft, norm=norm)
-    pieces = x._array.shape[1]
-    total = n_fft + hop * (pieces - 1)
+    frame_count = x._array.shape[1]
+    total = n_fft + hop * (frame_count - 1)
     signal = _overlap_add(frames * window, hop, total)
-    envelope = _overlap_add((window * window).expand(1, pieces, n_fft), hop, total)
+    envelope = _overlap_add((window * window).expand(1, frame_count, n_fft), hop, total)
     start = n_fft // 2 if center else 0
     end = start + length if length is not None else total - n_fft // 2 if center else total
     end = min(end, total)

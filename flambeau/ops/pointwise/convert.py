@@ -250,11 +250,11 @@ def _wrong_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
 
 def _cast(name: str, dtype: Any) -> None:
     native = dtype.native
-    quick = native.char in "fdl"
+    common_target = native.char in "fdl"
 
     def method(self: Tensor, memory_format: Any = None) -> Tensor:
         x = self._array
-        if quick and type(x) is ndarray and x.dtype.kind in "biu" and 1 < x.size < _FEW and memory_format is None and (
+        if common_target and type(x) is ndarray and x.dtype.kind in "biu" and 1 < x.size < _FEW and memory_format is None and (
                 state.mode < 2 and x.flags.c_contiguous and 1 not in x.shape and native is not x.dtype) and (
                     self.__class__ is Tensor):
             return wrap(x.astype(native))  # small pictures and labels: no history to look for

@@ -60,7 +60,7 @@ def _factory(name: str, kernel: str, word: str) -> Callable:
     general = public(function, **factory)
     draw = getattr(_kernels, name)
 
-    def quick(*size, **options):
+    def fast(*size, **options):
         """Plain sizes and no options: without a look at what was not given."""
         if not options and state.mode < 2 and size and len(size) < 5 and place(None) is registry.cpu:
             count = _count(size)
@@ -69,10 +69,10 @@ def _factory(name: str, kernel: str, word: str) -> Callable:
                     return wrap(draw(default_generator._engine.words, size, _dtypes.get_default_dtype().native, count))
         return general(*size, **options)
 
-    functools.update_wrapper(quick, general)
-    STAND_INS[general] = quick
-    export(name, quick, method=False)
-    return quick
+    functools.update_wrapper(fast, general)
+    STAND_INS[general] = fast
+    export(name, fast, method=False)
+    return fast
 
 
 rand = _factory("rand", "draw_uniform", "check_uniform_bounds")
@@ -81,7 +81,7 @@ randn = _factory("randn", "draw_normal", "normal_kernel_cpu")
 randn.__doc__ = "Numbers of the standard normal distribution."
 
 
-def plain(input: Any) -> bool:
+def ordinary_floats(input: Any) -> bool:
     """Whether it is a contiguous float32 CPU tensor that holds something."""
     if not isinstance(input, Tensor) or state.mode & FOLLOW:
         return False
@@ -99,7 +99,8 @@ def _few(draw: Callable, x: Any) -> Any:
 def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
               memory_format=preserve_format) -> Tensor:
     """Uniform numbers of [0, 1) in another tensor's shape."""
-    if generator is dtype is device is layout is None and memory_format is preserve_format and plain(input) and not pin_memory:
+    if generator is dtype is device is layout is None and memory_format is preserve_format and not pin_memory and (
+            ordinary_floats(input)):
         return finish(_few(_kernels.rand, input._array), requires_grad)
     array = like("rand_like", input, dtype, layout, device, memory_format, pin_memory)
     check_real("check_uniform_bounds", _dtypes.BY_NUM[array.dtype.num])
@@ -110,12 +111,13 @@ def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, re
 def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
                memory_format=preserve_format) -> Tensor:
     """Standard normal numbers in another tensor's shape."""
-    if generator is dtype is device is layout is None and memory_format is preserve_format and plain(input) and not pin_memory:
+    if generator is dtype is device is layout is None and memory_format is preserve_format and not pin_memory and (
+            ordinary_floats(input)):
         return finish(_few(_kernels.randn, input._array), requires_grad)
     array = like("randn_like", input, dtype, layout, device, memory_format, pin_memory)
     check_real("normal_kernel_cpu", _dtypes.BY_NUM[array.dtype.num])
-    whole = registry.backend_of(array).is_contiguous(array)
-    return finish(draw(array, source_of("randn_like", generator), "draw_normal", 0.0, 1.0, whole), requires_grad)
+    contiguous = registry.backend_of(array).is_contiguous(array)
+    return finish(draw(array, source_of("randn_like", generator), "draw_normal", 0.0, 1.0, contiguous), requires_grad)
 
 
 # ----------------------------------------------------------------------------------------------------------- integers
@@ -194,7 +196,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
                     requires_grad)
 
 
-def _quick_randint(*args, **options):
+def _fast_randint(*args, **options):
     """Plain numbers and sizes and no options, as `rand` and `randn` have it."""
     if not options and state.mode < 2 and 1 < len(args) < 4 and args[-1].__class__ is tuple and place(None) is registry.cpu:
         low, high = (0, args[0]) if len(args) == 2 else args[:2]
@@ -206,8 +208,8 @@ def _quick_randint(*args, **options):
 
 _I62 = 1 << 62
 _general_randint = randint
-functools.update_wrapper(_quick_randint, randint)
-STAND_INS[randint] = randint = _quick_randint
+functools.update_wrapper(_fast_randint, randint)
+STAND_INS[randint] = randint = _fast_randint
 export("randint", randint, method=False)
 
 

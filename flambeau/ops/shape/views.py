@@ -107,12 +107,12 @@ def _joined(grads: list[Any], shape: Any, sizes: Any, dim: int) -> Tensor:
     if not isinstance(sizes, (tuple, list)):
         total = shape[dim]
         sizes = [min(sizes, total - at) for at in range(0, total, sizes)] if sizes else [total]
-    pieces = []
+    parts = []
     for g, n in zip(grads, sizes):
         if g is None:
             g = zeros(*shape[:dim], n, *shape[dim + 1:], dtype=known.dtype, device=known.device)
-        pieces.append(g)
-    return pieces[0] if len(pieces) == 1 else cat(pieces, dim)
+        parts.append(g)
+    return parts[0] if len(parts) == 1 else cat(parts, dim)
 
 
 def _stacked(grads: list[Any], dim: int) -> Tensor:
