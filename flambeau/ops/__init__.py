@@ -11,7 +11,7 @@ from .linalg import matmul  # noqa: F401
 from .pointwise import activations, arithmetic, comparison, complex, convert, functions, special  # noqa: F401
 from .random import distributions, factories  # noqa: F401
 from .reduce import reductions, scans, sorting, statistics, vector_norms  # noqa: F401
-from .shape import joining, memory, splitting, view_forms, views  # noqa: F401
+from .shape import joining, memory, ordering, reshaping, splitting, view_forms, views  # noqa: F401
 
 loaded_libraries: set[str] = set()
 

@@ -19,12 +19,12 @@ from ..tensors.tensor import Size, Tensor
 from .core import overrides as _overrides
 from .core.generate_calls import fast_call, stands_for
 from .core.row import LARGE
-from .index import indexing, scatter
+from .index import masks, scatter
 from .pointwise import arithmetic, comparison, convert
 from .pointwise.functions import where_row
 from .reduce import reductions as reductions
 from .reduce import scans, statistics, vector_norms
-from .shape import joining, splitting
+from .shape import joining, ordering, reshaping, splitting
 from .shape import views as v
 
 _new = object.__new__
@@ -109,25 +109,26 @@ def _strided(x: Any, sizes: Any) -> Any:
 
 
 _simple = "x.flags.c_contiguous and 1 not in x.shape"  # so that NumPy's strides are PyTorch's
-fast_call(v.t, v._t, "self", when="n == 2", made="x.T")
-fast_call(v.transpose, v._transpose, "self dim0 dim1", made="x.swapaxes(dim0, dim1)", given="dim0 % n; dim1 % n",
+fast_call(ordering.t, v._t, "self", when="n == 2", made="x.T")
+fast_call(ordering.transpose, v._transpose, "self dim0 dim1", made="x.swapaxes(dim0, dim1)", given="dim0 % n; dim1 % n",
           when="dim0.__class__ is int is dim1.__class__ and -n <= dim0 < n and -n <= dim1 < n")
 _sized = ["sizes = shape if len(shape) != 1 or shape[0].__class__ is int else unpacked(shape)",
           f"made = None if not sizes else x.reshape(sizes) if {_simple} else OTHERWISE"]
 _shaped = dict(when="made is not None and (made.shape == sizes or filled(made.shape, sizes))", made="made", given="None",
                unpacked=_unpacked, filled=_filled)
-fast_call(v.permute, v._permute, "self *dims", when="made is not None", made="made", given="tuple([d % n for d in axes])",
+fast_call(ordering.permute, v._permute, "self *dims", when="made is not None", made="made",
+          given="tuple([d % n for d in axes])",
           prepare=["axes = dims if len(dims) > 1 else unpacked(dims)", "made = x.transpose(axes) if len(axes) == n else None"],
           unpacked=_unpacked)
-fast_call(v.view, v._view, "self *shape", toplevel=False, strided=_strided, **_shaped,
+fast_call(reshaping.view, v._view, "self *shape", toplevel=False, strided=_strided, **_shaped,
           prepare=[line.replace("OTHERWISE", "strided(x, sizes)") for line in _sized])
-fast_call(v.reshape, v._view, "self *shape", prepare=[line.replace("OTHERWISE", "None") for line in _sized], **_shaped)
-fast_call(v.expand, v._expand, "self *size", when="made is not None", made="made", given="None", toplevel=False,
+fast_call(reshaping.reshape, v._view, "self *shape", prepare=[line.replace("OTHERWISE", "None") for line in _sized], **_shaped)
+fast_call(reshaping.expand, v._expand, "self *size", when="made is not None", made="made", given="None", toplevel=False,
           prepare=["sizes = size if len(size) > 1 else unpacked(size)", "strides = expanded[x.shape, x.strides, sizes]",
                    "made = None if strides is None or not x.flags.c_contiguous else ndarray(sizes, x.dtype, x, 0, strides)",
                    "if type(x) is not ndarray and made is not None:", "    made = made.view(type(x))"],
           expanded=_expanded, unpacked=_unpacked)
-fast_call(v.unsqueeze, v._unsqueeze, "self dim", prepare=["sizes = unsqueezed[x.shape, dim, dim.__class__]"],
+fast_call(reshaping.unsqueeze, v._unsqueeze, "self dim", prepare=["sizes = unsqueezed[x.shape, dim, dim.__class__]"],
           when="sizes is not None and x.flags.c_contiguous", made="x.reshape(sizes)", given="dim % (x.ndim + 1)",
           unsqueezed=_unsqueezed, any_size=True)
 fast_call(v.select, v._select, "self dim index", given="dim; index", every=_ALL,
@@ -138,11 +139,11 @@ fast_call(v.narrow, v._slice, "self dim start length", given="dim; start; start 
                "0 <= start <= x.shape[dim] - length",
           made=["dim %= n", "x[(*every[:dim], slice(start, start + length))]"])
 _flatten = fast_call(
-    v.flatten, v._view, "self start_dim=0 end_dim=-1", given="None",
+    reshaping.flatten, v._view, "self start_dim=0 end_dim=-1", given="None",
     when=f"n > 1 and -n <= start_dim < n and -n <= end_dim < n and start_dim % n < end_dim % n and {_simple}",
     made="x.reshape((*x.shape[:start_dim % n], -1, *x.shape[end_dim % n + 1:]))")
 fast_call(_flatten, v._view, "self", given="None", when=f"n > 1 and {_simple}", made="x.reshape(-1)")
-_squeeze = fast_call(v.squeeze, v._squeeze_all, "self", when="n", made="x.squeeze()", given="None")
+_squeeze = fast_call(reshaping.squeeze, v._squeeze_all, "self", when="n", made="x.squeeze()", given="None")
 fast_call(_squeeze, v._squeeze_dim, "self dim", when="dim.__class__ is int and -n <= dim < n", given="(dim % n,)",
           made="x.squeeze(dim) if x.shape[dim] == 1 else x.view()")
 
@@ -257,7 +258,7 @@ clamp = fast_call(
     when="mode < 2 and x.size < LARGE and bounds(min, max)", given="min; max", bounds=_bounds,
     made="clamped(x, None if min is None else constant(min, x.dtype), None if max is None else constant(max, x.dtype))",
     clamped=KERNELS["clamp"])
-fast_call(indexing.masked_fill, indexing._masked_fill, "input mask value", chars="fd", given="mask; value", tensors="mask",
+fast_call(masks.masked_fill, masks._masked_fill, "input mask value", chars="fd", given="mask; value", tensors="mask",
           when="mask.__class__ is Tensor and value.__class__ in REAL and mask._array.dtype.char == '?' and abs(value) < WITHIN "
                "and mask._array.shape == x.shape and type(mask._array) in WINDOWS",
           made="fill(x, mask._array, value)", REAL=_REAL, WITHIN=_WITHIN, fill=KERNELS["masked_fill"])

@@ -14,20 +14,8 @@ from ..pointwise.convert import _clone, suggested_format
 from ..pointwise.families import promoted
 from ..rules import moves
 from .memory import resize_out
-from .views import (
-    _diagonal,
-    _diagonal_args,
-    _expand,
-    _reshape,
-    _slice,
-    _unbind,
-    _unsqueeze,
-    _view,
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    listed,
-)
+from .reshaping import _reshape, atleast_1d, atleast_2d, atleast_3d, listed
+from .views import _diagonal, _diagonal_args, _expand, _slice, _unbind, _unsqueeze, _view
 
 ndarray = registry.CPU_ARRAY
 
