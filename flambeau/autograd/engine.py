@@ -18,7 +18,7 @@ from typing import Any
 from ..backends.batched.arrays import Level, levels_of, marked
 from ..backends.cpu.parallel import LARGE
 from ..backends.cpu.table import KERNELS
-from ..backends.registry import CPU_ARRAY
+from ..backends.registry import CPU_ARRAY, WINDOWS
 from ..ops.core.levels import enter, leave
 from ..tensors.tensor import Tensor
 from ..tensors.tensor import _captured_grad as captured_grad
@@ -430,7 +430,7 @@ def _post_hooks(node: Node, results: Any, grads: Any) -> Any:
 def fit(grad: Any, shape: tuple[int, ...], dtype: Any, node: Node, index: int) -> Any:
     """A gradient made to match what it belongs to: summed over broadcast dimensions, cast to the dtype."""
     got = grad._array
-    if state.mode & BATCHED and type(got) is not CPU_ARRAY:
+    if state.mode & BATCHED and type(got) not in WINDOWS:
         grad = _without_batches(grad, getattr(shape, "levels", ()))
         got = grad._array
     if got.shape != shape:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd.state import state
+from ..autograd.state import FOLLOWED, state
 from ..backends import registry
 from ..backends.cpu.pointwise.functions import chosen
 from ..backends.cpu.reduce import reductions as kernels
@@ -16,6 +16,7 @@ from ..backends.cpu.table import KERNELS
 from ..tensors import return_types
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Size, Tensor
+from .core import generate
 from .core import overrides as _overrides
 from .core.generate_calls import fast_call, stands_for
 from .core.row import LARGE
@@ -31,21 +32,13 @@ _new = object.__new__
 ndarray = registry.CPU_ARRAY
 
 
-def ordinary_floats(input: Any) -> bool:
-    """A float32 or float64 CPU tensor that is not empty; the caller has looked at the mode."""
+def ordinary_floats(input: Any, mode: int) -> bool:
+    """A float32 or float64 tensor that is not empty, on the CPU, or in a call that is followed; in no other mode."""
     kind = input.__class__
     if kind is Tensor or kind is Parameter:
         x = input._array
-        return type(x) is ndarray and x.dtype.char in "fd" and x.size > 0
-    return False
-
-
-def followed_floats(input: Any) -> bool:
-    """`ordinary_floats` in a call that is followed."""
-    kind = input.__class__
-    if kind is Tensor or kind is Parameter:
-        x = input._array
-        return type(x) in registry.WINDOWS and x.dtype.char in "fd" and x.size > 0
+        return x.dtype.char in "fd" and x.size > 0 and (
+            type(x) is ndarray if mode < 2 else mode in FOLLOWED and type(x) in registry.WINDOWS)
     return False
 
 
@@ -212,7 +205,7 @@ fast_call(convert.clone, convert._clone, "input", chars="fd", when=f"x.size < LA
 def _arg_extreme(general: Any, pick: Any) -> None:
     @stands_for(general)
     def arg_extreme(*args, **kwargs):
-        if state.mode < 2 and not kwargs and args and ordinary_floats(args[0]):
+        if state.mode < 2 and not kwargs and args and ordinary_floats(args[0], 0):
             x = args[0]._array
             if x.size < LARGE:
                 if len(args) == 1:
@@ -260,25 +253,26 @@ clamp = fast_call(
     clamped=KERNELS["clamp"])
 fast_call(masks.masked_fill, masks._masked_fill, "input mask value", chars="fd", given="mask; value", tensors="mask",
           when="mask.__class__ is Tensor and value.__class__ in REAL and mask._array.dtype.char == '?' and abs(value) < WITHIN "
-               "and mask._array.shape == x.shape and type(mask._array) in WINDOWS",
+               f"and mask._array.shape == x.shape and {generate.ours('mask._array')}",
           made="fill(x, mask._array, value)", REAL=_REAL, WITHIN=_WITHIN, fill=KERNELS["masked_fill"])
 
 
 def _fits(shape: tuple[int, ...], dim: int, at: Any) -> bool:
-    """Whether positions are ordinary_floats, and within a shape but for one dimension."""
-    return at.ndim == len(shape) and at.dtype.char == "l" and type(at) in registry.WINDOWS and at.size > 0 and all(
+    """Whether positions are integers, and within a shape but for one dimension."""
+    return at.ndim == len(shape) and at.dtype.char == "l" and at.size > 0 and all(
         [d == dim or b <= a for d, (a, b) in enumerate(zip(shape, at.shape))])
 
 
 fast_call(scatter.gather, scatter._gather, "input dim index", chars="fd", tensors="index", given="dim; index",
-          when=f"{_DIM} and index.__class__ is Tensor and fits(x.shape, dim % n, index._array)",
+          when=f"{_DIM} and index.__class__ is Tensor and {generate.ours('index._array')} and "
+               "fits(x.shape, dim % n, index._array)",
           made=["dim %= n", "gathered(x, dim, index._array)"], gathered=KERNELS["gather"],
           fits=_fits)
 
 
 _where_number = fast_call(
     comparison.where, where_row, "condition input other", chars="?", tensors="input", method=False, given="input; other",
-    when="mode < 2 and n and other.__class__ in REAL and ordinary_floats(input) and input._array.shape == x.shape",
+    when="mode < 2 and n and other.__class__ in REAL and ordinary_floats(input, mode) and input._array.shape == x.shape",
     made="where(x, input._array, constant(other, input._array.dtype))", REAL=_REAL, ordinary_floats=ordinary_floats,
     where=KERNELS["where"])
 where = fast_call(

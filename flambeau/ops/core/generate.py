@@ -138,6 +138,11 @@ def _edge(name: str, sure: bool) -> str:
     return edge if sure else f"None if {name} is None or not isinstance({name}, Tensor) else {edge}"
 
 
+def ours(array: str) -> str:
+    """The question whether kernels of this process serve an array at once: the CPU's; a follower takes those of any device."""
+    return f"(type({array}) is ndarray or (mode > 1 and type({array}) in WINDOWS))"
+
+
 def in_tuple(parts: list[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
@@ -335,7 +340,7 @@ def in_place(row: Any, *, chars: str | None, recorded: Callable[..., Tensor]) ->
                  "        y = other._array",
                  "        if mode > 1 or x.base is not None or y.base is not None:",
                  "            check_overlap(x, (y,))",
-                 "        if type(y) is not ndarray and (mode < 2 or type(y) not in WINDOWS):",
+                 f"        if not {ours('y')}:",
                  "            y = None",
                  "        elif mode > 1 and (native.char not in 'fd' or y.shape != x.shape):",
                  "            y = None",
@@ -354,7 +359,7 @@ def in_place(row: Any, *, chars: str | None, recorded: Callable[..., Tensor]) ->
             f"        mode & NO_GRAD or {untracked('self')}):",
             "    x = self._array",
             "    native = x.dtype",
-            "    if (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS)) and x.flags.c_contiguous:",
+            f"    if {ours('x')} and x.flags.c_contiguous:",
             *["        " + line for line in operand],
             "            if mode > 1:",
             f"                state.follower.write(x, state.follower.call(kernel_name, ({arrays})))",

@@ -99,7 +99,7 @@ def _arrays(row: Any, first: str, call: str, any_size: bool) -> list[str]:
                 "        if a.__class__ is not Tensor and a.__class__ is not Parameter:",
                 f"            return {call}",
                 "        x = a._array",
-                "        if type(x) is not ndarray and (mode < 2 or type(x) not in WINDOWS):",
+                f"        if not {generate.ours('x')}:",
                 f"            return {call}",
                 "        if a._node is not None or a._counter is not None:",
                 "            without_history = False",
@@ -108,7 +108,7 @@ def _arrays(row: Any, first: str, call: str, any_size: bool) -> list[str]:
     if row.view:
         ordinary_array = f"type(x) in WINDOWS and {first}._view_fn is None and not {first}._inference"
     else:
-        ordinary_array = "x.dtype.char in chars and (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS))"
+        ordinary_array = f"x.dtype.char in chars and {generate.ours('x')}"
     return [f"kind = {first}.__class__", "if kind is Tensor or kind is Parameter:", f"    x = {first}._array",
             f"    if {ordinary_array}{'' if any_size else ' and x.size'}:"]
 

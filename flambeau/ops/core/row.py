@@ -81,7 +81,7 @@ from .generate_backward import backward
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _asarray = registry.cpu.asarray
-_WINDOWS, _PLAIN = registry.WINDOWS, {registry.CPU_ARRAY}
+_WINDOWS, CPU_ONLY = registry.WINDOWS, frozenset((registry.CPU_ARRAY,))
 ROWS: dict[str, Row] = {}
 
 
@@ -140,7 +140,7 @@ class Row:
         follows = registry.following is not None and mode & _state.FOLLOW
         if follows and kinds <= _WINDOWS and kinds:
             made = state.follower.call(self.kernel, tuple(arrays))
-        elif follows or kinds - _PLAIN:
+        elif follows or kinds - CPU_ONLY:
             made = _elsewhere(self, arrays)
         else:
             if self.cpu is None:
@@ -155,14 +155,14 @@ class Row:
     def finish(self, args: tuple[Any, ...], made: Any) -> Any:
         """Wraps what a kernel made, ties views to their base and records the node."""
         if made.__class__ is tuple or made.__class__ is list:
-            results = tuple([wrap(m if type(m) is ndarray else _array(m)) for m in made])
+            results = tuple([wrap(m if type(m) in _WINDOWS else _array(m)) for m in made])
             if self.view:
                 for r in results:
                     mark_view(r, args[0], MULTI_OUTPUT)
                     if args[0]._view_fn is not None:
                         _chain_view(self, args, r)
         else:
-            results = wrap(made if type(made) is ndarray else _array(made))
+            results = wrap(made if type(made) in _WINDOWS else _array(made))
             if self.view:
                 mark_view(results, args[0])
                 if args[0]._view_fn is not None:
@@ -347,7 +347,7 @@ def attach(node: Node, results: Any) -> None:
     """Makes the results, one tensor or several, outputs of a node."""
     if results.__class__ is Tensor:
         array = results._array
-        node.shape = array.shape if type(array) is ndarray else marked(array)
+        node.shape = array.shape if type(array) in _WINDOWS else marked(array)
         node.dtype = array.dtype
         if array.dtype.num in GRAD_NUMS:
             results._node = node
@@ -505,7 +505,7 @@ def _run_anywhere(kernel: str, args: tuple[Any, ...]) -> Any:
 
 def wrapped(made: Any) -> Tensor | None:
     """An array that a kernel made as a tensor without history; None if it made none."""
-    return None if made is None else wrap(made if type(made) is ndarray else _array(made))
+    return None if made is None else wrap(made if type(made) in _WINDOWS else _array(made))
 
 
 generate.knows(attach=attach, constant=constant, constants=_constants, edges_of=edges_of,

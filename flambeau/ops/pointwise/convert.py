@@ -97,7 +97,7 @@ def _is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool
     name = format_name(memory_format, "contiguous")
     if name in ("contiguous", "preserve"):
         array = self._array
-        return array.flags.c_contiguous if type(array) is ndarray else registry.backend_of(array).is_contiguous(array)
+        return array.flags.c_contiguous if type(array) in registry.WINDOWS else registry.backend_of(array).is_contiguous(array)
     shape, strides, order = self._array.shape, self.stride(), CHANNEL_ORDER[name]
     if len(shape) != len(order):
         return False
@@ -116,7 +116,7 @@ is_contiguous = public(_is_contiguous, name="is_contiguous", toplevel=False, out
 @public(toplevel=False, out=False)
 def contiguous(self: Tensor, memory_format: Any = contiguous_format) -> Tensor:
     """The tensor itself if it is contiguous in the given format, else a copy that is."""
-    if memory_format is contiguous_format and type(self._array) is ndarray and self._array.flags.c_contiguous:
+    if memory_format is contiguous_format and type(self._array) in registry.WINDOWS and self._array.flags.c_contiguous:
         return self
     name = format_name(memory_format, "contiguous")
     check_format(name, self._array.ndim)

@@ -28,7 +28,7 @@ from .. import rules
 from ..core.overrides import STAND_INS
 from ..core.row import FUNCTIONS, NO_RECORD, Row, _type_word, alias_of, check_writable, public, store
 from ..pointwise.families import broadcast_error, untracked
-from .factories import c_word, check_range, limits_of, ordinary_floats
+from .factories import c_word, check_range, contiguous_floats, limits_of
 
 
 # ------------------------------------------------------------------------------------------- distributions, in place
@@ -115,7 +115,7 @@ def _refilled(general: Callable, draw: Callable, sound: Callable[[float, float],
         mode = state.mode
         if not options and (len(args) == 1 or len(args) == 3) and mode < 2 and args[0].__class__ in _OURS:
             self, (first, second) = args[0], args[1:] or (0.0, 1.0)
-            if first.__class__ in _REAL and second.__class__ in _REAL and sound(first, second) and ordinary_floats(self) and (
+            if first.__class__ in _REAL and second.__class__ in _REAL and sound(first, second) and contiguous_floats(self) and (
                     (mode or untracked(self)) and not self._inference and self._array.flags.writeable):
                 x = self._array
                 with default_generator._lock:
@@ -256,7 +256,7 @@ def _refuse(name: str) -> Tensor:
 def bernoulli(input, p=None, *, generator=None) -> Tensor:
     """Ones with the probabilities in `input` (or all with probability p), else zeros."""
     mode = state.mode
-    if p is generator is None and mode < 2 and ordinary_floats(input) and (mode or untracked(input)):
+    if p is generator is None and mode < 2 and contiguous_floats(input) and (mode or untracked(input)):
         x = input._array
         with default_generator._lock:
             return wrap(_kernels.draw_bernoulli(default_generator._engine.words, x.shape, x.dtype, x))

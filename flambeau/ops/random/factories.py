@@ -81,7 +81,7 @@ randn = _factory("randn", "draw_normal", "normal_kernel_cpu")
 randn.__doc__ = "Numbers of the standard normal distribution."
 
 
-def ordinary_floats(input: Any) -> bool:
+def contiguous_floats(input: Any) -> bool:
     """Whether it is a contiguous float32 CPU tensor that holds something."""
     if not isinstance(input, Tensor) or state.mode & FOLLOW:
         return False
@@ -100,7 +100,7 @@ def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, re
               memory_format=preserve_format) -> Tensor:
     """Uniform numbers of [0, 1) in another tensor's shape."""
     if generator is dtype is device is layout is None and memory_format is preserve_format and not pin_memory and (
-            ordinary_floats(input)):
+            contiguous_floats(input)):
         return finish(_few(_kernels.rand, input._array), requires_grad)
     array = like("rand_like", input, dtype, layout, device, memory_format, pin_memory)
     check_real("check_uniform_bounds", _dtypes.BY_NUM[array.dtype.num])
@@ -112,7 +112,7 @@ def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, r
                memory_format=preserve_format) -> Tensor:
     """Standard normal numbers in another tensor's shape."""
     if generator is dtype is device is layout is None and memory_format is preserve_format and not pin_memory and (
-            ordinary_floats(input)):
+            contiguous_floats(input)):
         return finish(_few(_kernels.randn, input._array), requires_grad)
     array = like("randn_like", input, dtype, layout, device, memory_format, pin_memory)
     check_real("normal_kernel_cpu", _dtypes.BY_NUM[array.dtype.num])

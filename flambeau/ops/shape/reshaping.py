@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...autograd.state import state
+from ...backends import registry
 from ...backends.strides import view_strides
 from ...tensors.dtypes import dtype as _dtype
 from ...tensors.shapes import as_int, broadcast_shapes, infer_shape, numel, shape_of, wrap_dim, wrap_dims
@@ -23,7 +24,6 @@ from .views import (
     _unsqueeze,
     _view,
     _view_dtype,
-    plain,
 )
 
 
@@ -221,7 +221,9 @@ def sum_to(self: Tensor, shape: tuple[int, ...]) -> Tensor:
     full = self._array.shape
     shape = tuple(shape)
     extra = len(full) - len(shape)
-    if state.mode == 1 and extra > 0 and full[extra:] == shape and plain(self):  # the engine's most frequent case
+    if state.mode == 1 and extra > 0 and full[extra:] == shape and type(self._array) is registry.CPU_ARRAY and (
+            self.__class__ is Tensor):
+        # the engine's most frequent case
         return wrap(_sum_to.cpu(self._array, _FIRST[:extra], shape))
     if extra < 0 or any(a != b and a != 1 for a, b in zip(shape, full[extra:])):
         raise RuntimeError(f"size {{{list(shape)}}} is not expandable to size {{{list(full)}}}.")

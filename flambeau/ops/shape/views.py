@@ -121,15 +121,8 @@ def _stacked(grads: list[Any], dim: int) -> Tensor:
     return stack([zeros_like(known) if g is None else g for g in grads], dim)
 
 
-def plain(self: Any) -> bool:
-    """Whether a view of this tensor can be made without asking anybody: the thread's mode is checked by the caller."""
-    kind = self.__class__
-    return (kind is Tensor or kind is Parameter) and type(self._array) is ndarray and self._view_fn is None and (
-        not self._inference)
-
-
 def viewable(self: Any) -> bool:
-    """`plain`, in a call that is followed as well: its arrays give views as plain ones do."""
+    """Whether a view of this tensor can be made without asking anybody: the thread's mode is checked by the caller."""
     kind = self.__class__
     return (kind is Tensor or kind is Parameter) and type(self._array) in _WINDOWS and self._view_fn is None and (
         not self._inference)
