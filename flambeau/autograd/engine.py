@@ -183,9 +183,8 @@ def _needed(roots, captures: dict[Node, list[int]]) -> set[Node]:
     return needed
 
 
-def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
-    """The hot loop. `buffers` holds a node's gradient (a list when it has several outputs) until it is complete."""
-    buffers: dict[Node, Any] = {}
+def _started(roots: Any, waiting: dict[Node, int], buffers: dict[Node, Any]) -> list[tuple[int, Node]]:
+    """Hands the roots their gradients; the heap of those that wait for no others."""
     heap: list[tuple[int, Node]] = []
     for node, nr, grad in roots:
         if state.mode & BATCHED:
@@ -194,6 +193,13 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
         if not waiting.get(node) and all(entry[1] is not node for entry in heap):
             heapq.heappush(heap, (-node.sequence, node))
     roots.clear()
+    return heap
+
+
+def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
+    """The hot loop. `buffers` holds a node's gradient (a list when it has several outputs) until it is complete."""
+    buffers: dict[Node, Any] = {}
+    heap = _started(roots, waiting, buffers)
     selective, keep_graph = task.captures is not None, task.keep_graph
     unwatched = not state.mode & (ANOMALY | PROFILE)
     add_to_leaf = accumulate if not state.mode & PROFILE else state.profiler.accumulate

@@ -108,8 +108,8 @@ def recording(row: Any, names: list[str], tensors: Iterable[int], not_tensors: I
               results: str = "one") -> list[str]:
     """Lines that give the tensor `t` over the array `made` its node, if one of the row's arguments has a history.
 
-    names: the variables that hold the arguments. tensors: numbers of those that are tensors for sure; plain: of those that are
-    not. Any other may be either. held: a second backward pass is refused even if no tensor was saved. results: "first" where
+    names: the variables that hold the arguments. tensors: numbers of those that are tensors for sure; not_tensors: of those
+    that are not. Any other may be either. held: a second backward pass is refused even if no tensor was saved. results: "first" where
     `made` is a tuple, and t the only result that anybody sees; "many": `results` are tensors over the arrays `made`; "any":
     `results` are tensors, one or several, of whatever kind.
     """
@@ -187,10 +187,11 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
 
 
 def results(row: Any, names: list[str], sure: Iterable[int], not_tensors: Iterable[int], mode: str, several: bool = False,
-            attach: str = "", unless: str = "") -> list[str]:
+            attach: str = "", unless: str = "", held: bool = False) -> list[str]:
     """Lines that make the array `made` the tensor `t`, or several of them the tensors `results`, in mode 0 with their node.
 
-    names, sure and plain: as in `recording`. mode: the variable. unless: one that is true where there is nothing to record.
+    names, sure (the tensors), not_tensors and held: as in `recording`. mode: the variable. unless: one that is true where there
+    is nothing to record.
     """
     array = "array" if several else "made[0]" if attach == "first" else "made"
     lines, one = [], ["t = new(Tensor)", f"t._array = {array}", "t._node = None"]
@@ -205,7 +206,7 @@ def results(row: Any, names: list[str], sure: Iterable[int], not_tensors: Iterab
         one[-1] = "t._node = t._counter = None"
     lines += one if not several else [
         "results = []", "for array in made:", *["    " + line for line in [*one, "results.append(t)"]]]
-    recorded = recording(row, names, sure, not_tensors, results="many" if several else attach or "one")
+    recorded = recording(row, names, sure, not_tensors, held, "many" if several else attach or "one")
     if recorded:
         lines += [f"if {mode} == 0{f' and not {unless}' if unless else ''}:", *["    " + line for line in recorded]]
     return lines
@@ -251,24 +252,19 @@ def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]
                "else:", f"    made = large(kernel, {values})"]
     else:
         run = ["else:", f"    made = kernel({values})"]
-    not_tensors = " and ".join([f"({n}.__class__ is Tensor or {n}.__class__ is Parameter)" for n in names[:tensors]])
+    are_tensors = " and ".join([f"({n}.__class__ is Tensor or {n}.__class__ is Parameter)" for n in names[:tensors]])
     alike = "".join([f" and {a}.dtype is x.dtype" for a in arrays[1:]])
     body = ["mode = state.mode",
-            f"if (mode < 2 or mode in FOLLOWED) and {not_tensors}{' and out is None' * ufunc}:",
+            f"if (mode < 2 or mode in FOLLOWED) and {are_tensors}{' and out is None' * ufunc}:",
             *[f"    {a} = {n}._array" for a, n in zip(arrays, names)],
             f"    if x.dtype.char in chars{alike} and ({' is '.join([f'type({a})' for a in ['x', *arrays[1:]]])} is ndarray or "
             f"(mode > 1 and {' and '.join([f'type({a}) in WINDOWS' for a in arrays])})):",
             "        if mode > 1:",
             "            mode &= NO_GRAD",
             f"            made = state.follower.call(kernel_name, ({values}{',' * (values == 'x')}))",
-            *["        " + line for line in run],
-            "        t = new(Tensor)",
-            "        t._array = made",
-            "        t._node = t._counter = None"]
-    lines = recording(row, names, range(tensors), range(tensors, len(names)))
-    if lines:
-        body += ["        if mode == 0:", *["            " + line for line in lines]]
-    body += ["        return t", f"return fallback(row, {in_tuple(names)}, {'out' if ufunc else 'None'})"]
+            *["        " + line for line in [
+                *run, *results(row, names, range(tensors), range(tensors, len(names)), "mode"), "return t"]],
+            f"return fallback(row, {in_tuple(names)}, {'out' if ufunc else 'None'})"]
     return function(row.name, ", ".join([*names, *["*, out=None"] * ufunc]), body, row=row, kernel=row.cpu,
                     kernel_name=row.kernel, Node=row.node, chars=chars, fallback=fallback)
 
@@ -276,11 +272,10 @@ def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]
 def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A pointwise operation of two tensors, or of a tensor and a number. chars: as in `of_one`; None: all."""
     test = "native is y.dtype" + ("" if chars is None else " and native.char in chars")
-    ours = "mode < 2" if hasattr(row.cpu, "nin") else "type(x) is ndarray"  # NumPy's own functions ask other devices' arrays
-    if ours != "mode < 2":
-        test = f"{test} and ({ours} is type(y) or mode > 1)"
-    tensors = recording(row, ["input", "other"], [0, 1])
-    number = recording(row, ["input", "other"], [0], [1], held=True)  # PyTorch saves a number as a tensor
+    served = "mode < 2" if hasattr(row.cpu, "nin") else "type(x) is ndarray"  # NumPy's own functions ask other devices' arrays
+    if served != "mode < 2":
+        test = f"{test} and ({served} is type(y) or mode > 1)"
+    names = ["input", "other"]
     body = ["mode = state.mode",
             "if out is None and (mode < 2 or mode in FOLLOWED):",
             "    cls, kind = input.__class__, other.__class__",
@@ -298,30 +293,22 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable
             "                    made = large(kernel, x, y)",
             "            except ValueError:",
             "                raise broadcast_error(x.shape, y.shape) from None",
-            "            t = new(Tensor)",
-            "            t._array = made",
-            "            t._node = t._counter = None"]
-    if tensors:
-        body += ["            if mode == 0:", *["                " + line for line in tensors]]
-    body += ["            return t",
-             "    elif (kind is float or kind is int) and (cls is Tensor or cls is Parameter):",
-             "        x = input._array",
-             f"        if x.dtype.char in number_chars and ({ours} or (mode > 1 and type(x) in WINDOWS)):",
-             "            if mode > 1:",
-             "                mode &= NO_GRAD",
-             "                made = state.follower.call(kernel_name, (x, state.follower.literal(other, x.dtype)))",
-             "            else:  # as an array: NumPy takes twice as long over a Python number",
-             "                y = constants.get((other, x.dtype)) or constant(other, x.dtype)",
-             "                if x.size < LARGE:",
-             "                    made = kernel(x, y) if x.size > 1 else kernel(x, y, out=...)",
-             "                else:",
-             "                    made = large(kernel, x, y)",
-             "            t = new(Tensor)",
-             "            t._array = made",
-             "            t._node = t._counter = None"]
-    if number:
-        body += ["            if mode == 0:", *["                " + line for line in number]]
-    body += ["            return t", "return fallback(row, (input, other), out)"]
+            *["            " + line for line in [*results(row, names, [0, 1], (), "mode"), "return t"]],
+            "    elif (kind is float or kind is int) and (cls is Tensor or cls is Parameter):",
+            "        x = input._array",
+            f"        if x.dtype.char in number_chars and ({served} or (mode > 1 and type(x) in WINDOWS)):",
+            "            if mode > 1:",
+            "                mode &= NO_GRAD",
+            "                made = state.follower.call(kernel_name, (x, state.follower.literal(other, x.dtype)))",
+            "            else:  # as an array: NumPy takes twice as long over a Python number",
+            "                y = constants.get((other, x.dtype)) or constant(other, x.dtype)",
+            "                if x.size < LARGE:",
+            "                    made = kernel(x, y) if x.size > 1 else kernel(x, y, out=...)",
+            "                else:",
+            "                    made = large(kernel, x, y)",
+            *["            " + line for line in [  # held: PyTorch saves a number as a tensor
+                *results(row, names, [0], [1], "mode", held=True), "return t"]],
+            "return fallback(row, (input, other), out)"]
     return function(row.name, "input, other, *, out=None", body, row=row, kernel=row.cpu, kernel_name=row.kernel, Node=row.node,
                     chars=chars, number_chars=number_chars, fallback=fallback)
 

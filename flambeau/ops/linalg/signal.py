@@ -107,29 +107,35 @@ def _full_window(window: Tensor | None, win_length: int, n_fft: int, like: Tenso
     return window
 
 
+def _stft_is_complex(x: Tensor, window: Tensor | None, return_complex: bool | None) -> bool:
+    """Whether the spectra are to be complex; warns and refuses as PyTorch does while it changes that."""
+    if window is None:
+        warn_once("stft window", "A window was not provided. A rectangular window will be applied,which is known to cause "
+                  "spectral leakage. Other windows such as torch.hann_window or torch.hamming_window are recommended to reduce "
+                  "spectral leakage.To suppress this warning and use a rectangular window, explicitly set "
+                  "`window=torch.ones(n_fft, device=<device>)`.")
+    if return_complex is None:
+        if not (x.is_complex() or (window is not None and window.is_complex())):
+            raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further "
+                               "require that return_complex=True in a future PyTorch release.")
+        return True
+    if not return_complex:
+        warn_once("stft", "stft with return_complex=False is deprecated. In a future pytorch release, stft will return complex "
+                  "tensors for all inputs, and return_complex=False will raise an error.\nNote: you can still call "
+                  "torch.view_as_real on the complex output to recover the old return format.")
+    return return_complex
+
+
 @public(out=False, autocast="float32")
 def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
          window: Tensor | None = None, center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
          onesided: bool | None = None, return_complex: bool | None = None,
          align_to_window: bool | None = None) -> Tensor:
     """The spectra of overlapping pieces of a signal: (batch, frequencies, pieces)."""
-    if window is None:
-        warn_once("stft window", "A window was not provided. A rectangular window will be applied,which is known to cause "
-                  "spectral leakage. Other windows such as torch.hann_window or torch.hamming_window are recommended to reduce "
-                  "spectral leakage.To suppress this warning and use a rectangular window, explicitly set "
-                  "`window=torch.ones(n_fft, device=<device>)`.")
+    return_complex = _stft_is_complex(input, window, return_complex)
     x = input
     hop_length = n_fft // 4 if hop_length is None else hop_length
     win_length = n_fft if win_length is None else win_length
-    if return_complex is None:
-        if not (x.is_complex() or (window is not None and window.is_complex())):
-            raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further "
-                               "require that return_complex=True in a future PyTorch release.")
-        return_complex = True
-    if not return_complex:
-        warn_once("stft", "stft with return_complex=False is deprecated. In a future pytorch release, stft will return complex "
-                  "tensors for all inputs, and return_complex=False will raise an error.\nNote: you can still call "
-                  "torch.view_as_real on the complex output to recover the old return format.")
     if x._array.ndim not in (1, 2):
         raise RuntimeError(f"stft({list(x.shape)}, n_fft={n_fft}): expected a 1D or 2D tensor")
     if not (x.is_floating_point() or x.is_complex()):

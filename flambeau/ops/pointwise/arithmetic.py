@@ -113,27 +113,24 @@ def old_order(name: str, before: str, now: str) -> None:
 @public(out=False, aliases=(), foreach=2)
 def add(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> Any:
     """input + alpha * other."""
-    if more:
-        old_order("add", "Tensor input, Number alpha, Tensor other", "Tensor input, Tensor other, *, Number alpha = 1")
-        other, alpha = more[0], other
-    if alpha.__class__ is int and alpha == 1:
-        return _add(input, other, out=out)
-    alpha = _number(alpha, "add")
-    _check_alpha(input, other, alpha)
-    return _finish("add", _add_scaled(input, other, alpha), out)
+    return _scaled("add", _add, _add_scaled, input, other, more, alpha, out)
 
 
 @public(out=False, aliases=("subtract",), foreach=2)
 def sub(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> Any:
     """input - alpha * other."""
+    return _scaled("sub", _sub, _sub_scaled, input, other, more, alpha, out)
+
+
+def _scaled(name: str, unscaled: Any, scaled: Any, input: Any, other: Any, more: tuple[Any, ...], alpha: Any, out: Any) -> Any:
     if more:
-        old_order("sub", "Tensor input, Number alpha, Tensor other", "Tensor input, Tensor other, *, Number alpha = 1")
+        old_order(name, "Tensor input, Number alpha, Tensor other", "Tensor input, Tensor other, *, Number alpha = 1")
         other, alpha = more[0], other
     if alpha.__class__ is int and alpha == 1:
-        return _sub(input, other, out=out)
-    alpha = _number(alpha, "sub")
+        return unscaled(input, other, out=out)
+    alpha = _number(alpha, name)
     _check_alpha(input, other, alpha)
-    return _finish("sub", _sub_scaled(input, other, alpha), out)
+    return _finish(name, scaled(input, other, alpha), out)
 
 
 def _finish(name: str, result: Any, out: Any) -> Any:

@@ -47,7 +47,7 @@ _fill_copy_tensor = row("fill_copy_tensor", "self value", kernel="fill", node="F
 
 
 def _zeros(grad: Tensor) -> Tensor:
-    from ...creation.factories import zeros_like
+    from ...creation.like import zeros_like
     return zeros_like(grad)
 
 

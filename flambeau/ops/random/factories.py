@@ -10,7 +10,8 @@ from typing import Any
 from ...autograd.state import FOLLOW, state
 from ...backends import registry
 from ...backends.cpu.random import kernels as _kernels
-from ...creation.factories import (
+from ...creation.like import like
+from ...creation.options import (
     _deliver,
     _into,
     _keyword,
@@ -20,7 +21,6 @@ from ...creation.factories import (
     element_type,
     factory,
     finish,
-    like,
     place,
     read_size,
 )
@@ -90,34 +90,35 @@ def contiguous_floats(input: Any) -> bool:
         x.size > 0 and 1 not in x.shape)
 
 
-def _few(draw: Callable, x: Any) -> Any:
-    with default_generator._lock:
-        return draw(default_generator._engine.words, x.shape, x.dtype, x.size)
+def _drawn_like(name: str, word: str, kernel: str, numbers: Callable[[Any], tuple[Any, ...]], input: Any, generator: Any,
+                dtype: Any, layout: Any, device: Any, requires_grad: bool, pin_memory: bool, memory_format: Any) -> Tensor:
+    """numbers: the kernel's further arguments for an array."""
+    if generator is dtype is device is layout is None and memory_format is preserve_format and not pin_memory and (
+            contiguous_floats(input)):
+        x = input._array
+        with default_generator._lock:
+            made = getattr(_kernels, name)(default_generator._engine.words, x.shape, x.dtype, x.size)
+        return finish(made, requires_grad)
+    array = like(f"{name}_like", input, dtype, layout, device, memory_format, pin_memory)
+    check_real(word, _dtypes.BY_NUM[array.dtype.num])
+    return finish(draw(array, source_of(f"{name}_like", generator), kernel, *numbers(array)), requires_grad)
 
 
 @public(method=False, out=False)
 def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
               memory_format=preserve_format) -> Tensor:
     """Uniform numbers of [0, 1) in another tensor's shape."""
-    if generator is dtype is device is layout is None and memory_format is preserve_format and not pin_memory and (
-            contiguous_floats(input)):
-        return finish(_few(_kernels.rand, input._array), requires_grad)
-    array = like("rand_like", input, dtype, layout, device, memory_format, pin_memory)
-    check_real("check_uniform_bounds", _dtypes.BY_NUM[array.dtype.num])
-    return finish(draw(array, source_of("rand_like", generator), "draw_uniform"), requires_grad)
+    return _drawn_like("rand", "check_uniform_bounds", "draw_uniform", lambda array: (), input, generator, dtype, layout,
+                       device, requires_grad, pin_memory, memory_format)
 
 
 @public(method=False, out=False)
 def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
                memory_format=preserve_format) -> Tensor:
     """Standard normal numbers in another tensor's shape."""
-    if generator is dtype is device is layout is None and memory_format is preserve_format and not pin_memory and (
-            contiguous_floats(input)):
-        return finish(_few(_kernels.randn, input._array), requires_grad)
-    array = like("randn_like", input, dtype, layout, device, memory_format, pin_memory)
-    check_real("normal_kernel_cpu", _dtypes.BY_NUM[array.dtype.num])
-    contiguous = registry.backend_of(array).is_contiguous(array)
-    return finish(draw(array, source_of("randn_like", generator), "draw_normal", 0.0, 1.0, contiguous), requires_grad)
+    return _drawn_like("randn", "normal_kernel_cpu", "draw_normal",
+                       lambda array: (0.0, 1.0, registry.backend_of(array).is_contiguous(array)), input, generator, dtype,
+                       layout, device, requires_grad, pin_memory, memory_format)
 
 
 # ----------------------------------------------------------------------------------------------------------- integers

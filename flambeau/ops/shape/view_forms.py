@@ -117,7 +117,7 @@ _as_strided_scatter = moving("as_strided_scatter", "self src size stride storage
 
 
 def _blank(like: Tensor) -> Tensor:
-    from ...creation.factories import zeros_like
+    from ...creation.like import zeros_like
     return zeros_like(like)
 
 

@@ -115,7 +115,7 @@ def _joined(grads: list[Any], shape: Any, sizes: Any, dim: int) -> Tensor:
 
 
 def _stacked(grads: list[Any], dim: int) -> Tensor:
-    from ...creation.factories import zeros_like
+    from ...creation.like import zeros_like
     from .joining import stack
     known = next(g for g in grads if g is not None)
     return stack([zeros_like(known) if g is None else g for g in grads], dim)
