@@ -75,15 +75,12 @@ def _filled(sizes: tuple[int, ...], shape: Any) -> bool:
     return len(sizes) == len(shape) and all([n == m or (n.__class__ is int and n == -1) for m, n in zip(sizes, shape)])
 
 
-def _with_one(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
-    at = dim % (len(shape) + 1)
-    return (*shape[:at], 1, *shape[at:])
-
-
 @_Remembered
 def _unsqueezed(shape: tuple[int, ...], dim: Any, kind: type) -> tuple[int, ...] | None:
-    ordinary = kind is int and -len(shape) - 1 <= dim <= len(shape) and 0 not in shape and 1 not in shape
-    return _with_one(shape, dim) if ordinary else None
+    if kind is not int or not -len(shape) - 1 <= dim <= len(shape) or 0 in shape or 1 in shape:
+        return None
+    at = dim % (len(shape) + 1)
+    return (*shape[:at], 1, *shape[at:])
 
 
 @_Remembered
@@ -293,15 +290,18 @@ def _alike(xs: list[Any]) -> bool:
     return all([a.shape == x.shape and a.dtype is x.dtype and a.flags.c_contiguous for a in xs])
 
 
+@_Remembered
+def _first_moved(n: int, dim: int) -> tuple[int, ...] | None:
+    """The order of n dimensions in which the first comes to stand at another place."""
+    return (*range(1, dim % n + 1), 0, *range(dim % n + 1, n)) if -n <= dim < n else None
+
+
 def _stacked(xs: list[Any], dim: int) -> Any:
-    shape = xs[0].shape
-    for x in xs:
-        if x.shape != shape:
-            return None
+    made = registry.cpu.asarray(xs)  # raises where shapes differ
     if dim:
-        sizes = _with_one(shape, dim)
-        return _concatenate([x.reshape(sizes) for x in xs], dim)
-    return _concatenate(xs).reshape((len(xs), *shape))
+        order = _first_moved[made.ndim, dim]
+        return None if order is None else made.transpose(order).copy()
+    return made
 
 
 for _general, _row, _join, _options in ((joining.cat, joining._cat, _concatenate, "; 'contiguous'"),

@@ -109,9 +109,9 @@ def recording(row: Any, names: list[str], tensors: Iterable[int], not_tensors: I
     """Lines that give the tensor `t` over the array `made` its node, if one of the row's arguments has a history.
 
     names: the variables that hold the arguments. tensors: numbers of those that are tensors for sure; not_tensors: of those
-    that are not. Any other may be either. held: a second backward pass is refused even if no tensor was saved. results: "first" where
-    `made` is a tuple, and t the only result that anybody sees; "many": `results` are tensors over the arrays `made`; "any":
-    `results` are tensors, one or several, of whatever kind.
+    that are not. Any other may be either. held: a second backward pass is refused even if no tensor was saved. results:
+    "first" where `made` is a tuple, and t the only result that anybody sees; "many": `results` are tensors over the arrays
+    `made`; "any": `results` are tensors, one or several, of whatever kind.
     """
     tensors, not_tensors = set(tensors), set(not_tensors)
     wanted = [i for i in row.targets if i not in not_tensors]
@@ -158,7 +158,7 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
             "argument": name, "strides": f"{name}._array.strides", "dtype": f"{name}.dtype",
             "shape": f"{name}._array.shape" if index in tensors else (
                 f"tuple([a._array.shape for a in {name}])" if index in row.lists else f"{name}.shape"),
-            "needs": "tuple([e is not None for e in node.next])"}[kind]
+            "needs": "None"}[kind]  # the edges tell
         if users and users != wanted:
             value = f"{value} if {' or '.join([f'{edges[u]} is not None' for u in users])} else None"
         values.append(value if users else "None")

@@ -39,7 +39,7 @@ class _Text:
             body += ["kept = node.saved", "if kept is None:", "    raise freed_error(node)"]
         for number, (slot, (kind, _, _)) in enumerate(zip(self.row.slots, self.row.saving)):
             name = self.local[slot]
-            body.append(f"{name} = kept[{number}]")
+            body.append(f"{name} = {f'kept[{number}]' if kind != 'needs' else 'tuple([e is not None for e in node.next])'}")
             if slot == "result":  # mostly kept as a bare array
                 bare += [f"if type({name}) in ARRAY_TYPES and node.holder is None:", "    t = new(Tensor)",
                          f"    t._array, t._node, t._counter = {name}, node, None", f"    {name} = t",
