@@ -27,8 +27,8 @@ from flambeau.ops.pointwise.families import unary
 from flambeau.ops.reduce.reductions import dims_of, reduction, spread
 from flambeau.tensors.shapes import wrap_dim
 
-TABLES = [ROWS, exports.FUNCTIONS, exports.OUT, exports.AUTOCAST, exports.FOREACH, foreach.FUNCTIONS, KERNELS, overrides.FRONTS,
-          pointwise._entries, deferred._kinds, batching._found, *facts._COLUMNS.values()]
+TABLES = [ROWS, exports.FUNCTIONS, exports.OUT, exports.AUTOCAST, exports.FOREACH, foreach.FUNCTIONS, KERNELS,
+          overrides.STAND_INS, pointwise._entries, deferred._kinds, batching._found, *facts._COLUMNS.values()]
 
 
 @pytest.fixture

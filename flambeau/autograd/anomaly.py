@@ -174,7 +174,7 @@ def describe(what: str, t: Any) -> str:
     mode = state.mode
     state.mode = 1
     try:
-        t = _plain(t)
+        t = _bare_values(t)
         values = t.abs() if t.dtype.is_complex else t.double() if t.dtype.is_floating_point else t
         good = values[values.isfinite()]
         text += f", from {good.min().item():.6g} to {good.max().item():.6g}" if good.numel() else ", nothing finite"
@@ -191,13 +191,13 @@ def _has_nan(g: Any) -> bool:
     mode = state.mode
     state.mode = 1  # plain no_grad: the check itself is nobody's business
     try:
-        g = _plain(g)
+        g = _bare_values(g)
         return bool((g != g).any())
     finally:
         state.mode = mode
 
 
-def _plain(t: Any) -> Any:
+def _bare_values(t: Any) -> Any:
     """A tensor's values without what its class or a call of vmap would add to their use: all examples at once."""
     from ..tensors.tensor import wrap
     if t.is_sparse:

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import engine as _engine
 from .function_context import BackwardCFunction
-from .node import Edge, Node, behind, face
+from .node import Edge, Node, graph_node, shown_node
 
 
 def graph_task_id() -> int:
@@ -22,7 +22,7 @@ def autograd_node() -> Any:
     frame: Any = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _engine._walk.__code__:
-            return face(frame.f_locals["node"])
+            return shown_node(frame.f_locals["node"])
         frame = frame.f_back
     return None
 
@@ -34,7 +34,7 @@ def will_execute(node: Any) -> bool:
     task = _engine.current_task()
     if task is None:
         raise RuntimeError("_get_should_execute_nodes should only be called during the backward pass")
-    node = behind(node)
+    node = graph_node(node)
     if not _runs(task, node):
         return False
     if task.captures is not None and not task.accumulate and node.is_leaf_node:
@@ -63,7 +63,7 @@ def execution_order() -> list[Any]:
     while ready:
         node = heapq.heappop(ready)[1]
         if _runs(task, node):
-            order.append(face(node))
+            order.append(shown_node(node))
         for target in _targets(node):
             waiting[target] -= 1
             if not waiting[target]:

@@ -18,7 +18,7 @@ from typing import Any
 from ..backends.batched.arrays import Level, levels_of, marked
 from ..backends.cpu.parallel import LARGE
 from ..backends.cpu.table import KERNELS
-from ..backends.registry import CPU_ARRAY
+from ..backends.registry import CPU_ARRAY, WINDOWS
 from ..ops.core.levels import enter, leave
 from ..tensors.tensor import Tensor
 from ..tensors.tensor import _captured_grad as captured_grad
@@ -183,9 +183,8 @@ def _needed(roots, captures: dict[Node, list[int]]) -> set[Node]:
     return needed
 
 
-def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
-    """The hot loop. `buffers` holds a node's gradient (a list when it has several outputs) until it is complete."""
-    buffers: dict[Node, Any] = {}
+def _started(roots: Any, waiting: dict[Node, int], buffers: dict[Node, Any]) -> list[tuple[int, Node]]:
+    """Hands the roots their gradients; the heap of those that wait for no others."""
     heap: list[tuple[int, Node]] = []
     for node, nr, grad in roots:
         if state.mode & BATCHED:
@@ -194,8 +193,15 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
         if not waiting.get(node) and all(entry[1] is not node for entry in heap):
             heapq.heappush(heap, (-node.sequence, node))
     roots.clear()
+    return heap
+
+
+def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
+    """The hot loop. `buffers` holds a node's gradient (a list when it has several outputs) until it is complete."""
+    buffers: dict[Node, Any] = {}
+    heap = _started(roots, waiting, buffers)
     selective, keep_graph = task.captures is not None, task.keep_graph
-    plain = not state.mode & (ANOMALY | PROFILE)
+    unwatched = not state.mode & (ANOMALY | PROFILE)
     add_to_leaf = accumulate if not state.mode & PROFILE else state.profiler.accumulate
     bare = state.mode == NO_GRAD  # nothing special going on, and this pass is not recorded
     batched = state.mode & BATCHED  # gradients may be batched where what they belong to is not, and `fit` has to look
@@ -208,9 +214,9 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
             hooks = node.hooks
             if hooks is not None:
                 if grads is None:
-                    _before_nothing(task, node)
+                    _hooks_without_gradient(task, node)
                 else:
-                    grads = _before(node, grads) if not selective else _before_selected(task, node, grads)
+                    grads = _run_hooks(node, grads) if not selective else _run_selected_hooks(task, node, grads)
             edges = node.next
             if not edges and node.is_leaf_node:
                 if selective:
@@ -220,7 +226,7 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
                 break
             if (selective and not _capture(task, node, grads)) or (grads is None and not node.runs_without_gradient):
                 results = None
-            elif hooks is None and plain:
+            elif hooks is None and unwatched:
                 results = node.apply(grads)
                 if not keep_graph:
                     node.release()
@@ -340,24 +346,24 @@ def _evaluated(node: Node, grads: Any, task: Task):
     return results
 
 
-def _before_selected(task: Task, node: Node, grads: Any) -> Any:
+def _run_selected_hooks(task: Task, node: Node, grads: Any) -> Any:
     """The hooks of a node when only some gradients were asked for.
 
     One off the way to them has none run. What is captured half-way is, as in PyTorch, the gradient before its hooks.
     """
     if node in task.needed:
         _capture(task, node, list(grads) if node.outputs is not None else grads)
-        return _before(node, grads)
-    return _before(node, grads) if node in task.captures else grads
+        return _run_hooks(node, grads)
+    return _run_hooks(node, grads) if node in task.captures else grads
 
 
-def _before_nothing(task: Task, node: Node) -> None:
+def _hooks_without_gradient(task: Task, node: Node) -> None:
     """The hooks of a node that no gradient reached: they are called with None."""
     if task.captures is None or node in task.needed or node in task.captures:
-        _before(node, None if node.outputs is None else [None] * len(node.outputs))
+        _run_hooks(node, None if node.outputs is None else [None] * len(node.outputs))
 
 
-def _before(node: Node, grads: Any) -> Any:
+def _run_hooks(node: Node, grads: Any) -> Any:
     """Tensor hooks in order of registration, then the gradients that tensors asked to retain."""
     hooks = node.hooks
     several = node.outputs is not None
@@ -430,7 +436,7 @@ def _post_hooks(node: Node, results: Any, grads: Any) -> Any:
 def fit(grad: Any, shape: tuple[int, ...], dtype: Any, node: Node, index: int) -> Any:
     """A gradient made to match what it belongs to: summed over broadcast dimensions, cast to the dtype."""
     got = grad._array
-    if state.mode & BATCHED and type(got) is not CPU_ARRAY:
+    if state.mode & BATCHED and type(got) not in WINDOWS:
         grad = _without_batches(grad, getattr(shape, "levels", ()))
         got = grad._array
     if got.shape != shape:

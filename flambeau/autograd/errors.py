@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .frames import location, place, user_frame, variable_names
-from .node import AccumulateGrad, Edge, Node, Packed, SavedOutput, VersionCounter, behind, short_name, type_name
+from .node import AccumulateGrad, Edge, Node, Packed, SavedOutput, VersionCounter, graph_node, short_name, type_name
 
 SWITCH = "torch.autograd.set_detect_anomaly(True)"
 IN_ENVIRONMENT = "FLAMBEAU_DETECT_ANOMALY=1 in the environment does the same"
@@ -64,7 +64,7 @@ def freed_error(node: Any, what: str = "") -> RuntimeError:
 
 def _second_pass(node: Any) -> str:
     from .engine import current_task
-    task, node = current_task(), behind(node)
+    task, node = current_task(), graph_node(node)
     lines = []
     if task is not None and _is_new_graph_on_old(node, task.reached):
         lines.append("What backward was called on is new, but its graph leads back into one that an earlier backward pass has "

@@ -55,29 +55,6 @@ def exit_dual_level(*, level: int | None = None) -> None:
     state.mode &= ~FORWARD_AD
 
 
-def _is_fwd_grad_enabled() -> bool:
-    return not getattr(state, "forward_off", False)
-
-
-class _set_fwd_grad_enabled:
-    """Switches forward mode off or on, for good or for a `with` block."""
-
-    def __init__(self, mode: bool):
-        self.before = _is_fwd_grad_enabled()
-        self._switch(mode)
-
-    @staticmethod
-    def _switch(mode: bool) -> None:
-        state.forward_off = not mode
-        state.mode = state.mode | FORWARD_AD if mode and state.forward_level else state.mode & ~FORWARD_AD
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *exc: Any) -> None:
-        self._switch(self.before)
-
-
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
     """The tensor (same memory, same history) with a tangent."""
     if (level is None and not state.forward_level) or (level is not None and level < 0):

@@ -30,7 +30,7 @@ def set_tangent(tensor: Tensor, tangent: Tensor | None) -> None:
         tensor._tangent = None
 
 
-class _quietly:
+class _computing_tangents:
     """Computes tangents: recording as the user has it, without hooks on saved tensors and without further tangents."""
 
     def __init__(self, record: bool):
@@ -84,7 +84,7 @@ def _apply_linear(row: Any, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
         return a if isinstance(a, (bool, type(None))) or not isinstance(a,
                                                                         (int, float, complex)) or name != "other" else 0
 
-    with _quietly(grad_enabled()):
+    with _computing_tangents(grad_enabled()):
         made = row(*[swap(a, name) for a, name in zip(args, row.args)])
     return made if made.__class__ is tuple else (made,)
 
@@ -93,7 +93,7 @@ def _transpose_twice(row: Any, args: tuple[Any, ...], results: Any, outs: tuple[
                      takes: list[bool]) -> list[Any]:
     from .passes import grad as differentiate
     record = grad_enabled()
-    with _quietly(True):
+    with _computing_tangents(True):
         # Any probe will do, the map being linear; ones, because some formulas take the logarithm of the gradient on
         # the way.
         probes = [o.new_ones(o.shape).requires_grad_(True) if taken else None for o, taken in zip(outs, takes)]
@@ -169,9 +169,9 @@ def _needs(args: tuple[Any, ...]) -> tuple[bool, ...]:
 
 def _bare(value: Any) -> Any:
     if isinstance(value, Tensor) and value._tangent is not None:
-        plain = wrap(value._array)
-        plain._node = value._node
-        return plain
+        primal = wrap(value._array)
+        primal._node = value._node
+        return primal
     if value.__class__ in _LISTS and any(isinstance(t, Tensor) for t in value):
         return tuple([_bare(t) for t in value])
     return value
@@ -186,7 +186,7 @@ def copied(target: Tensor, args: tuple[Any, ...]) -> None:
     """After copy_ or fill_: the target has the (broadcast) tangent of what was written, if that has one."""
     new = next((t for t in (tangent_of(a) for a in args if isinstance(a, Tensor)) if t is not None), None)
     if new is not None:
-        with _quietly(grad_enabled()):
+        with _computing_tangents(grad_enabled()):
             new = new.to(target.dtype).expand(target.shape).clone()
     elif tangent_of(target) is not None:
         new = target.new_zeros(target.shape)
@@ -197,16 +197,16 @@ def _replace(target: Tensor, new: Tensor | None) -> None:
     """A view's tangent is a view of its base's: the change is written there."""
     old, base = tangent_of(target), target._base
     if base is not None and old is not None:
-        with _quietly(grad_enabled()):
+        with _computing_tangents(grad_enabled()):
             old.zero_() if new is None else old.copy_(new)
         return
     if base is not None and new is not None and tangent_of(base) is None:
-        with _quietly(False):
-            whole = base.new_zeros(base.shape)
-            piece = whole.as_strided(target.size(), target.stride(), target.storage_offset() - base.storage_offset())
-            piece.copy_(new)
-        set_tangent(base, whole)
-        new = piece
+        with _computing_tangents(False):
+            full = base.new_zeros(base.shape)
+            part = full.as_strided(target.size(), target.stride(), target.storage_offset() - base.storage_offset())
+            part.copy_(new)
+        set_tangent(base, full)
+        new = part
     set_tangent(target, new)
 
 
@@ -223,7 +223,7 @@ def custom_function(ctx: Any, args: tuple[Any, ...], out: Any) -> Any:
     ctx._jvp_saved = saved or ()
     versions = [0 if t is None else t._version for t in tangents]
     try:
-        with _quietly(grad_enabled()):
+        with _computing_tangents(grad_enabled()):
             made = ctx._forward_cls.jvp(ctx, *tangents)
     finally:
         ctx._jvp_saved = None

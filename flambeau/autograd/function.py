@@ -101,20 +101,13 @@ class Function(FunctionCtx):
         if setup is not _no_setup:
             if kwargs or _has_defaults(cls.forward):
                 args, kwargs = _bind(cls.forward, args, kwargs)
-        edges = []
-        needs = []
-        wanted = False
+        edges, needs = [], []
         for a in args:
+            edge = None
             if isinstance(a, Tensor):
                 edge = a._node if a._counter is None else edge_of(a)
                 edges.append(edge)
-                if edge is not None:
-                    wanted = True
-                    needs.append(True)
-                else:
-                    needs.append(False)
-            else:
-                needs.append(False)
+            needs.append(edge is not None)
         ctx.needs_input_grad = tuple(needs)
         state.mode = (mode | NO_GRAD) & ~FORWARD_AD
         forward = cls.forward
@@ -129,26 +122,11 @@ class Function(FunctionCtx):
                 setup(ctx, args, out)
         finally:
             state.mode = mode
-        if not wanted or mode & NO_GRAD:
+        if True not in needs or mode & NO_GRAD:
             out = _unrecorded(ctx, args, out)
         elif (out.__class__ is Tensor and ctx.dirty_tensors is None and ctx.non_differentiable is None
               and out._counter is None and out._array.dtype.num in GRAD_NUMS and not _among(out, args)):
-            node = _new(FunctionNode)
-            node.ctx = ctx
-            node.outputs = node.hooks = None
-            node.next = ctx._edges = tuple(edges)
-            node.sequence = ctx._number = next_sequence()
-            array = out._array
-            node.shape, node.dtype = ctx._metas = marked(array), array.dtype
-            out._node = node
-            ctx._graph = _ref(node)
-            if len(edges) != len(needs):
-                ctx._positions = tuple([i for i, a in enumerate(args) if isinstance(a, Tensor)])
-            if ctx.to_save is not None:
-                if mode < 2 and len(ctx.to_save) == 1 and ctx.to_save[0] is out:
-                    ctx._saved, ctx.to_save = (_SavedResult(out, 0),), None
-                else:
-                    _save(ctx, node, (out,))
+            _record_one(ctx, args, edges, out, mode)
         else:
             out = _record(ctx, args, tuple(edges), out)
         if mode > 1:
@@ -156,6 +134,26 @@ class Function(FunctionCtx):
         if ctx.saved_for_forward is not None:  # only jvp wants it; an output in it would point back here
             ctx.saved_for_forward = None
         return out
+
+
+def _record_one(ctx: Any, args: tuple[Any, ...], edges: list[Any], out: Tensor, mode: int) -> None:
+    """Records a call whose only result is a fresh tensor: what `_record` does, without a look at what cannot be."""
+    node = _new(FunctionNode)
+    node.ctx = ctx
+    node.outputs = node.hooks = None
+    node.next = ctx._edges = tuple(edges)
+    node.sequence = ctx._number = next_sequence()
+    array = out._array
+    node.shape, node.dtype = ctx._metas = marked(array), array.dtype
+    out._node = node
+    ctx._graph = _ref(node)
+    if len(edges) != len(args):
+        ctx._positions = tuple([i for i, a in enumerate(args) if isinstance(a, Tensor)])
+    if ctx.to_save is not None:
+        if mode < 2 and len(ctx.to_save) == 1 and ctx.to_save[0] is out:
+            ctx._saved, ctx.to_save = (_SavedResult(out, 0),), None
+        else:
+            _save(ctx, node, (out,))
 
 
 Function._backward_cls = type("FunctionBackward", (BackwardCFunction,), {"_forward_cls": Function})

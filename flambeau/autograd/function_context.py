@@ -13,7 +13,7 @@ from typing import Any
 
 from ..tensors.tensor import Tensor, wrap
 from .errors import freed_error, modified_error
-from .node import Edge, Hooks, Node, Packed, face, version_of
+from .node import Edge, Hooks, Node, Packed, shown_edge, version_of
 from .state import state
 
 _new = object.__new__
@@ -243,7 +243,7 @@ class BackwardCFunction(FunctionCtx):
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        return tuple([(face(e.node), e.nr) if e.__class__ is Edge else (face(e), 0) for e in self._edges])
+        return tuple([shown_edge(e) for e in self._edges])
 
     @property
     def metadata(self) -> dict[str, Any]:

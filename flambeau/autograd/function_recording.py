@@ -27,7 +27,7 @@ def _unrecorded(ctx: BackwardCFunction, args: tuple[Any, ...], out: Any) -> Any:
     ctx.to_save = None
     dirty = ctx.dirty_tensors or ()
 
-    def plain(o: Any) -> Any:
+    def unrecorded(o: Any) -> Any:
         if not isinstance(o, Tensor):
             return o
         if _among(o, dirty):
@@ -43,7 +43,7 @@ def _unrecorded(ctx: BackwardCFunction, args: tuple[Any, ...], out: Any) -> Any:
             o._creation = CUSTOM_FUNCTION
         return o
 
-    return tuple([plain(o) for o in out]) if isinstance(out, tuple) else plain(out)
+    return tuple([unrecorded(o) for o in out]) if isinstance(out, tuple) else unrecorded(out)
 
 
 def _strip(o: Tensor) -> Tensor:

@@ -338,9 +338,9 @@ class _Check:
             for i, way in zip(self.wanted, ways):
                 duals[i] = forward_ad.make_dual(duals[i], way)
             for i in self.wanted:
-                plain, kept = self.inputs[i].detach(), duals[i]
+                primal, kept = self.inputs[i].detach(), duals[i]
                 tangents = []
-                for given in (forward_ad.make_dual(plain, zeros_like(plain)), plain):
+                for given in (forward_ad.make_dual(primal, zeros_like(primal)), primal):
                     duals[i] = given
                     tangents.append([forward_ad.unpack_dual(o).tangent for o in self.call(duals)])
                 duals[i] = kept

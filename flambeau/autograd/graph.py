@@ -14,7 +14,7 @@ from . import node as _node
 from .function_context import BackwardCFunction
 from .function_tools import DelayedError, UndefinedGrad
 from .hooks import RemovableHandle
-from .node import Edge, GradientEdge, VersionCounter, bump, face, start_counter
+from .node import Edge, GradientEdge, VersionCounter, bump, shown_node, start_counter
 from .state import SAVED_HOOKS, looked_at, state
 from .views import history_of
 
@@ -55,7 +55,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     if edge is None:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
     node, nr = (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
-    return GradientEdge(face(node), nr, None if node.ctx is None else node)
+    return GradientEdge(shown_node(node), nr, None if node.ctx is None else node)
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:

@@ -131,7 +131,7 @@ class Node:
 
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
-        return tuple([(face(e.node), e.nr) if e.__class__ is Edge else (face(e), 0) for e in self.next])
+        return tuple([shown_edge(e) for e in self.next])
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -186,13 +186,18 @@ def short_name(node: Node) -> str:
     return node.name().rstrip("0123456789").removesuffix("Backward")
 
 
-def face(node: Any) -> Any:
+def shown_node(node: Any) -> Any:
     """The object that users see for a node of the graph."""
     return node if node is None or node.ctx is None else node.ctx
 
 
-def behind(seen: Any) -> Node:
-    """The node of the graph for an object that a user holds (the inverse of `face`)."""
+def shown_edge(edge: Any) -> tuple[Any, int]:
+    """What users see of where a gradient goes: a node and which of its outputs."""
+    return (shown_node(edge.node), edge.nr) if edge.__class__ is Edge else (shown_node(edge), 0)
+
+
+def graph_node(seen: Any) -> Node:
+    """The node of the graph for an object that a user holds (the inverse of `shown_node`)."""
     return seen if isinstance(seen, Node) else seen._graph_node()
 
 

@@ -13,7 +13,7 @@ from ..tensors.dtypes import BY_NUM
 from ..tensors.tensor import Size, Tensor
 from .engine import Task, run
 from .errors import no_history_error, not_scalar_error, which
-from .node import Edge, GradientEdge, Node, behind
+from .node import Edge, GradientEdge, Node, graph_node
 from .views import history_of
 
 
@@ -163,7 +163,7 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 def _input_edge(t: Any) -> tuple[Node, int]:
     if isinstance(t, GradientEdge):
-        return behind(t.node), t.output_nr
+        return graph_node(t.node), t.output_nr
     if not isinstance(t, Tensor):
         raise RuntimeError(f"all inputs have to be Tensors or GradientEdges, but got {type(t).__name__}")
     edge = history_of(t)
@@ -183,7 +183,7 @@ def _roots(outputs: Sequence[Any], given: Sequence[Any] | None) -> list[tuple[No
 def _root(out: Any, g: Any, i: int) -> tuple[Node, int, Tensor]:
     """(node, output number, gradient) that backward starts from."""
     if isinstance(out, GradientEdge):
-        return _root_of_edge(behind(out.node), out.output_nr, g, i)
+        return _root_of_edge(graph_node(out.node), out.output_nr, g, i)
     if not isinstance(out, Tensor):
         raise AssertionError(f"Expected output to be a torch.Tensor, got {type(out).__name__}")
     edge = history_of(out)

@@ -12,7 +12,7 @@ from ..backends.registry import WINDOWS
 from ..tensors.tensor import Tensor, wrap
 from . import state as _state
 from .errors import freed_error, modified_error
-from .node import Edge, Node, Packed, SavedOutput, behind, saved_result, start_counter, version_of
+from .node import Edge, Node, Packed, SavedOutput, graph_node, saved_result, start_counter, version_of
 from .state import NO_GRAD, state
 
 
@@ -112,7 +112,7 @@ class SavedTensor:
     def _store(self) -> Any:
         saved = _saved_of(self._node)
         if saved is None:
-            raise freed_error(behind(self._node), "Calling register_hooks on a saved tensor after it has been freed")
+            raise freed_error(graph_node(self._node), "Calling register_hooks on a saved tensor after it has been freed")
         value = saved[self._slot]
         bare = type(value) in WINDOWS and self._node.row.slots[self._slot] == "result"
         return saved_result(self._node, self._slot) if bare else value
@@ -149,7 +149,7 @@ class SavedTensor:
         if value.__class__ is Packed:
             raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. Hint: "
                                "only one pair of hooks is allowed at a time.")
-        packed = pack_with(value, behind(self._node), pack_hook, unpack_hook)
+        packed = pack_with(value, graph_node(self._node), pack_hook, unpack_hook)
         packed.check = _written_since(self._node, self._slot, value)
         _replace(self._node, self._slot, packed)
 

@@ -227,35 +227,35 @@ class CopySlices(Node):
             self.view = view._view_fn
         else:
             size, stride, offset = view.size(), view.stride(), view.storage_offset() - base.storage_offset()
-            self.view = lambda whole: whole.as_strided(size, stride, offset + whole.storage_offset())
+            self.view = lambda full: full.as_strided(size, stride, offset + full.storage_offset())
 
     def apply(self, grad: Any) -> Any:
         fn = self.fn
         if fn is None:
             from .errors import freed_error
             raise freed_error(self)
-        whole = grad.clone(memory_format="contiguous") if self.layout is None else _laid_out(grad, self.layout)
-        piece = self.view(whole)
+        full = grad.clone(memory_format="contiguous") if self.layout is None else _laid_out(grad, self.layout)
+        part = self.view(full)
         fn.holder = self
         try:
-            inner = fn.apply(piece.clone())
+            inner = fn.apply(part.clone())
         finally:
             del fn.holder
         first = inner[0]
         if first is None:
-            piece.zero_()
+            part.zero_()
         else:
-            piece.copy_(first)
-        return (whole, *inner[1:])
+            part.copy_(first)
+        return (full, *inner[1:])
 
     def saved_output(self, tensor: Any) -> Any:
         """The changed view, saved by the change's own node: its history is that of a piece of the changed base."""
         size, stride, offset, dtype = self.base
         if dtype is not tensor.dtype:
             tensor = tensor.view(dtype)
-        whole = tensor.as_strided(size, stride, offset)
-        whole._base, whole._node = None, self
-        return self.view(whole)
+        full = tensor.as_strided(size, stride, offset)
+        full._base, full._node = None, self
+        return self.view(full)
 
     def release(self) -> None:
         if self.fn is not None:

@@ -29,7 +29,7 @@ def from_data(data: Any, dtype: _dtypes.dtype | None) -> Any:
         dtype, flat = dtype or flat.inferred(), []
     types = set(map(type, flat))
     if not types <= _PLAIN:
-        flat, inferred = _plain_numbers(flat)
+        flat, inferred = _python_numbers(flat)
         types = set(map(type, flat))
         dtype = dtype or inferred
     kind = "c" if complex in types else "f" if float in types or not types else "i" if int in types else "b"
@@ -50,7 +50,7 @@ class _Empty(list):
             if _is_sequence(item):
                 d = _Empty(item).inferred()
             else:
-                d = _plain_numbers([item])[1]
+                d = _python_numbers([item])[1]
             found = d if found is None else _dtypes.promote_types(found, d)
         return found or _dtypes.get_default_dtype()
 
@@ -108,7 +108,7 @@ def _ragged(level: list[Any], length: int, dim: int) -> None:
     raise ValueError(f"expected sequence of length {length} at dim {dim} (got {got})")
 
 
-def _plain_numbers(flat: list[Any]) -> tuple[list[Any], _dtypes.dtype]:
+def _python_numbers(flat: list[Any]) -> tuple[list[Any], _dtypes.dtype]:
     """Python numbers for tensors and NumPy scalars among the elements, and the dtype they all promote to."""
     inferred = None
     values = []

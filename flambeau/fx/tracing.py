@@ -188,7 +188,7 @@ class Tracer(TracerBase):
         def get(mod: Module, name: str) -> Any:
             return self.getattr(name, plain_getattr(mod, name), cache)
 
-        with _Patches() as patches, _overrides.asked():
+        with _Patches() as patches, _overrides.always_asked():
             patches.attribute(Module, "__call__", call)
             patches.attribute(Module, "__getattr__", get)
             for (_, name), names in _wrapped.items():

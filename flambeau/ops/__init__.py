@@ -4,14 +4,14 @@ Families that only layers use (conv, losses, rnn...) are imported by those.
 """
 
 from ..backends.cpu import kernels  # noqa: F401  (the table of kernels comes first)
-from . import fronts, linalg, sparse  # noqa: F401
+from . import fast_calls, linalg, sparse  # noqa: F401
 from .index import embedding, indexing  # noqa: F401
 from .layers import dropout, linear, padding  # noqa: F401
 from .linalg import matmul  # noqa: F401
 from .pointwise import activations, arithmetic, comparison, complex, convert, functions, special  # noqa: F401
 from .random import distributions, factories  # noqa: F401
 from .reduce import reductions, scans, sorting, statistics, vector_norms  # noqa: F401
-from .shape import joining, memory, splitting, view_forms, views  # noqa: F401
+from .shape import joining, memory, ordering, reshaping, splitting, view_forms, views  # noqa: F401
 
 loaded_libraries: set[str] = set()
 

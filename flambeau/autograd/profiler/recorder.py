@@ -117,7 +117,7 @@ class Recorder:
         if not self.running:
             self.running = True
             self._switched = contextlib.ExitStack()
-            self._switched.enter_context(overrides.asked())
+            self._switched.enter_context(overrides.always_asked())
             self._switched.enter_context(loaders_watched())
             self._listen()
 
@@ -375,9 +375,9 @@ def _owners(values: Any) -> Iterator[Any]:
 def _described(values: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The shapes of tensors (() for anything else), and the values of what is no tensor (None for tensors)."""
     shapes = tuple([tuple(v.shape) if hasattr(v, "shape") and hasattr(v, "dtype") else () for v in values])
-    plain = lambda v: v.__class__ in (int, float, bool, str, complex)
-    sequence = lambda v: v.__class__ in (list, tuple) and all(map(plain, v))
-    return shapes, tuple([v if plain(v) else tuple(v) if sequence(v) else None for v in values])
+    is_scalar = lambda v: v.__class__ in (int, float, bool, str, complex)
+    sequence = lambda v: v.__class__ in (list, tuple) and all(map(is_scalar, v))
+    return shapes, tuple([v if is_scalar(v) else tuple(v) if sequence(v) else None for v in values])
 
 
 def _flops(name: str, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:

@@ -59,20 +59,20 @@ def _columns(events: list[Any], widths: tuple[int | None, ...], unit: str | None
     if any([e.overload_name for e in events]):
         columns.append(("Overload Name", name_width, ">", lambda e: _shortened(e.overload_name, name_most)))
 
-    def plain(title: str, cell: Callable[[Any], Any]) -> None:
+    def column(title: str, cell: Callable[[Any], Any]) -> None:
         columns.append((title, _WIDTH, ">", cell))
 
-    plain("Self CPU %", lambda e: e.self_cpu_percent)
-    plain("Self CPU", lambda e: time_text(e.self_cpu_time_total, unit))
-    plain("CPU total %", lambda e: e.total_cpu_percent)
-    plain("CPU total", lambda e: time_text(e.cpu_time_total, unit))
-    plain("CPU time avg", lambda e: time_text(e.cpu_time, unit))
+    column("Self CPU %", lambda e: e.self_cpu_percent)
+    column("Self CPU", lambda e: time_text(e.self_cpu_time_total, unit))
+    column("CPU total %", lambda e: e.total_cpu_percent)
+    column("CPU total", lambda e: time_text(e.cpu_time_total, unit))
+    column("CPU time avg", lambda e: time_text(e.cpu_time, unit))
     if memory:
-        plain("CPU Mem", lambda e: memory_text(e.cpu_memory_usage))
-        plain("Self CPU Mem", lambda e: memory_text(e.self_cpu_memory_usage))
-    plain("# of Calls", lambda e: e.count)
+        column("CPU Mem", lambda e: memory_text(e.cpu_memory_usage))
+        column("Self CPU Mem", lambda e: memory_text(e.self_cpu_memory_usage))
+    column("# of Calls", lambda e: e.count)
     if any([e.node_id != -1 for e in events]):
-        plain("Node ID", lambda e: e.node_id)
+        column("Node ID", lambda e: e.node_id)
     if any([e.input_shapes for e in events]):
         width = _fitting(max([len(str(e.input_shapes)) for e in events]), shapes_most)
         columns.append(("Input Shapes", width, ">", lambda e: str(e.input_shapes)[:width]))

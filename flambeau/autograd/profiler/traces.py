@@ -65,10 +65,10 @@ def trace_events(events: Iterable[Any]) -> list[dict[str, Any]]:
 def write_trace(path: str, events: Iterable[Any], **about: Any) -> None:
     """Writes all events, and what is to be said about them, as one JSON object."""
     path = os.fspath(path)
-    whole = {"schemaVersion": 1, "deviceProperties": [], "host_name": socket.gethostname(), "displayTimeUnit": "ms", **about,
+    trace = {"schemaVersion": 1, "deviceProperties": [], "host_name": socket.gethostname(), "displayTimeUnit": "ms", **about,
              "traceName": path, "traceEvents": trace_events(events)}
     with gzip.open(path, "wt") if path.endswith(".gz") else open(path, "w") as file:
-        json.dump(whole, file)
+        json.dump(trace, file)
 
 
 _ONE_WORD = str.maketrans(" ;\t\n", "____")

@@ -41,7 +41,7 @@ def loaders_watched() -> Iterator[None]:
     with _lock:
         _watching[0] += 1
         if _watching[0] == 1:
-            loaders_watched.plain = Iter.__next__
+            loaders_watched.original = Iter.__next__
             Iter.__next__ = Iter.next = _told(Iter.__next__)
     try:
         yield
@@ -49,15 +49,15 @@ def loaders_watched() -> Iterator[None]:
         with _lock:
             _watching[0] -= 1
             if not _watching[0]:
-                Iter.__next__ = Iter.next = loaders_watched.plain
+                Iter.__next__ = Iter.next = loaders_watched.original
 
 
-def _told(plain: Any) -> Any:
-    @functools.wraps(plain)
+def _told(original: Any) -> Any:
+    @functools.wraps(original)
     def __next__(self: Any) -> Any:
         if state.profiler is None or not state.mode & PROFILE:
-            return plain(self)
+            return original(self)
         with state.profiler.span(f"enumerate(DataLoader)#{type(self).__name__}.__next__"):
-            return plain(self)
+            return original(self)
 
     return __next__

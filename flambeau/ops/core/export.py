@@ -218,7 +218,7 @@ def _saved_in_place(node: Node, made: Any, target: Tensor) -> None:
 
 def check_writable(target: Tensor) -> None:
     array = target._array
-    if not array.flags.c_contiguous and array.ndim and registry.backend_of(array).NAME == "cpu":
+    if not array.flags.c_contiguous and array.ndim and (type(array) in registry.WINDOWS or _in_memory(array)):
         from ...backends.cpu.arrays import has_overlap
         if has_overlap(array):
             raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
@@ -241,10 +241,14 @@ def check_overlap(target: Any, sources: Any, full: bool = False) -> None:
             base = target if target.base is None else target.base
             if (source if source.base is None else source.base) is not base:
                 continue
-        elif not state.mode & FOLLOW or not _in_memory(source) or not _in_memory(target) or owner(source) is not owner(target):
+        elif state.mode & FOLLOW:
+            if not _in_memory(source) or not _in_memory(target) or owner(source) is not owner(target):
+                continue
+        elif type(source) is not type(target) or type(target) not in registry.WINDOWS:
             continue
         from ...backends.cpu.arrays import overlap
-        shared = overlap(target, source)
+        shared = overlap(target, source) if source is target or type(target) is ndarray else (
+            overlap(target.view(ndarray), source.view(ndarray)))
         if shared == "part" or (full and shared == "full"):
             raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer "
                                "to a single memory location. Please clone() the tensor before performing the operation.")

@@ -99,23 +99,23 @@ _ATTACH = {  # how the node comes to know its results, and what is saved of them
     "first": (["t._node = node", "node.shape = made[0].shape", "if made[0].dtype is not FLOAT32:",
                "    node.dtype = made[0].dtype"], lambda number: f"wrapped(made[{number}])"),
     "many": (["node.outputs = [(a.shape, a.dtype) for a in made]", "for number, t in enumerate(results):",
-              "    if number not in constant:", "        t._node = Edge(node, number)"],
+              "    if number not in without_gradient:", "        t._node = Edge(node, number)"],
              lambda number: f"SavedOutput(results[{number}], {number})"),
     "any": (["attach(node, results)"],
             lambda number: f"SavedOutput(results[{number}] if results.__class__ is tuple else results, {number})")}
 
 
-def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterable[int] = (), held: bool = False,
+def recording(row: Any, names: list[str], tensors: Iterable[int], not_tensors: Iterable[int] = (), held: bool = False,
               results: str = "one") -> list[str]:
     """Lines that give the tensor `t` over the array `made` its node, if one of the row's arguments has a history.
 
-    names: the variables that hold the arguments. tensors: numbers of those that are tensors for sure; plain: of those that are
-    not. Any other may be either. held: a second backward pass is refused even if no tensor was saved. results: "first" where
-    `made` is a tuple, and t the only result that anybody sees; "many": `results` are tensors over the arrays `made`; "any":
-    `results` are tensors, one or several, of whatever kind.
+    names: the variables that hold the arguments. tensors: numbers of those that are tensors for sure; not_tensors: of those
+    that are not. Any other may be either. held: a second backward pass is refused even if no tensor was saved. results:
+    "first" where `made` is a tuple, and t the only result that anybody sees; "many": `results` are tensors over the arrays
+    `made`; "any": `results` are tensors, one or several, of whatever kind.
     """
-    tensors, plain = set(tensors), set(plain)
-    wanted = [i for i in row.targets if i not in plain]
+    tensors, not_tensors = set(tensors), set(not_tensors)
+    wanted = [i for i in row.targets if i not in not_tensors]
     if row.node is None or not wanted:
         return []
     edges = [f"{names[i]}_edge" for i in range(len(names))]
@@ -129,7 +129,7 @@ def recording(row: Any, names: list[str], tensors: Iterable[int], plain: Iterabl
               f"    node.next = {in_tuple(ways)}", "    node.sequence = next_sequence()",
               *["    " + line for line in _ATTACH[results][0]]]
     if row.saving:
-        lines += ["    " + line for line in _saving(row, names, edges, wanted, tensors, plain, held, results)]
+        lines += ["    " + line for line in _saving(row, names, edges, wanted, tensors, not_tensors, held, results)]
     return lines
 
 
@@ -139,11 +139,16 @@ def _edge(name: str, sure: bool) -> str:
     return edge if sure else f"None if {name} is None or not isinstance({name}, Tensor) else {edge}"
 
 
+def ours(array: str) -> str:
+    """The question whether kernels of this process serve an array at once: the CPU's; a follower takes those of any device."""
+    return f"(type({array}) is ndarray or (mode > 1 and type({array}) in WINDOWS))"
+
+
 def in_tuple(parts: list[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
-def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], tensors: set[int], plain: set[int],
+def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], tensors: set[int], not_tensors: set[int],
             held: bool, results: str) -> list[str]:
     """Lines that save what the formulas of those arguments need that have a history, with the versions of tensors."""
     values, versions, unsure = [], {}, ["True"] * (results == "any")
@@ -152,12 +157,13 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
         name = None if kind == "result" else names[index]
         value = _ATTACH[results][1](index) if kind == "result" else {
             "argument": name, "strides": f"{name}._array.strides", "dtype": f"{name}.dtype",
-            "shape": f"{name}._array.shape" if index in tensors else f"shape_of({name})",
-            "needs": "tuple([e is not None for e in node.next])"}[kind]
+            "shape": f"{name}._array.shape" if index in tensors else (
+                f"tuple([a._array.shape for a in {name}])" if index in row.lists else f"{name}.shape"),
+            "needs": "None"}[kind]  # the edges tell
         if users and users != wanted:
             value = f"{value} if {' or '.join([f'{edges[u]} is not None' for u in users])} else None"
         values.append(value if users else "None")
-        if users and kind == "argument" and index not in plain:
+        if users and kind == "argument" and index not in not_tensors:
             if index in tensors:
                 versions[slot] = name
             else:  # a number in the place of a tensor counts as one
@@ -181,52 +187,55 @@ def _saving(row: Any, names: list[str], edges: list[str], wanted: list[int], ten
     return lines
 
 
-def tensor(row: Any, results: str = "one") -> Callable[..., Tensor]:
+def results(row: Any, names: list[str], sure: Iterable[int], not_tensors: Iterable[int], mode: str, several: bool = False,
+            attach: str = "", unless: str = "", held: bool = False) -> list[str]:
+    """Lines that make the array `made` the tensor `t`, or several of them the tensors `results`, in mode 0 with their node.
+
+    names, sure (the tensors), not_tensors and held: as in `recording`. mode: the variable. unless: one that is true where there
+    is nothing to record.
+    """
+    array = "array" if several else "made[0]" if attach == "first" else "made"
+    lines, one = [], ["t = new(Tensor)", f"t._array = {array}", "t._node = None"]
+    if row.view:
+        lines = [f"counter = start_counter({names[0]}) if {names[0]}._counter is None else {names[0]}._counter",
+                 f"base = {names[0]} if {names[0]}._base is None else {names[0]}._base"]
+        one += ["t._counter, t._base = counter, base", "if counter.value:", "    t._seen = counter.value"]
+        one += [f"t._creation = NO_GRAD_VIEW if {mode} else MULTI_OUTPUT"] if several else [
+            f"if {mode}:", "    t._creation = NO_GRAD_VIEW",
+            f"elif {names[0]}._creation is not None:", f"    t._creation = {names[0]}._creation"]
+    else:
+        one[-1] = "t._node = t._counter = None"
+    lines += one if not several else [
+        "results = []", "for array in made:", *["    " + line for line in [*one, "results.append(t)"]]]
+    recorded = recording(row, names, sure, not_tensors, held, "many" if several else attach or "one")
+    if recorded:
+        lines += [f"if {mode} == 0{f' and not {unless}' if unless else ''}:", *["    " + line for line in recorded]]
+    return lines
+
+
+def tensor(row: Any, attach: str = "one") -> Callable[..., Tensor]:
     """The function of (mode, made, *arguments): the array that the row's kernel made as a tensor, in mode 0 with its node.
 
-    results: "first" for a tuple of arrays, the first of which becomes a tensor that hides the others.
+    attach: "first" for a tuple of arrays, the first of which becomes a tensor that hides the others.
     """
     names = list(row.args)
-    array = "made" if results == "one" else "made[0]"
-    body = ["t = new(Tensor)", f"t._array = {array}", "t._node = t._counter = None"] if not row.view else (
-        view_of(names[0], "in_mode"))
-    plain = range(1, len(names)) if row.view else ()  # of a view: dimensions and sizes
-    if lines := recording(row, names, row.sure, plain, results=results):
-        body += ["if in_mode == 0:", *["    " + line for line in lines]]
+    not_tensors = range(1, len(names)) if row.view else ()  # of a view: dimensions and sizes
+    body = results(row, names, row.sure, not_tensors, "in_mode", attach=attach)
     return function(row.name, ", ".join(["in_mode", "made", *names]), [*body, "return t"], Node=row.node)
 
 
 def tensors(row: Any) -> Callable[..., tuple[Tensor, ...]]:
     """The function of (mode, made, *arguments): the arrays that the row's kernel made as tensors, in mode 0 with their node."""
     names = list(row.args)
-    body, each = ["results = []"], ["t._counter = None"]
-    if row.view:
-        body += [f"counter = start_counter({names[0]}) if {names[0]}._counter is None else {names[0]}._counter",
-                 f"base = {names[0]} if {names[0]}._base is None else {names[0]}._base"]
-        each = ["t._counter, t._base, t._creation = counter, base, NO_GRAD_VIEW if in_mode else MULTI_OUTPUT",
-                "if counter.value:", "    t._seen = counter.value"]
-    body += ["for array in made:", *["    " + line for line in [
-        "t = new(Tensor)", "t._array = array", "t._node = None", *each, "results.append(t)"]]]
-    if lines := recording(row, names, row.targets, range(1, len(names)) if row.view else (), results="many"):
-        body += ["if in_mode == 0:", *["    " + line for line in lines]]
+    body = results(row, names, row.targets, range(1, len(names)) if row.view else (), "in_mode", several=True)
     return function(row.name, ", ".join(["in_mode", "made", *names]), [*body, "return tuple(results)"], Node=row.node,
-                    constant=row.constant)
+                    without_gradient=row.constant)
 
 
 def record(row: Any) -> Callable[..., None]:
     """The function of (results, *arguments): gives results that are tensors already their node. It asks about everything."""
     lines = recording(row, list(row.args), (), results="any")
     return function(row.name, ", ".join(["results", *[f"{a}=None" for a in row.args]]), lines or ["pass"], Node=row.node)
-
-
-def view_of(base: str, mode: str) -> list[str]:
-    """Lines that make `t` a view of a tensor: one counter for both. mode: the variable that is 0 where a node is recorded."""
-    return ["t = new(Tensor)", "t._array = made", "t._node = None",
-            f"t._counter = counter = start_counter({base}) if {base}._counter is None else {base}._counter",
-            f"t._base = {base} if {base}._base is None else {base}._base",
-            "if counter.value:", "    t._seen = counter.value",
-            *(["mode &= NO_GRAD"] if mode == "mode" else []), f"if {mode}:", "    t._creation = NO_GRAD_VIEW",
-            f"elif {base}._creation is not None:", f"    t._creation = {base}._creation"]
 
 
 # ------------------------------------------------------------------------------------------------------ pointwise
@@ -244,24 +253,19 @@ def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]
                "else:", f"    made = large(kernel, {values})"]
     else:
         run = ["else:", f"    made = kernel({values})"]
-    plain = " and ".join([f"({n}.__class__ is Tensor or {n}.__class__ is Parameter)" for n in names[:tensors]])
+    are_tensors = " and ".join([f"({n}.__class__ is Tensor or {n}.__class__ is Parameter)" for n in names[:tensors]])
     alike = "".join([f" and {a}.dtype is x.dtype" for a in arrays[1:]])
     body = ["mode = state.mode",
-            f"if (mode < 2 or mode in FOLLOWED) and {plain}{' and out is None' * ufunc}:",
+            f"if (mode < 2 or mode in FOLLOWED) and {are_tensors}{' and out is None' * ufunc}:",
             *[f"    {a} = {n}._array" for a, n in zip(arrays, names)],
             f"    if x.dtype.char in chars{alike} and ({' is '.join([f'type({a})' for a in ['x', *arrays[1:]]])} is ndarray or "
             f"(mode > 1 and {' and '.join([f'type({a}) in WINDOWS' for a in arrays])})):",
             "        if mode > 1:",
             "            mode &= NO_GRAD",
             f"            made = state.follower.call(kernel_name, ({values}{',' * (values == 'x')}))",
-            *["        " + line for line in run],
-            "        t = new(Tensor)",
-            "        t._array = made",
-            "        t._node = t._counter = None"]
-    lines = recording(row, names, range(tensors), range(tensors, len(names)))
-    if lines:
-        body += ["        if mode == 0:", *["            " + line for line in lines]]
-    body += ["        return t", f"return fallback(row, {in_tuple(names)}, {'out' if ufunc else 'None'})"]
+            *["        " + line for line in [
+                *run, *results(row, names, range(tensors), range(tensors, len(names)), "mode"), "return t"]],
+            f"return fallback(row, {in_tuple(names)}, {'out' if ufunc else 'None'})"]
     return function(row.name, ", ".join([*names, *["*, out=None"] * ufunc]), body, row=row, kernel=row.cpu,
                     kernel_name=row.kernel, Node=row.node, chars=chars, fallback=fallback)
 
@@ -269,11 +273,10 @@ def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]
 def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A pointwise operation of two tensors, or of a tensor and a number. chars: as in `of_one`; None: all."""
     test = "native is y.dtype" + ("" if chars is None else " and native.char in chars")
-    ours = "mode < 2" if hasattr(row.cpu, "nin") else "type(x) is ndarray"  # NumPy's own functions ask other devices' arrays
-    if ours != "mode < 2":
-        test = f"{test} and ({ours} is type(y) or mode > 1)"
-    tensors = recording(row, ["input", "other"], [0, 1])
-    number = recording(row, ["input", "other"], [0], [1], held=True)  # PyTorch saves a number as a tensor
+    served = "mode < 2" if hasattr(row.cpu, "nin") else "type(x) is ndarray"  # NumPy's own functions ask other devices' arrays
+    if served != "mode < 2":
+        test = f"{test} and ({served} is type(y) or mode > 1)"
+    names = ["input", "other"]
     body = ["mode = state.mode",
             "if out is None and (mode < 2 or mode in FOLLOWED):",
             "    cls, kind = input.__class__, other.__class__",
@@ -291,48 +294,41 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable
             "                    made = uneven(kernel, x, y)",
             "            except ValueError:",
             "                raise broadcast_error(x.shape, y.shape) from None",
-            "            t = new(Tensor)",
-            "            t._array = made",
-            "            t._node = t._counter = None"]
-    if tensors:
-        body += ["            if mode == 0:", *["                " + line for line in tensors]]
-    body += ["            return t",
-             "    elif (kind is float or kind is int) and (cls is Tensor or cls is Parameter):",
-             "        x = input._array",
-             f"        if x.dtype.char in number_chars and ({ours} or (mode > 1 and type(x) in WINDOWS)):",
-             "            if mode > 1:",
-             "                mode &= NO_GRAD",
-             "                made = state.follower.call(kernel_name, (x, state.follower.literal(other, x.dtype)))",
-             "            else:  # as an array: NumPy takes twice as long over a Python number",
-             "                y = constants.get((other, x.dtype)) or constant(other, x.dtype)",
-             "                if x.size < LARGE:",
-             "                    made = kernel(x, y) if x.size > 1 else kernel(x, y, out=...)",
-             "                else:",
-             "                    made = large(kernel, x, y)",
-             "            t = new(Tensor)",
-             "            t._array = made",
-             "            t._node = t._counter = None"]
-    if number:
-        body += ["            if mode == 0:", *["                " + line for line in number]]
-    body += ["            return t", "return fallback(row, (input, other), out)"]
+            *["            " + line for line in [*results(row, names, [0, 1], (), "mode"), "return t"]],
+            "    elif (kind is float or kind is int) and (cls is Tensor or cls is Parameter):",
+            "        x = input._array",
+            f"        if x.dtype.char in number_chars and ({served} or (mode > 1 and type(x) in WINDOWS)):",
+            "            if mode > 1:",
+            "                mode &= NO_GRAD",
+            "                made = state.follower.call(kernel_name, (x, state.follower.literal(other, x.dtype)))",
+            "            else:  # as an array: NumPy takes twice as long over a Python number",
+            "                y = constants.get((other, x.dtype)) or constant(other, x.dtype)",
+            "                if x.size < LARGE:",
+            "                    made = kernel(x, y) if x.size > 1 else kernel(x, y, out=...)",
+            "                else:",
+            "                    made = large(kernel, x, y)",
+            *["            " + line for line in [  # held: PyTorch saves a number as a tensor
+                *results(row, names, [0], [1], "mode", held=True), "return t"]],
+            "return fallback(row, (input, other), out)"]
     return function(row.name, "input, other, *, out=None", body, row=row, kernel=row.cpu, kernel_name=row.kernel, Node=row.node,
                     chars=chars, number_chars=number_chars, fallback=fallback)
 
 
-def in_place(row: Any, *, chars: str | None, slow: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The in-place form of a pointwise operation: plain tensors without history go straight to the kernel, others to `slow`."""
+def in_place(row: Any, *, chars: str | None, recorded: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The in-place form of a pointwise operation: plain tensors without history go straight to the kernel,
+    others to `recorded`."""
     untracked = "({0}._node is None and ({0}._counter is None or {0}._base is None))".format
     two = len(row.args) == 2
     names, arrays = (["self", "other"], "x, y") if two else (["self"], "x,")
     if two:
         known = "" if chars is None else f" and native.char in {chars!r}"
-        asked = ["y, kind = None, other.__class__",
+        operand = ["y, kind = None, other.__class__",
                  "if kind is Tensor or kind is Parameter:",
                  f"    if native is other._array.dtype{known} and (mode & NO_GRAD or {untracked('other')}):",
                  "        y = other._array",
                  "        if mode > 1 or x.base is not None or y.base is not None:",
                  "            check_overlap(x, (y,))",
-                 "        if type(y) is not ndarray and (mode < 2 or type(y) not in WINDOWS):",
+                 f"        if not {ours('y')}:",
                  "            y = None",
                  "        elif mode > 1 and (native.char not in 'fd' or y.shape != x.shape):",
                  "            y = None",
@@ -344,17 +340,17 @@ def in_place(row: Any, *, chars: str | None, slow: Callable[..., Tensor]) -> Cal
         run = ["else:", "    try:", "        kernel(x, y, out=x) if x.size < LARGE else large(kernel, x, y, out=x)",
                "    except ValueError:", "        raise inplace_broadcast(x.shape, y.shape) from None"]
     else:
-        asked = [f"if native.char in {chars!r}:"]
+        operand = [f"if native.char in {chars!r}:"]
         run = ["elif x.size < LARGE:", "    x[...] = kernel(x)", "else:", "    large(kernel, x, out=x)"]
     body = ["mode, kind = state.mode, self.__class__",
             "if (mode < 2 or mode in FOLLOWED) and (kind is Tensor or kind is Parameter) and not self._inference and (",
             f"        mode & NO_GRAD or {untracked('self')}):",
             "    x = self._array",
             "    native = x.dtype",
-            "    if (type(x) is ndarray or (mode > 1 and type(x) in WINDOWS)) and x.flags.c_contiguous:",
-            *["        " + line for line in asked],
+            f"    if {ours('x')} and x.flags.c_contiguous:",
+            *["        " + line for line in operand],
             "            if mode > 1:",
             f"                state.follower.write(x, state.follower.call(kernel_name, ({arrays})))",
             *["            " + line for line in [*run, "bump(self)", "return self"]],
-            f"return slow({', '.join(names)})"]
-    return function(f"{row.name}_", ", ".join(names), body, kernel=row.cpu, kernel_name=row.kernel, slow=slow)
+            f"return recorded({', '.join(names)})"]
+    return function(f"{row.name}_", ", ".join(names), body, kernel=row.cpu, kernel_name=row.kernel, recorded=recorded)

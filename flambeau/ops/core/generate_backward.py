@@ -39,7 +39,7 @@ class _Text:
             body += ["kept = node.saved", "if kept is None:", "    raise freed_error(node)"]
         for number, (slot, (kind, _, _)) in enumerate(zip(self.row.slots, self.row.saving)):
             name = self.local[slot]
-            body.append(f"{name} = kept[{number}]")
+            body.append(f"{name} = {f'kept[{number}]' if kind != 'needs' else 'tuple([e is not None for e in node.next])'}")
             if slot == "result":  # mostly kept as a bare array
                 bare += [f"if type({name}) in ARRAY_TYPES and node.holder is None:", "    t = new(Tensor)",
                          f"    t._array, t._node, t._counter = {name}, node, None", f"    {name} = t",
@@ -59,8 +59,8 @@ class _Text:
         edge = self.edges[index]
         if index in self.row.lists:  # each of the tensors has an edge of its own
             return f"*([None] * len({edge}) if not any({edge}) or grad is None else {text})"
-        asked = [f"{edge} is None"] * (len(self.row.targets) > 1) + ["grad is None"] * one
-        return text if text == "grad" or not asked else f"None if {' or '.join(asked)} else {text}"
+        conditions = [f"{edge} is None"] * (len(self.row.targets) > 1) + ["grad is None"] * one
+        return text if text == "grad" or not conditions else f"None if {' or '.join(conditions)} else {text}"
 
     def called(self, title: str, formula: Any, names: Iterable[str]) -> str:
         """The text of a formula: a call of a function, or what was given as text."""
@@ -111,14 +111,14 @@ class _Text:
         """Lines that give the gradients by what the row says is fused; what that leaves out comes from formulas."""
         if not self.row.fused:
             return []
-        results, lines, names, wrapped, asked = dict(formulas), [], set(), "{}", ""
+        results, lines, names, wrapped, conditions = dict(formulas), [], set(), "{}", ""
         for n, (targets, formula, picks) in enumerate(self.row.fused):
             names.update(picks)
             if hasattr(formula, "text") and formula.is_operation():
                 results[targets[0]] = self.unless(targets[0], self.called("", formula, ()))
                 continue
             if len(targets) < len(self.row.targets):
-                asked = f" and ({' or '.join([f'{self.edges[t]} is not None' for t in targets])})"
+                conditions = f" and ({' or '.join([f'{self.edges[t]} is not None' for t in targets])})"
             if "needs" in picks:
                 lines.append(f"needs = {in_tuple([f'{self.edges[t]} is not None' for t in targets])}")
             if hasattr(formula, "text"):
@@ -132,7 +132,7 @@ class _Text:
         if lines and wrapped == "{}":  # a function may leave it to the formulas
             last = ["if made is not None:", *["    " + line for line in last]]
         real = " and grad is not None and grad._array.dtype.kind != 'c'" * ("grad" in names)
-        return [f"if state.mode & WATCHED == NO_GRAD{real}{asked}:", *["    " + line for line in [*lines, *last]]]
+        return [f"if state.mode & WATCHED == NO_GRAD{real}{conditions}:", *["    " + line for line in [*lines, *last]]]
 
     def kernel(self, formula: Any, picks: Iterable[str]) -> list[str]:
         """Lines that call a kernel on the arrays of the tensors that a text names."""

@@ -32,7 +32,7 @@ def activate() -> None:
 
 
 @contextlib.contextmanager
-def asked() -> Iterator[None]:
+def always_asked() -> Iterator[None]:
     """Inside, every call asks for overrides; afterwards as before (for tracers, whose stand-ins do not outlive them)."""
     global active, _asking
     active, _asking = True, _asking + 1
@@ -97,34 +97,34 @@ def _overloaded(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-FRONTS: dict[Any, Any] = {}  # a function -> the quicker one that users see in its place (ops/fronts.py)
+STAND_INS: dict[Any, Any] = {}  # a function -> the quicker one that users see in its place (ops/core/generate_calls.py)
 
 
 def dispatch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
              relevant: Iterable[Any] | None = None) -> tuple[bool, Any]:
     """(True, result) if a mode or an argument took over this call, else (False, None)."""
-    while function in FRONTS:  # one may stand in front of another
-        function = FRONTS[function]
+    while function in STAND_INS:  # one may stand in front of another
+        function = STAND_INS[function]
     modes = state.function_modes
     off = getattr(state, "override_off", 0)
     if off >= 2:
         return _offer(function, args, kwargs)
-    asked = [] if off else _overloaded((*args, *kwargs.values()) if relevant is None else relevant)
-    if not asked and not modes:
+    overloaded = [] if off else _overloaded((*args, *kwargs.values()) if relevant is None else relevant)
+    if not overloaded and not modes:
         return _offer(function, args, kwargs)
-    kinds = tuple([type(a) for a in asked])
+    kinds = tuple([type(a) for a in overloaded])
     if modes:
         with _without_innermost() as mode:
             result = mode.__torch_function__(function, kinds, args, kwargs)
         if result is not NotImplemented:
             return True, result
-        if not asked:
+        if not overloaded:
             raise _nobody(function, [type(mode)])
-    for a in asked:
+    for a in overloaded:
         result = type(a).__torch_function__(function, kinds, args, kwargs)
         if result is not NotImplemented:
             return True, result
-    if not asked:
+    if not overloaded:
         return False, None
     raise _nobody(function, kinds)
 

@@ -42,8 +42,8 @@ from ...autograd.node import (
     Node,
     Packed,
     SavedOutput,
-    face,
     saved_result,
+    shown_edge,
     version_of,
 )
 from ...autograd.state import state
@@ -81,7 +81,7 @@ from .generate_backward import backward
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _asarray = registry.cpu.asarray
-_WINDOWS, _PLAIN = registry.WINDOWS, {registry.CPU_ARRAY}
+_WINDOWS, CPU_ONLY = registry.WINDOWS, frozenset((registry.CPU_ARRAY,))
 ROWS: dict[str, Row] = {}
 
 
@@ -140,7 +140,7 @@ class Row:
         follows = registry.following is not None and mode & _state.FOLLOW
         if follows and kinds <= _WINDOWS and kinds:
             made = state.follower.call(self.kernel, tuple(arrays))
-        elif follows or kinds - _PLAIN:
+        elif follows or kinds - CPU_ONLY:
             made = _elsewhere(self, arrays)
         else:
             if self.cpu is None:
@@ -155,14 +155,14 @@ class Row:
     def finish(self, args: tuple[Any, ...], made: Any) -> Any:
         """Wraps what a kernel made, ties views to their base and records the node."""
         if made.__class__ is tuple or made.__class__ is list:
-            results = tuple([wrap(m if type(m) is ndarray else _array(m)) for m in made])
+            results = tuple([wrap(m if type(m) in _WINDOWS else _array(m)) for m in made])
             if self.view:
                 for r in results:
                     mark_view(r, args[0], MULTI_OUTPUT)
                     if args[0]._view_fn is not None:
                         _chain_view(self, args, r)
         else:
-            results = wrap(made if type(made) is ndarray else _array(made))
+            results = wrap(made if type(made) in _WINDOWS else _array(made))
             if self.view:
                 mark_view(results, args[0])
                 if args[0]._view_fn is not None:
@@ -215,7 +215,7 @@ def _source(r: Row, slot: str, k: int) -> tuple[str, int, tuple[int, ...]]:
 
 _MADE: dict[str, Callable] = {
     "tensor": generate.tensor,                              # what `finish` does for one array, in mode 0 or 1
-    "first": functools.partial(generate.tensor, results="first"),  # likewise for several arrays, of which only one is shown
+    "first": functools.partial(generate.tensor, attach="first"),  # likewise for several arrays, of which only one is shown
     "tensors": generate.tensors,                            # likewise, all of them shown
     "record": generate.record,                              # gives results their node
     "apply": backward}                             # Node.apply
@@ -347,7 +347,7 @@ def attach(node: Node, results: Any) -> None:
     """Makes the results, one tensor or several, outputs of a node."""
     if results.__class__ is Tensor:
         array = results._array
-        node.shape = array.shape if type(array) is ndarray else marked(array)
+        node.shape = array.shape if type(array) in _WINDOWS else marked(array)
         node.dtype = array.dtype
         if array.dtype.num in GRAD_NUMS:
             results._node = node
@@ -369,11 +369,6 @@ def edges_of(tensors: Any) -> list[Any] | None:
     """Where the gradients of a list of tensors go; None if none of them has a history."""
     edges = [t._node if t._counter is None or t._base is None else edge_of(t) for t in tensors]
     return edges if edges.count(None) < len(edges) else None
-
-
-def shape_of(value: Any) -> Any:
-    """The shape of a tensor, or the shapes of a list of them."""
-    return value.shape if isinstance(value, Tensor) else tuple([t._array.shape for t in value])
 
 
 def _nothing_to_free(node: Node | None = None) -> None:
@@ -510,11 +505,11 @@ def _run_anywhere(kernel: str, args: tuple[Any, ...]) -> Any:
 
 def wrapped(made: Any) -> Tensor | None:
     """An array that a kernel made as a tensor without history; None if it made none."""
-    return None if made is None else wrap(made if type(made) is ndarray else _array(made))
+    return None if made is None else wrap(made if type(made) in _WINDOWS else _array(made))
 
 
 generate.knows(attach=attach, constant=constant, constants=_constants, edges_of=edges_of,
-               look_over=look_over, nothing_to_free=_nothing_to_free, run=run, shape_of=shape_of, unpack=unpack,
+               look_over=look_over, nothing_to_free=_nothing_to_free, run=run, unpack=unpack,
                wrapped=wrapped)
 
 
@@ -536,7 +531,7 @@ class RowNode(Node):
         for index in range(len(self.row.args)):
             count = len(self.next) - len(self.row.args) + 1 if index in self.row.lists else 1
             if self.row.wants[index]:
-                pairs += [(face(e.node), e.nr) if e.__class__ is Edge else (face(e), 0) for e in self.next[at:at + count]]
+                pairs += [shown_edge(e) for e in self.next[at:at + count]]
             at += count
         return tuple(pairs)
 
@@ -548,13 +543,13 @@ class RowNode(Node):
             return SavedTensor(self, self._slot_number(name[11:], name))
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    def _slot_number(self, slot: str, asked: str) -> int:
+    def _slot_number(self, slot: str, wanted: str) -> int:
         slot = {"sizes": "shape"}.get(slot, slot)
         output = {"values": "result0", "indices": "result1", "min": "result0", "max": "result1"}.get(slot, slot)
         for candidate in (slot, slot.replace("_sym_sizes", "_shape"), slot.replace("_sizes", "_shape"), output):
             if candidate in self.row.slots:
                 return self.row.slots.index(candidate)
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{asked}'")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{wanted}'")
 
     def _slot_value(self, slot: str) -> Any:
         if slot in ("scales_d", "scales_h", "scales_w") and "scales" in self.row.slots:

@@ -11,7 +11,7 @@ from ...tensors import dtypes as _dtypes
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import FUNCTIONS, Row, public, run, wrapped
+from ..core.row import CPU_ONLY, FUNCTIONS, Row, public, run, wrapped
 from ..rules import layers, moves
 
 ndarray = registry.CPU_ARRAY
@@ -75,7 +75,7 @@ def lookup(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by
     if (mode < 2 or mode in FOLLOWED) and (kind is Parameter or kind is Tensor) and indices.__class__ is Tensor:
         w, i = weight._array, indices._array
         if w.ndim == 2 and i.dtype.char in "li" and w.dtype.char in "fd" and (
-                type(w) is ndarray is type(i) if mode < 2 else type(w) in _WINDOWS and type(i) in _WINDOWS):
+                type(w) in (known := CPU_ONLY if mode < 2 else _WINDOWS) and type(i) in known):
             if mode < 2:
                 made = _embedding.cpu(w, i, padding_idx, scale_grad_by_freq, sparse)
             else:

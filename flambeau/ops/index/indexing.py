@@ -1,7 +1,8 @@
-"""`x[key]`, `x[key] = value` and the operations that work on positions or masks.
+"""`x[key]`, `x[key] = value` and the operations that work on positions in the flattened tensor.
 
 Basic keys (numbers, slices, None, ...) are a chain of the views `select`, `slice` and `unsqueeze`; index tensors and
-masks go to the rows `index` and `index_put`. Operations along one dimension (gather, scatter...) are in scatter.py.
+masks go to the rows `index` and `index_put`. Operations along one dimension (gather, scatter...) are in scatter.py, those
+with masks in masks.py.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from ...backends.cpu.creation import item_fits as _item_fits
 from ...settings import alert_not_deterministic
 from ...tensors import dtypes as _dtypes
 from ...tensors.parameter import Parameter
-from ...tensors.shapes import as_int
 from ...tensors.tensor import Tensor, wrap
 from .. import rules
 from ..core import overrides as _overrides
@@ -59,37 +59,16 @@ index_put_row = Row("index_put", "self indices values accumulate", dynamic=value
                     shape=moves.index_put, backward={
     "self": lambda grad, indices, accumulate: _without(grad, indices, accumulate),
     "values": lambda grad, indices: index_row(grad, list(indices))}, forward="linear")
-_masked_fill = Row("masked_fill", "self mask value", numeric=True, lenient=True, shape=rules.same, backward={
-    "self": lambda grad, mask: grad.masked_fill(mask, 0)})
-_masked_fill_tensor = Row("masked_fill_tensor", "self mask value", kernel="masked_fill", node="MaskedFillBackward1",
-                          backward={
-    "self": lambda grad, mask: grad.masked_fill(mask, 0),
-    "value": lambda grad, mask: grad.masked_fill(mask.logical_not(), 0).sum()})
-_masked_select = Row("masked_select", "self mask", shape=rules.by_value("masked_select"), backward={
-    "self": lambda grad, self_shape, mask: _unselect(grad, self_shape, mask)}, forward="linear")
-_masked_scatter = Row("masked_scatter", "self mask source", dynamic=True, shape=rules.same, backward={
-    "self": lambda grad, mask: grad.masked_fill(mask, 0),
-    "source": lambda grad, mask, source_shape: _masked_scatter_backward(grad, mask, source_shape)})
-_masked_scatter_backward = Row("masked_scatter_backward", "grad_output mask shape", shape=rules.of_shape(2), backward={
-    "grad_output": lambda grad, grad_output_shape, mask: grad.new_zeros(grad_output_shape).masked_scatter(mask, grad)})
 _take = Row("take", "self index", safe=values.positions(1, lambda x, at: x.size, wraps=True), shape=rules.first_as(1),
             backward={
     "self": lambda grad, self_shape, index: grad.new_zeros(self_shape).put_(index, grad, True)}, forward="linear")
 _put = Row("put", "self index source accumulate", shape=rules.alike, backward={
     "self": lambda grad, index, accumulate: grad if accumulate else grad.put(index, _zeros_at(grad, index)),
     "source": lambda grad, index, source_shape: grad.take(index).reshape(source_shape)})
-_nonzero = Row("nonzero", "self", batch="dynamic", shape=rules.by_value("nonzero"))
-_nonzero_static = Row("nonzero_static", "self size fill_value", shape=moves.found)
 
 
 def _zeros_at(grad: Tensor, index: Tensor) -> Tensor:
     return grad.new_zeros(index.shape)
-
-
-def _unselect(grad: Tensor, shape: Any, mask: Tensor) -> Tensor:
-    """Back to the broadcast shape of tensor and mask; the engine sums what was broadcast."""
-    from ...tensors.shapes import broadcast_shapes
-    return grad.new_zeros(broadcast_shapes(shape, mask.shape)).masked_scatter(mask, grad)
 
 
 # ---------------------------------------------------------------------------------------------------------- x[key]
@@ -102,7 +81,7 @@ def getitem(self: Tensor, key: Any) -> Tensor:
             if array.ndim and -array.shape[0] <= key < array.shape[0]:
                 return _select.tensor(mode, array[key, ...], self, 0, key)
         elif kind is slice:
-            if array.ndim and key.step is None and _plain_bounds(key):
+            if array.ndim and key.step is None and _integer_bounds(key):
                 size = array.shape[0]
                 start, stop, _ = key.indices(size)
                 stop = stop if stop > start else start
@@ -138,7 +117,7 @@ def _step(view: Tensor, name: str, given: dict[str, Any], key: tuple[Any, ...]) 
     return ROWS[name](view, *given.values())
 
 
-def _plain_bounds(key: slice) -> bool:
+def _integer_bounds(key: slice) -> bool:
     return (key.start is None or key.start.__class__ is int) and (key.stop is None or key.stop.__class__ is int)
 
 
@@ -151,7 +130,7 @@ def _basic_view(array: Any, key: tuple[Any, ...]) -> Any:
             return None
         if kind is slice:
             step = k.step
-            if not _plain_bounds(k) or (step is not None and (step.__class__ is not int or step < 1)):
+            if not _integer_bounds(k) or (step is not None and (step.__class__ is not int or step < 1)):
                 return None
         elif k is Ellipsis:
             dots = True
@@ -176,7 +155,7 @@ def _basic_steps(shape: tuple[int, ...], key: tuple[Any, ...]) -> list[Any] | No
         if k.__class__ is int and -size <= k < size:
             steps.append((_select, (dim, k), (*_WHOLE[:dim], k, ...)))
             continue
-        if k.__class__ is not slice or k.step is not None or not _plain_bounds(k):
+        if k.__class__ is not slice or k.step is not None or not _integer_bounds(k):
             return None
         start, stop, _ = k.indices(size)
         if start != 0 or stop != size:
@@ -334,7 +313,7 @@ def _bound(value: Any) -> int | None:
 # ------------------------------------------------------------------------------------------------------ x[key] = value
 def setitem(self: Tensor, key: Any, value: Any) -> None:
     """x[key] = value, through the same views and rows as x[key]."""
-    if _quick_write(self, key, value):
+    if _written_directly(self, key, value):
         return
     if _overrides.active:
         done, _ = _overrides.dispatch(Tensor.__setitem__, (self, key, value), {})
@@ -390,7 +369,7 @@ def matched(self: Tensor, indices: list[Any], values: Tensor) -> Tensor:
     return values
 
 
-def _quick_write(self: Tensor, key: Any, value: Any) -> bool:
+def _written_directly(self: Tensor, key: Any, value: Any) -> bool:
     """Writes a number or a tensor at a basic key where no gradient is involved; False if that is not the case."""
     mode, array = state.mode, self._array
     if mode > 1 or self._inference or self._creation or type(array) is not ndarray or 0 in array.strides or not (
@@ -483,89 +462,6 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
     return index_put_row, found, matched(input, found, values), bool(accumulate)
 
 
-def check_mask(name: str, mask: Any) -> None:
-    if not isinstance(mask, Tensor):
-        raise TypeError(f"{name}(): argument 'mask' must be Tensor, not {type(mask).__name__}")
-    if mask.dtype is not _dtypes.bool_:
-        raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {mask.dtype}")
-
-
-def _mask_args(self: Tensor, mask: Tensor, value: Any) -> tuple[Any, ...]:
-    check_mask("masked_fill_", mask)
-    if isinstance(value, Tensor):
-        if value.dim():
-            raise RuntimeError("masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
-                               f"{value.dim()} dimension(s).")
-        if value.is_complex() and not self.is_complex():
-            raise RuntimeError("value cannot be converted to type float without overflow")
-        return _masked_fill_tensor, mask, value
-    return _masked_fill, mask, number_for(self.dtype, value)
-
-
-def _broadcast(input: Tensor, mask: Tensor) -> Tensor:
-    """The tensor expanded to the shape it has together with the mask."""
-    if mask._array.shape == input._array.shape:
-        return input
-    from ...tensors.shapes import broadcast_shapes
-    from ..pointwise.families import broadcast_error
-    try:
-        shape = broadcast_shapes(input.shape, mask.shape)
-    except RuntimeError:
-        raise broadcast_error(mask.shape, input.shape) from None
-    return input.expand(shape) if shape != tuple(input.shape) else input
-
-
-def _check_covers(self: Tensor, mask: Tensor) -> None:
-    if _broadcast(self, mask) is not self:
-        from ...tensors.shapes import broadcast_shapes
-        raise RuntimeError(f"output with shape {list(self.shape)} doesn't match the broadcast shape "
-                           f"{list(broadcast_shapes(self.shape, mask.shape))}")
-
-
-@public
-def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """input with value where mask is True."""
-    r, *rest = _mask_args(input, mask, value)
-    return r(_broadcast(input, mask), *rest)
-
-
-@public(name="masked_fill_", toplevel=False, out=False)
-def masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:
-    r, *rest = _mask_args(self, mask, value)
-    _check_covers(self, mask)
-    return write_row(self, r, tuple(rest))
-
-
-@public(out="exact apart")
-def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """The elements where mask is True, in one dimension."""
-    if mask.dtype is not _dtypes.bool_:
-        raise RuntimeError("masked_select: expected BoolTensor for mask")
-    _broadcast(input, mask)
-    return _masked_select(input, mask)
-
-
-def _scatter_mask(self: Tensor, mask: Tensor, source: Tensor) -> None:
-    check_mask("masked_scatter_", mask)
-    if source.dtype is not self.dtype:
-        raise RuntimeError("masked_scatter: expected self and source to have same dtypes but got "
-                           f"{_type_word(self.dtype)} and {_type_word(source.dtype)}")
-
-
-@public
-def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """input with the elements of source, in order, where mask is True."""
-    _scatter_mask(input, mask, source)
-    return _masked_scatter(_broadcast(input, mask), mask, source)
-
-
-@public(name="masked_scatter_", toplevel=False, out=False)
-def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    _scatter_mask(self, mask, source)
-    _check_covers(self, mask)
-    return write_row(self, _masked_scatter, (mask, source))
-
-
 def _check_long(name: str, index: Any) -> None:
     if not isinstance(index, Tensor):
         raise TypeError(f"{name}(): argument 'index' must be Tensor, not {type(index).__name__}")
@@ -597,30 +493,6 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     return _put, index, source, bool(accumulate)
 
 
-@public
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """Positions of the elements that are not zero: one row each, or one tensor per dimension."""
-    if as_tuple:
-        if input.dim() == 0:
-            input = input.unsqueeze(0)
-        return _nonzero(input.detach()).unbind(1)
-    return _nonzero(input)
-
-
-@public
-def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    """nonzero with a given number of rows: cut, or padded with fill_value."""
-    if size < 0:
-        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, but got {size}")
-    return _nonzero_static(input, as_int(size), as_int(fill_value))
-
-
-@public(out=False)
-def argwhere(input: Tensor) -> Tensor:
-    """Positions of the elements that are not zero, one row each."""
-    return _nonzero(input)
-
-
 @public(method=False, out=False)
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """The coordinates, in a tensor of the given shape, of positions in its flattened form."""
@@ -646,4 +518,4 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     return stack(out[::-1], -1).unbind(-1)  # views of one tensor, as PyTorch's are
 
 
-from . import scatter  # noqa: E402,F401  (needs `writing` and the rows above)
+from . import masks, scatter  # noqa: E402,F401  (they need the rows above)

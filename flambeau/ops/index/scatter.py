@@ -353,11 +353,11 @@ def _inside(self: Tensor, dim: int, index: Tensor, src: Tensor | None = None) ->
     mine = index._array.shape
     if not index._array.size:
         return
-    whole, source = self._array.shape or (1,), (src._array.shape or (1,)) if src is not None else mine
-    if len(mine or (1,)) != len(whole):
+    target, source = self._array.shape or (1,), (src._array.shape or (1,)) if src is not None else mine
+    if len(mine or (1,)) != len(target):
         raise RuntimeError("Index tensor must have the same number of dimensions as self tensor")
     for d, n in enumerate(mine):
-        if (d != dim and n > whole[d]) or n > source[d]:
+        if (d != dim and n > target[d]) or n > source[d]:
             tail = f" and to be no larger size than src {list(src.shape)}" if src is not None else ""
             raise RuntimeError(f"Expected index {list(mine)} to be no larger than self {list(self.shape)} apart from "
                                f"dimension {dim}{tail}")

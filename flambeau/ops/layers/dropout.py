@@ -30,7 +30,7 @@ def check_probability(p: float) -> None:
 
 def _noise(input: Tensor, p: float, features: bool) -> Tensor:
     """A tensor of 0 and 1 like the input, or one per channel of it; ones with probability 1 - p."""
-    from ...creation.factories import empty_like
+    from ...creation.like import empty_like
     if not features:
         return empty_like(input.detach()).bernoulli_(1 - p)
     if input.ndim < 2:

@@ -10,7 +10,7 @@ from ...backends.cpu.layers import linear as _kernels
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor, wrap
 from ..core import overrides as _overrides
-from ..core.row import ROWS, Row, autocast_as, public, wrapped, write_out
+from ..core.row import CPU_ONLY, ROWS, Row, autocast_as, public, wrapped, write_out
 from ..linalg.matmul import addmm, cannot_multiply, matmul
 from ..rules import products
 
@@ -73,9 +73,9 @@ def _transposition(edge: Any) -> Any:
 
 
 def _shown(self: Any) -> Any:
-    from ...autograd.node import Edge, face
+    from ...autograd.node import shown_edge
     bias, mat1, weight = self.next
-    pairs = [(face(e.node), e.nr) if e.__class__ is Edge else (face(e), 0) for e in (bias, mat1)]
+    pairs = [shown_edge(bias), shown_edge(mat1)]
     pairs.append((_transposition(weight), 0))
     return tuple(pairs if type(self).__name__ in ("AddmmBackward0", "ViewBackward0") else pairs[1:])
 
@@ -97,9 +97,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Te
         x, w = input._array, weight._array
         native = x.dtype
         if w.ndim == 2 and x.ndim > 1 and native is w.dtype and native.char in "fd" and x.shape[-1] == w.shape[1] and (
-                type(x) is ndarray is type(w) if mode < 2 else type(x) in _WINDOWS and type(w) in _WINDOWS and x.size):
+                type(x) in (known := CPU_ONLY if mode < 2 else _WINDOWS) and type(w) in known and (mode < 2 or x.size)):
             b = None if bias is None else bias._array
-            if b is not None and (b.dtype is not native or b.shape != w.shape[:1] or type(b) not in _WINDOWS or (
+            if b is not None and (b.dtype is not native or b.shape != w.shape[:1] or type(b) not in known or (
                     bias.__class__ is not Parameter and bias.__class__ is not Tensor)):
                 return _general(input, weight, bias)
             if mode < 2:

@@ -10,20 +10,20 @@ import math
 from typing import Any
 
 from ...autograd.modes import no_grad
-from ...autograd.state import CAPTURE, FOLLOW, FOLLOWED, NO_GRAD, state
+from ...autograd.state import CAPTURE, FOLLOW, NO_GRAD, state
 from ...backends import registry
 from ...backends.cpu.layers import normalization as _kernels
 from ...tensors import dtypes as _dtypes
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor, wrap
-from ..core.row import FUNCTIONS, _type_word, public, row, run, wrapped
-from ..fronts import in_front, plain, windowed
+from ..core.generate_calls import stands_for
+from ..core.row import CPU_ONLY, FUNCTIONS, _type_word, public, row, run, wrapped
+from ..fast_calls import ordinary_floats
 from ..rules import layers
 from .layouts import channels_last_of, contiguous_copy, dense_channels_last, laid_out
 
 ndarray = registry.CPU_ARRAY
 _OURS = frozenset((Tensor, Parameter))
-_PLAIN = frozenset((ndarray,))
 row("batch_norm_grad", "grad_output input weight mean invstd training needs", shape=layers.batch_norm_grad)
 row("layer_norm_grad", "grad_output input dims mean rstd weight needs", shape=layers.layer_norm_grad)
 row("rms_norm_grad", "grad_output input dims rstd weight needs", batch="layer_norm_grad", shape=layers.rms_norm_grad)
@@ -137,11 +137,10 @@ def _any_batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Ten
     return _run_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
 
 
-@in_front(_any_batch_norm, method=False, toplevel=False)
+@stands_for(_any_batch_norm, method=False, toplevel=False)
 def batch_norm(*args, **kwargs):
     mode = state.mode
-    if not kwargs and len(args) == 8 and args[5] is True and (
-            plain(args[0]) if mode < 2 else mode in FOLLOWED and windowed(args[0])):
+    if not kwargs and len(args) == 8 and args[5] is True and ordinary_floats(args[0], mode):
         input, mean, var, weight, bias, _, momentum, eps = args
         x = input._array
         if _per_channel(x, (weight, bias, mean, var)) and momentum.__class__ is float is eps.__class__ and eps > 0:
@@ -155,7 +154,7 @@ def _per_channel(x: Any, others: tuple[Any, ...]) -> bool:
     """Whether all others are plain tensors of one number per channel of a contiguous batch with several values for each."""
     if x.ndim < 2 or not x.flags.c_contiguous or x.size == x.shape[1]:
         return False
-    known, shape, dtype = registry.WINDOWS if state.mode > 1 else _PLAIN, x.shape[1:2], x.dtype
+    known, shape, dtype = registry.WINDOWS if state.mode > 1 else CPU_ONLY, x.shape[1:2], x.dtype
     for t in others:
         if t.__class__ not in _OURS or t._array.shape != shape or t._array.dtype is not dtype or type(t._array) not in known:
             return False
@@ -307,17 +306,17 @@ def _any_layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None 
 _any_layer_norm = public(_any_layer_norm, method=False, out=False, name="layer_norm")
 
 
-@in_front(_any_layer_norm, method=False)
+@stands_for(_any_layer_norm, method=False)
 def layer_norm(*args, **kwargs):
     mode = state.mode
-    if not kwargs and 3 < len(args) < 6 and (plain(args[0]) if mode < 2 else mode in FOLLOWED and windowed(args[0])):
+    if not kwargs and 3 < len(args) < 6 and ordinary_floats(args[0], mode):
         input, shape, weight, bias = args if len(args) == 4 else args[:4]
         eps = args[4] if len(args) == 5 else 1e-5
         x = input._array
         if weight.__class__ in _OURS and bias.__class__ in _OURS and shape.__class__ is tuple and eps.__class__ is float:
             w, b = weight._array, bias._array
             if shape and w.shape == shape == b.shape == x.shape[-len(shape):] and w.dtype is x.dtype is b.dtype and (
-                    type(w) is ndarray is type(b) if mode < 2 else {type(w), type(b)} <= registry.WINDOWS):
+                    type(w) in (known := CPU_ONLY if mode < 2 else registry.WINDOWS) and type(b) in known):
                 if mode > 1:
                     made = state.follower.call("layer_norm", (x, len(shape), w, b, eps))
                 elif mode == 0 and (input._node is not None or weight._node is not None or bias._node is not None

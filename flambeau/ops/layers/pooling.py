@@ -335,8 +335,8 @@ def _adaptive_size(function: str, x: Any, dims: int, output_size: Any) -> tuple[
     if dims > 1 and isinstance(output_size, (tuple, list)) and x.ndim <= len(wanted):
         raise ValueError(f"Input dimension should be at least {len(wanted) + 1}")
     average = "avg" in function
-    whole = average and dims > 1 and all([n == 1 for n in wanted])  # a plain mean, which takes any tensor
-    if not whole and x.ndim not in (dims + 1, dims + 2):
+    to_one = average and dims > 1 and all([n == 1 for n in wanted])  # a plain mean, which takes any tensor
+    if not to_one and x.ndim not in (dims + 1, dims + 2):
         raise RuntimeError(f"{function}: Expected {dims + 1}D or {dims + 2}D tensor, but got {list(x.shape)}")
     if len(wanted) == 1 and dims > 1 and len(output_size) == 1:
         wanted = tuple(wanted) * dims
@@ -344,7 +344,7 @@ def _adaptive_size(function: str, x: Any, dims: int, output_size: Any) -> tuple[
         raise RuntimeError(f"{function}() argument 'output_size' should contain one int (got {len(wanted)})" if dims == 1
                            else f"{function}: output_size must be {dims}" if average
                            else f"{function}(): internal error: output_size.size() must be {dims}")
-    size = tuple(wanted) if whole else tuple(
+    size = tuple(wanted) if to_one else tuple(
         [n if w is None else w.__index__() for w, n in zip(wanted, x.shape[x.ndim - dims:])])
     if min(size) < 0 and not average:
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: "
@@ -352,7 +352,7 @@ def _adaptive_size(function: str, x: Any, dims: int, output_size: Any) -> tuple[
     if min(size) < 0:
         raise RuntimeError(f"{function}: elements of output_size must be greater than or equal to 0 but received "
                            f"{size}")
-    if not whole and 0 in x.shape[-dims if average and dims < 3 else 1:]:
+    if not to_one and 0 in x.shape[-dims if average and dims < 3 else 1:]:
         raise RuntimeError(f"{function}: Expected input to have non-zero size for non-batch dimensions, but input has "
                            f"sizes {list(x.shape)}")
     return size

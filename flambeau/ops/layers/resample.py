@@ -403,15 +403,19 @@ _channels = moving("channel_shuffle", "self groups", batch="by_sample", shape=ru
     self=lambda grad, groups: _channels(grad, grad.shape[1] // groups)))
 
 
+def _check_shuffle(name: str, input: Tensor, factor: int) -> None:
+    if input.ndim < 3:
+        raise RuntimeError(f"pixel_{name} expects input to have at least 3 dimensions, but got input with {input.ndim} "
+                           "dimension(s)")
+    if factor <= 0:
+        word = "upscale_factor" if name == "shuffle" else "downscale_factor"
+        raise RuntimeError(f"pixel_{name} expects a positive {word}, but got {factor}")
+
+
 @public(method=False)
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(..., c * r * r, h, w) -> (..., c, h * r, w * r)."""
-    if input.ndim < 3:
-        raise RuntimeError(f"pixel_shuffle expects input to have at least 3 dimensions, but got input with "
-                           f"{input.ndim} "
-                           "dimension(s)")
-    if upscale_factor <= 0:
-        raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {upscale_factor}")
+    _check_shuffle("shuffle", input, upscale_factor)
     if input.shape[-3] % (upscale_factor ** 2):
         raise RuntimeError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
                            f"upscale_factor, but input.size(-3)={input.shape[-3]} is not divisible by "
@@ -422,12 +426,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 @public(method=False)
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """(..., c, h * r, w * r) -> (..., c * r * r, h, w)."""
-    if input.ndim < 3:
-        raise RuntimeError(f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with "
-                           f"{input.ndim} "
-                           "dimension(s)")
-    if downscale_factor <= 0:
-        raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {downscale_factor}")
+    _check_shuffle("unshuffle", input, downscale_factor)
     for d, word in ((-2, "height"), (-1, "width")):
         if input.shape[d] % downscale_factor:
             raise RuntimeError(f"pixel_unshuffle expects {word} to be divisible by downscale_factor, but "
@@ -445,6 +444,5 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
         raise RuntimeError(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
     if input.shape[1] % groups:
         raise RuntimeError(f"Number of channels must be divisible by groups. Got {input.shape[1]} channels and "
-                           f"{groups} "
-                           "groups.")
+                           f"{groups} groups.")
     return keeping_layout(_channels, input, groups)

@@ -24,14 +24,14 @@ def _recurrence(x: Tensor, state_: list[Tensor], sizes: tuple[int, ...], reverse
                 step: Callable[[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]) -> tuple[Tensor, list[Tensor]]:
     """Runs step over the rows of each step; the state's rows beyond a step's count stay as they are."""
     starts = [sum(sizes[:k]) for k in range(len(sizes))]
-    pieces: list[Any] = [None] * len(sizes)
+    outputs: list[Any] = [None] * len(sizes)
     for k in (reversed(range(len(sizes))) if reverse else range(len(sizes))):
         n = sizes[k]
         rows = x.narrow(0, starts[k], n)
-        pieces[k], changed = step(rows, [s.narrow(0, 0, n) for s in state_])
+        outputs[k], changed = step(rows, [s.narrow(0, 0, n) for s in state_])
         state_ = [c if n == s.shape[0] else FUNCTIONS["cat"]([c, s.narrow(0, n, s.shape[0] - n)])
                   for c, s in zip(changed, state_)]
-    return FUNCTIONS["cat"](pieces), state_
+    return FUNCTIONS["cat"](outputs), state_
 
 
 def _lstm_steps(x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr, sizes, reverse):
@@ -92,7 +92,7 @@ _rnn_layer = _layer(
     "(needs[0], any(needs[2:])))", shape=layers.rnn, node="RnnLayerBackward0")
 
 
-def _plain(*tensors: Any) -> bool:
+def _fusable(*tensors: Any) -> bool:
     """Whether the fused rows can run: real numbers in main memory (or none), and nobody wants forward-mode derivatives."""
     return not state.mode & FORWARD_AD and all(
         [t is None or (registry.backend_of(t._array).NAME in ("cpu", "meta") and t.dtype.is_floating_point) for t in tensors])
@@ -111,15 +111,15 @@ class _Kind:
         if not state.mode & AUTOCAST:
             _same_dtype(self.name, x, *hidden, *weights)
         casting = state.mode & AUTOCAST  # each small operation then chooses its own precision, as in PyTorch
-        plain = not casting and _plain(x, *hidden, *weights)
+        fusable = not casting and _fusable(x, *hidden, *weights)
         if self.name == "lstm":
-            run = _lstm_layer if plain else _lstm_steps
+            run = _lstm_layer if fusable else _lstm_steps
             made = run(x, *hidden, w_ih, w_hh, b_ih, b_hh, w_hr, sizes, reverse)
             return made[0], list(made[1:3])
         if self.name == "gru":
-            made = (_gru_layer if plain else _gru_steps)(x, *hidden, w_ih, w_hh, b_ih, b_hh, sizes, reverse)
+            made = (_gru_layer if fusable else _gru_steps)(x, *hidden, w_ih, w_hh, b_ih, b_hh, sizes, reverse)
         else:
-            made = (_rnn_layer if plain else _rnn_steps)(x, *hidden, w_ih, w_hh, b_ih, b_hh, sizes, reverse,
+            made = (_rnn_layer if fusable else _rnn_steps)(x, *hidden, w_ih, w_hh, b_ih, b_hh, sizes, reverse,
                                                          self.name == "rnn_relu")
         return made[0], [made[1]]
 

@@ -53,7 +53,7 @@ def load(file: str) -> None:
     for name in (*methods, *functions):
         standin, real = _STANDINS[name], FUNCTIONS[name]
         if file not in _QUICK and real is not standin:
-            _overrides.FRONTS[real] = functools.update_wrapper(standin, real)
+            _overrides.STAND_INS[real] = functools.update_wrapper(standin, real)
             if name in methods:
                 setattr(Tensor, name, standin)
         elif package.get(name) is standin:

@@ -312,8 +312,8 @@ def _frequencies(n: int, d: float, count: int, wrapped: int, options: dict[str, 
     requires_grad = options.pop("requires_grad", False)
     options = {**options, "dtype": dtype}
     low = arange(count - wrapped, **options)
-    whole = low if not wrapped else FUNCTIONS["cat"]([low, arange(-wrapped, 0, **options)])
-    return (whole * (1.0 / (n * d))).requires_grad_(requires_grad)
+    frequencies = low if not wrapped else FUNCTIONS["cat"]([low, arange(-wrapped, 0, **options)])
+    return (frequencies * (1.0 / (n * d))).requires_grad_(requires_grad)
 
 
 def fftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = None, layout: Any = None,

@@ -28,7 +28,7 @@ _CHARS = "fd"
 # ------------------------------------------------------------------------------------------------------- helpers
 def swapped(x: Tensor) -> Tensor:
     """x with its last two dimensions exchanged. In a plain backward pass nobody sees the view: it is made bare."""
-    if state.mode == 1 and type(x._array) is ndarray:
+    if state.mode == 1 and type(x._array) in registry.WINDOWS:
         return wrap(x._array.swapaxes(-1, -2))
     return x.transpose(-2, -1)
 
@@ -339,15 +339,19 @@ Tensor.__imatmul__ = _imatmul
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """The products of two batches of matrices."""
     check_tensor("bmm", input=input, mat2=mat2)
-    for name, t in (("batch1", input), ("batch2", mat2)):
+    _check_pair("bmm", input, mat2)
+    return _bmm(input, mat2)
+
+
+def _check_pair(function: str, batch1: Tensor, batch2: Tensor) -> None:
+    for name, t in (("batch1", batch1), ("batch2", batch2)):
         if t._array.ndim != 3:
             raise RuntimeError(f"{name} must be a 3D tensor, got shape {list(t.shape)}")
-    x, y = input._array.shape, mat2._array.shape
+    x, y = batch1._array.shape, batch2._array.shape
     if x[0] != y[0] or x[2] != y[1]:
         raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{x[0]}, {x[2]}] but got: "
                            f"[{y[0]}, {y[1]}].")
-    _same_dtype(input, mat2, "bmm")
-    return _bmm(input, mat2)
+    _same_dtype(batch1, batch2, function)
 
 
 @public(out="exact")
@@ -496,14 +500,8 @@ def _check_addr(self: Tensor, vec1: Tensor, vec2: Tensor) -> None:
 
 def _check_batches(function: str):
     def check(self: Tensor, batch1: Tensor, batch2: Tensor) -> None:
-        for name, t in (("batch1", batch1), ("batch2", batch2)):
-            if t._array.ndim != 3:
-                raise RuntimeError(f"{name} must be a 3D tensor, got shape {list(t.shape)}")
+        _check_pair(function, batch1, batch2)
         x, y = batch1._array.shape, batch2._array.shape
-        if x[0] != y[0] or x[2] != y[1]:
-            raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{x[0]}, {x[2]}] but "
-                               f"got: [{y[0]}, {y[1]}].")
-        _same_dtype(batch1, batch2, function)
         _check_self(function, self, batch1, (x[1], y[2]) if function == "addbmm" else (x[0], x[1], y[2]))
     return check
 

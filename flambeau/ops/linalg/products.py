@@ -301,9 +301,9 @@ def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     if len(x) != len(y):
         raise RuntimeError("linalg.cross: inputs must have the same number of dimensions, got "
                            f"{len(x)} and {len(y)}")
-    asked, dim = dim, wrap_dim(dim, len(x))
+    given_dim, dim = dim, wrap_dim(dim, len(x))
     if not x or x[dim] != 3 or y[dim] != 3:
-        raise RuntimeError(f"linalg.cross: inputs dimension {asked} must have length 3. Got {x[dim] if x else 1} and "
+        raise RuntimeError(f"linalg.cross: inputs dimension {given_dim} must have length 3. Got {x[dim] if x else 1} and "
                            f"{y[dim] if y else 1}")
     input, other = promote(input, other)
     shape = broadcast_shapes(x, y)

@@ -107,29 +107,35 @@ def _full_window(window: Tensor | None, win_length: int, n_fft: int, like: Tenso
     return window
 
 
+def _stft_is_complex(x: Tensor, window: Tensor | None, return_complex: bool | None) -> bool:
+    """Whether the spectra are to be complex; warns and refuses as PyTorch does while it changes that."""
+    if window is None:
+        warn_once("stft window", "A window was not provided. A rectangular window will be applied,which is known to cause "
+                  "spectral leakage. Other windows such as torch.hann_window or torch.hamming_window are recommended to reduce "
+                  "spectral leakage.To suppress this warning and use a rectangular window, explicitly set "
+                  "`window=torch.ones(n_fft, device=<device>)`.")
+    if return_complex is None:
+        if not (x.is_complex() or (window is not None and window.is_complex())):
+            raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further "
+                               "require that return_complex=True in a future PyTorch release.")
+        return True
+    if not return_complex:
+        warn_once("stft", "stft with return_complex=False is deprecated. In a future pytorch release, stft will return complex "
+                  "tensors for all inputs, and return_complex=False will raise an error.\nNote: you can still call "
+                  "torch.view_as_real on the complex output to recover the old return format.")
+    return return_complex
+
+
 @public(out=False, autocast="float32")
 def stft(input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
          window: Tensor | None = None, center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
          onesided: bool | None = None, return_complex: bool | None = None,
          align_to_window: bool | None = None) -> Tensor:
     """The spectra of overlapping pieces of a signal: (batch, frequencies, pieces)."""
-    if window is None:
-        warn_once("stft window", "A window was not provided. A rectangular window will be applied,which is known to cause "
-                  "spectral leakage. Other windows such as torch.hann_window or torch.hamming_window are recommended to reduce "
-                  "spectral leakage.To suppress this warning and use a rectangular window, explicitly set "
-                  "`window=torch.ones(n_fft, device=<device>)`.")
+    return_complex = _stft_is_complex(input, window, return_complex)
     x = input
     hop_length = n_fft // 4 if hop_length is None else hop_length
     win_length = n_fft if win_length is None else win_length
-    if return_complex is None:
-        if not (x.is_complex() or (window is not None and window.is_complex())):
-            raise RuntimeError("stft requires the return_complex parameter be given for real inputs, and will further "
-                               "require that return_complex=True in a future PyTorch release.")
-        return_complex = True
-    if not return_complex:
-        warn_once("stft", "stft with return_complex=False is deprecated. In a future pytorch release, stft will return complex "
-                  "tensors for all inputs, and return_complex=False will raise an error.\nNote: you can still call "
-                  "torch.view_as_real on the complex output to recover the old return format.")
     if x._array.ndim not in (1, 2):
         raise RuntimeError(f"stft({list(x.shape)}, n_fft={n_fft}): expected a 1D or 2D tensor")
     if not (x.is_floating_point() or x.is_complex()):
@@ -187,10 +193,10 @@ def _pad_ends(x: Tensor, pad: int, mode: str) -> Tensor:
 
 def _overlap_add(frames: Tensor, hop: int, length: int) -> Tensor:
     """(batch, pieces, points) laid `hop` apart and summed: (batch, length)."""
-    batch, pieces, points = frames._array.shape
+    batch, frame_count, points = frames._array.shape
     from ...creation.factories import arange
-    index = (arange(pieces, device=frames.device).unsqueeze(1) * hop + arange(points, device=frames.device)).reshape(-1)
-    return frames.new_zeros((batch, length)).index_add(1, index, frames.reshape(batch, pieces * points))
+    index = (arange(frame_count, device=frames.device).unsqueeze(1) * hop + arange(points, device=frames.device)).reshape(-1)
+    return frames.new_zeros((batch, length)).index_add(1, index, frames.reshape(batch, frame_count * points))
 
 
 @public(out=False)
@@ -246,10 +252,10 @@ def _inverse(x: Tensor, n_fft: int, hop: int, window: Tensor, center: bool, norm
     else:
         half = x if onesided else x.narrow(-1, 0, n_fft // 2 + 1)
         frames = irfft(half, n_fft, norm=norm)
-    pieces = x._array.shape[1]
-    total = n_fft + hop * (pieces - 1)
+    frame_count = x._array.shape[1]
+    total = n_fft + hop * (frame_count - 1)
     signal = _overlap_add(frames * window, hop, total)
-    envelope = _overlap_add((window * window).expand(1, pieces, n_fft), hop, total)
+    envelope = _overlap_add((window * window).expand(1, frame_count, n_fft), hop, total)
     start = n_fft // 2 if center else 0
     end = start + length if length is not None else total - n_fft // 2 if center else total
     end = min(end, total)

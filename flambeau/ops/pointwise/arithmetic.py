@@ -113,27 +113,24 @@ def old_order(name: str, before: str, now: str) -> None:
 @public(out=False, aliases=(), foreach=2)
 def add(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> Any:
     """input + alpha * other."""
-    if more:
-        old_order("add", "Tensor input, Number alpha, Tensor other", "Tensor input, Tensor other, *, Number alpha = 1")
-        other, alpha = more[0], other
-    if alpha.__class__ is int and alpha == 1:
-        return _add(input, other, out=out)
-    alpha = _number(alpha, "add")
-    _check_alpha(input, other, alpha)
-    return _finish("add", _add_scaled(input, other, alpha), out)
+    return _scaled("add", _add, _add_scaled, input, other, more, alpha, out)
 
 
 @public(out=False, aliases=("subtract",), foreach=2)
 def sub(input: Any, other: Any, *more: Any, alpha: Any = 1, out: Any = None) -> Any:
     """input - alpha * other."""
+    return _scaled("sub", _sub, _sub_scaled, input, other, more, alpha, out)
+
+
+def _scaled(name: str, unscaled: Any, scaled: Any, input: Any, other: Any, more: tuple[Any, ...], alpha: Any, out: Any) -> Any:
     if more:
-        old_order("sub", "Tensor input, Number alpha, Tensor other", "Tensor input, Tensor other, *, Number alpha = 1")
+        old_order(name, "Tensor input, Number alpha, Tensor other", "Tensor input, Tensor other, *, Number alpha = 1")
         other, alpha = more[0], other
     if alpha.__class__ is int and alpha == 1:
-        return _sub(input, other, out=out)
-    alpha = _number(alpha, "sub")
+        return unscaled(input, other, out=out)
+    alpha = _number(alpha, name)
     _check_alpha(input, other, alpha)
-    return _finish("sub", _sub_scaled(input, other, alpha), out)
+    return _finish(name, scaled(input, other, alpha), out)
 
 
 def _finish(name: str, result: Any, out: Any) -> Any:
@@ -173,7 +170,7 @@ def _scaled_inplace(name: str, plain: Any, whole: Any) -> Any:
 
     inplace.__name__, inplace.__qualname__ = name + "_", f"Tensor.{name}_"
     inplace.__doc__ = f"In-place form of {name}."
-    _overrides.FRONTS[recorded] = _overrides.FRONTS[plain.inplace] = inplace
+    _overrides.STAND_INS[recorded] = _overrides.STAND_INS[plain.inplace] = inplace
     return inplace
 
 
@@ -227,7 +224,7 @@ def _div_inplace(self: Any, other: Any, *, rounding_mode: str | None = None) -> 
 
 _div_inplace.__name__, _div_inplace.__qualname__ = "div_", "Tensor.div_"
 Tensor.div_ = Tensor.divide_ = _div_inplace
-_overrides.FRONTS[_div_recorded] = _overrides.FRONTS[_div.inplace] = _div_inplace
+_overrides.STAND_INS[_div_recorded] = _overrides.STAND_INS[_div.inplace] = _div_inplace
 export("true_divide", _div)
 Tensor.true_divide_ = _div.inplace
 
@@ -487,7 +484,7 @@ _rtruediv.__name__ = "__rdiv__"
 Tensor.__mul__ = Tensor.__rmul__ = mul.operator
 Tensor.__add__ = Tensor.__radd__ = _add.operator
 Tensor.__sub__, Tensor.__rsub__ = _sub.operator, _rsub.operator
-_overrides.FRONTS[_rsub] = _rsub.operator
+_overrides.STAND_INS[_rsub] = _rsub.operator
 Tensor.__truediv__, Tensor.__rtruediv__ = _div.operator, _rtruediv
 Tensor.__div__, Tensor.__rdiv__ = _div.operator, _rtruediv
 Tensor.__floordiv__, Tensor.__rfloordiv__ = floor_divide.operator, _right(floor_divide, "floor_divide")

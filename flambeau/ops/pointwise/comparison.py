@@ -194,7 +194,7 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     if isinstance(min, Tensor) or isinstance(max, Tensor):
         return _clamp(input, min, max)
     if any(isinstance(b, float) and b != b for b in (min, max)):
-        from ...creation.factories import full_like
+        from ...creation.like import full_like
         return full_like(input, float("nan"))
     return _clamp_numbers(input, min, max)
 

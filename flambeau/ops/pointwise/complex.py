@@ -199,7 +199,7 @@ def isreal(input: Any) -> Any:
     """Whether each element's imaginary part is zero."""
     if input.is_complex():
         return input.imag == 0
-    from ...creation.factories import ones_like
+    from ...creation.like import ones_like
     return ones_like(input, dtype=_dtypes.bool_)
 
 

@@ -49,7 +49,7 @@ _fill_copy_tensor = row("fill_copy_tensor", "self value", kernel="fill", node="F
 
 
 def _zeros(grad: Tensor) -> Tensor:
-    from ...creation.factories import zeros_like
+    from ...creation.like import zeros_like
     return zeros_like(grad)
 
 
@@ -99,7 +99,7 @@ def _is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool
     name = format_name(memory_format, "contiguous")
     if name in ("contiguous", "preserve"):
         array = self._array
-        return array.flags.c_contiguous if type(array) is ndarray else registry.backend_of(array).is_contiguous(array)
+        return array.flags.c_contiguous if type(array) in registry.WINDOWS else registry.backend_of(array).is_contiguous(array)
     shape, strides, order = self._array.shape, self.stride(), CHANNEL_ORDER[name]
     if len(shape) != len(order):
         return False
@@ -118,7 +118,7 @@ is_contiguous = public(_is_contiguous, name="is_contiguous", toplevel=False, out
 @public(toplevel=False, out=False)
 def contiguous(self: Tensor, memory_format: Any = contiguous_format) -> Tensor:
     """The tensor itself if it is contiguous in the given format, else a copy that is."""
-    if memory_format is contiguous_format and type(self._array) is ndarray and self._array.flags.c_contiguous:
+    if memory_format is contiguous_format and type(self._array) in registry.WINDOWS and self._array.flags.c_contiguous:
         return self
     name = format_name(memory_format, "contiguous")
     check_format(name, self._array.ndim)
@@ -252,11 +252,11 @@ def _wrong_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
 
 def _cast(name: str, dtype: Any) -> None:
     native = dtype.native
-    quick = native.char in "fdl"
+    common_target = native.char in "fdl"
 
     def method(self: Tensor, memory_format: Any = None) -> Tensor:
         x = self._array
-        if quick and type(x) is ndarray and x.dtype.kind in "biu" and 1 < x.size < _FEW and memory_format is None and (
+        if common_target and type(x) is ndarray and x.dtype.kind in "biu" and 1 < x.size < _FEW and memory_format is None and (
                 state.mode < 2 and x.flags.c_contiguous and 1 not in x.shape and native is not x.dtype) and (
                     self.__class__ is Tensor):
             return wrap(x.astype(native))  # small pictures and labels: no history to look for

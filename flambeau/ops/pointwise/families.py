@@ -248,10 +248,10 @@ def _dress(op: Callable, name: str, r: Row) -> None:
 
 
 def _export_inplace(op: Callable, r: Row, chars: str | None, aliases: tuple[str, ...], forms: bool | str) -> Callable:
-    slow = made = make_inplace(r.name, op)
+    recorded = made = make_inplace(r.name, op)
     if len(r.args) == 2 or r.kind != "bool":
-        made = generate.in_place(r, chars=chars, slow=slow)
-        _overrides.FRONTS[slow] = made
+        made = generate.in_place(r, chars=chars, recorded=recorded)
+        _overrides.STAND_INS[recorded] = made
     made.__name__, made.__qualname__, made.__doc__ = r.name + "_", f"Tensor.{r.name}_", f"In-place form of {r.name}."
     enter_inplace(made, r.name, aliases, forms)
     return made

@@ -25,7 +25,7 @@ def conj(x: Any) -> Any:
 
 def nothing(grad: Any) -> Any:
     """The gradient of a function that is flat almost everywhere."""
-    from ...creation.factories import zeros_like
+    from ...creation.like import zeros_like
     return zeros_like(grad)
 
 
@@ -159,7 +159,7 @@ def _infinity(input: Any, which: float) -> Any:
     if input.is_complex():
         raise RuntimeError("isposinf and isneginf do not support complex inputs")
     if not input.is_floating_point():
-        from ...creation.factories import zeros_like
+        from ...creation.like import zeros_like
         from ...tensors.dtypes import bool_
         return zeros_like(input, dtype=bool_)
     return input == which

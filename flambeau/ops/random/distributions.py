@@ -11,29 +11,22 @@ from ...autograd.views import check_inplace, edge_of, written
 from ...backends import registry
 from ...backends.cpu.random import draws as _cpu
 from ...backends.cpu.random import kernels as _kernels
-from ...creation.factories import (
-    _side,
-    check_options,
-    element_type,
-    finish,
-    read_size,
-    scalar,
-)
+from ...creation.options import _side, check_options, element_type, finish, read_size, scalar
 from ...creation.random import Generator, call, check_real, default_generator, draw, fresh, source_of
 from ...tensors import dtypes as _dtypes
 from ...tensors.parameter import Parameter
 from ...tensors.shapes import broadcast_shapes
 from ...tensors.tensor import Tensor, wrap
 from .. import rules
-from ..core.overrides import FRONTS
+from ..core.overrides import STAND_INS
 from ..core.row import FUNCTIONS, NO_RECORD, Row, _type_word, alias_of, check_writable, public, store
 from ..pointwise.families import broadcast_error, untracked
-from .factories import c_word, check_range, limits_of, plain
+from .factories import c_word, check_range, contiguous_floats, limits_of
 
 
 # ------------------------------------------------------------------------------------------- distributions, in place
 def _zeros(grad: Tensor) -> Tensor:
-    from ...creation.factories import zeros_like
+    from ...creation.like import zeros_like
     return zeros_like(grad)
 
 
@@ -105,17 +98,17 @@ def normal_(self, mean=0, std=1, *, generator=None) -> Tensor:
     centre, width = _number("normal_", "mean", mean), _number("normal_", "std", std)
     _check_std(width)
     check_real("normal_kernel_cpu", self.dtype)
-    whole = registry.backend_of(self._array).is_contiguous(self._array)
-    return _refill(self, "normal_", generator, "draw_normal", centre, width, whole)
+    contiguous = registry.backend_of(self._array).is_contiguous(self._array)
+    return _refill(self, "normal_", generator, "draw_normal", centre, width, contiguous)
 
 
 def _refilled(general: Callable, draw: Callable, sound: Callable[[float, float], bool]) -> None:
     """In front of uniform_ and normal_: a plain float32 tensor without history, by no numbers or two sound ones."""
-    def quick(*args, **options):
+    def fast(*args, **options):
         mode = state.mode
         if not options and (len(args) == 1 or len(args) == 3) and mode < 2 and args[0].__class__ in _OURS:
             self, (first, second) = args[0], args[1:] or (0.0, 1.0)
-            if first.__class__ in _REAL and second.__class__ in _REAL and sound(first, second) and plain(self) and (
+            if first.__class__ in _REAL and second.__class__ in _REAL and sound(first, second) and contiguous_floats(self) and (
                     (mode or untracked(self)) and not self._inference and self._array.flags.writeable):
                 x = self._array
                 with default_generator._lock:
@@ -124,9 +117,9 @@ def _refilled(general: Callable, draw: Callable, sound: Callable[[float, float],
                 return self
         return general(*args, **options)
 
-    functools.update_wrapper(quick, general)
-    FRONTS[general] = quick
-    setattr(Tensor, general.__name__, quick)
+    functools.update_wrapper(fast, general)
+    STAND_INS[general] = fast
+    setattr(Tensor, general.__name__, fast)
 
 
 _OURS, _REAL = frozenset((Tensor, Parameter)), frozenset((float, int))
@@ -256,7 +249,7 @@ def _refuse(name: str) -> Tensor:
 def bernoulli(input, p=None, *, generator=None) -> Tensor:
     """Ones with the probabilities in `input` (or all with probability p), else zeros."""
     mode = state.mode
-    if p is generator is None and mode < 2 and plain(input) and (mode or untracked(input)):
+    if p is generator is None and mode < 2 and contiguous_floats(input) and (mode or untracked(input)):
         x = input._array
         with default_generator._lock:
             return wrap(_kernels.draw_bernoulli(default_generator._engine.words, x.shape, x.dtype, x))

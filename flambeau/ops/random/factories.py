@@ -10,7 +10,8 @@ from typing import Any
 from ...autograd.state import FOLLOW, state
 from ...backends import registry
 from ...backends.cpu.random import kernels as _kernels
-from ...creation.factories import (
+from ...creation.like import like
+from ...creation.options import (
     _deliver,
     _into,
     _keyword,
@@ -20,7 +21,6 @@ from ...creation.factories import (
     element_type,
     factory,
     finish,
-    like,
     place,
     read_size,
 )
@@ -28,7 +28,7 @@ from ...creation.random import call, check_real, default_generator, draw, fresh,
 from ...tensors import dtypes as _dtypes
 from ...tensors.formats import preserve_format
 from ...tensors.tensor import Tensor, wrap
-from ..core.overrides import FRONTS
+from ..core.overrides import STAND_INS
 from ..core.row import _type_word, export, public
 
 
@@ -60,7 +60,7 @@ def _factory(name: str, kernel: str, word: str) -> Callable:
     general = public(function, **factory)
     draw = getattr(_kernels, name)
 
-    def quick(*size, **options):
+    def fast(*size, **options):
         """Plain sizes and no options: without a look at what was not given."""
         if not options and state.mode < 2 and size and len(size) < 5 and place(None) is registry.cpu:
             count = _count(size)
@@ -69,10 +69,10 @@ def _factory(name: str, kernel: str, word: str) -> Callable:
                     return wrap(draw(default_generator._engine.words, size, _dtypes.get_default_dtype().native, count))
         return general(*size, **options)
 
-    functools.update_wrapper(quick, general)
-    FRONTS[general] = quick
-    export(name, quick, method=False)
-    return quick
+    functools.update_wrapper(fast, general)
+    STAND_INS[general] = fast
+    export(name, fast, method=False)
+    return fast
 
 
 rand = _factory("rand", "draw_uniform", "check_uniform_bounds")
@@ -81,7 +81,7 @@ randn = _factory("randn", "draw_normal", "normal_kernel_cpu")
 randn.__doc__ = "Numbers of the standard normal distribution."
 
 
-def plain(input: Any) -> bool:
+def contiguous_floats(input: Any) -> bool:
     """Whether it is a contiguous float32 CPU tensor that holds something."""
     if not isinstance(input, Tensor) or state.mode & FOLLOW:
         return False
@@ -90,32 +90,35 @@ def plain(input: Any) -> bool:
         x.size > 0 and 1 not in x.shape)
 
 
-def _few(draw: Callable, x: Any) -> Any:
-    with default_generator._lock:
-        return draw(default_generator._engine.words, x.shape, x.dtype, x.size)
+def _drawn_like(name: str, word: str, kernel: str, numbers: Callable[[Any], tuple[Any, ...]], input: Any, generator: Any,
+                dtype: Any, layout: Any, device: Any, requires_grad: bool, pin_memory: bool, memory_format: Any) -> Tensor:
+    """numbers: the kernel's further arguments for an array."""
+    if generator is dtype is device is layout is None and memory_format is preserve_format and not pin_memory and (
+            contiguous_floats(input)):
+        x = input._array
+        with default_generator._lock:
+            made = getattr(_kernels, name)(default_generator._engine.words, x.shape, x.dtype, x.size)
+        return finish(made, requires_grad)
+    array = like(f"{name}_like", input, dtype, layout, device, memory_format, pin_memory)
+    check_real(word, _dtypes.BY_NUM[array.dtype.num])
+    return finish(draw(array, source_of(f"{name}_like", generator), kernel, *numbers(array)), requires_grad)
 
 
 @public(method=False, out=False)
 def rand_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
               memory_format=preserve_format) -> Tensor:
     """Uniform numbers of [0, 1) in another tensor's shape."""
-    if generator is dtype is device is layout is None and memory_format is preserve_format and plain(input) and not pin_memory:
-        return finish(_few(_kernels.rand, input._array), requires_grad)
-    array = like("rand_like", input, dtype, layout, device, memory_format, pin_memory)
-    check_real("check_uniform_bounds", _dtypes.BY_NUM[array.dtype.num])
-    return finish(draw(array, source_of("rand_like", generator), "draw_uniform"), requires_grad)
+    return _drawn_like("rand", "check_uniform_bounds", "draw_uniform", lambda array: (), input, generator, dtype, layout,
+                       device, requires_grad, pin_memory, memory_format)
 
 
 @public(method=False, out=False)
 def randn_like(input, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False,
                memory_format=preserve_format) -> Tensor:
     """Standard normal numbers in another tensor's shape."""
-    if generator is dtype is device is layout is None and memory_format is preserve_format and plain(input) and not pin_memory:
-        return finish(_few(_kernels.randn, input._array), requires_grad)
-    array = like("randn_like", input, dtype, layout, device, memory_format, pin_memory)
-    check_real("normal_kernel_cpu", _dtypes.BY_NUM[array.dtype.num])
-    whole = registry.backend_of(array).is_contiguous(array)
-    return finish(draw(array, source_of("randn_like", generator), "draw_normal", 0.0, 1.0, whole), requires_grad)
+    return _drawn_like("randn", "normal_kernel_cpu", "draw_normal",
+                       lambda array: (0.0, 1.0, registry.backend_of(array).is_contiguous(array)), input, generator, dtype,
+                       layout, device, requires_grad, pin_memory, memory_format)
 
 
 # ----------------------------------------------------------------------------------------------------------- integers
@@ -194,7 +197,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, dty
                     requires_grad)
 
 
-def _quick_randint(*args, **options):
+def _fast_randint(*args, **options):
     """Plain numbers and sizes and no options, as `rand` and `randn` have it."""
     if not options and state.mode < 2 and 1 < len(args) < 4 and args[-1].__class__ is tuple and place(None) is registry.cpu:
         low, high = (0, args[0]) if len(args) == 2 else args[:2]
@@ -206,8 +209,8 @@ def _quick_randint(*args, **options):
 
 _I62 = 1 << 62
 _general_randint = randint
-functools.update_wrapper(_quick_randint, randint)
-FRONTS[randint] = randint = _quick_randint
+functools.update_wrapper(_fast_randint, randint)
+STAND_INS[randint] = randint = _fast_randint
 export("randint", randint, method=False)
 
 

@@ -456,13 +456,13 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
     return return_types.aminmax(*_aminmax(input, dims, keepdim))
 
 
-def _max_or_min(name: str, whole: Any, along: Any, pair: type, input: Tensor, dim: Any, keepdim: bool) -> Any:
+def _max_or_min(name: str, of_all: Any, along: Any, pair: type, input: Tensor, dim: Any, keepdim: bool) -> Any:
     if isinstance(dim, Tensor):
         return FUNCTIONS[name + "imum"](input, dim)
     if dim is None:
         check_nonempty(input, None, name)
         check_ordered(input, f"{name}_all")
-        return whole(input)
+        return of_all(input)
     dim = one_dim(dim, input.ndim, name)
     check_nonempty(input, (dim,), name)
     if input.is_complex():

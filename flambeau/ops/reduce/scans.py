@@ -54,10 +54,10 @@ def _cumprod_grad(grad: Tensor, self: Tensor, result: Tensor, dim: int) -> Tenso
     first = zero.logical_and(zero.to(_dtypes.int64).cumsum(dim) == 1)
     before = zero.to(_dtypes.int64).cumsum(dim) == 0
     without = x.masked_fill(first, 1).cumprod(dim)
-    behind = before.logical_not()
+    after = before.logical_not()
     at_zero = (grad * without).masked_fill(before, 0).sum(dim, keepdim=True)
-    plain = from_end(cumsum, (grad * y).masked_fill(behind, 0), dim) / x.masked_fill(zero, 1)
-    return plain.masked_fill(behind, 0) + first * at_zero
+    away_from_zeros = from_end(cumsum, (grad * y).masked_fill(after, 0), dim) / x.masked_fill(zero, 1)
+    return away_from_zeros.masked_fill(after, 0) + first * at_zero
 
 
 def _cumprod_grad_exact(grad: Tensor, x: Tensor, dim: int) -> Tensor:

@@ -135,31 +135,27 @@ _nanmedian_dim = row("nanmedian_dim", "self dim keepdim ignore_nan", kernel="med
 _mode = along("mode", "self dim keepdim", safe=True, shape=rules.with_position, constant=(1,), backward=dict(self=_picked_rule))
 
 
-def _check_median(name: str, input: Tensor) -> None:
+def _middle(name: str, of_all: Any, along: Any, input: Tensor, dim: int | None, keepdim: bool) -> Any:
     if input.is_complex() or input.dtype is _dtypes.bool_:
         raise NotImplementedError(f'"median_cpu" not implemented for \'{input.dtype.word}\'')
+    ignore_nan = name == "nanmedian"
+    if dim is None:
+        return of_all(input, ignore_nan)
+    dim = one_dim(dim, input.ndim, name)
+    check_nonempty(input, (dim,), name)
+    return getattr(return_types, name)(*along(input, dim, keepdim, ignore_nan))
 
 
 @reduction(out="same")
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The middle element (the lower of two); along dim with its index. NaN if there is one."""
-    _check_median("median", input)
-    if dim is None:
-        return _median(input, False)
-    dim = one_dim(dim, input.ndim, "median")
-    check_nonempty(input, (dim,), "median")
-    return return_types.median(*_median_dim(input, dim, keepdim, False))
+    return _middle("median", _median, _median_dim, input, dim, keepdim)
 
 
 @reduction(out="same")
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The middle element of those that are not NaN."""
-    _check_median("nanmedian", input)
-    if dim is None:
-        return _nanmedian(input, True)
-    dim = one_dim(dim, input.ndim, "nanmedian")
-    check_nonempty(input, (dim,), "nanmedian")
-    return return_types.nanmedian(*_nanmedian_dim(input, dim, keepdim, True))
+    return _middle("nanmedian", _nanmedian, _nanmedian_dim, input, dim, keepdim)
 
 
 @reduction(out="same")

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import Any
 
-from ...autograd.state import FOLLOW, FOLLOWED, state
 from ...backends import registry
-from ...backends.cpu.table import KERNELS
-from ...tensors.parameter import Parameter
 from ...tensors.shapes import as_int, shape_of, wrap_dim, wrap_dims
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import export, moving, public, row
+from ..core.row import moving, public, row
 from ..pointwise.convert import _clone, suggested_format
 from ..pointwise.families import promoted
 from ..rules import moves
 from .memory import resize_out
-from .views import (
-    _diagonal,
-    _diagonal_args,
-    _expand,
-    _reshape,
-    _slice,
-    _unbind,
-    _unsqueeze,
-    _view,
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    listed,
-)
+from .reshaping import _reshape, atleast_1d, atleast_2d, atleast_3d, listed
+from .views import _diagonal, _diagonal_args, _expand, _slice, _unbind, _unsqueeze, _view
 
 ndarray = registry.CPU_ARRAY
 
@@ -445,45 +429,5 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     columns = _combination_indices(input.detach(), r, with_replacement)
     return stack([input.index_select(0, column) for column in _unbind(columns, 0)], 1)
 
-
-# ------------------------------------------------------------------------------------- joining small tensors, faster
-def _alike(tensors: Any) -> list[Any] | None:
-    """The arrays of plain tensors of one dtype and some size, or None."""
-    mode = state.mode
-    if (mode > 1 and mode not in FOLLOWED) or tensors.__class__ not in (list, tuple) or not tensors:
-        return None
-    arrays = []
-    for t in tensors:
-        if t.__class__ is not Tensor and t.__class__ is not Parameter:
-            return None
-        x = t._array
-        if (type(x) is not ndarray and (mode < 2 or type(x) not in registry.WINDOWS)) or not x.size or not x.ndim:
-            return None
-        arrays.append(x)
-    native = arrays[0].dtype
-    return arrays if all([x.dtype is native and x.flags.c_contiguous for x in arrays]) else None
-
-
-def _quick(name: str, slow: Any, r: Any, extra: int, options: tuple[Any, ...]) -> Any:
-    """Joins by the kernel at once where nothing can be special; what does not fit goes the way that says why."""
-    def op(tensors, dim=0, **kwargs):
-        arrays = None if kwargs or dim.__class__ is not int else _alike(tensors)
-        if arrays is not None:
-            shape = arrays[0].shape
-            n = len(shape) + extra
-            if -n <= dim < n and all([x.shape == shape for x in arrays]):
-                dim, native = dim % n, arrays[0].dtype
-                given = arrays, dim, native, *options
-                made = state.follower.call(name, given) if state.mode & FOLLOW else KERNELS[name](*given)
-                return r.finish((list(tensors), dim, native, *options), made)
-        return slow(tensors, **({"dim": dim} if dim else {}), **kwargs)
-
-    functools.update_wrapper(op, slow)
-    export(name, op, method=False, aliases=("concat",) if name == "cat" else ())
-    return op
-
-
-cat = _quick("cat", cat, _cat, 0, ("contiguous",))
-stack = _quick("stack", stack, _stack, 1, ())
 
 __all__ = ["cat", "stack", "repeat", "tile", "flip", "roll", "resize_out", "meshgrid", "diag", "tril", "triu"]

@@ -14,6 +14,7 @@ from ...tensors.tensor import Tensor
 from ..core import overrides as _overrides
 from ..core.row import Row, alias_of, moving, public
 from ..rules import moves
+from . import ordering, reshaping
 from . import views as v
 from .splitting import _sizes_args, _split_args
 
@@ -44,15 +45,15 @@ def _some_dim(self: Tensor, dim: int) -> int:
 _copy_form("as_strided", v._as_strided, lambda self, size, stride, storage_offset=None:
            v._as_strided_args(self, size, stride, storage_offset))
 _copy_form("alias", v._alias, lambda self: (self,))
-_copy_form("expand", v._expand, lambda self, size, implicit=False: v._expand_args(self, (size,)))
-_copy_form("permute", v._permute, lambda self, dims: v._permute_args(self, (dims,)))
-_copy_form("transpose", v._transpose, v._transpose_args)
-_copy_form("t", v._t, v._t_args)
+_copy_form("expand", v._expand, lambda self, size, implicit=False: reshaping._expand_args(self, (size,)))
+_copy_form("permute", v._permute, lambda self, dims: ordering._permute_args(self, (dims,)))
+_copy_form("transpose", v._transpose, ordering._transpose_args)
+_copy_form("t", v._t, ordering._t_args)
 _copy_form("select", v._select, v._select_args, out=True)
 _copy_form("slice", v._slice, v._slice_args, out=True)
 _copy_form("unfold", v._unfold, v._unfold_args)
 _copy_form("diagonal", v._diagonal, v._diagonal_args)
-_copy_form("unsqueeze", v._unsqueeze, v._unsqueeze_args)
+_copy_form("unsqueeze", v._unsqueeze, reshaping._unsqueeze_args)
 _copy_form("split", v._split, lambda self, split_size, dim=0: _split_args(self, split_size, dim), out=True)
 _copy_form("split_with_sizes", v._split_with_sizes,
            lambda self, split_sizes, dim=0: _sizes_args(self, split_sizes, dim))
@@ -68,7 +69,7 @@ _narrow_copies = moving("narrow_copy", "self dim start length", batch="first_dim
 @public(method=False, out="exact")
 def squeeze_copy(input: Tensor, dim: Any = None) -> Tensor:
     """squeeze as a copy."""
-    r, dims = v._squeeze_row(input, dim)
+    r, dims = reshaping._squeeze_row(input, dim)
     return _squeeze_copies[r.name](input, dims)
 
 
@@ -76,7 +77,7 @@ def squeeze_copy(input: Tensor, dim: Any = None) -> Tensor:
 def view_copy(input: Tensor, size: Any = None, dtype: Any = None) -> Tensor:
     """view as a copy."""
     if dtype is not None or not hasattr(size, "__iter__"):
-        return v.view(input, dtype if dtype is not None else size).clone()
+        return reshaping.view(input, dtype if dtype is not None else size).clone()
     size = infer_shape(shape_of((size,)), input._array.size)
     if view_strides(input.shape, input.stride(), size) is None:
         return input.reshape(size)  # a copy for want of a view
@@ -120,7 +121,7 @@ _as_strided_scatter = moving("as_strided_scatter", "self src size stride storage
 
 
 def _blank(like: Tensor) -> Tensor:
-    from ...creation.factories import zeros_like
+    from ...creation.like import zeros_like
     return zeros_like(like)
 
 
@@ -201,16 +202,16 @@ _squeezes_in_place = {r.name: _in_place(r, f"SqueezeBackward{i + 3}")
 
 
 def _squeeze_prepared(self: Tensor, dim: Any = None) -> tuple[Any, ...]:
-    r, dims = v._squeeze_row(self, dim)
+    r, dims = reshaping._squeeze_row(self, dim)
     return _squeezes_in_place[r.name], dims
 
 
-_inplace_form("transpose", lambda self, dim0, dim1: (_transpose_in_place, *v._transpose_args(self, dim0, dim1)[1:]),
+_inplace_form("transpose", lambda self, dim0, dim1: (_transpose_in_place, *ordering._transpose_args(self, dim0, dim1)[1:]),
               "swapdims")
-_inplace_form("swapaxes", lambda self, axis0, axis1: (_transpose_in_place, *v._transpose_args(self, axis0, axis1)[1:]))
-_inplace_form("t", lambda self: (_t_in_place, *v._t_args(self)[1:]))
+_inplace_form("swapaxes", lambda self, axis0, axis1: (_transpose_in_place, *ordering._transpose_args(self, axis0, axis1)[1:]))
+_inplace_form("t", lambda self: (_t_in_place, *ordering._t_args(self)[1:]))
 _inplace_form("squeeze", _squeeze_prepared)
-_inplace_form("unsqueeze", lambda self, dim: (_unsqueeze_in_place, *v._unsqueeze_args(self, dim)[1:]))
+_inplace_form("unsqueeze", lambda self, dim: (_unsqueeze_in_place, *reshaping._unsqueeze_args(self, dim)[1:]))
 _inplace_form("as_strided", lambda self, size, stride, storage_offset=None:
               (_as_strided_in_place, *v._as_strided_args(self, size, stride, storage_offset)[1:]))
 

@@ -13,7 +13,7 @@ from .. import memory
 from ..layouts import contiguous
 from ..parallel import SPLIT, split
 from ..table import kernel
-from .reductions import FLOAT32, INT64, Axes, axes_of, grid, narrow, wide
+from .reductions import FLOAT32, INT64, Axes, axes_of, empty_within, grid, narrow, one_axis, wide
 
 
 def _native_extremes(x: ndarray, sizes: tuple[int, int, int], least: bool, shape: tuple[int, ...], values: bool,
@@ -76,6 +76,17 @@ def _extreme_dim(x: ndarray, axis: int, keepdim: bool, least: bool) -> tuple[nda
         return _native_extremes(x, sizes, least, reduced_shape(x.shape, (axis,), keepdim), True, True)
     a = wide(x)
     return _picked(x, a.argmin(axis, keepdims=True) if least else a.argmax(axis, keepdims=True), axis, keepdim)
+
+
+def extreme_one(x: ndarray, axis: int, least: bool) -> tuple[ndarray, ndarray]:
+    """max_dim, or min_dim, of floats over one axis that is longer than one, in the ordinary case without a look at others."""
+    native = library("reduce")
+    if native is None or not x.flags.c_contiguous:
+        return _extreme_dim(x, axis, False, least)
+    outer, n, inner, out = one_axis(x, axis)
+    values, index = empty_within(x, out, x.dtype), empty_within(x, out, INT64)
+    (native.fl_extreme_f32 if x.dtype is FLOAT32 else native.fl_extreme_f64)(x, values, index, outer, n, inner, least)
+    return values, index
 
 
 def _place(x: ndarray, axis: int | None, keepdim: bool, least: bool) -> Any:

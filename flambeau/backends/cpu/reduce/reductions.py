@@ -16,7 +16,7 @@ from ....native import library
 from ...geometry import reduced_shape
 from .. import memory
 from ..layouts import contiguous
-from ..parallel import large
+from ..parallel import LARGE, large
 from ..table import kernel
 
 FLOAT32 = np.dtype(np.float32)
@@ -67,6 +67,18 @@ def grid(x: ndarray, axes: Axes, least: int = SMALL) -> tuple[int, int, int] | N
         return None
     shape = x.shape
     return math.prod(shape[:first]), math.prod(shape[first:last + 1]), math.prod(shape[last + 1:])
+
+
+def one_axis(x: ndarray, axis: int) -> tuple[int, int, int, tuple[int, ...]]:
+    """(outer, n, inner) of a contiguous array and one axis of it that is longer than one, and the shape without it."""
+    shape, inner = x.shape, x.strides[axis] // x.itemsize
+    n = shape[axis]
+    return x.size // (n * inner), n, inner, shape[:axis] + shape[axis + 1:]
+
+
+def empty_within(x: ndarray, shape: tuple[int, ...], dtype: np.dtype) -> ndarray:
+    """Memory for what is no larger than x: of a small array's results nobody has to compute the size."""
+    return np.empty(shape, dtype) if x.size < LARGE else memory.empty(shape, dtype)
 
 
 def _native_sums(x: ndarray, sizes: tuple[int, int, int], shape: tuple[int, ...] | None = None, mode: int = _ELEMENTS,

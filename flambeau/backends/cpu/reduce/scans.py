@@ -23,13 +23,19 @@ def _wanted(x: ndarray, dtype: np.dtype | None) -> np.dtype:
 
 def running_sum(x: ndarray, axis: int) -> ndarray:
     """cumsum of floats that have dimensions."""
-    return np.add.accumulate(x, axis) if x.size <= _FEW and x.flags.c_contiguous else cumsum(x, axis)
+    native = library("scan")
+    if native is None or x.size > _FEW or not x.flags.c_contiguous:
+        return _accumulated(x, axis, x.dtype, np.add)
+    n, out = x.shape[axis], np.empty(x.shape, x.dtype)
+    inner = x.strides[axis] // x.itemsize if n > 1 else 1
+    (native.fl_cumulate_f32 if x.dtype is FLOAT32 else native.fl_cumulate_f64)(x, out, x.size // (n * inner), n, inner, _SUMS)
+    return out
 
 
 @kernel
 def cumsum(x: ndarray, axis: int, dtype: np.dtype | None = None) -> ndarray:
-    if dtype is None and x.ndim and x.dtype.char in "fd" and x.size <= _FEW and x.flags.c_contiguous:
-        return np.add.accumulate(x, axis)
+    if dtype is None and x.ndim and x.size and x.dtype.char in "fd":
+        return running_sum(x, axis)
     return _accumulated(x, axis, _wanted(x, dtype), np.add)
 
 

@@ -15,7 +15,21 @@ from ..layouts import contiguous
 from ..parallel import large
 from ..table import kernel
 from .extremes import _picked, _zero_dim
-from .reductions import FLOAT32, FLOAT64, NARROW, SMALL, Axes, add_up, axes_of, count_of, grid, narrow, wide
+from .reductions import (
+    FLOAT32,
+    FLOAT64,
+    NARROW,
+    SMALL,
+    Axes,
+    add_up,
+    axes_of,
+    count_of,
+    empty_within,
+    grid,
+    narrow,
+    one_axis,
+    wide,
+)
 
 
 # ------------------------------------------------------------------------------------------------ variance
@@ -82,11 +96,9 @@ def spread_one(x: ndarray, axis: int, root: bool) -> ndarray:
     native = library("reduce")
     if native is None or not x.flags.c_contiguous:
         return np.asarray((std if root else var)(x, (axis,), 1, False))
-    shape, inner = x.shape, x.strides[axis] // x.itemsize
-    n, out = shape[axis], shape[:axis] + shape[axis + 1:]
-    spread, middle = memory.empty(out, x.dtype), memory.empty(out, x.dtype)
-    function = native.fl_var_mean_f32 if x.dtype is FLOAT32 else native.fl_var_mean_f64
-    function(x, spread, middle, x.size // (n * inner), n, inner, n - 1, root)
+    outer, n, inner, out = one_axis(x, axis)
+    spread, middle = empty_within(x, out, x.dtype), empty_within(x, out, x.dtype)
+    (native.fl_var_mean_f32 if x.dtype is FLOAT32 else native.fl_var_mean_f64)(x, spread, middle, outer, n, inner, n - 1, root)
     return spread
 
 
