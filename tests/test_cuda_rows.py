@@ -101,3 +101,33 @@ def test_group_norm(shape, groups, cuda):
     with_gradients(lambda x, w, b: F.group_norm(x, groups, w, b), draw(*shape, dtype=kind), draw(shape[1], seed=1, dtype=kind),
                    draw(shape[1], seed=2, dtype=kind))
     agree(lambda x: F.group_norm(x, groups), draw(*shape))
+
+
+# -------------------------------------------------------------------------------------------------------- cross entropy
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_cross_entropy(reduction, cuda):
+    target = fl.tensor([1, 0, -100, 9, 3, 3])
+    with_gradients(lambda x, t: F.cross_entropy(x, t, reduction=reduction), draw(6, 10), target)
+    with_gradients(lambda x, t: F.cross_entropy(x, t, fl.arange(10, device=x.device).to(x.dtype), reduction=reduction), draw(6, 10),
+                   target)
+    with_gradients(lambda x, t: F.nll_loss(x, t, reduction=reduction), draw(6, 10), target)
+
+
+def test_cross_entropy_of_many_classes(cuda):
+    target = fl.arange(3) * 1000
+    with_gradients(F.cross_entropy, draw(3, 5000), target)
+    agree(F.cross_entropy, draw(3, 5000), target)
+
+
+def test_cross_entropy_of_images_and_halves(cuda):
+    with_gradients(F.cross_entropy, draw(2, 5, 3, 4), fl.arange(24).reshape(2, 3, 4) % 5)
+    with_gradients(lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), draw(6, 10), fl.arange(6))
+    with_gradients(F.cross_entropy, draw(6, 10, dtype=fl.bfloat16), fl.arange(6))
+    agree(F.nll_loss, draw(40_000, 2, dtype=fl.float64), fl.arange(40_000) % 2)
+
+
+def test_targets_out_of_range(cuda):
+    for of in (F.cross_entropy, F.nll_loss):
+        with pytest.raises(IndexError, match=r"Target 10 is out of bounds\."):
+            of(draw(2, 10).to(cuda), fl.tensor([3, 10]).to(cuda)).item()
+    assert F.cross_entropy(draw(2, 10).to(cuda), fl.tensor([3, 9]).to(cuda)).item() > 0
