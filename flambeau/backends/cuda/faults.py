@@ -1,7 +1,8 @@
-"""Positions out of range, found by kernels: they write to memory that the host sees too, and the next wait for the device raises.
+"""Positions out of range, found by kernels: they write to memory that the host sees too, and the next wait raises.
 
-So nobody waits for a kernel just to know that its indices were in order; the kernel itself stays inside of its arrays. What the
-error says is settled at launch: a kernel gets the number of its sentence (`site`), and reports it with the position (faults.cuh).
+So nobody waits for a kernel just to know that its indices were in order; the kernel itself stays inside of its arrays. What
+the error says is settled at launch: a kernel gets the number of its sentence (`site`), and reports it with the position
+(faults.cuh).
 """
 
 from __future__ import annotations

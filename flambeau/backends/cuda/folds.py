@@ -225,7 +225,8 @@ def _own_source(name: str, fold: Any, dtype: np.dtype, result: np.dtype) -> tupl
     kind = np.dtype({"double": np.float64, "float": np.float32, "long": np.int64}[wide])
     suffix = COMPUTED[dtype]
     text = _TEXT.format(stored=STORED[dtype], result=STORED[result], wide=wide, kind=loops.C_TYPES.get(suffix, "bool"),
-                        join=own.join, start=own.start, finish="total", value=own.of, threads=_THREADS, run=16 // dtype.itemsize)
+                        join=own.join, start=own.start, finish="total", value=own.of, threads=_THREADS,
+                        run=16 // dtype.itemsize)
     return f"// {name}\n{text}", kind
 
 

@@ -1,4 +1,4 @@
-"""Cross entropy and negative log-likelihood, and losses of two arrays element by element (facts.TERMS and SLOPES)."""
+"""Cross entropy and negative log-likelihood."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..cpu.pointwise import loops
-from ..facts import SLOPES
 from . import faults
 from .arrays import CudaArray, device_index, windows
 from .backend import call, copied
 from .driver import machine
 from .launch import Plan, kernel
-from .pointwise import COMPUTED, STORED, _Operand, launched
-from .pointwise import text as pointwise_text
+from .pointwise import STORED
 from .rows import is_real, plain, plan, typed, wide
-from .rules import blank
 from .table import kernel as enter
 
 _ROWS = """
@@ -27,7 +23,8 @@ _ROWS = """
 struct Classes { Rows s; long ignored; };
 
 extern "C" __launch_bounds__(THREADS) __global__ void cross_entropy(
-        const Classes f, A *values, A *kept, A *inverse, const A *x, const T *target, const A *weight, long address, long site) {
+        const Classes f, A *values, A *kept, A *inverse, const A *x, const T *target, const A *weight, long address,
+        long site) {
     for (Line l(f.s); l.more(); l.next()) {
         const Share<A> a(x, l);
         W top, total, v[RUN];
@@ -48,12 +45,14 @@ extern "C" __launch_bounds__(THREADS) __global__ void cross_entropy(
 }
 
 extern "C" __launch_bounds__(THREADS) __global__ void cross_entropy_backward(
-        const Classes f, A *o, const A *grad, const A *kept, const A *inverse, const T *target, const A *weight, const A *total) {
+        const Classes f, A *o, const A *grad, const A *kept, const A *inverse, const T *target, const A *weight,
+        const A *total) {
     for (Line l(f.s); l.more(); l.next()) {
         const Share<A> a(kept, l);
         const long t = l.real ? (long)target[l.row] : 0;
-        W factor = t == f.ignored || (unsigned long)t >= (unsigned long)f.s.n || !l.real ? 0 : grad[EACH ? l.row : 0] / total[0];
-        if (WEIGHT && factor != 0) factor *= weight[t];
+        const bool counts = l.real && t != f.ignored && (unsigned long)t < (unsigned long)f.s.n;
+        W factor = counts ? grad[EACH ? l.row : 0] / total[0] : 0;
+        if (WEIGHT && counts) factor *= weight[t];
         const W scale = l.real ? factor * inverse[l.row] : 0;
         W v[RUN];
         l.each([&](int k) {
@@ -106,7 +105,7 @@ extern "C" __global__ void joined(const Classes f, A *loss, A *total, W *parts, 
     for (long i = from + threadIdx.x; i < till; i += THREADS) {{
         const long t = target[i];
         sum += (W)value_of(values[i]);
-        weights += t == f.ignored || (unsigned long)t >= (unsigned long)f.classes ? (W)0 : WEIGHT ? (W)value_of(weight[t]) : (W)1;
+        if (t != f.ignored && (unsigned long)t < (unsigned long)f.classes) weights += WEIGHT ? (W)value_of(weight[t]) : (W)1;
     }}
     first[threadIdx.x] = sum, second[threadIdx.x] = weights;
     __syncthreads();
@@ -198,8 +197,8 @@ def nll_loss(x: CudaArray, target: CudaArray, weight: CudaArray | None, reductio
 
 
 @enter("nll_loss_backward")
-def nll_loss_backward(grad: CudaArray, shape: Any, target: CudaArray, weight: CudaArray | None, reduction: int, ignore_index: int,
-                      total: CudaArray) -> Any:
+def nll_loss_backward(grad: CudaArray, shape: Any, target: CudaArray, weight: CudaArray | None, reduction: int,
+                      ignore_index: int, total: CudaArray) -> Any:
     if not _known(grad, target, weight) or total.dtype != grad.dtype:
         return NotImplemented
     out = windows.empty(tuple(shape), grad.dtype)
@@ -207,8 +206,8 @@ def nll_loss_backward(grad: CudaArray, shape: Any, target: CudaArray, weight: Cu
         return out
     grad, target, weight = plain(grad), plain(target), None if weight is None else plain(weight)
     text = _class_text(grad.dtype, grad.dtype, target.dtype, None if weight is None else weight.dtype, not reduction)
-    _classes("spread", text, -(-out.size // 256), "ppppp", device_index(grad), *_sizes(out.shape), ignore_index, 1, reduction).run(
-        out, grad, target, grad if weight is None else weight, total)
+    _classes("spread", text, -(-out.size // 256), "ppppp", device_index(grad), *_sizes(out.shape), ignore_index, 1,
+             reduction).run(out, grad, target, grad if weight is None else weight, total)
     return out
 
 
@@ -258,7 +257,8 @@ def _class_flags(**flags: Any) -> tuple[tuple[str, int], ...]:
 
 
 @enter("cross_entropy")
-def cross_entropy(x: CudaArray, target: CudaArray, weight: CudaArray | None, reduction: int, ignore_index: int, keep: bool) -> Any:
+def cross_entropy(x: CudaArray, target: CudaArray, weight: CudaArray | None, reduction: int, ignore_index: int,
+                  keep: bool) -> Any:
     """The loss, and for its derivative: exp(x - largest), one over their sums, and what the loss was divided by."""
     x, target, weight = plain(x), plain(target), None if weight is None else plain(weight)
     (count, classes), dtype = x.shape, x.dtype

@@ -22,7 +22,8 @@ from .rules import blank
 from .table import kernel as enter
 
 # The walk of norms.py, and what is made of it here.
-_TEXT = _COLUMNS[:_COLUMNS.index('extern "C"')].replace("chunks, by_row, each; };", "chunks; double correction, momentum, eps; };") + """
+_TEXT = _COLUMNS[:_COLUMNS.index('extern "C"')].replace(
+    "chunks, by_row, each; };", "chunks; double correction, momentum, eps; };") + """
 struct Moments { W count, mean, squares; };
 static __device__ inline Moments joined(Moments x, Moments y) {
     const W count = x.count + y.count;
@@ -120,8 +121,8 @@ extern "C" __global__ void normalised(const Columns s, A *o, const A *x, const S
 }
 
 // sums: (2, columns), of the gradients and of their products with what was normalised.
-extern "C" __global__ void gradient(const Columns s, G *o, const G *g, const A *x, const S *mean, const S *inverse, const P *weight,
-                                    const W *sums) {
+extern "C" __global__ void gradient(const Columns s, G *o, const G *g, const A *x, const S *mean, const S *inverse,
+                                    const P *weight, const W *sums) {
     const W share = (W)1 / (W)(s.count / s.columns);
     each_run(s, [&](long e, long c, long place) {
         const Run<A, RUN> r = *(const Run<A, RUN> *)(x + e);
@@ -150,7 +151,8 @@ def _parts(chunks: int, columns: int, w: str) -> CudaArray:
 # ------------------------------------------------------------------------------------------------------- var and std
 def _layout(x: CudaArray, axes: Any) -> tuple[CudaArray, tuple[int, int, int]]:
     """x dense as (outer, columns, inner), where columns are what is left of it without some axes."""
-    axes = list(range(x.ndim)) if axes is None or axes == () else sorted([a % x.ndim for a in ([axes] if axes.__class__ is int else axes)])
+    axes = range(x.ndim) if axes is None or axes == () else [axes] if axes.__class__ is int else axes
+    axes = sorted([a % x.ndim for a in axes]) if x.ndim else []
     kept = [d for d in range(x.ndim) if d not in axes]
     columns = math.prod([x.shape[d] for d in kept])
     if kept and kept[-1] == x.ndim - 1 and axes == list(range(len(axes))):  # the leading ones go
@@ -159,7 +161,7 @@ def _layout(x: CudaArray, axes: Any) -> tuple[CudaArray, tuple[int, int, int]]:
 
 
 def _spread(name: str, args: tuple[Any, ...], root: bool) -> Any:
-    x, axes, correction, keepdim = args
+    x, axes, correction, _ = args
     if not is_real(x) or not x.size:
         return NotImplemented
     rule = blank(name, *args)
@@ -234,8 +236,9 @@ def _statistics(x: CudaArray, mean: CudaArray, inverse: CudaArray, running_mean:
     w, sizes = wide(x.dtype), _sizes(x)
     running = None if running_mean is None or running_var is None else (plain(running_mean), plain(running_var))
     types = (*typed(A=x.dtype, R=x.dtype, G=x.dtype, P=x.dtype if running is None else running[0].dtype), ("W", w))
-    first, last, chunks = column_plans(_TEXT, "moments", "statistics", types, (("ROOT", 0), ("RUNNING", int(running is not None))),
-                                       ("pp", "ppppp"), *sizes, struct.pack("3d", 0, momentum, eps), device_index(x))
+    first, last, chunks = column_plans(_TEXT, "moments", "statistics", types,
+                                       (("ROOT", 0), ("RUNNING", int(running is not None))), ("pp", "ppppp"), *sizes,
+                                       struct.pack("3d", 0, momentum, eps), device_index(x))
     parts = _parts(chunks, sizes[1], w)
     first.run(parts, x)
     last.run(mean, inverse, *(running or (mean, inverse)), parts)
@@ -245,12 +248,14 @@ def _statistics(x: CudaArray, mean: CudaArray, inverse: CudaArray, running_mean:
 
 
 @enter("batch_norm_grad")
-def batch_norm_grad(g: CudaArray, x: CudaArray, weight: Any, mean: CudaArray, inverse: CudaArray, training: bool, needs: Any) -> Any:
+def batch_norm_grad(g: CudaArray, x: CudaArray, weight: Any, mean: CudaArray, inverse: CudaArray, training: bool,
+                    needs: Any) -> Any:
     if not is_real(x) or not is_real(g) or not x.size:
         return NotImplemented
     dx, dw, db = blank("batch_norm_grad", g, x, weight, mean, inverse, training, needs)
     dense, g, sizes, w = plain(x), plain(g), _sizes(x), wide(x.dtype)
-    mean, inverse = (plain(s) if s.dtype == mean.dtype else copied(s, windows.empty(s.shape, mean.dtype)) for s in (mean, inverse))
+    kind = mean.dtype
+    mean, inverse = (plain(s) if s.dtype == kind else copied(s, windows.empty(s.shape, kind)) for s in (mean, inverse))
     sums = None
     if training or dw is not None or db is not None:
         sums = _sums(g, dense, mean, inverse, sizes, 0, 1, dw, db)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from .arrays import CudaArray, device_index, windows
-from .backend import copied
 from .driver import machine
 from .launch import Plan, kernel
 from .rows import is_real, plain, plan, typed, wide
@@ -179,8 +178,8 @@ def _forward(name: str, args: tuple[Any, ...], x: CudaArray, n: int, groups: int
     weight, bias = (None if a is None else plain(a) for a in (weight, bias))
     given = weight if weight is not None else bias
     flags = _flags(CENTRED=centred, WEIGHT=weight is not None, BIAS=bias is not None, PER=1 if per == 1 else 0)
-    plan(_ROWS, "norm", _row_types(x, x.dtype, out.dtype, inverse.dtype, given), flags, x.size // n, n, 1, _run(x.dtype), "pppppp",
-         struct.pack("d3q", eps, groups, n // per, per), device_index(x)).run(
+    plan(_ROWS, "norm", _row_types(x, x.dtype, out.dtype, inverse.dtype, given), flags, x.size // n, n, 1, _run(x.dtype),
+         "pppppp", struct.pack("d3q", eps, groups, n // per, per), device_index(x)).run(
         out, mean, inverse, x, x if weight is None else weight, x if bias is None else bias)
     return (out, *saved)
 
@@ -233,8 +232,8 @@ def column_plans(body: str, first: str, second: str, types: Any, flags: Any, kin
 _W = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 
 
-def _sums(g: CudaArray, x: CudaArray, mean: CudaArray | None, inverse: CudaArray, sizes: tuple[int, int, int], by_row: int, each: int,
-          dw: CudaArray | None, db: CudaArray | None) -> CudaArray:
+def _sums(g: CudaArray, x: CudaArray, mean: CudaArray | None, inverse: CudaArray, sizes: tuple[int, int, int], by_row: int,
+          each: int, dw: CudaArray | None, db: CudaArray | None) -> CudaArray:
     """(2, columns): sums of g, and of g times normalised x, over (outer, columns, inner); they go to db and dw too."""
     device, w = device_index(x), wide(x.dtype)
     given = dw if dw is not None else db
@@ -288,7 +287,8 @@ def rms_norm_grad(g: CudaArray, x: CudaArray, dims: int, inverse: CudaArray, wei
 
 
 @enter("group_norm_grad")
-def group_norm_grad(g: CudaArray, x: CudaArray, groups: int, mean: CudaArray, inverse: CudaArray, weight: Any, needs: Any) -> Any:
+def group_norm_grad(g: CudaArray, x: CudaArray, groups: int, mean: CudaArray, inverse: CudaArray, weight: Any,
+                    needs: Any) -> Any:
     if not is_real(x) or not is_real(g):
         return NotImplemented
     made, per = blank("group_norm_grad", g, x, groups, mean, inverse, weight, needs), math.prod(x.shape[2:])

@@ -1,4 +1,4 @@
-"""Softmax, its logarithm, derivatives and sums, along one dimension: a row is read once where it fits into registers (rows.cuh).
+"""Softmax, its logarithm, derivatives and sums, along a dimension: a row is read once where it fits into registers (rows.cuh).
 
 `plan` serves every kernel that works on rows: it chooses how many threads have a row and what they hold of it.
 """
@@ -108,8 +108,8 @@ def text(body: str, share: Sharing, types: tuple[tuple[str, str], ...], flags: t
 
 
 @functools.lru_cache(4096)
-def plan(body: str, name: str, types: tuple[tuple[str, str], ...], flags: tuple[tuple[str, int], ...], rows: int, n: int, inner: int,
-         run: int, kinds: str, more: bytes, device: int) -> Plan:
+def plan(body: str, name: str, types: tuple[tuple[str, str], ...], flags: tuple[tuple[str, int], ...], rows: int, n: int,
+         inner: int, run: int, kinds: str, more: bytes, device: int) -> Plan:
     """The launch of a kernel over rows. more: what follows the struct Rows in its first parameter."""
     def made(run: int, otherwise: Plan | None) -> Plan:
         share = sharing(n, inner, run)

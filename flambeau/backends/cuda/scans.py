@@ -1,7 +1,7 @@
 """Running sums, products and extremes along a dimension.
 
-A block runs through a row tile by tile and carries what it has; few long rows are cut into chunks, of which a first pass makes the
-totals. Where rows lie side by side, each thread runs through one.
+A block runs through a row tile by tile and carries what it has; few long rows are cut into chunks, of which a first pass
+makes the totals. Where rows lie side by side, each thread runs through one.
 """
 
 from __future__ import annotations

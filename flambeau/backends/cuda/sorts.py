@@ -87,6 +87,20 @@ extern "C" __global__ void merged(const Sorting s, K *keys, int *order, const K 
     }
 }
 
+// s.run: whether only numbers count.
+extern "C" __global__ void middles(const Sorting s, long *o, const A *x) {
+    for (long row = (long)blockIdx.x * blockDim.x + threadIdx.x; row < s.rows; row += (long)gridDim.x * blockDim.x) {
+        long low = 0, high = s.n; // not-a-number is behind all others
+        while (low < high) {
+            const long middle = (low + high) / 2;
+            const auto v = value_of(x[row * s.n + middle]);
+            if (v == v) low = middle + 1;
+            else high = middle;
+        }
+        o[row] = s.run ? (low ? (low - 1) / 2 : 0) : low < s.n ? low : (s.n - 1) / 2;
+    }
+}
+
 extern "C" __global__ void finished(const Sorting s, A *values, long *places, const int *order, const A *x) {
     const long count = s.rows * s.n;
     for (long e = (long)blockIdx.x * blockDim.x + threadIdx.x; e < count; e += (long)gridDim.x * blockDim.x) {
@@ -183,7 +197,9 @@ def topk(x: CudaArray, k: int, dim: int, largest: bool) -> Any:
 
 def _at(made: tuple[CudaArray, ...], k: int, dim: int, keepdim: bool) -> Any:
     """The k-th of the sorted last dimension, which becomes `dim` again or goes."""
-    return tuple([_back(m[..., k:k + 1], dim) if keepdim else copied(m[..., k], windows.empty(m.shape[:-1], m.dtype)) for m in made])
+    if keepdim:
+        return tuple([_back(m[..., k:k + 1], dim) for m in made])
+    return tuple([copied(m[..., k], windows.empty(m.shape[:-1], m.dtype)) for m in made])
 
 
 @enter("kthvalue")
@@ -195,20 +211,9 @@ def kthvalue(x: CudaArray, k: int, dim: int, keepdim: bool) -> Any:
 
 def _middle(values: CudaArray, ignore_nan: bool) -> CudaArray:
     """Of each sorted row the place of its lower middle element: the first not-a-number, or that of the numbers alone."""
-    n = values.shape[-1]
-    bad = call("isnan", (values,))
-    count = call("sum", (bad, (values.ndim - 1,), True, None))
-    numbers = call("sub", (_filled(count, n), count))
-    if ignore_nan:
-        half = call("floor_divide", (call("sub", (numbers, _filled(numbers, 1))), _filled(numbers, 2)))
-        return call("maximum", (half, _filled(half, 0)))
-    whole = call("eq", (numbers, _filled(numbers, n)))
-    return call("where", (whole, _filled(numbers, (n - 1) // 2), numbers))
-
-
-def _filled(like: CudaArray, value: int) -> CudaArray:
-    made = windows.empty(like.shape, like.dtype)
-    made.fill(value)
+    n, made = values.shape[-1], windows.empty((*values.shape[:-1], 1), _INT64)
+    rows, source = made.size, text(values.dtype, _TILES[0], False)
+    _plan(source, "middles", "pp", -(-rows // 256), 256, device_index(values), rows, n, int(ignore_nan)).run(made, values)
     return made
 
 

@@ -238,7 +238,7 @@ _cross_entropy.node.next_functions = property(_shown)
 
 def _in_memory(x: Any, y: Any) -> bool:
     """Whether both arrays are in the memory of one device that has the kernel."""
-    return type(x) is ndarray is type(y) or type(x) is type(y) and registry.common([x, y]).NAME in ("cpu", "cuda")
+    return type(x) is ndarray is type(y) or (type(x) is type(y) and registry.common([x, y]).NAME in ("cpu", "cuda"))
 
 
 def fused_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, reduction: int,
