@@ -30,6 +30,8 @@ template <class T> T __shfl_xor_sync(unsigned, T x, int distance) {
     return x;
 }
 
+template <class T, class V> T atomicAdd(T *place, V more) { T before = *place; *place += more; return before; }
+
 static void launch(unsigned blocks, unsigned count, void (*kernel)(void **), void **parameters) {
     if (!host_stacks) host_stacks = (char *)malloc((size_t)MOST_THREADS * STACK);
     host_work = kernel, host_parameters = parameters, gridDim = {blocks, 1, 1}, blockDim = {count, 1, 1};

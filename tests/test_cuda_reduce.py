@@ -93,3 +93,18 @@ def test_sorted_parts(cuda):
     agree(lambda x: (*x.median(1), x.median(), *x.nanmedian(1), *x.int().median(1)), x)
     x[1, 3, 0] = x[1, 4, 0] = NAN
     agree(lambda x: (*x.median(1), x.median(), *x.nanmedian(1), x.nanmedian()), x)
+
+
+# ----------------------------------------------------------------------------------------------------------- counting
+def test_counting(cuda):
+    at = fl.tensor([3, 0, 3, 5, 3])
+    agree(lambda i: (i.bincount(), i.bincount(minlength=9), i[:0].bincount(), i.bincount(i.float() / 3)), at)
+    agree(lambda x: (x.histc(7), x.histc(5, -1, 2), x[:0].histc(4)), draw(300))
+
+
+def test_searching(cuda):
+    edges, values = draw(3, 9).sort(-1)[0], fl.cat([draw(3, 5, seed=1), draw(3, 9).sort(-1)[0][:, 2:4]], 1)
+    values[1, 1] = NAN
+    for right in (False, True):
+        agree(lambda e, v, r=right: (fl.searchsorted(e, v, right=r), fl.searchsorted(e[0].contiguous(), v, right=r),
+                                     fl.bucketize(v, e[1].contiguous(), out_int32=True, right=r)), edges, values)

@@ -70,6 +70,7 @@ def test_softmax_of_infinities(cuda):
     inf, nan = float("inf"), float("nan")
     x = fl.tensor([[1.0, -inf, 2.0], [-inf, -inf, -inf], [inf, 0.0, 1.0], [nan, 0.0, 1.0]])
     agree(lambda x: (F.softmax(x, 1), F.log_softmax(x, 1), fl.logsumexp(x, 1)), x)
+    agree(lambda x: fl._safe_softmax(x, 1), x)
 
 
 # -------------------------------------------------------------------------------------------------------------- norms

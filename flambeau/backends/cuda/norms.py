@@ -31,8 +31,8 @@ static __device__ inline void weights(W *v, const P *weight, const Norm &f, cons
     FOR_RUN v[j] = (W)value_of(at[(unsigned)(l.at(k) + j) / (unsigned)f.per]);
 }
 
-extern "C" __launch_bounds__(THREADS) __global__ void norm(const Norm f, R *o, S *mean, S *inverse, const A *x, const P *weight,
-                                                           const P *bias) {
+extern "C" __launch_bounds__(THREADS) __global__ void norm_rows(const Norm f, R *o, S *mean, S *inverse, const A *x,
+                                                                const P *weight, const P *bias) {
     const W n = (W)f.s.n;
     for (Line l(f.s); l.more(); l.next()) {
         const Share<A> a(x, l);
@@ -57,7 +57,7 @@ extern "C" __launch_bounds__(THREADS) __global__ void norm(const Norm f, R *o, S
     }
 }
 
-extern "C" __launch_bounds__(THREADS) __global__ void norm_grad(const Norm f, R *o, const G *g, const A *x, const S *mean,
+extern "C" __launch_bounds__(THREADS) __global__ void norm_rows_grad(const Norm f, R *o, const G *g, const A *x, const S *mean,
                                                                 const S *inverse, const P *weight) {
     const W n = (W)f.s.n;
     for (Line l(f.s); l.more(); l.next()) {
@@ -178,7 +178,7 @@ def _forward(name: str, args: tuple[Any, ...], x: CudaArray, n: int, groups: int
     weight, bias = (None if a is None else plain(a) for a in (weight, bias))
     given = weight if weight is not None else bias
     flags = _flags(CENTRED=centred, WEIGHT=weight is not None, BIAS=bias is not None, PER=1 if per == 1 else 0)
-    plan(_ROWS, "norm", _row_types(x, x.dtype, out.dtype, inverse.dtype, given), flags, x.size // n, n, 1, _run(x.dtype),
+    plan(_ROWS, "norm_rows", _row_types(x, x.dtype, out.dtype, inverse.dtype, given), flags, x.size // n, n, 1, _run(x.dtype),
          "pppppp", struct.pack("d3q", eps, groups, n // per, per), device_index(x)).run(
         out, mean, inverse, x, x if weight is None else weight, x if bias is None else bias)
     return (out, *saved)
@@ -261,7 +261,7 @@ def _row_gradients(made: list[Any], g: CudaArray, x: CudaArray, n: int, groups: 
     if dx is not None:
         weight = None if weight is None else plain(weight)
         flags = _flags(CENTRED=mean is not None, WEIGHT=weight is not None, BIAS=0, PER=1 if per == 1 else 0)
-        plan(_ROWS, "norm_grad", _row_types(x, g.dtype, dx.dtype, inverse.dtype, weight), flags, x.size // n, n, 1,
+        plan(_ROWS, "norm_rows_grad", _row_types(x, g.dtype, dx.dtype, inverse.dtype, weight), flags, x.size // n, n, 1,
              _run(x.dtype, g.dtype, dx.dtype), "pppppp", struct.pack("d3q", 0, groups, n // per, per), device_index(x)).run(
             dx, g, x, inverse if mean is None else mean, inverse, x if weight is None else weight)
     if dw is not None or db is not None:

@@ -27,9 +27,10 @@ extern "C" __launch_bounds__(THREADS) __global__ void softmax(const Rows s, R *o
         W top, total, v[RUN];
         powers(a, l, top, total);
         const W over = LOG ? logarithm(total) : 1 / total;
+        const bool nothing = SAFE && top == -INFINITY; // such a row becomes zeros
         l.each([&](int k) {
             a.get(v, l, k);
-            FOR_RUN v[j] = LOG ? (v[j] - top) - over : power(v[j] - top) * over;
+            FOR_RUN v[j] = LOG ? (v[j] - top) - over : nothing ? 0 : power(v[j] - top) * over;
             stored(o, l, k, v);
         });
     }
@@ -151,7 +152,7 @@ def settled(made: CudaArray, out: CudaArray) -> CudaArray:
 
 
 # ------------------------------------------------------------------------------------------------------------ softmax
-def _softmax(x: CudaArray, axis: int, dtype: np.dtype | None, log: bool) -> Any:
+def _softmax(x: CudaArray, axis: int, dtype: np.dtype | None, log: bool, safe: bool = False) -> Any:
     dtype = dtype or x.dtype
     if x.dtype not in COMPUTED or COMPUTED.get(dtype) not in ("f32", "f64"):
         return NotImplemented
@@ -162,13 +163,19 @@ def _softmax(x: CudaArray, axis: int, dtype: np.dtype | None, log: bool) -> Any:
     rows, n, inner = along(x, axis) if x.ndim else (1, 1, 1)
     types = (*typed(A=x.dtype, R=dtype, B=dtype), ("W", wide(dtype)))
     run = 16 // max(x.itemsize, dtype.itemsize)
-    plan(_TEXT, "softmax", types, (("LOG", log),), rows, n, inner, run, "pp", b"", device_index(x)).run(made, x)
+    plan(_TEXT, "softmax", types, (("LOG", log), ("SAFE", safe)), rows, n, inner, run, "pp", b"", device_index(x)).run(made, x)
     return settled(made, out)
 
 
 @enter("softmax")
 def softmax(x: CudaArray, axis: int, dtype: np.dtype | None = None) -> Any:
     return _softmax(x, axis, dtype, False)
+
+
+@enter("safe_softmax")
+def safe_softmax(x: CudaArray, axis: int, dtype: np.dtype | None) -> Any:
+    """Rows of nothing but -inf become zeros."""
+    return _softmax(x, axis, dtype, False, True)
 
 
 @enter("log_softmax")
@@ -188,8 +195,8 @@ def _backward(name: str, grad: CudaArray, result: CudaArray, axis: int) -> Any:
     rows, n, inner = along(result, axis) if result.ndim else (1, 1, 1)
     types = (*typed(A=grad.dtype, R=out.dtype, B=result.dtype), ("W", wide(grad.dtype, result.dtype)))
     run = 16 // max(grad.itemsize, result.itemsize, out.itemsize)
-    plan(_TEXT, "backward", types, (("LOG", name[0] == "l"),), rows, n, inner, run, "ppp", b"", device_index(grad)).run(
-        made, grad, result)
+    plan(_TEXT, "backward", types, (("LOG", name[0] == "l"), ("SAFE", 0)), rows, n, inner, run, "ppp", b"",
+         device_index(grad)).run(made, grad, result)
     return settled(made, out)
 
 
@@ -227,5 +234,6 @@ def logsumexp(x: CudaArray, axes: Any = None, keepdim: bool = False) -> Any:
     x, rows, n, inner = gathered(x, axes)
     made = into(out)
     types = (*typed(A=x.dtype, R=out.dtype, B=x.dtype), ("W", wide(x.dtype)))
-    plan(_TEXT, "logsumexp", types, (("LOG", 1),), rows, n, inner, 16 // x.itemsize, "pp", b"", device_index(x)).run(made, x)
+    plan(_TEXT, "logsumexp", types, (("LOG", 1), ("SAFE", 0)), rows, n, inner, 16 // x.itemsize, "pp", b"",
+         device_index(x)).run(made, x)
     return settled(made, out)
