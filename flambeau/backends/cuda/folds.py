@@ -135,9 +135,18 @@ class _Own(NamedTuple):
     whole: bool
 
 
-_OWN = {"any": _Own("0", "x | y", "a != 0", True), "all": _Own("1", "x & y", "a != 0", True),
-        "count_nonzero": _Own("0", "x + y", "a != 0", True), "prod": _Own("1", "x * y", "a", False),
-        "nansum": _Own("0", "x + y", "a != a ? (T)0 : a", False)}
+_OWN: dict[str, _Own] = {}
+
+
+def _enter(name: str, start: str, join: str, of: str, whole: bool) -> None:
+    _OWN[name] = _Own(start, join, of, whole)
+
+
+_enter("any", "0", "x | y", "a != 0", True)
+_enter("all", "1", "x & y", "a != 0", True)
+_enter("count_nonzero", "0", "x + y", "a != 0", True)
+_enter("prod", "1", "x * y", "a", False)
+_enter("nansum", "0", "x + y", "a != a ? (T)0 : a", False)
 _plans: dict[Any, Any] = {}
 
 

@@ -102,17 +102,17 @@ extern "C" __global__ void side_by_side(const Scan f, R *o, long *places, const 
 """
 _EXTREME = ("if (y.value != y.value) return y;\n    if (x.value != x.value) return x;\n"
             "    return y.value {} x.value ? y : x;")
-_JOINS = {"cumsum": "return {x.value + y.value, y.place};", "cumprod": "return {x.value * y.value, y.place};",
-          "cummax": _EXTREME.format(">="), "cummin": _EXTREME.format("<="),
-          "logcumsumexp": "return {logarithm_of_sum(x.value, y.value), y.place};"}
+_SUM, _PRODUCT = "return {x.value + y.value, y.place};", "return {x.value * y.value, y.place};"
+_MOST, _LEAST = _EXTREME.format(">="), _EXTREME.format("<=")
+_LOGARITHM = "return {logarithm_of_sum(x.value, y.value), y.place};"
 
 
 @functools.lru_cache(4096)
-def _plans(how: str, a: np.dtype, r: np.dtype, rows: int, n: int, inner: int, reversed_: bool, device: int) -> Any:
+def _plans(join: str, a: np.dtype, r: np.dtype, rows: int, n: int, inner: int, reversed_: bool, device: int) -> Any:
     """(first pass or None, the pass that writes, number of chunks)."""
     floating = r.kind == "f" or COMPUTED.get(r) == "f32"
-    places = how in ("cummax", "cummin")
-    source = _TEXT.format(a=STORED[a], r=STORED[r], w="double" if floating else "long", places=int(places), join=_JOINS[how])
+    places = join in (_MOST, _LEAST)
+    source = _TEXT.format(a=STORED[a], r=STORED[r], w="double" if floating else "long", places=int(places), join=join)
     most = 8 * machine().attribute("multiprocessors", device)
     if inner > 1:
         fixed = struct.pack("5q", rows, n, inner, 1, reversed_)
@@ -123,7 +123,7 @@ def _plans(how: str, a: np.dtype, r: np.dtype, rows: int, n: int, inner: int, re
     return plan, plan, chunks
 
 
-def _run(name: str, how: str, x: CudaArray, axis: int, *args: Any, reversed_: bool = False) -> Any:
+def _run(name: str, join: str, x: CudaArray, axis: int, *args: Any, reversed_: bool = False) -> Any:
     made = blank(name, x, axis, *args)
     out, places = made if isinstance(made, tuple) else (made, made)
     if x.dtype not in COMPUTED or (out.dtype not in COMPUTED) or out.dtype.kind == "b":
@@ -133,7 +133,7 @@ def _run(name: str, how: str, x: CudaArray, axis: int, *args: Any, reversed_: bo
     if args and args[0] is not None and x.dtype != out.dtype:  # it is cast first
         x = x.astype(out.dtype)
     x = plain(x)
-    first, last, chunks = _plans(how, x.dtype, out.dtype, *(along(x, axis % x.ndim) if x.ndim else (1, 1, 1)), reversed_,
+    first, last, chunks = _plans(join, x.dtype, out.dtype, *(along(x, axis % x.ndim) if x.ndim else (1, 1, 1)), reversed_,
                                  device_index(x))
     if first is None:
         last.run(out, places, x)
@@ -147,29 +147,29 @@ def _run(name: str, how: str, x: CudaArray, axis: int, *args: Any, reversed_: bo
 
 @enter("cumsum")
 def cumsum(x: CudaArray, axis: int, dtype: np.dtype | None = None) -> Any:
-    return _run("cumsum", "cumsum", x, axis, dtype)
+    return _run("cumsum", _SUM, x, axis, dtype)
 
 
 @enter("cumprod")
 def cumprod(x: CudaArray, axis: int, dtype: np.dtype | None = None) -> Any:
-    return _run("cumprod", "cumprod", x, axis, dtype)
+    return _run("cumprod", _PRODUCT, x, axis, dtype)
 
 
 @enter("cumsum_from_end")
 def cumsum_from_end(x: CudaArray, axis: int) -> Any:
-    return _run("cumsum_from_end", "cumsum", x, axis, reversed_=True)
+    return _run("cumsum_from_end", _SUM, x, axis, reversed_=True)
 
 
 @enter("cummax")
 def cummax(x: CudaArray, axis: int) -> Any:
-    return _run("cummax", "cummax", x, axis)
+    return _run("cummax", _MOST, x, axis)
 
 
 @enter("cummin")
 def cummin(x: CudaArray, axis: int) -> Any:
-    return _run("cummin", "cummin", x, axis)
+    return _run("cummin", _LEAST, x, axis)
 
 
 @enter("logcumsumexp")
 def logcumsumexp(x: CudaArray, axis: int) -> Any:
-    return _run("logcumsumexp", "logcumsumexp", x, axis) if is_real(x) else NotImplemented
+    return _run("logcumsumexp", _LOGARITHM, x, axis) if is_real(x) else NotImplemented
