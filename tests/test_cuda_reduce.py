@@ -19,7 +19,7 @@ def twice(x):
 
 
 # ----------------------------------------------------------------------------------------------------------- extremes
-@pytest.mark.parametrize("dtype", [fl.float32, fl.bfloat16, fl.int64])
+@pytest.mark.parametrize("dtype", [fl.float32, fl.int64])
 def test_places_of_extremes(dtype, cuda):
     x = twice(draw(4, 5, 6)).to(dtype)
     for dim in (0, 1, 2):
@@ -36,7 +36,7 @@ def test_extremes_of_many(cuda):
 
 
 # -------------------------------------------------------------------------------------------------------- other folds
-@pytest.mark.parametrize("dtype", [fl.float32, fl.bfloat16, fl.int32, fl.bool, fl.uint8])
+@pytest.mark.parametrize("dtype", [fl.float32, fl.bool, fl.uint8])
 def test_tests_and_products(dtype, cuda):
     x = (draw(4, 5, 6) * (draw(4, 5, 6, seed=1) > 0)).to(dtype)
     agree(lambda x: (x.any(), x.all(), x.any(1), x.all(2, keepdim=True), x.count_nonzero(), x.count_nonzero(1)), x)
@@ -49,7 +49,7 @@ def test_tests_and_products(dtype, cuda):
 
 
 # -------------------------------------------------------------------------------------------------------------- scans
-@pytest.mark.parametrize("dtype", [fl.float32, fl.bfloat16, fl.int32])
+@pytest.mark.parametrize("dtype", [fl.float32, fl.int32])
 def test_running(dtype, cuda):
     x = twice(draw(4, 5, 6)).to(dtype)
     for dim in (0, 2):
@@ -72,7 +72,7 @@ def test_running_over_many(cuda):
 
 
 # -------------------------------------------------------------------------------------------------------------- sorts
-@pytest.mark.parametrize("dtype", [fl.float32, fl.float64, fl.bfloat16, fl.int64, fl.int16, fl.uint8, fl.bool])
+@pytest.mark.parametrize("dtype", [fl.float32, fl.float64, fl.bfloat16, fl.int64, fl.uint8, fl.bool])
 def test_sort(dtype, cuda):
     x = twice(draw(5, 40)).to(dtype)
     agree(lambda x: (*x.sort(1, stable=True), *x.sort(1, descending=True, stable=True), x.argsort(0, stable=True)), x)

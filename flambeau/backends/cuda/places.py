@@ -81,23 +81,46 @@ typedef {w} W;
 struct Added {{ long outer, size, count, inner, own, scaled; double alpha; }};
 static __device__ inline W join(W x, W y) {{ return {join}; }}
 
-extern "C" __global__ void added(const Added f, A *x, const A *source, const long *at, const long *from) {{
-    const long total = f.outer * f.count * f.inner;
-    const bool small = total <= 0x7fffffff;
-    FOR_ALL(e, total) {{
-        const long q = divided(e, f.inner, small), r = divided(q, f.count, small), i = q - r * f.count, j = e - q * f.inner;
-        const long p = at[i];
-        if (p < 0 || (i && at[i - 1] == p)) continue; // the first of each place works for all
-        long end = i + 1;
-        while (end < f.count && at[end] == p) end++;
-        A *place = x + (r * f.size + p) * f.inner + j;
-        const A *come = source + r * f.count * f.inner + j;
-        W made = f.own ? (W)value_of(*place) : {start};
+// A place's elements are summed in pieces of PIECE, each from its first sorted position on; then the pieces.
+enum {{ PIECE = 128 }};
+struct Spot {{ long row, i, j, place; }};
+static __device__ inline Spot spot_of(const Added &f, long e, const long *at) {{
+    const bool small = f.outer * f.count * f.inner <= 0x7fffffff;
+    const long q = divided(e, f.inner, small), r = divided(q, f.count, small), i = q - r * f.count;
+    return {{r, i, e - q * f.inner, at[i]}};
+}}
+
+extern "C" __global__ void pieces(const Added f, W *parts, const A *source, const long *at, const long *from) {{
+    FOR_ALL(e, f.outer * f.count * f.inner) {{
+        const Spot s = spot_of(f, e, at);
+        if (s.place < 0 || (s.i % PIECE && at[s.i - 1] == s.place)) continue; // the first of each piece works for all
+        const A *come = source + s.row * f.count * f.inner + s.j;
+        W made = {start};
+        const long end = (s.i / PIECE + 1) * PIECE < f.count ? (s.i / PIECE + 1) * PIECE : f.count;
         #pragma unroll 4
-        for (long k = i; k < end; k++) made = join(made, (W)value_of(come[from[k] * f.inner]) * ({alpha}));
-        const long number = end - i;
-        if (f.scaled == 1) made = {mean};
-        if (f.scaled == 2) made = made / (W)number;
+        for (long k = s.i; k < end && at[k] == s.place; k++)
+            made = join(made, (W)value_of(come[from[k] * f.inner]) * ({alpha}));
+        parts[e] = made;
+    }}
+}}
+
+extern "C" __global__ void added(const Added f, A *x, const W *parts, const long *at, const long *from) {{
+    FOR_ALL(e, f.outer * f.count * f.inner) {{
+        const Spot s = spot_of(f, e, at);
+        if (s.place < 0 || (s.i && at[s.i - 1] == s.place)) continue;
+        A *place = x + (s.row * f.size + s.place) * f.inner + s.j;
+        W made = f.own ? (W)value_of(*place) : {start};
+        long end = s.i;
+        while (end < f.count && at[end] == s.place) {{
+            made = join(made, parts[e + (end - s.i) * f.inner]);
+            end = (end / PIECE + 1) * PIECE;
+        }}
+        if (f.scaled) {{ // by how many there are: the end of the place's elements is in the last piece
+            end = end < f.count ? end : f.count;
+            while (at[end - 1] != s.place) end--;
+            const long number = end - s.i;
+            made = f.scaled == 1 ? {mean} : made / (W)number;
+        }}
         *place = to<A>(made);
     }}
 }}
@@ -169,7 +192,7 @@ _JOINS = {"sum": ("x + y", "0"), "prod": ("x * y", "1"), "amax": ("x != x ? x : 
 @functools.lru_cache(256)
 def _added_text(dtype: np.dtype, reduce: str, alpha: bool) -> str:
     floating = COMPUTED.get(dtype) in ("f32", "f64")
-    wide = ("double" if dtype.char == "d" else "float") if floating else "long"
+    wide = {"d": "double", "f": "float"}.get(_sum_type(dtype).char, "long")
     join, start = _JOINS["sum" if reduce == "mean" else reduce]
     if dtype == BOOL:
         join, start = {"sum": ("x || y", "0"), "prod": ("x && y", "1"), "mean": ("x || y", "0")}.get(reduce, (join, start))
@@ -198,11 +221,16 @@ def add(x: CudaArray, at: CudaArray, source: CudaArray, sizes: tuple[int, int, i
     if source.dtype != x.dtype or not source.flags.c_contiguous:
         source = copied(source, windows.empty(source.shape, x.dtype))
     ordered, order = sorted_rows(at)
-    total = outer * at.size * inner
-    scaled = 2 if by_count else int(reduce == "mean")
-    fixed = struct.pack("6qd", outer, size, at.size, inner, own, scaled, float(alpha))
-    launch(_added_text(x.dtype, reduce, alpha != 1), "added", "pppp", total, fixed, device_index(x)).run(
-        x, source, ordered, order)
+    total, device = outer * at.size * inner, device_index(x)
+    fixed = struct.pack("6qd", outer, size, at.size, inner, own, 2 if by_count else int(reduce == "mean"), float(alpha))
+    text, parts = _added_text(x.dtype, reduce, alpha != 1), windows.empty((total,), _sum_type(x.dtype))
+    launch(text, "pieces", "pppp", total, fixed, device).run(parts, source, ordered, order)
+    launch(text, "added", "pppp", total, fixed, device).run(x, parts, ordered, order)
+
+
+def _sum_type(dtype: np.dtype) -> np.dtype:
+    floating = COMPUTED.get(dtype) in ("f32", "f64")
+    return np.dtype((np.float64 if dtype.char == "d" else np.float32) if floating else np.int64)
 
 
 def zeros(shape: Any, dtype: np.dtype) -> CudaArray:
