@@ -117,6 +117,10 @@ class HostMachine:
     def room(self):
         return self.limit - sum(self.sizes.values()), self.limit
 
+    def seen(self, nbytes):
+        self.kept = ctypes.create_string_buffer(nbytes)
+        return ctypes.addressof(self.kept)
+
     def copy(self, to, source, nbytes, stream):
         self.library.host_move(_P(to), _P(source), _SIZE(nbytes))
 

@@ -20,6 +20,18 @@ static void **host_parameters;
 static void host_start() { host_work(host_parameters); host_finished[threadIdx.x] = 1; }
 static inline void __syncthreads() { swapcontext(&host_threads[threadIdx.x], &host_turns); }
 
+// What another thread of the warp has. All threads of a block must come here, as to a barrier.
+template <class T> T __shfl_xor_sync(unsigned, T x, int distance) {
+    static T exchange[MOST_THREADS];
+    exchange[threadIdx.x] = x;
+    __syncthreads();
+    x = exchange[threadIdx.x ^ distance];
+    __syncthreads();
+    return x;
+}
+
+template <class T, class V> T atomicAdd(T *place, V more) { T before = *place; *place += more; return before; }
+
 static void launch(unsigned blocks, unsigned count, void (*kernel)(void **), void **parameters) {
     if (!host_stacks) host_stacks = (char *)malloc((size_t)MOST_THREADS * STACK);
     host_work = kernel, host_parameters = parameters, gridDim = {blocks, 1, 1}, blockDim = {count, 1, 1};

@@ -97,6 +97,7 @@ def upload(source: ndarray) -> CudaArray:
 
 def download(x: CudaArray) -> ndarray:
     """The elements on the host."""
+    from . import faults
     from .backend import dense
     x = dense(x)
     made = np.empty(x.size, x.dtype)
@@ -104,6 +105,7 @@ def download(x: CudaArray) -> ndarray:
         machine().activate(device_index(x))
         machine().download(made.ctypes.data, x.ctypes.data, made.nbytes, current.stream)
         machine().synchronize(current.stream)
+        faults.check()
     return ndarray(x.shape, x.dtype, made, 0, x.strides)
 
 

@@ -111,6 +111,12 @@ class Machine:
         self.check(self.library.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)), "cuMemGetInfo")
         return free.value, total.value
 
+    def seen(self, nbytes: int) -> int:
+        """Memory of the host, empty, that every device writes to under the same address."""
+        made = self._made("cuMemHostAlloc", _SIZE(nbytes), 3)  # of all contexts, and mapped
+        ctypes.memset(made, 0, nbytes)
+        return made
+
     def upload(self, to: int, source: int, nbytes: int, stream: int) -> None:
         self.check(self.library.cuMemcpyHtoDAsync_v2(_P(to), _P(source), _SIZE(nbytes), _P(stream)), "a copy to the device")
 

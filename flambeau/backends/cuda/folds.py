@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
 
 from ..cpu.pointwise import loops
-from ..facts import FOLDS
+from ..facts import FOLDS, Fold
 from .arrays import CudaArray, device_index, windows
 from .driver import machine
 from .launch import Plan, kernel
@@ -132,14 +132,39 @@ extern "C" __global__ void last(const Folding f, R *o, const W *parts) {{
 }}
 """
 _WIDE = {"f32": "float", "f64": "double"}
+
+
+class _Own(NamedTuple):
+    """A reduction that is no fold of the CPU's: C for its start, the join of two, an element; whether it is a whole number."""
+
+    start: str
+    join: str
+    of: str
+    whole: bool
+
+
+_OWN: dict[str, _Own] = {}
+
+
+def _enter(name: str, start: str, join: str, of: str, whole: bool) -> None:
+    _OWN[name] = _Own(start, join, of, whole)
+
+
+_enter("any", "0", "x | y", "a != 0", True)
+_enter("all", "1", "x & y", "a != 0", True)
+_enter("count_nonzero", "0", "x + y", "a != 0", True)
+_enter("prod", "1", "x * y", "a", False)
+_enter("nansum", "0", "x + y", "a != a ? (T)0 : a", False)
 _plans: dict[Any, Any] = {}
 
 
 def run(name: str, args: tuple[Any, ...]) -> CudaArray | None:
     """What a reduction makes; None where it does not fold, or not elements of this type."""
     x = args[0]
-    if type(x) is not CudaArray or name not in FOLDS:
+    if type(x) is not CudaArray or (name not in FOLDS and name not in _OWN):
         return None
+    if not x.size and (name in _OWN or (name in FOLDS and getattr(FOLDS[name], "by", "") == "sum")):
+        return _of_nothing(name, args)
     key = (name, x.dtype, x.shape, x.strides, device_index(x), *map(_hashed, args[1:]))
     plan = _plans.get(key)
     if plan is None:
@@ -155,18 +180,25 @@ def run(name: str, args: tuple[Any, ...]) -> CudaArray | None:
     return out
 
 
+def _of_nothing(name: str, args: tuple[Any, ...]) -> CudaArray:
+    """What a sum, a product or a test of no elements is."""
+    out = blank(name, *args)
+    out.fill(math.nan if name in FOLDS and FOLDS[name].total == "mean" else int(_OWN[name].start) if name in _OWN else 0)
+    return out
+
+
 def _hashed(value: Any) -> Any:
     return tuple(value) if value.__class__ is list else value
 
 
 def _planned(name: str, args: tuple[Any, ...], device: int) -> Any:
-    x, fold = args[0], FOLDS[name]
+    x, fold = args[0], FOLDS.get(name, _ALL)
     if not hasattr(fold, "by"):
         fold = fold(*args)
     if fold is None or not x.size:
         return None
     axes, sample = _axes(fold, x, args), blank(name, *args)
-    source, wide = _source(name, fold, x.dtype, sample.dtype)
+    source, wide = (_own_source if name in _OWN else _source)(name, fold, x.dtype, sample.dtype)
     if source is None:
         return None
     kept = [d for d in range(x.ndim) if d not in axes]
@@ -195,6 +227,23 @@ def _axes(fold: Any, x: ndarray, args: tuple[Any, ...]) -> list[int]:
     axes = args[fold.axes] if len(args) > fold.axes else None
     axes = range(x.ndim) if axes is None or axes == () else [axes] if axes.__class__ is int else axes
     return sorted([a % x.ndim for a in axes]) if x.ndim else []
+
+
+_ALL = Fold("sum")
+
+
+def _own_source(name: str, fold: Any, dtype: np.dtype, result: np.dtype) -> tuple[str | None, Any]:
+    own = _OWN[name]
+    if dtype not in COMPUTED or result not in STORED or (result.char == "?" and not own.whole):
+        return None, None
+    floating = COMPUTED.get(result) in ("f32", "f64") and not own.whole
+    wide = ("double" if result.char == "d" else "float") if floating else "long"
+    kind = np.dtype({"double": np.float64, "float": np.float32, "long": np.int64}[wide])
+    suffix = COMPUTED[dtype]
+    text = _TEXT.format(stored=STORED[dtype], result=STORED[result], wide=wide, kind=loops.C_TYPES.get(suffix, "bool"),
+                        join=own.join, start=own.start, finish="total", value=own.of, threads=_THREADS,
+                        run=16 // dtype.itemsize)
+    return f"// {name}\n{text}", kind
 
 
 def _source(name: str, fold: Any, dtype: np.dtype, result: np.dtype) -> tuple[str | None, Any]:

@@ -237,8 +237,8 @@ _cross_entropy.node.next_functions = property(_shown)
 
 
 def _in_memory(x: Any, y: Any) -> bool:
-    """Whether both arrays are in the CPU's memory."""
-    return type(x) is ndarray is type(y) or registry.common([x, y]).NAME == "cpu"
+    """Whether both arrays are in the memory of one device that has the kernel."""
+    return type(x) is ndarray is type(y) or (type(x) is type(y) and registry.common([x, y]).NAME in ("cpu", "cuda"))
 
 
 def fused_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, reduction: int,

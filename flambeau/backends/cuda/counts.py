@@ -1,0 +1,128 @@
+"""Counting: bincount and histc, by sums of whole numbers, the same in any order; and searching in sorted rows."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from typing import Any
+
+import numpy as np
+
+from . import faults
+from .arrays import CudaArray, device_index, windows
+from .backend import call
+from .driver import machine
+from .launch import Plan, kernel
+from .places import INT64, add, checked, positions, zeros
+from .pointwise import COMPUTED, STORED
+from .rows import plain
+from .rules import blank
+from .table import kernel as enter
+
+_TEXT = """
+#include "index.cuh"
+typedef {a} A;
+typedef {w} W;
+struct Bins {{ long count, bins; double low, high; }};
+
+extern "C" __global__ void counted(const Bins f, unsigned long long *o, const long *at) {{
+    FOR_ALL(e, f.count)
+        if (at[e] >= 0) atomicAdd(o + at[e], 1ULL);
+}}
+
+extern "C" __global__ void binned(const Bins f, long *o, const A *x) {{
+    const W low = (W)f.low, high = (W)f.high;
+    FOR_ALL(e, f.count) {{
+        const W v = (W)value_of(x[e]);
+        const long at = v >= low && v <= high ? (long)((v - low) / (high - low) * (W)f.bins) : -1;
+        o[e] = at < f.bins ? at : f.bins - 1;
+    }}
+}}
+"""
+_SEARCH = """
+#include "index.cuh"
+typedef {a} A;
+typedef {r} R;
+struct Search {{ long count, edges, each, right; }}; // each: values that share a row of edges
+
+extern "C" __global__ void searched(const Search f, R *o, const A *edges, const A *values) {{
+    FOR_ALL(e, f.count) {{
+        const A *row = edges + (f.each ? e / f.each * f.edges : 0);
+        const auto v = value_of(values[e]);
+        long low = 0, high = f.edges;
+        while (low < high) {{
+            const long middle = (low + high) / 2;
+            const auto at = value_of(row[middle]);
+            // not-a-number is behind all others
+            const bool below = at == at && (v != v || at < v), equal = at == v || (at != at && v != v);
+            if (below || (equal && f.right)) low = middle + 1;
+            else high = middle;
+        }}
+        o[e] = (R)low;
+    }}
+}}
+"""
+
+
+@functools.lru_cache(1024)
+def _plan(source: str, name: str, kinds: str, count: int, fixed: bytes, device: int) -> Plan:
+    most = 32 * machine().attribute("multiprocessors", device)
+    return Plan(kernel(source, name, device), device, min(-(-count // 256), most), 256, kinds, fixed)
+
+
+def _text(dtype: np.dtype) -> str:
+    return _TEXT.format(a=STORED[dtype], w="float" if COMPUTED[dtype] == "f32" else "double")
+
+
+def _counted(at: CudaArray, bins: int) -> CudaArray:
+    """How often each position comes; -1 is none."""
+    out = zeros((bins,), INT64)
+    if at.size:
+        _plan(_text(INT64), "counted", "pp", at.size, struct.pack("2q2d", at.size, bins, 0, 0), device_index(at)).run(out, at)
+    return out
+
+
+@enter("bincount")
+def bincount(x: CudaArray, weights: CudaArray | None, minlength: int) -> Any:
+    """The number of bins is a matter of values: this waits for the device."""
+    at = positions(x)
+    bins = max(int(call("amax", (at, None, False)).item()) + 1 if at.size else 0, minlength)
+    if weights is None:
+        return _counted(at, bins)
+    kind = weights.dtype if weights.dtype.char == "f" else np.dtype(np.float64)
+    out = zeros((bins,), np.dtype(np.float64))
+    add(out, checked(at, bins, False, faults.site(RuntimeError, "bincount: negative element {}")), weights, (1, bins, 1))
+    return out if kind == out.dtype else out.astype(kind)
+
+
+@enter("histc")
+def histc(x: CudaArray, bins: int, low: float, high: float) -> Any:
+    if x.dtype not in COMPUTED:
+        return NotImplemented
+    if low == high and x.size:
+        low, high = (float(call(name, (x, None, False)).item()) for name in ("amin", "amax"))
+    if low == high:
+        low, high = low - 1, high + 1
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise RuntimeError(f"torch.histc: range of [{low:g}, {high:g}] is not finite")
+    if low > high:
+        raise RuntimeError("torch.histc: max must be larger than min")
+    x, at = plain(x), windows.empty((x.size,), INT64)
+    if x.size:
+        _plan(_text(x.dtype), "binned", "pp", x.size, struct.pack("2q2d", x.size, bins, low, high), device_index(x)).run(at, x)
+    return _counted(at, bins).astype(x.dtype)
+
+
+@enter("searchsorted")
+def searchsorted(edges: CudaArray, values: CudaArray, right: bool, order: CudaArray | None, small: bool) -> Any:
+    if order is not None or edges.dtype != values.dtype or edges.dtype not in COMPUTED:
+        return NotImplemented
+    out = blank("searchsorted", edges, values, right, order, small)
+    if not out.size:
+        return out
+    edges, values = plain(edges), plain(values)
+    each = 0 if edges.ndim == 1 else values.shape[-1]
+    source = _SEARCH.format(a=STORED[edges.dtype], r=STORED[out.dtype])
+    _plan(source, "searched", "ppp", values.size, struct.pack("4q", values.size, edges.shape[-1], each, right),
+          device_index(edges)).run(out, edges, values)
+    return out

@@ -1,0 +1,284 @@
+"""Positions and what is done with rows at them: picked, replaced, added up. The heart of indexing.py, scatter.py, masks.py.
+
+Positions are checked by the kernels that use them (faults.py). Adding goes over sorted positions, so that each place adds up
+what comes to it in one order: results do not change from run to run. Where several elements are written to one place it is
+open, as in PyTorch, which of them stays.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from typing import Any
+
+import numpy as np
+
+from . import faults
+from .arrays import CudaArray, device_index, windows
+from .backend import copied, fill
+from .driver import machine
+from .launch import Plan, kernel
+from .pointwise import COMPUTED, STORED
+from .rows import plain
+from .sorts import sorted_rows
+from .table import kernel as enter
+
+INT64, BOOL = np.dtype(np.int64), np.dtype(bool)
+UNITS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long", 16: "Run<unsigned, 4>"}
+_MOVES = """
+#include "index.cuh"
+struct Moves {{ long outer, size, count, inner, wrap; }}; // x is (outer, size, inner), what is moved (outer, count, inner)
+typedef {unit} U;
+enum {{ ONE = {one} }}; // a single element goes to all places
+
+extern "C" __global__ void taken(const Moves m, U *o, const U *x, const long *at, long address, long site) {{
+    const long total = m.outer * m.count * m.inner;
+    const bool small = total <= 0x7fffffff;
+    FOR_ALL(e, total) {{
+        const long q = divided(e, m.inner, small), r = divided(q, m.count, small);
+        const long p = checked({{address, site}}, at[q - r * m.count], m.size, m.wrap);
+        o[e] = p < 0 ? U() : x[(r * m.size + p) * m.inner + (e - q * m.inner)];
+    }}
+}}
+
+extern "C" __global__ void put(const Moves m, U *x, const U *source, const long *at, long address, long site) {{
+    const long total = m.outer * m.count * m.inner;
+    const bool small = total <= 0x7fffffff;
+    FOR_ALL(e, total) {{
+        const long q = divided(e, m.inner, small), r = divided(q, m.count, small);
+        const long p = checked({{address, site}}, at[q - r * m.count], m.size, m.wrap);
+        if (p >= 0) x[(r * m.size + p) * m.inner + (e - q * m.inner)] = source[ONE ? 0 : e];
+    }}
+}}
+"""
+SMALL = """
+#include "index.cuh"
+struct Positions { long count, size, skipped, wrap; };
+
+extern "C" __global__ void joined(const Positions f, long *o, const long *before, const long *at, long address, long site) {
+    FOR_ALL(e, f.count) {
+        const long p = checked({address, site}, at[e], f.size, true);
+        o[e] = before[e] < 0 || p < 0 ? -1 : before[e] * f.size + p;
+    }
+}
+extern "C" __global__ void settled(const Positions f, long *o, const long *at, long address, long site) {
+    FOR_ALL(e, f.count) o[e] = at[e] == f.skipped ? -1 : checked({address, site}, at[e], f.size, f.wrap);
+}
+extern "C" __global__ void one_hot(const Positions f, long *o, const long *at, long address, long site) {
+    FOR_ALL(e, f.count * f.size) {
+        const long i = divided(e, f.size, f.count * f.size <= 0x7fffffff), c = e - i * f.size;
+        if (!c) checked({address, site}, at[i], f.size, false);
+        o[e] = at[i] == c;
+    }
+}
+"""
+_ADDED = """
+#include "index.cuh"
+typedef {a} A;
+typedef {w} W;
+// x is (outer, size, inner); source (outer, count, inner) goes to the sorted positions `at`, in the order of `from`.
+struct Added {{ long outer, size, count, inner, own, scaled; double alpha; }};
+static __device__ inline W join(W x, W y) {{ return {join}; }}
+
+// A place's elements are summed in pieces of PIECE, each from its first sorted position on; then the pieces.
+enum {{ PIECE = 128 }};
+struct Spot {{ long row, i, j, place; }};
+static __device__ inline Spot spot_of(const Added &f, long e, const long *at) {{
+    const bool small = f.outer * f.count * f.inner <= 0x7fffffff;
+    const long q = divided(e, f.inner, small), r = divided(q, f.count, small), i = q - r * f.count;
+    return {{r, i, e - q * f.inner, at[i]}};
+}}
+
+extern "C" __global__ void pieces(const Added f, W *parts, const A *source, const long *at, const long *from) {{
+    FOR_ALL(e, f.outer * f.count * f.inner) {{
+        const Spot s = spot_of(f, e, at);
+        if (s.place < 0 || (s.i % PIECE && at[s.i - 1] == s.place)) continue; // the first of each piece works for all
+        const A *come = source + s.row * f.count * f.inner + s.j;
+        W made = {start};
+        const long end = (s.i / PIECE + 1) * PIECE < f.count ? (s.i / PIECE + 1) * PIECE : f.count;
+        #pragma unroll 4
+        for (long k = s.i; k < end && at[k] == s.place; k++)
+            made = join(made, (W)value_of(come[from[k] * f.inner]) * ({alpha}));
+        parts[e] = made;
+    }}
+}}
+
+extern "C" __global__ void added(const Added f, A *x, const W *parts, const long *at, const long *from) {{
+    FOR_ALL(e, f.outer * f.count * f.inner) {{
+        const Spot s = spot_of(f, e, at);
+        if (s.place < 0 || (s.i && at[s.i - 1] == s.place)) continue;
+        A *place = x + (s.row * f.size + s.place) * f.inner + s.j;
+        W made = f.own ? (W)value_of(*place) : {start};
+        long end = s.i;
+        while (end < f.count && at[end] == s.place) {{
+            made = join(made, parts[e + (end - s.i) * f.inner]);
+            end = (end / PIECE + 1) * PIECE;
+        }}
+        if (f.scaled) {{ // by how many there are: the end of the place's elements is in the last piece
+            end = end < f.count ? end : f.count;
+            while (at[end - 1] != s.place) end--;
+            const long number = end - s.i;
+            made = f.scaled == 1 ? {mean} : made / (W)number;
+        }}
+        *place = to<A>(made);
+    }}
+}}
+"""
+
+
+def positions(at: CudaArray) -> CudaArray:
+    """Dense positions of int64."""
+    if at.dtype == INT64 and at.flags.c_contiguous:
+        return at
+    return copied(at, windows.empty(at.shape, INT64))
+
+
+@functools.lru_cache(4096)
+def launch(source: str, name: str, kinds: str, count: int, fixed: bytes, device: int, otherwise: Plan | None = None) -> Plan:
+    most = 32 * machine().attribute("multiprocessors", device)
+    return Plan(kernel(source, name, device), device, min(-(-count // 256), most), 256, kinds, fixed, otherwise=otherwise)
+
+
+@functools.lru_cache(64)
+def filled_in(template: str, unit: int, one: bool) -> str:
+    return template.format(unit=UNITS[unit], one=int(one))
+
+
+RANGE = "index out of range in self"
+REPORTED = 0  # the site of positions that were looked at before
+
+
+def out_of_bounds(dim: int, size: int) -> str:
+    return f"index {{}} is out of bounds for dimension {dim} with size {size}"
+
+
+# ------------------------------------------------------------------------------------------------ whole rows of a dimension
+def move(name: str, one_of: CudaArray, other: CudaArray, at: CudaArray, sizes: tuple[int, int, int, int], wrap: bool, site: int,
+          one: bool = False) -> None:
+    """taken(out, x) or put(x, source): arrays of one dtype, dense. sizes: outer, size, count, inner in elements."""
+    outer, size, count, inner = sizes
+    if not outer * count * inner:
+        return
+    nbytes, device = one_of.itemsize, device_index(one_of)
+    if nbytes == 16:
+        inner, nbytes = inner * 2, 8
+    total, packed = outer * count * inner, 16 // nbytes
+
+    def planned(unit: int, inner: int, otherwise: Plan | None) -> Plan:
+        return launch(filled_in(_MOVES, unit, one), name, "pppll", outer * count * inner,
+                       struct.pack("5q", outer, size, count, inner, wrap), device, otherwise)
+
+    plan = planned(nbytes, inner, None)
+    if inner % packed == 0 and not one and total > 1 << 12:
+        plan = planned(16, inner // packed, plan)
+    plan.run(one_of, other, at, faults.address(), site)
+
+
+def taken(x: CudaArray, dim: int, at: CudaArray, wrap: bool, site: int) -> CudaArray:
+    """x[:, ..., at] at one dimension."""
+    x, at = plain(x), positions(at)
+    out = windows.empty((*x.shape[:dim], *at.shape, *x.shape[dim + 1:]), x.dtype)
+    sizes = math.prod(x.shape[:dim]), x.shape[dim], at.size, math.prod(x.shape[dim + 1:])
+    move("taken", out, x, at, sizes, wrap, site)
+    return out
+
+
+# ------------------------------------------------------------------------------------------------------ adding up at places
+_JOINS = {"sum": ("x + y", "0"), "prod": ("x * y", "1"), "amax": ("x != x ? x : x > y ? x : y", "{least}"),
+          "amin": ("x != x ? x : x < y ? x : y", "{most}")}
+
+
+@functools.lru_cache(256)
+def _added_text(dtype: np.dtype, reduce: str, alpha: bool) -> str:
+    floating = COMPUTED.get(dtype) in ("f32", "f64")
+    wide = {"d": "double", "f": "float"}.get(_sum_type(dtype).char, "long")
+    join, start = _JOINS["sum" if reduce == "mean" else reduce]
+    if dtype == BOOL:
+        join, start = {"sum": ("x || y", "0"), "prod": ("x && y", "1"), "mean": ("x || y", "0")}.get(reduce, (join, start))
+    least, most = ("-INFINITY", "INFINITY") if floating else ("(-9223372036854775807L - 1)", "9223372036854775807L")
+    mean = "made / (W)(number + f.own)" if floating else "made / (number + f.own) - (made % (number + f.own) < 0)"
+    return _ADDED.format(a=STORED[dtype], w=wide, join=join, start=start.format(least=least, most=most), mean=mean,
+                         alpha="(W)f.alpha" if alpha else "(W)1")
+
+
+def checked(at: CudaArray, size: int, wrap: bool, site: int, skipped: int = 1 << 62) -> CudaArray:
+    """Positions in range; -1 for those that are not, and for the one to skip."""
+    at = positions(at)
+    made = windows.empty((at.size,), INT64)
+    if at.size:
+        launch(SMALL, "settled", "ppll", at.size, struct.pack("4q", at.size, size, skipped, wrap), device_index(at)).run(
+            made, at, faults.address(), site)
+    return made
+
+
+def add(x: CudaArray, at: CudaArray, source: CudaArray, sizes: tuple[int, int, int], reduce: str = "sum", own: bool = True,
+         alpha: Any = 1, by_count: bool = False) -> None:
+    """Into x (outer, size, inner), dense: source (outer, count, inner) at checked positions."""
+    outer, size, inner = sizes
+    if not source.size or not x.size:
+        return
+    if source.dtype != x.dtype or not source.flags.c_contiguous:
+        source = copied(source, windows.empty(source.shape, x.dtype))
+    ordered, order = sorted_rows(at)
+    total, device = outer * at.size * inner, device_index(x)
+    fixed = struct.pack("6qd", outer, size, at.size, inner, own, 2 if by_count else int(reduce == "mean"), float(alpha))
+    text, parts = _added_text(x.dtype, reduce, alpha != 1), windows.empty((total,), _sum_type(x.dtype))
+    launch(text, "pieces", "pppp", total, fixed, device).run(parts, source, ordered, order)
+    launch(text, "added", "pppp", total, fixed, device).run(x, parts, ordered, order)
+
+
+def _sum_type(dtype: np.dtype) -> np.dtype:
+    floating = COMPUTED.get(dtype) in ("f32", "f64")
+    return np.dtype((np.float64 if dtype.char == "d" else np.float32) if floating else np.int64)
+
+
+def zeros(shape: Any, dtype: np.dtype) -> CudaArray:
+    out = windows.empty(tuple(shape), dtype)
+    fill(out, 0)
+    return out
+
+
+def changing(name: str) -> Any:
+    """Enters `name_into`, which changes its first array, and `name`, which works on a copy."""
+    def entered(function: Any) -> Any:
+        def changed(x: CudaArray, *args: Any) -> Any:
+            if x.flags.c_contiguous:
+                return function(x, *args)
+            dense = copied(x, windows.empty(x.shape, x.dtype))
+            made = function(dense, *args)
+            if made is not NotImplemented:
+                copied(dense, x)
+            return made
+
+        def out_of_place(x: CudaArray, *args: Any) -> Any:
+            out = copied(x, windows.empty(x.shape, x.dtype))
+            return out if function(out, *args) is not NotImplemented else NotImplemented
+        enter(f"{name}_into")(changed)
+        enter(name)(out_of_place)
+        return function
+    return entered
+
+
+def apart(source: Any, x: CudaArray) -> Any:
+    """A source that does not lie in the memory that is changed."""
+    if type(source) is CudaArray and windows.owner(source) is windows.owner(x):
+        return copied(source, windows.empty(source.shape, source.dtype))
+    return source
+
+
+def around(x: CudaArray, dim: int) -> tuple[int, int, int]:
+    return (math.prod(x.shape[:dim]), x.shape[dim], math.prod(x.shape[dim + 1:])) if x.ndim else (1, 1, 1)
+
+
+def single(value: Any, dtype: np.dtype) -> CudaArray:
+    """A number, which may be an array of any device, as an array without dimensions."""
+    made = windows.empty((), dtype)
+    if type(value) is CudaArray:
+        return copied(value.reshape(()), made)
+    fill(made, value)
+    return made
+
+
+def steps_of(x: CudaArray, dims: int) -> list[int]:
+    return [s // x.itemsize for s in x.strides] if x.ndim else [0] * dims
