@@ -304,4 +304,4 @@ def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dic
     return out[0]
 
 
-from . import conv, moves, products, unfold  # noqa: E402, F401  (they enter themselves, and need what is above)
+from . import conv, moves, pooling, products, resample, unfold  # noqa: E402, F401  (they enter themselves, and need what is above)
