@@ -188,7 +188,7 @@ def _text(form: str, dtype: np.dtype, index: str, small: str = "", sample: str =
     if dtype not in COMPUTED:
         raise NotImplementedError(f"pooling of {dtype} on a CUDA device")
     wide = {"f32": "float", "f64": "double"}.get(COMPUTED[dtype], "long")
-    lowest = "-INFINITY" if wide != "long" else str(np.iinfo(dtype).min) if dtype.itemsize < 8 else "(-9223372036854775807L - 1)"
+    lowest = "-INFINITY" if wide != "long" else "(-9223372036854775807L - 1)"
     return form.format(stored=STORED[dtype], wide=wide, lowest=lowest, index=index, small=small, sample=sample)
 
 
@@ -291,8 +291,9 @@ def _varying(x: CudaArray, kernel: Ints, out_size: Ints, samples: CudaArray | No
     s = Sliding(_last(x, dims), tuple(kernel), ones, (0,) * dims, ones, tuple(out_size))
     index = index_type(x.size, out.size)
     sample = "float" if samples is None else STORED[samples.dtype]
-    run(_text(_VARYING, x.dtype, index, sample=sample), "varying_max", out.size,
-        s.packed(index, out.size, 0 if samples is None else dims), out, at, dense(x), out if samples is None else dense(samples))
+    fixed = s.packed(index, out.size, 0 if samples is None else dims)
+    run(_text(_VARYING, x.dtype, index, sample=sample), "varying_max", out.size, fixed, out, at, dense(x),
+        out if samples is None else dense(samples))
     return out, at
 
 

@@ -142,7 +142,8 @@ def _apply(x: CudaArray, axis: int, keys: list[Any], transposed: bool = False, p
 def _resizing(mode: str, size: Ints, out: Ints, align: bool, factors: Any, dtype: np.dtype) -> list[Any]:
     """The matrix of each dimension."""
     if mode.startswith("nearest"):
-        return [(mode, n, o, f, dtype.char if dtype.char == "d" else "f", len(size) == 2) for n, o, f in zip(size, out, factors)]
+        char = "d" if dtype.char == "d" else "f"
+        return [(mode, n, o, f, char, len(size) == 2) for n, o, f in zip(size, out, factors)]
     return [("same", n, n) if n == o and not mode.endswith("_aa") and _weights._same_grid(f, align) else (mode, n, o, align, f)
             for n, o, f in zip(size, out, factors)]
 
