@@ -205,7 +205,8 @@ class HostMachine:
         return "sm_90"
 
     def load(self, text, device):
-        calls = [f"HOST_KERNEL({name})\n" for name in re.findall(r"__global__ void (\w+)\(", text)]
+        names = re.findall(r"__global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(", text)
+        calls = [f"HOST_KERNEL({name})\n" for name in names]
         return ctypes.CDLL(str(built(f'#include "cuda_on_host.h"\n{text}{"".join(calls)}', "cudakernels")))
 
     def product(self, geometry, device, stream, fast):

@@ -304,12 +304,5 @@ def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dic
     return out[0]
 
 
-from . import (  # noqa: E402  (they enter themselves, and need what is above)
-    conv,  # noqa: F401
-    moves,  # noqa: F401
-    optim,  # noqa: F401
-    pooling,  # noqa: F401
-    products,  # noqa: F401
-    resample,  # noqa: F401
-    unfold,  # noqa: F401
-)
+# They enter themselves into the table, and need what is above.
+from . import attention, conv, moves, optim, pooling, products, resample, unfold  # noqa: E402, F401
