@@ -61,8 +61,9 @@ template <int N> static __device__ inline void operand(unsigned (*made)[4], cons
             made[k][i] = two(x, y);
         }}
 }}
-// What a score becomes: scaled, masked, -inf where the row may not see the column.
-static __device__ inline float seen(float score, const Sizes &s, const M *mask, int row, int column) {{
+// What a score becomes: scaled, masked, -inf where the row may not see the column. free: nothing of the tile is masked.
+static __device__ inline float seen(float score, const Sizes &s, const M *mask, int row, int column, bool free) {{
+    if (free) return score * (float)s.scale;
     if (row >= s.rows || column >= s.columns || (s.causal && column > row)) return -INFINITY;
     score *= (float)s.scale;
     if (s.masked == 1) return value_of(mask[row * s.mask[2] + column * s.mask[3]]) != 0 ? score : -INFINITY;
@@ -100,12 +101,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) flash(const Sizes s, A *o,
                 multiply(score[2 * n], query[d], r[0], r[1], A{{}});
                 multiply(score[2 * n + 1], query[d], r[2], r[3], A{{}});
             }}
+        const bool free = !s.masked && from + KEYS <= s.columns && (!s.causal || from + KEYS <= first + 1);
         float high[2] = {{top[0], top[1]}};
         #pragma unroll
         for (int n = 0; n < KEYS / 8; n++)
             #pragma unroll
             for (int e = 0; e < 4; e++) {{
-                score[n][e] = seen(score[n][e], s, mask, first + g + e / 2 * 8, from + n * 8 + t * 2 + e % 2);
+                score[n][e] = seen(score[n][e], s, mask, first + g + e / 2 * 8, from + n * 8 + t * 2 + e % 2, free);
                 high[e / 2] = fmaxf(high[e / 2], score[n][e]);
             }}
         float less[2], keep[2];
@@ -247,11 +249,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) flash_queries(const Sizes 
         float score[KEYS / 8][4] = {{}}, change[KEYS / 8][4] = {{}};
         against<DEPTH, KEYS>(score, query, keys);
         against<WIDTH, KEYS>(change, grad, values);
+        const bool free = !s.masked && from + KEYS <= s.columns && (!s.causal || from + KEYS <= first + 1);
         #pragma unroll
         for (int n = 0; n < KEYS / 8; n++)
             #pragma unroll
             for (int e = 0; e < 4; e++) {{
-                const float x = seen(score[n][e], s, mask, first + lane / 4 + e / 2 * 8, from + n * 8 + lane % 4 * 2 + e % 2);
+                const int row = first + lane / 4 + e / 2 * 8, column = from + n * 8 + lane % 4 * 2 + e % 2;
+                const float x = seen(score[n][e], s, mask, row, column, free);
                 change[n][e] = e_to(x - norm[e / 2]) * (change[n][e] - less[e / 2]);
             }}
         gather<DEPTH, KEYS>(made, change, keys);
@@ -287,12 +291,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) flash_keys(const Sizes s, 
         float score[KEYS / 8][4] = {{}}, change[KEYS / 8][4] = {{}};
         against<DEPTH, KEYS>(score, key, queries);
         against<WIDTH, KEYS>(change, value, grads);
+        const bool free = !s.masked && (!s.causal || from >= first + 15);  // what lies behind the ends counts for nothing here
         #pragma unroll
         for (int n = 0; n < KEYS / 8; n++)
             #pragma unroll
             for (int e = 0; e < 4; e++) {{
                 const int at = n * 8 + lane % 4 * 2 + e % 2;
-                score[n][e] = e_to(seen(score[n][e], s, mask, from + at, first + lane / 4 + e / 2 * 8) - norm[at]);
+                score[n][e] = e_to(seen(score[n][e], s, mask, from + at, first + lane / 4 + e / 2 * 8, free) - norm[at]);
                 change[n][e] = score[n][e] * (change[n][e] - less[at]);
             }}
         gather<WIDTH, KEYS>(for_values, score, grads);
