@@ -18,7 +18,8 @@ import numpy as np
 from numpy import ndarray
 
 from ...amp.autocast_mode import _settings as autocast
-from ...autograd.node import next_sequence, user_frame, version_of
+from ...autograd.frames import user_frame
+from ...autograd.node import next_sequence, version_of
 from ...autograd.state import CAPTURE, state
 from ...backends import registry
 from ...backends.cpu import backend as cpu
@@ -328,6 +329,8 @@ class Recorder:
             return array if active() is self else stripped(array)
         if kind is ndarray and active() is self and not tensor.is_sparse:
             return self._meet(tensor, array)
+        if kind is not ndarray and active() is self and registry.backend_of(array).NAME == "cuda":
+            self.fail("a tensor on a CUDA device: programs are made for the CPU alone")
         return array
 
     def _assign(self, tensor: Any, array: Any) -> None:
