@@ -148,33 +148,33 @@ def _plan(text: str, name: str, device: int, blocks: int, kinds: str, fixed: byt
 
 # ------------------------------------------------------------------------------------------------------------ kernels
 @kernel("attention")
-def attention(q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, causal: bool, scale: float,
-              keep: bool) -> tuple[CudaArray, CudaArray, CudaArray]:
-    """(softmax(q k^T * scale + mask) v, log-sum-exp of each row, nothing)."""
-    out, statistic, kept = blank("attention", q, k, v, mask, causal, scale, keep)
+def attention(q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, causal: bool,
+              scale: float) -> tuple[CudaArray, CudaArray]:
+    """(softmax(q k^T * scale + mask) v, the log-sum-exp of each row of scores). Leading dimensions are equal."""
+    out, statistic = blank("attention", q, k, v, mask, causal, scale)
     if not out.size:
-        return out, statistic, kept
+        return out, statistic
     if not k.size:
         fill(out, 0)
         fill(statistic, math.inf)
-        return out, statistic, kept
+        return out, statistic
     if flash.serves(q, k, v):
         target = out if out.strides[-1] == out.itemsize and out.ndim <= 4 else windows.empty(out.shape, out.dtype)
         flash.forward(*map(_as_four, (q, k, v)), _mask_of(mask, (*q.shape[:-1], k.shape[-2])), causal, scale, _as_four(target),
                       statistic)
-        return (out if target is out else copied(target, out)), statistic, kept
+        return (out if target is out else copied(target, out)), statistic
     work = _Scores(q, k, v, mask, causal, scale)
     made, noted = windows.empty((*work.q.shape[:2], v.shape[-1]), work.dtype), statistic.reshape(work.q.shape[:2])
     for h, r in work.pieces():
         scores = work.scores(h, r)
         work.run("weigh", h, r, scores, noted[h, r])
         multiply(scores, work.v[h], made[h, r])
-    return copied(made.reshape(out.shape), out), statistic, kept
+    return copied(made.reshape(out.shape), out), statistic
 
 
 @kernel("attention_backward")
 def attention_backward(grad: CudaArray, q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, causal: bool,
-                       scale: float, out: CudaArray, statistic: CudaArray, kept: CudaArray) -> tuple[CudaArray, ...]:
+                       scale: float, out: CudaArray, statistic: CudaArray) -> tuple[CudaArray, ...]:
     if not q.size or not k.size or not v.size:
         made = blank("attention_backward", grad, q, k, v)
         for m in made:
