@@ -15,8 +15,9 @@ import numpy as np
 
 from ..dtypes import native
 from ..registry import OutOfMemoryError
+from . import compile, cublas
 from .arrays import windows
-from .driver import machine
+from .driver import Unavailable, machine
 from .streams import current
 
 _P, _INT = ctypes.c_void_p, ctypes.c_int
@@ -57,6 +58,9 @@ class Geometry(NamedTuple):
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """cuDNN: the system's, or the one of a wheel (nvidia-cudnn-cu13, -cu12); None where there is none."""
+    for other in (cublas._library, compile.nvrtc):  # it looks for these by name, and finds what is loaded
+        with contextlib.suppress(Unavailable):
+            other()
     found = list(_NAMES)
     for place in sys.path:
         found += sorted(glob.glob(os.path.join(place, "nvidia", "*", "lib", "libcudnn.so.9")), reverse=True)

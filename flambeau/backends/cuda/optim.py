@@ -6,6 +6,7 @@ kept for the next step, in which memory that was freed and taken again usually l
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 import struct
@@ -13,10 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..cpu.arrays import address
 from .arrays import CudaArray, device_index, upload, windows
 from .driver import machine
-from .launch import Plan
+from .launch import Plan, library
 from .launch import kernel as built
 from .table import kernel
 
@@ -156,10 +156,17 @@ _RULES = {
 
 # ------------------------------------------------------------------------------------------------------------- tables
 @functools.lru_cache(64)
-def _table(device: int, rows: tuple[tuple[int, ...], ...]) -> tuple[CudaArray, int]:
+def _table(device: int, rows: bytes) -> tuple[CudaArray, int]:
     """The table of tensors on the device, and how many pieces they have."""
-    pieces = [(i << 32) + k for i, row in enumerate(rows) for k in range(-(-row[0] // _PIECE))]
-    return upload(np.array([n for row in rows for n in row] + pieces, np.int64)), len(pieces)
+    table = np.frombuffer(rows, np.int64)
+    pieces = [(i << 32) + k for i, size in enumerate(table[::_COLUMNS]) for k in range(-(-int(size) // _PIECE))]
+    return upload(np.concatenate([table, np.array(pieces, np.int64)])), len(pieces)
+
+
+@functools.cache
+def _collect() -> Any:
+    kinds = [ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    return ctypes.PYFUNCTYPE(ctypes.c_long, *kinds)(("fl_cuda_collect", library()))
 
 
 def _collected(*columns: _Arrays) -> tuple[int, CudaArray, int, int] | None:
@@ -167,21 +174,13 @@ def _collected(*columns: _Arrays) -> tuple[int, CudaArray, int, int] | None:
     dtype, device, count = columns[0][0].dtype, device_index(columns[0][0]), len(columns[0])
     if dtype.char not in "fd":
         return None
-    rows = []
-    for i in range(count):
-        size, row = columns[0][i].size, []
-        for column in columns:
-            if not column:
-                row.append(0)
-                continue
-            a = column[i]
-            if type(a) is not CudaArray or a.dtype != dtype or a.size != size or not a.flags.c_contiguous:
-                return None
-            row.append(address(a))
-        rows.append((size, *row, *(0,) * (_COLUMNS - 1 - len(row))))
+    rows = np.empty(count * _COLUMNS, np.int64)
+    lists = (ctypes.c_void_p * len(columns))(*map(id, columns))
+    if not _collect()(ctypes.addressof(lists), len(columns), _COLUMNS, id(CudaArray), id(dtype), rows.ctypes.data):
+        return None
     if machine().count > 1 and any([device_index(a) != device for column in columns for a in column]):
         return None
-    table, pieces = _table(device, tuple(rows))
+    table, pieces = _table(device, rows.tobytes())
     return device, table, count, pieces
 
 
