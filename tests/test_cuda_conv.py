@@ -145,6 +145,78 @@ def test_what_cudnn_is_told(cuda, monkeypatch):
                                                                               (True, False, False, True)]
 
 
+def test_what_cudnn_refuses(cuda, monkeypatch):
+    """Another order of dimensions first, then products."""
+    from flambeau.backends.cuda import cudnn
+    from flambeau.backends.cuda.driver import machine
+    asked = []
+
+    class Refusing:
+        def __init__(self, geometry):
+            self.geometry = geometry
+
+        def run(self, *arrays):
+            asked.append(self.geometry.last)
+            raise cudnn.Unsupported
+
+    monkeypatch.setattr(type(machine()), "convolution", lambda self, geometry, device: Refusing(geometry))
+    agree(lambda x, w: F.conv2d(x, w), draw(2, 3, 6, 5).to(memory_format=fl.channels_last), draw(4, 3, 3, 3, seed=1))
+    assert asked == [True, False]
+
+
+class FakeCudnn:
+    """Answers as the library does: three algorithms, of which the first is not supported after all and the last is not
+    deterministic; a search finds the last one to be the fastest."""
+
+    LISTED = ((7, 0, 0, 1), (3, 0, 1 << 10, 1), (9, 3000, 0, 1), (5, 0, 0, 0))  # algorithm, status, memory, determinism
+
+    def __init__(self):
+        self.ran, self.math = [], []
+
+    def __getattr__(self, name):
+        return lambda *args: 0
+
+    def _fill(self, listed, count, found):
+        for k, (algorithm, status, memory, determinism) in enumerate(listed):
+            found[k].algorithm, found[k].status, found[k].memory, found[k].determinism = algorithm, status, memory, determinism
+        count._obj.value = len(listed)
+        return 0
+
+    def cudnnGetConvolutionForwardAlgorithm_v7(self, *args):
+        return self._fill(self.LISTED, *args[-2:])
+
+    def cudnnFindConvolutionForwardAlgorithmEx(self, *args):
+        return self._fill(self.LISTED[::-1], *args[-4:-2])
+
+    def cudnnSetConvolutionMathType(self, description, math):
+        self.math.append(math)
+        return 0
+
+    def cudnnConvolutionForward(self, *args):
+        self.ran.append((args[7], args[9].value))
+        return 3000 if args[7] == 7 else 0
+
+
+def test_choice_of_an_algorithm(cuda, monkeypatch):
+    from flambeau.backends.cuda import cudnn
+    monkeypatch.setattr(cudnn, "_handles", cudnn._Handles())
+    arrays = [draw(1, 2, 4, 4).to(cuda)._array] * 3
+    geometry = cudnn.Geometry("forward", (1, 2, 4, 4), (2, 2, 3, 3), (1, 2, 2, 2), (1, 1), (0, 0), (1, 1), 1, np.dtype("f"))
+    for changes, wanted in ((dict(), (3, 1 << 10)), (dict(benchmark=True), (5, 0)),
+                            (dict(benchmark=True, deterministic=True), (3, 1 << 10)), (dict(tf32=False), (3, 1 << 10))):
+        fake = FakeCudnn()
+        monkeypatch.setattr(cudnn, "library", lambda fake=fake: fake)
+        chosen = cudnn.Convolution(geometry._replace(**changes), 0)
+        for _ in range(2):
+            chosen.run(*arrays)
+        assert fake.ran[-2:] == [wanted] * 2
+        assert len(fake.ran) == (3 if wanted[0] == 3 and not changes.get("benchmark") else 2)
+        assert fake.math[-1] == (0 if changes.get("tf32", True) else 3)
+    monkeypatch.setattr(FakeCudnn, "LISTED", ((7, 0, 0, 1),))
+    with pytest.raises(cudnn.Unsupported):
+        cudnn.Convolution(geometry, 0).run(*arrays)
+
+
 def test_descriptions():
     """cuDNN takes what it is told, where it is installed: that needs no device."""
     from flambeau.backends.cuda import cudnn

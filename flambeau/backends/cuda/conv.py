@@ -18,7 +18,7 @@ from ..strides import CHANNEL_ORDER, contiguous_strides, ordered_strides
 from . import pointwise
 from .arrays import CudaArray, device_index, windows
 from .backend import _parts, call, copied, fill
-from .cudnn import _TYPES, Geometry
+from .cudnn import _TYPES, Geometry, Unsupported
 from .driver import machine
 from .products import multiply
 from .sliding import Sliding, dense
@@ -82,9 +82,13 @@ class _Work:
             return self._complex(work, first, second)
         last = _is_last(first) or _is_last(second)
         if _flags.enabled and dtype in _TYPES and self._taken():
-            made = self._by_library(work, first, second, shape, last)
-            if made is not None:
-                return made
+            for order in (True, False) if last else (False,):  # what it cannot do in one order it may in the other
+                try:
+                    made = self._by_library(work, first, second, shape, order)
+                except Unsupported:
+                    continue
+                if made is not None:
+                    return _laid(made, last)
         made = getattr(self, f"_{work}")(dense(first), dense(second))
         return _laid(made, last)
 

@@ -84,7 +84,16 @@ class _Performance(ctypes.Structure):
                 ("determinism", _INT), ("math", _INT), ("reserved", _INT * 3)]
 
 
+class Unsupported(RuntimeError):
+    """The library has no algorithm for a geometry."""
+
+
+_REFUSALS = range(3000, 4000)   # the library's answers that it does not support something
+
+
 def _check(code: int, what: str) -> None:
+    if code in _REFUSALS:
+        raise Unsupported(f"cuDNN does not support {what} ({code})")
     if code:
         words = library().cudnnGetErrorString(code)
         raise RuntimeError(f"cuDNN error: {(words or b'unknown').decode()} ({code}) from {what}")
@@ -117,7 +126,7 @@ class Descriptions:
     """What the library is told about a geometry. Needs no device."""
 
     def __init__(self, g: Geometry):
-        self.made: list[tuple[str, _P]] = []
+        self.library, self.made = library(), []
         kind = _TYPES[g.dtype]
         self.image, self.result = self._tensor(g.image, kind, g.last), self._tensor(g.result, kind, g.last)
         self.weight = self._new("Filter")
@@ -152,9 +161,8 @@ class Descriptions:
         return made
 
     def __del__(self) -> None:
-        if library is not None and library() is not None:  # the interpreter may be on its way out
-            for kind, made in self.made:
-                getattr(library(), f"cudnnDestroy{kind}Descriptor")(made)
+        for kind, made in self.made:
+            getattr(self.library, f"cudnnDestroy{kind}Descriptor")(made)
 
 
 class Convolution:
@@ -169,20 +177,30 @@ class Convolution:
         self.one, self.zero = number(1), number(0)
         self.function = getattr(library(), f"cudnnConvolution{self.name}")
         self.chosen: _Performance | None = None
+        self.refused: set[int] = set()
 
     def run(self, first: Any, second: Any, out: Any) -> None:
+        """Raises Unsupported where there is no algorithm."""
         handle = _handles.of(self.device)
-        if self.chosen is None:
-            self.chosen = self._choice(handle, first, second, out)
+        while True:
+            if self.chosen is None:
+                self.chosen = self._choice(handle, first, second, out)
+            code = self._called(handle, self.chosen, first, second, out)
+            if not code:
+                return
+            if code not in _REFUSALS:
+                _check(code, f"cudnnConvolution{self.name} of {self.geometry}")
+            self.refused.add(self.chosen.algorithm)  # listed, but not taken after all
+            self.chosen = None
+
+    def _called(self, handle: _P, chosen: _Performance, first: Any, second: Any, out: Any) -> int:
         a, b, c = self.roles
-        size = self.chosen.memory
+        size = chosen.memory
         workspace = windows.storage(size) if size else None
-        code = self.function(
+        return self.function(
             handle, ctypes.byref(self.one), a, _P(first.ctypes.data), b, _P(second.ctypes.data), self.descriptions.convolution,
-            self.chosen.algorithm, _P(workspace.ctypes.data if size else None), ctypes.c_size_t(size), ctypes.byref(self.zero),
-            c, _P(out.ctypes.data))
-        if code:
-            _check(code, f"cudnnConvolution{self.name} of {self.geometry}")
+            chosen.algorithm, _P(workspace.ctypes.data if size else None), ctypes.c_size_t(size), ctypes.byref(self.zero), c,
+            _P(out.ctypes.data))
 
     def _choice(self, handle: _P, *arrays: Any) -> _Performance:
         """The first algorithm in the library's order (in the order of their times: benchmark) for which there is memory."""
@@ -197,11 +215,12 @@ class Convolution:
                 continue
             self.descriptions.multiply_by(_FMA_MATH if self.descriptions.math == _FMA_MATH else one.math)
             return one
-        raise RuntimeError(f"cuDNN: no algorithm for {self.geometry} fits into the device's memory" if found else
-                           f"cuDNN: unable to find an engine to execute {self.geometry}")
+        if found:
+            raise OutOfMemoryError(f"CUDA out of memory: no algorithm of cuDNN for {self.geometry} finds room to work in")
+        raise Unsupported(f"cuDNN has no algorithm for {self.geometry}")
 
     def _usable(self, found: Any, count: Any) -> list[_Performance]:
-        return [one for one in found[:count.value] if one.status == 0 and (
+        return [one for one in found[:count.value] if one.status == 0 and one.algorithm not in self.refused and (
             one.determinism == _DETERMINISTIC or not self.geometry.deterministic)]
 
     def _listed(self, handle: _P) -> list[_Performance]:
