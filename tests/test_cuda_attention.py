@@ -87,3 +87,9 @@ def test_flash_with_masks(cuda):
 
 def test_deep_heads(cuda):
     attend((1, 1, 3, 256), (1, 1, 40, 256), (1, 1, 40, 256), dtype=fl.bfloat16, backward=False)
+
+
+def test_other_tiles(cuda, monkeypatch):
+    from flambeau.backends.cuda import flash
+    monkeypatch.setattr(flash, "TILES", {"flash": {256: (32, 8)}, "flash_queries": {256: (16, 2)}, "flash_keys": {256: (32, 1)}})
+    attend((1, 1, 70, 16), (1, 1, 70, 16), (1, 1, 70, 16), dtype=fl.bfloat16, is_causal=True)

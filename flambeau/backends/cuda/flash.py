@@ -16,12 +16,14 @@ from .pointwise import STORED
 
 TAKEN = (native("bfloat16"), np.dtype(np.float16))
 DEEPEST = 256     # columns of query, key and value
-_ROWS = 64        # of a block's tile: 16 for each of four warps
-_THREADS = 128
+# (columns of a tile, warps of a block with 16 rows each) by what is computed and by the columns of its operands: up to so many.
+TILES = {"flash": {64: (64, 4), 128: (64, 4), 256: (32, 4)}, "flash_queries": {64: (64, 4), 128: (32, 4), 256: (32, 4)},
+         "flash_keys": {64: (64, 4), 128: (32, 4), 256: (32, 4)}}
+_WARPS = 4        # of a block that sums rows
 _COMMON = """#include "matrix.cuh"
 typedef {stored} A;
 typedef {mask} M;
-enum {{ DEPTH = {depth}, WIDTH = {width}, KEYS = {keys}, ROWS = 64, THREADS = 128 }};
+enum {{ DEPTH = {depth}, WIDTH = {width}, KEYS = {keys}, ROWS = {warps} * 16, THREADS = {warps} * 32 }};
 // rows of queries, columns (keys); depth and width: columns of query and value. Steps in elements: batch, head, row (column).
 struct Sizes {{
     int heads, rows, columns, depth, width, causal, masked, aligned;
@@ -162,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) flash(const Sizes s, A *o,
 }}
 """
 
-_BACKWARD = _COMMON + """
+_SUMS = _COMMON + """
 // The sums of the gradient (steps q) times the result, of each row: a row per warp.
 extern "C" __global__ void between(const Sizes s, float *made, const A *g, const A *o) {{
     const int lane = threadIdx.x % 32;
@@ -176,6 +178,8 @@ extern "C" __global__ void between(const Sizes s, float *made, const A *g, const
     for (int apart = 16; apart; apart /= 2) total += from_lane(total, apart);
     if (!lane && batch * s.heads + head < s.made[0][0]) made[number] = total;
 }}
+"""
+_BOTH = _COMMON + """
 // Scores of a warp's 16 rows with a tile of others: tile rows are the columns of what is made.
 template <int N, int COUNT>
 static __device__ inline void against(float (*made)[4], const unsigned (*own)[4], const Line<N> *tile) {{
@@ -220,6 +224,8 @@ template <int N> static __device__ inline void store(A *to_, long step, const fl
             if (row < rows && at < wide) to_[row * step + at] = to<A>(made[n][e] * scale);
         }}
 }}
+"""
+_QUERIES = _BOTH + """
 // A block per tile of queries: their gradient.
 extern "C" __global__ void __launch_bounds__(THREADS) flash_queries(const Sizes s, A *dq, const A *g, const A *q, const A *k,
         const A *v, const float *statistic, const float *sums, const M *mask) {{
@@ -262,6 +268,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) flash_queries(const Sizes 
     }}
     store<DEPTH>(dq, s.made[0][2], made, first, s.rows, s.depth, (float)s.scale);
 }}
+"""
+_KEYS = _BOTH + """
 // A block per tile of keys: the gradients of keys and values. Rows of what is computed are keys, columns are queries.
 extern "C" __global__ void __launch_bounds__(THREADS) flash_keys(const Sizes s, A *dk, A *dv, const A *g, const A *q,
         const A *k, const A *v, const float *statistic, const float *sums, const M *mask) {{
@@ -309,11 +317,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) flash_keys(const Sizes s, 
 """
 
 
+_FORMS = {"flash": _FORWARD, "between": _SUMS, "flash_queries": _QUERIES, "flash_keys": _KEYS}
+
+
 @functools.cache
-def _text(form: str, dtype: np.dtype, mask: str, depth: int, width: int) -> str:
+def _text(name: str, dtype: np.dtype, mask: str, depth: int, width: int, tile: tuple[int, int]) -> str:
     padded = [-(-n // 16) * 16 for n in (depth, width)]
-    keys = 64 if max(padded) <= (128 if form is _FORWARD else 64) else 32  # backward there is twice as much in registers
-    return form.format(stored=STORED[dtype], mask=mask, depth=padded[0], width=padded[1], keys=keys)
+    return _FORMS[name].format(stored=STORED[dtype], mask=mask, depth=padded[0], width=padded[1], keys=tile[0], warps=tile[1])
+
+
+def _launch(name: str, q: CudaArray, v: CudaArray, mask: CudaArray | None, rows: int, fixed: bytes, arrays: Any) -> None:
+    """A kernel over tiles of so many rows of each head of q."""
+    tile = next(t for most, t in TILES[name].items() if max(q.shape[3], v.shape[3]) <= most)
+    text = _text(name, q.dtype, "bool" if mask is None else STORED[mask.dtype], q.shape[3], v.shape[3], tile)
+    blocks = q.shape[0] * q.shape[1] * -(-rows // (16 * tile[1]))
+    _plan(text, name, device_index(q), blocks, 32 * tile[1], "p" * len(arrays), fixed).run(*arrays)
 
 
 def steps_of(x: CudaArray) -> list[int]:
@@ -327,8 +345,8 @@ def _aligned(*arrays: CudaArray) -> bool:
 
 
 @functools.lru_cache(1024)
-def _plan(text: str, name: str, device: int, blocks: int, kinds: str, fixed: bytes) -> Plan:
-    return Plan(kernel(text, name, device), device, blocks, _THREADS, kinds, fixed)
+def _plan(text: str, name: str, device: int, blocks: int, threads: int, kinds: str, fixed: bytes) -> Plan:
+    return Plan(kernel(text, name, device), device, blocks, threads, kinds, fixed)
 
 
 def _sizes(q: CudaArray, k: CudaArray, v: CudaArray, o: CudaArray, mask: CudaArray | None, causal: bool, scale: float,
@@ -342,24 +360,22 @@ def _sizes(q: CudaArray, k: CudaArray, v: CudaArray, o: CudaArray, mask: CudaArr
 def forward(q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, causal: bool, scale: float, out: CudaArray,
             statistic: CudaArray) -> None:
     """Fills out, and statistic with the log-sum-exp of each row. All are (batch, heads, rows, columns), the columns dense."""
-    text = _text(_FORWARD, q.dtype, "bool" if mask is None else STORED[mask.dtype], q.shape[3], v.shape[3])
-    blocks = q.shape[0] * q.shape[1] * -(-q.shape[2] // _ROWS)
-    plan = _plan(text, "flash", device_index(q), blocks, "pppppp", _sizes(q, k, v, out, mask, causal, scale))
-    plan.run(out, statistic, q, k, v, q if mask is None else mask)
+    _launch("flash", q, v, mask, q.shape[2], _sizes(q, k, v, out, mask, causal, scale),
+            (out, statistic, q, k, v, q if mask is None else mask))
 
 
 def backward(grad: CudaArray, q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, causal: bool, scale: float,
              out: CudaArray, statistic: CudaArray, made: tuple[CudaArray, CudaArray, CudaArray]) -> None:
     """Fills made, the gradients of q, k and v. Each is summed by one block in one order: the same every time."""
-    device, heads = device_index(q), q.shape[0] * q.shape[1]
-    text = _text(_BACKWARD, q.dtype, "bool" if mask is None else STORED[mask.dtype], q.shape[3], v.shape[3])
+    heads = q.shape[0] * q.shape[1]
     sums = windows.empty((heads, q.shape[2]), np.dtype(np.float32))
     fixed = _sizes(grad, k, v, out, None, False, scale, (heads, *(0,) * 8))
-    _plan(text, "between", device, -(-sums.size // (_THREADS // 32)), "ppp", fixed).run(sums, grad, out)
+    text = _text("between", q.dtype, "bool", 16, 16, (16, _WARPS))
+    _plan(text, "between", device_index(q), -(-sums.size // _WARPS), 32 * _WARPS, "ppp", fixed).run(sums, grad, out)
     fixed = _sizes(q, k, v, grad, mask, causal, scale, [n for x in made for n in steps_of(x)])
     arrays = (grad, q, k, v, statistic, sums, q if mask is None else mask)
-    _plan(text, "flash_queries", device, heads * -(-q.shape[2] // _ROWS), "p" * 8, fixed).run(made[0], *arrays)
-    _plan(text, "flash_keys", device, heads * -(-k.shape[2] // _ROWS), "p" * 9, fixed).run(*made[1:], *arrays)
+    _launch("flash_queries", q, v, mask, q.shape[2], fixed, (made[0], *arrays))
+    _launch("flash_keys", q, v, mask, k.shape[2], fixed, (*made[1:], *arrays))
 
 
 def serves(*arrays: Any) -> bool:
