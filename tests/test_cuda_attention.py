@@ -91,5 +91,6 @@ def test_deep_heads(cuda):
 
 def test_other_tiles(cuda, monkeypatch):
     from flambeau.backends.cuda import flash
-    monkeypatch.setattr(flash, "TILES", {"flash": {256: (32, 8)}, "flash_queries": {256: (16, 2)}, "flash_keys": {256: (32, 1)}})
+    tiles = {"flash": {256: (32, 8)}, "flash_queries": {256: (16, 2)}, "flash_keys": {256: (32, 1)}}
+    monkeypatch.setattr(flash, "TILES", tiles)
     attend((1, 1, 70, 16), (1, 1, 70, 16), (1, 1, 70, 16), dtype=fl.bfloat16, is_causal=True)

@@ -88,3 +88,15 @@ def test_rearranging(cuda):
     both(lambda x: F.pixel_shuffle(x, 2), draw(2, 8, 3, 4))
     both(lambda x: F.pixel_unshuffle(x, 2), draw(2, 2, 4, 6))
     both(lambda x: F.channel_shuffle(x, 3), draw(2, 6, 3, 2))
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_points_of_a_grid(mode, cuda):
+    x, grid = draw(2, 3, 5, 6, dtype=fl.float64), draw(2, 4, 3, 2, seed=1, dtype=fl.float64) / 2
+    grid[0, 0, 0, 0] = float("nan")
+    for padding, align in (("zeros", False), ("border", True), ("reflection", False), ("reflection", True)):
+        agree(lambda x, g, p=padding, a=align: F.grid_sample(x, g, mode=mode, padding_mode=p, align_corners=a), x, grid)
+
+
+def test_points_of_a_volume(cuda):
+    agree(lambda x, g: F.grid_sample(x, g, align_corners=False), draw(1, 2, 3, 4, 5), draw(1, 2, 2, 3, 3, seed=1) / 3)

@@ -305,4 +305,4 @@ def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dic
 
 
 # They enter themselves into the table, and need what is above.
-from . import attention, conv, moves, optim, pooling, products, resample, unfold  # noqa: E402, F401
+from . import attention, conv, moves, optim, points, pooling, products, resample, unfold  # noqa: E402, F401
