@@ -40,7 +40,7 @@ def test_same_steps(rule, cuda):
 def test_double_and_half(cuda):
     for on_device, on_cpu in zip(steps("adam", cuda, fl.float64), steps("adam", "cpu", fl.float64)):
         fl.testing.assert_close(on_device, on_cpu)
-    for on_device, on_cpu in zip(steps("adamw", cuda, fl.bfloat16, 2), steps("adamw", "cpu", fl.bfloat16, 2)):
+    for on_device, on_cpu in zip(steps("sgd", cuda, fl.bfloat16, 2), steps("sgd", "cpu", fl.bfloat16, 2)):
         fl.testing.assert_close(on_device, on_cpu)
 
 

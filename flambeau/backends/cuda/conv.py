@@ -7,6 +7,7 @@ their strides, as PyTorch does it.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from ..flags import cudnn as _flags
 from ..geometry import out_size, transposed_size
-from ..strides import CHANNEL_ORDER, contiguous_strides, ordered_strides
+from ..strides import CHANNEL_ORDER
 from . import pointwise
 from .arrays import CudaArray, device_index, windows
 from .backend import _parts, call, copied, fill
@@ -52,7 +53,7 @@ def _laid(x: CudaArray, last: bool) -> CudaArray:
 
 
 def _new(shape: Ints, dtype: np.dtype, last: bool) -> CudaArray:
-    return windows.empty_strided(shape, ordered_strides(shape, _LAST) if last else contiguous_strides(shape), dtype)
+    return windows.ordered(shape, _LAST, dtype) if last else windows.empty(shape, dtype)
 
 
 def _with_bias(out: CudaArray, bias: CudaArray | None) -> CudaArray:
@@ -61,12 +62,26 @@ def _with_bias(out: CudaArray, bias: CudaArray | None) -> CudaArray:
     return out
 
 
+@functools.lru_cache(4096)
+def _geometry(work: str, image: Ints, weight: Ints, result: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int,
+              dtype: np.dtype, switches: tuple[bool, ...]) -> Geometry | None:
+    """What the library is asked for; None where it cannot be: too large, or a result that is not the natural one."""
+    if max(map(math.prod, (image, weight, result))) >= _MOST or (
+            out_size(image[2:], weight[2:], stride, padding, dilation) != tuple(result[2:])):
+        return None
+    shapes, numbers = (image, weight, result), (stride, padding, dilation)
+    if len(stride) == 1:  # the library's convolutions have two dimensions or three
+        shapes = [(*s[:2], 1, *s[2:]) for s in shapes]
+        numbers = [(blank, *n) for blank, n in zip((1, 0, 1), numbers)]
+    return Geometry(work, *shapes, *numbers, groups, dtype, *switches)
+
+
 # ------------------------------------------------------------------------------------------------------ three works
 class _Work:
     """One convolution or gradient: the geometry that all three share."""
 
     def __init__(self, image: Ints, weight: Ints, result: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int):
-        self.shapes = {"image": image, "weight": weight, "result": result}
+        self.shapes = {"image": tuple(image), "weight": tuple(weight), "result": tuple(result)}
         self.numbers = (tuple(stride), tuple(padding), tuple(dilation))
         self.groups = groups
 
@@ -81,7 +96,7 @@ class _Work:
         if dtype.kind == "c":
             return self._complex(work, first, second)
         last = _is_last(first) or _is_last(second)
-        if _flags.enabled and dtype in _TYPES and self._taken():
+        if _flags.enabled and dtype in _TYPES:
             for order in (True, False) if last else (False,):  # what it cannot do in one order it may in the other
                 try:
                     made = self._by_library(work, first, second, shape, order)
@@ -103,22 +118,13 @@ class _Work:
         return made
 
     # ------------------------------------------------------------------------------------------------- by cuDNN
-    def _taken(self) -> bool:
-        image, weight, result = self.shapes.values()
-        return max(map(math.prod, (image, weight, result))) < _MOST and (
-            out_size(image[2:], weight[2:], *self.numbers) == tuple(result[2:]))
-
     def _by_library(self, work: str, first: CudaArray, second: CudaArray, shape: Ints, last: bool) -> CudaArray | None:
-        dtype = first.dtype
-        flat = len(shape) == 3  # the library's convolutions have two dimensions or three
-        shapes = [(*s[:2], 1, *s[2:]) if flat else tuple(s) for s in self.shapes.values()]
-        numbers = [(blank, *n) if flat else n for blank, n in zip((1, 0, 1), self.numbers)]
-        geometry = Geometry(work, *shapes, *numbers, self.groups, dtype, last, bool(_flags.allow_tf32), bool(_flags.benchmark),
-                            bool(_flags.deterministic or _flags._required))
-        found = machine().convolution(geometry, device_index(first))
+        switches = last, bool(_flags.allow_tf32), bool(_flags.benchmark), bool(_flags.deterministic or _flags._required)
+        geometry = _geometry(work, *self.shapes.values(), *self.numbers, self.groups, first.dtype, switches)
+        found = None if geometry is None else machine().convolution(geometry, device_index(first))
         if found is None:
             return None
-        out = _new(shape, dtype, last)
+        out = _new(shape, first.dtype, last)
         found.run(_laid(first, last), _laid(second, last), out)
         return out
 

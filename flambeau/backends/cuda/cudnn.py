@@ -104,6 +104,7 @@ class _Handles(threading.local):
 
     def __init__(self) -> None:
         self.made: dict[int, _P] = {}
+        self.streams: dict[int, int] = {}
 
     def of(self, device: int) -> _P:
         machine().activate(device)
@@ -111,7 +112,10 @@ class _Handles(threading.local):
         if found is None:
             found = self.made[device] = _P()
             _check(library().cudnnCreate(ctypes.byref(found)), "cudnnCreate")
-        _check(library().cudnnSetStream(found, _P(current.stream)), "cudnnSetStream")
+        stream = current.stream
+        if self.streams.get(device) != stream:
+            _check(library().cudnnSetStream(found, _P(stream)), "cudnnSetStream")
+            self.streams[device] = stream
         return found
 
 
@@ -178,13 +182,20 @@ class Convolution:
         self.function = getattr(library(), f"cudnnConvolution{self.name}")
         self.chosen: _Performance | None = None
         self.refused: set[int] = set()
+        self.hopeless: Unsupported | None = None
 
     def run(self, first: Any, second: Any, out: Any) -> None:
         """Raises Unsupported where there is no algorithm."""
+        if self.hopeless is not None:
+            raise self.hopeless
         handle = _handles.of(self.device)
         while True:
             if self.chosen is None:
-                self.chosen = self._choice(handle, first, second, out)
+                try:
+                    self.chosen = self._choice(handle, first, second, out)
+                except Unsupported as refusal:
+                    self.hopeless = refusal
+                    raise
             code = self._called(handle, self.chosen, first, second, out)
             if not code:
                 return
