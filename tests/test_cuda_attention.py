@@ -94,3 +94,18 @@ def test_other_tiles(cuda, monkeypatch):
     tiles = {"flash": {256: (32, 8)}, "flash_queries": {256: (16, 2)}, "flash_keys": {256: (32, 1)}}
     monkeypatch.setattr(flash, "TILES", tiles)
     attend((1, 1, 70, 16), (1, 1, 70, 16), (1, 1, 70, 16), dtype=fl.bfloat16, is_causal=True)
+
+
+@pytest.mark.parametrize("depth", [64, 80, 128, 256])
+def test_compiles(depth):
+    """What is too large for the registers or the shared memory of a GPU is seen by its compiler."""
+    import numpy as np
+
+    from flambeau.backends.cuda import backend, compile, driver, flash  # noqa: F401  (the backend comes before its parts)
+    try:
+        compile.nvrtc()
+    except driver.Unavailable as reason:
+        pytest.skip(str(reason))
+    for name in flash.TILES:
+        tile = next(t for most, t in flash.TILES[name].items() if depth <= most)
+        assert compile.cubin(flash._text(name, np.dtype(np.float16), "bool", depth, depth, tile), "sm_80")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cuda_host import needs_gxx
-from test_cuda import agree, draw
+from test_cuda import agree
+from test_cuda import draw as draw_wide
 
 import flambeau as fl
 from flambeau.backends import flags
@@ -28,6 +29,11 @@ TRANSPOSED = {
     "line": ((2, 4, 6), (4, 3, 3), dict(stride=3)),
     "further": ((1, 2, 4), (2, 3, 2), dict(stride=2, dilation=4, output_padding=3)),  # more output padding than a stride
 }
+
+
+def draw(*shape, dtype=fl.float32, seed=0):
+    """Numbers whose products add up to about 1: cuDNN's quick algorithms are as good as sums of numbers of that size."""
+    return (draw_wide(*shape, dtype=fl.float64, seed=seed) / 8).to(dtype)
 
 
 @pytest.fixture(params=["cudnn", "products"])
@@ -70,7 +76,7 @@ def test_transposed(name, way):
 def test_dtypes(dtype, way):
     x, w, b = draw(2, 3, 5, 6, dtype=dtype), draw(4, 3, 3, 3, seed=1, dtype=dtype), draw(4, seed=2, dtype=dtype)
     made = both(lambda x, w, b: F.conv2d(x, w, b, padding=1), x, w, b,
-                tolerance=dict(rtol=0.02, atol=0.3) if dtype is not fl.float64 else None)  # two roundings to 8 or 11 bits
+                tolerance=dict(rtol=0.02, atol=0.01) if dtype is not fl.float64 else None)  # two roundings to 8 or 11 bits
     assert all(m.dtype is dtype for m in made)
 
 
@@ -121,7 +127,7 @@ def test_pieces_of_the_batch(cuda, monkeypatch):
 @pytest.mark.parametrize("name", ["float32", "complex64", "int64"])
 def test_unfold_and_fold(name, cuda):
     dtype = getattr(fl, name)
-    x = draw(2, 3, 6, 7, dtype=dtype)
+    x = draw_wide(2, 3, 6, 7, dtype=dtype)
     arguments = dict(kernel_size=(3, 2), dilation=(1, 2), padding=(1, 0), stride=(2, 1))
     agree(lambda x: F.unfold(x, **arguments), x)
     agree(lambda x: F.unfold(x.transpose(2, 3), 2), x)
