@@ -96,7 +96,7 @@ def test_other_tiles(cuda, monkeypatch):
     attend((1, 1, 70, 16), (1, 1, 70, 16), (1, 1, 70, 16), dtype=fl.bfloat16, is_causal=True)
 
 
-@pytest.mark.parametrize("depth", [64, 80, 128, 256])
+@pytest.mark.parametrize("depth", [64, 256])
 def test_compiles(depth):
     """What is too large for the registers or the shared memory of a GPU is seen by its compiler."""
     import numpy as np
