@@ -69,6 +69,51 @@ class HostProduct:
             self.library.host_shut()
 
 
+class HostConvolution:
+    """What cuDNN does, by NumPy over the addresses of the arrays: a product for each tap of the kernel."""
+
+    def __init__(self, library, geometry):
+        self.library, self.geometry = library, geometry
+
+    def _array(self, array, shape):
+        """Over the memory, in the order that the geometry says: a kernel that lays arrays out otherwise gets wrong numbers."""
+        raw = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+        if not self.geometry.last:
+            return np.frombuffer(raw, array.dtype).reshape(shape)
+        return np.moveaxis(np.frombuffer(raw, array.dtype).reshape(shape[0], *shape[2:], shape[1]), -1, 1)
+
+    def run(self, first, second, out):
+        g = self.geometry
+        roles = {"forward": ("image", "weight", "result"), "input": ("weight", "result", "image"),
+                 "weight": ("image", "result", "weight")}[g.work]
+        self.library.host_open_up()
+        try:
+            own = {role: self._array(x, getattr(g, role)) for role, x in zip(roles, (first, second, out))}
+            wide = {role: x.astype(np.float64) for role, x in own.items()}
+            wide[roles[2]][...] = 0
+            self._taps(g, **wide)
+            own[roles[2]][...] = wide[roles[2]].astype(out.dtype)
+        finally:
+            self.library.host_shut()
+
+    def _taps(self, g, image, weight, result):
+        before = [(0, 0), (0, 0)] + [(p, p + s * d * k) for p, s, d, k in zip(g.padding, g.stride, g.dilation, g.weight[2:])]
+        padded, each, inner = np.pad(image, before), g.weight[0] // g.groups, g.weight[1]
+        for tap in np.ndindex(*g.weight[2:]):
+            seen = padded[(..., *[slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, s, o in zip(
+                tap, g.dilation, g.stride, g.result[2:])])]
+            for n in range(g.groups):
+                a, b = slice(n * inner, (n + 1) * inner), slice(n * each, (n + 1) * each)
+                at = (b, slice(None), *tap)
+                if g.work == "forward":
+                    result[:, b] += np.einsum("nc...,oc->no...", seen[:, a], weight[at])
+                elif g.work == "input":
+                    seen[:, a] += np.einsum("no...,oc->nc...", result[:, b], weight[at])
+                else:
+                    weight[at] += np.einsum("nczyx,nozyx->oc" if seen.ndim == 5 else "ncyx,noyx->oc", seen[:, a], result[:, b])
+        image[...] = padded[(..., *[slice(p, p + n) for p, n in zip(g.padding, g.image[2:])])]
+
+
 class HostMachine:
     """The driver's part that flambeau uses (backends/cuda/driver.py)."""
 
@@ -164,11 +209,15 @@ class HostMachine:
         return "sm_90"
 
     def load(self, text, device):
-        calls = [f"HOST_KERNEL({name})\n" for name in re.findall(r"__global__ void (\w+)\(", text)]
+        names = re.findall(r"__global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(", text)
+        calls = [f"HOST_KERNEL({name})\n" for name in names]
         return ctypes.CDLL(str(built(f'#include "cuda_on_host.h"\n{text}{"".join(calls)}', "cudakernels")))
 
     def product(self, geometry, device, stream, fast):
         return HostProduct(self.library, geometry)
+
+    def convolution(self, geometry, device):
+        return HostConvolution(self.library, geometry)
 
     def function(self, module, name):
         return ctypes.cast(getattr(module, f"run_{name}"), _P).value

@@ -137,7 +137,25 @@ class _Scaled(Flags):
         return sdpa_kernel([backend for backend, enabled in wanted.items() if enabled])
 
 
-cudnn = Flags("cudnn", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=10)
+class _Cudnn(Flags):
+    """What convolutions on CUDA devices go by."""
+
+    def is_available(self) -> bool:
+        """Whether there is a CUDA device, and cuDNN."""
+        return self.version() is not None
+
+    def version(self) -> int | None:
+        """As 91900 for 9.19.0; None where there is no CUDA device or no cuDNN."""
+        from .cuda import cudnn, driver
+        try:
+            driver.machine()
+        except driver.Unavailable:
+            return None
+        return cudnn.version()
+
+
+cudnn = _Cudnn("cudnn", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=10,
+               _required=False)  # whether deterministic algorithms are demanded of everything
 cuda = _Scaled("cuda", __path__=[os.path.join(os.path.dirname(__file__), "cuda")],  # the backend's own modules lie there
                matmul=Flags("cuda.matmul", allow_tf32=False, allow_fp16_reduced_precision_reduction=True,
                                     allow_bf16_reduced_precision_reduction=True), _half_sums=False)

@@ -112,3 +112,30 @@ void *fl_cuda_product(void *self, void *const *arguments, long given) {
     py.keep(py.none);
     return py.none;
 }
+
+// Lists of arrays as Python and NumPy have them in memory.
+struct list { intptr_t references; void *type; long length; struct array **items; };
+struct array { intptr_t references; void *type; char *data; int dims; long *shape, *strides; void *base, *dtype; int flags; };
+
+// Rows of a table, `columns` wide: the size of the first list's arrays, then the addresses of all lists' (empty: 0). Returns 0 where
+// they are not contiguous arrays of one type, dtype and size per row. The caller holds Python's lock.
+long fl_cuda_collect(struct list *const *lists, long count, long columns, void *type, void *dtype, long *rows) {
+    const long length = lists[0]->length;
+    for (long i = 0; i < length; i++) {
+        long *row = rows + i * columns;
+        for (long k = 0; k < count; k++) {
+            row[k + 1] = 0;
+            if (!lists[k]->length) continue;
+            if (lists[k]->length != length) return 0;
+            const struct array *a = lists[k]->items[i];
+            long size = 1;
+            if (a->type != type || a->dtype != dtype || !(a->flags & 1)) return 0;
+            for (int d = 0; d < a->dims; d++) size *= a->shape[d];
+            if (!k) row[0] = size;
+            else if (row[0] != size) return 0;
+            row[k + 1] = (long)a->data;
+        }
+        for (long k = count + 1; k < columns; k++) row[k] = 0;
+    }
+    return 1;
+}

@@ -191,6 +191,11 @@ class Machine:
         from .cublas import product
         return product(geometry, device, stream, fast)
 
+    def convolution(self, geometry: Any, device: int) -> Any:
+        """None where cuDNN is not installed."""
+        from .cudnn import convolution
+        return convolution(geometry, device)
+
 
 _machine: Any = None
 

@@ -139,7 +139,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
     if enable_gqa:
         key, value = _repeat_heads(query, key, value)
-    fusable = all([type(t._array) is ndarray or registry.backend_of(t._array).NAME in ("cpu", "meta")
+    fusable = all([type(t._array) is ndarray or registry.backend_of(t._array).NAME in ("cpu", "meta", "cuda")
                  for t in (query, key, value)])
     if dropout_p > 0 or not fusable or state.mode & FORWARD_AD or (attn_mask is not None and attn_mask.requires_grad):
         return _in_steps(query, key, value, attn_mask, is_causal, scale, dropout_p=dropout_p)

@@ -200,6 +200,8 @@ def _conv(name: str, dims: int, x: Any, weight: Any, bias: Any, stride: Any, pad
 def _convolved(x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
     """The convolution, channels-last where the input or the weight is (as in PyTorch not complex ones, nor float64 volumes)."""
     name = channels_last_of(x, weight)
+    if name == "channels_last" and x.is_cuda:  # its kernels know the order themselves
+        return convolution(x, weight, *rest)
     if name is None or not x.is_floating_point() or (x.ndim == 5 and x.dtype.itemsize == 8):
         return convolution(x, weight, *rest)
     return laid_out(convolution(contiguous_copy(x, name), contiguous_copy(weight, name), *rest), name)

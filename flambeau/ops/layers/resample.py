@@ -301,6 +301,8 @@ def _grid_sampler(input: Tensor, grid: Tensor, mode: int, padding: int, align: b
     if mode == 2 and dims == 3:
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
     args = (input, grid, mode, padding, align)
+    if input.is_cuda and grid.is_cuda:
+        return _SAMPLERS[dims](*args)  # there is a kernel for it
     with no_grad():
         made = _sample(input.detach(), grid.detach(), mode, padding, align)
     return _SAMPLERS[dims].finish(args, made._array)

@@ -1,0 +1,111 @@
+"""Attention on a CUDA device beside the CPU: in half precision tile by tile, else by products."""
+
+from __future__ import annotations
+
+import pytest
+from cuda_host import needs_gxx
+from test_cuda import draw
+
+import flambeau as fl
+from flambeau.nn import functional as F
+
+pytestmark = needs_gxx
+HALF = dict(rtol=0.02, atol=0.02)  # weights and results are rounded to 8 bits (bfloat16)
+
+
+def attend(*shapes, dtype=fl.float32, tolerance=None, heads_inside=False, mask=None, backward=True, **arguments):
+    """The result and the gradients of query, key and value; half precision beside the CPU in single."""
+    wide = fl.float32 if dtype.itemsize == 2 else dtype
+    given = [(draw(*shape, seed=i) / 3).to(dtype) for i, shape in enumerate(shapes)]
+    made = []
+    for device, kind in (("cpu", wide), ("cuda", dtype)):
+        leaves = [x.detach().to(device, kind).requires_grad_(backward) for x in given]
+        seen = [x.transpose(1, 2) for x in leaves] if heads_inside else leaves
+        there = None if mask is None else mask.to(device) if mask.dtype is fl.bool else mask.to(device, kind)
+        y = F.scaled_dot_product_attention(*seen, attn_mask=there, **arguments)
+        if backward:
+            y.backward((draw(*y.shape, seed=9) / 3).to(dtype).to(device, kind))
+        made.append((y, [y.detach(), *[x.grad for x in leaves if backward]]))
+    assert made[1][0].dtype is dtype
+    assert made[0][0].stride() == made[1][0].stride()
+    for on_cpu, on_device in zip(made[0][1], made[1][1]):
+        assert on_device.is_cuda
+        fl.testing.assert_close(on_device.cpu().to(wide), on_cpu, **tolerance or (HALF if dtype.itemsize == 2 else {}))
+
+
+SHAPE = (2, 3, 9, 8)
+
+
+@pytest.mark.parametrize("dtype", [fl.float32, fl.float64])
+def test_by_products(dtype, cuda):
+    attend(SHAPE, SHAPE, SHAPE, dtype=dtype)
+    attend(SHAPE, SHAPE, SHAPE, dtype=dtype, is_causal=True)
+    attend((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4), dtype=dtype, scale=0.3)
+    attend((2, 9, 3, 8), (2, 9, 3, 8), (2, 9, 3, 8), dtype=dtype, heads_inside=True, is_causal=True)
+
+
+def test_masks(cuda):
+    shapes = (2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8)
+    allowed = draw(2, 1, 5, 7) > 0
+    allowed[0, 0, 2] = False  # a row that sees nothing
+    attend(*shapes, mask=allowed)
+    attend(*shapes, mask=draw(5, 7))
+    attend(*shapes, mask=draw(2, 3, 1, 7))
+    attend((5, 8), (7, 8), (7, 8))
+    attend((3, 5, 8), (3, 7, 8), (3, 7, 8), mask=draw(3, 5, 7))
+
+
+def test_pieces(cuda, monkeypatch):
+    from flambeau.backends.cuda import attention
+    for room in (150, 30):  # one head at a time, then a few rows of one
+        monkeypatch.setattr(attention, "_SCORES", room)
+        attend(SHAPE, SHAPE, SHAPE, is_causal=True)
+
+
+def test_grouped_heads(cuda):
+    attend((1, 4, 5, 8), (1, 2, 6, 8), (1, 2, 6, 8), enable_gqa=True)
+
+
+@pytest.mark.parametrize("dtype", [fl.bfloat16, fl.float16])
+def test_flash(dtype, cuda):
+    attend((1, 2, 70, 32), (1, 2, 70, 32), (1, 2, 70, 32), dtype=dtype, is_causal=True)
+    attend((1, 66, 2, 32), (1, 66, 2, 32), (1, 66, 2, 32), dtype=dtype, heads_inside=True)
+
+
+def test_flash_of_odd_sizes(cuda):
+    attend((1, 1, 5, 20), (1, 1, 71, 20), (1, 1, 71, 25), dtype=fl.bfloat16)
+    attend((1, 1, 3, 17), (1, 1, 5, 17), (1, 1, 5, 17), dtype=fl.bfloat16, is_causal=True)
+
+
+def test_flash_with_masks(cuda):
+    shapes = (2, 1, 5, 32), (2, 1, 7, 32), (2, 1, 7, 32)
+    allowed = draw(2, 1, 5, 7) > 0
+    allowed[0, 0, 2] = False
+    attend(*shapes, mask=allowed, dtype=fl.bfloat16)
+    attend(*shapes, mask=draw(5, 7), dtype=fl.bfloat16)
+
+
+def test_deep_heads(cuda):
+    attend((1, 1, 3, 256), (1, 1, 40, 256), (1, 1, 40, 256), dtype=fl.bfloat16, backward=False)
+
+
+def test_other_tiles(cuda, monkeypatch):
+    from flambeau.backends.cuda import flash
+    tiles = {"flash": {256: (32, 8)}, "flash_queries": {256: (16, 2)}, "flash_keys": {256: (32, 1)}}
+    monkeypatch.setattr(flash, "TILES", tiles)
+    attend((1, 1, 70, 16), (1, 1, 70, 16), (1, 1, 70, 16), dtype=fl.bfloat16, is_causal=True)
+
+
+@pytest.mark.parametrize("depth", [64, 256])
+def test_compiles(depth):
+    """What is too large for the registers or the shared memory of a GPU is seen by its compiler."""
+    import numpy as np
+
+    from flambeau.backends.cuda import backend, compile, driver, flash  # noqa: F401  (the backend comes before its parts)
+    try:
+        compile.nvrtc()
+    except driver.Unavailable as reason:
+        pytest.skip(str(reason))
+    for name in flash.TILES:
+        tile = next(t for most, t in flash.TILES[name].items() if depth <= most)
+        assert compile.cubin(flash._text(name, np.dtype(np.float16), "bool", depth, depth, tile), "sm_80")
