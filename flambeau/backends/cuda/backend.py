@@ -304,4 +304,5 @@ def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dic
     return out[0]
 
 
-from . import moves, products  # noqa: E402, F401  (they enter themselves, and need what is above)
+from . import moves, products, random, sampling  # noqa: E402, F401  (they enter themselves, and need what is above)
+from .random import draw_into  # noqa: E402, F401

@@ -16,6 +16,7 @@ from ..tensors import dtypes as _dtypes
 from . import devices as _devices
 from .devices import *  # noqa: F403
 from .devices import device, device_of, is_available, is_initialized  # noqa: F401
+from .generators import *  # noqa: F403
 from .memory import *  # noqa: F403
 from .streams import *  # noqa: F403
 
@@ -46,43 +47,19 @@ def _refuse(name: str) -> Any:
     return refuse
 
 
-def _nothing(name: str) -> Any:
-    def function(*args: Any, **kwargs: Any) -> None:
-        return None
-
-    function.__name__, function.__doc__ = name, "Does nothing: there is no CUDA device. (PyTorch allows it without one, too.)"
-    return function
-
-
 amp = _amp_for("cuda", f"{__name__}.amp")
 
 # The storages' old names, and everything else that needs the device.
 _NEED_A_DEVICE = """CUDAGraph CUDAPluggableAllocator GreenContext MemPool caching_allocator_alloc
     caching_allocator_delete caching_allocator_enable change_current_allocator check_error clock_rate
     cudart current_blas_handle current_solver_handle device_memory_used get_allocator_backend get_per_process_memory_fraction
-    get_sync_debug_mode graph graph_pool_handle initial_seed list_gpu_processes
+    get_sync_debug_mode graph graph_pool_handle list_gpu_processes
     make_graphed_callables memory_snapshot memory_usage power_draw
     reset_accumulated_host_memory_stats reset_accumulated_memory_stats reset_peak_host_memory_stats
     set_per_process_memory_fraction set_sync_debug_mode temperature use_mem_pool utilization"""
 for _name in (*(f"{d.word}Storage" for d in _dtypes.ALL if d.word != d.name), *_NEED_A_DEVICE.split()):
     globals()[_name] = _refuse(_name)
 has_half = has_magma = False
-default_generators: tuple = ()
-
-
-for _name in ("manual_seed", "manual_seed_all", "seed", "seed_all"):
-    globals()[_name] = _nothing(_name)
-for _name in ("get_rng_state", "set_rng_state"):
-    globals()[_name] = _refuse(_name)
-
-
-def get_rng_state_all() -> list[Any]:
-    """One state per device: none."""
-    return []
-
-
-def set_rng_state_all(new_states: Any) -> None:
-    """Nothing to set."""
 
 
 class CudaError(RuntimeError):

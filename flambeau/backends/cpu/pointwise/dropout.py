@@ -9,6 +9,7 @@ import numpy as np
 from numpy import ndarray
 
 from .. import memory
+from ..table import kernel
 
 _PIECE = 1 << 14
 _FRACTION = np.uint64((1 << 53) - 1)
@@ -31,3 +32,9 @@ def scaled_mask(engine: Any, shape: tuple[int, ...], dtype: np.dtype, p: float) 
         np.bitwise_and(draws, _FRACTION, out=draws)
         np.multiply(draws < bound, scale, out=part)
     return out
+
+
+@kernel
+def masked_scale(x: ndarray, mask: ndarray, scale: float) -> ndarray:
+    """x * mask * scale."""
+    return x * mask.astype(x.dtype) * x.dtype.type(scale)
