@@ -8,7 +8,7 @@ from .modules import functional_call, replace_all_batch_norm_modules_, stack_mod
 
 
 def functionalize(func, *, remove: str = "mutations"):
-    """The function itself: flambeau records no programs in which changes in place would have to be removed."""
+    """Does nothing: flambeau records no programs in which changes in place would have to be removed."""
     return func
 
 
@@ -19,7 +19,7 @@ def debug_unwrap(tensor, *, recurse: bool = True):
     array = tensor._array
     if type(array) is not BatchedArray:
         return tensor
-    return wrap(innermost(array) if recurse else array.whole)
+    return wrap(innermost(array) if recurse else array.examples)
 
 
 __all__ = ["debug_unwrap", "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",

@@ -66,10 +66,10 @@ class Family(Library):
         from . import toolchain
         self.name, self.source = name, (toolchain.HERE / f"{name}.c").read_text()
         self.signatures = signatures(self.source)
-        whole = name == "runtime" or not toolchain.is_gcc()  # runtime.c has more to give than what Python calls
-        self.parts = [tuple(self.signatures)] if whole else parts(self.source)
+        undivided = name == "runtime" or not toolchain.is_gcc()  # runtime.c has more to give than what Python calls
+        self.parts = [tuple(self.signatures)] if undivided else parts(self.source)
         said = dict(re.findall(r"^//! (\w+) ?(.*)$", self.source, re.M))  # what the source asks for
-        self.flags = (*said.get("flags", "").split(), *(() if whole else ("-fwhole-program",)))
+        self.flags = (*said.get("flags", "").split(), *(() if undivided else ("-fwhole-program",)))
         self.uses = said.get("uses", "").split()
         self.now = "now" in said  # even during a capture
         self.loaded: set[tuple[str, ...]] = set()

@@ -93,9 +93,9 @@ def _version(command: tuple[str, ...]) -> str:
 @functools.cache
 def folder() -> Path:
     """Where built libraries are kept: FLAMBEAU_CACHE, or the user's cache folder, or (when neither can be used) a new one."""
-    asked = os.environ.get("FLAMBEAU_CACHE")
+    wanted = os.environ.get("FLAMBEAU_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    place = Path(asked) if asked else Path(base) / "flambeau"
+    place = Path(wanted) if wanted else Path(base) / "flambeau"
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         info = place.stat()

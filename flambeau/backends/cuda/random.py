@@ -1,4 +1,4 @@
-"""Random numbers on the device, those of PyTorch's CUDA generator: `draw_<kind>(words, shape, dtype, ...)`, as cpu/random has it.
+"""Random numbers on the device, those of PyTorch's CUDA generator: `draw_<kind>(words, shape, dtype, ...)`, as in cpu/random.
 
 Each thread has a Philox stream of its own, whose number is the thread's. Which thread makes which element, and so which number
 goes where, depends on how many threads there are: PyTorch starts 256 to a block, and at most as many blocks as the device
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,8 @@ _DRAWN = """// {name}
 #include "philox.cuh"
 typedef {stored} R;
 typedef {wide} T;
-extern "C" __global__ void drawn(const long count, R *o, unsigned long seed, unsigned long offset, {kind} first_, {kind} second_) {{
+extern "C" __global__ void drawn(const long count, R *o, unsigned long seed, unsigned long offset, {kind} first_,
+                                 {kind} second_) {{
     const long thread = (long)blockIdx.x * blockDim.x + threadIdx.x, threads = (long)gridDim.x * blockDim.x;
     {numbers}
     Stream stream = stream_of(seed, thread, offset);
@@ -54,7 +56,7 @@ extern "C" __global__ void drawn(const long count, R *o, unsigned long seed, uns
 
 
 class _Kind(NamedTuple):
-    """source: what the words make. numbers: of the two that come with a launch, before the first element. value: its statement."""
+    """source: what the words make. numbers: what is made of a launch's two, once. value: the statement for each element."""
 
     source: str
     numbers: str
@@ -123,15 +125,33 @@ def _fill(words: ndarray, out: CudaArray, name: str, first: Any, second: Any, wi
 
 
 # --------------------------------------------------------------------------------------------------- kinds of numbers
+_FILLS: dict[str, Callable[..., None]] = {}
+
+
+def _filling(fill: Callable[..., None]) -> Callable[..., None]:
+    """Enters `_<kind>(words, out, ...)`, which fills a contiguous array, as what `draw_<kind>` does."""
+    name = f"draw{fill.__name__}"
+    _FILLS[name] = fill
+
+    @kernel(name)
+    def draw(words: ndarray, shape: Any, dtype: np.dtype, *args: Any) -> CudaArray:
+        out = windows.empty(shape, dtype)
+        draw_into(words, out, name, args)
+        return out
+    return fill
+
+
 def _reals(out: CudaArray) -> CudaArray:
     """Complex numbers as pairs of real ones."""
     return ndarray.view(out[..., None], out.real.dtype) if out.dtype.kind == "c" else out
 
 
+@_filling
 def _uniform(words: ndarray, out: CudaArray, low: float = 0.0, high: float = 1.0) -> None:
     _fill(words, _reals(out), "uniform", low, high)
 
 
+@_filling
 def _normal(words: ndarray, out: CudaArray, mean: Any = 0.0, std: Any = 1.0, contiguous: bool = True) -> None:
     """mean and std: numbers, or arrays, which are added and multiplied afterwards."""
     arrays = [isinstance(v, ndarray) for v in (mean, std)]
@@ -147,6 +167,7 @@ def _normal(words: ndarray, out: CudaArray, mean: Any = 0.0, std: Any = 1.0, con
         copied(call("add", (out, mean)), out)
 
 
+@_filling
 def _bernoulli(words: ndarray, out: CudaArray, p: Any = 0.5) -> None:
     if isinstance(p, ndarray):
         _bernoulli_each(words, out, p)
@@ -154,6 +175,7 @@ def _bernoulli(words: ndarray, out: CudaArray, p: Any = 0.5) -> None:
         _fill(words, out, "bernoulli", p, 0.0)
 
 
+@_filling
 def _int(words: ndarray, out: CudaArray, low: int, high: int | None) -> None:
     low, high = int_bounds(out.dtype, low, high)
     span = high - low
@@ -163,6 +185,7 @@ def _int(words: ndarray, out: CudaArray, low: int, high: int | None) -> None:
 _MASK = 0xFFFFFFFFFFFFFFFF
 
 
+@_filling
 def _full(words: ndarray, out: CudaArray) -> None:
     """`random_()`: the non-negative half of whole types, and of floating ones what they hold exactly."""
     dtype = out.dtype
@@ -173,12 +196,24 @@ def _full(words: ndarray, out: CudaArray) -> None:
     _fill(words, out, "int", 0, span & _MASK, "unsigned long" if dtype.itemsize == 8 else "unsigned")
 
 
-_FILLS = {
-    "draw_uniform": _uniform, "draw_normal": _normal, "draw_bernoulli": _bernoulli, "draw_int": _int, "draw_full": _full,
-    "draw_exponential": lambda words, out, rate: _fill(words, out, "exponential", rate, 0.0),
-    "draw_geometric": lambda words, out, p: _fill(words, out, "geometric", p, 0.0),
-    "draw_cauchy": lambda words, out, median, sigma: _fill(words, out, "cauchy", median, sigma),
-    "draw_log_normal": lambda words, out, mean, std: _fill(words, out, "log_normal", mean, std)}
+@_filling
+def _exponential(words: ndarray, out: CudaArray, rate: float) -> None:
+    _fill(words, out, "exponential", rate, 0.0)
+
+
+@_filling
+def _geometric(words: ndarray, out: CudaArray, p: float) -> None:
+    _fill(words, out, "geometric", p, 0.0)
+
+
+@_filling
+def _cauchy(words: ndarray, out: CudaArray, median: float, sigma: float) -> None:
+    _fill(words, out, "cauchy", median, sigma)
+
+
+@_filling
+def _log_normal(words: ndarray, out: CudaArray, mean: float, std: float) -> None:
+    _fill(words, out, "log_normal", mean, std)
 
 
 def draw_into(words: ndarray, out: CudaArray, name: str, args: tuple[Any, ...]) -> None:
@@ -201,18 +236,6 @@ def _laid(x: ndarray, shape: tuple[int, ...], order: list[int] | None) -> CudaAr
     return x if order is None else x.transpose(order)
 
 
-def _enter(name: str) -> None:
-    @kernel(name)
-    def draw(words: ndarray, shape: Any, dtype: np.dtype, *args: Any) -> CudaArray:
-        out = windows.empty(shape, dtype)
-        draw_into(words, out, name, args)
-        return out
-
-
-for _name in _FILLS:
-    _enter(_name)
-
-
 # ---------------------------------------------------------------------------------------------- chances for each element
 _EACH = """// ones with a probability for each element
 #include "elements.cuh"
@@ -230,7 +253,7 @@ extern "C" __global__ void each(const long count, R *o, const T *p, unsigned lon
 
 
 def _bernoulli_each(words: ndarray, out: CudaArray, p: CudaArray) -> None:
-    """A thread makes four elements that lie side by side. Chances outside of [0, 1] are not noticed, as in PyTorch's release."""
+    """A thread makes four elements that lie side by side. Chances outside of [0, 1] are not noticed, as by PyTorch's."""
     wide = _F64 if out.dtype == _F64 else _F32
     chances, device = copied(p, windows.empty(out.shape, wide)), device_index(out)
     text = _EACH.format(stored=STORED[out.dtype], wide="double" if wide == _F64 else "float")

@@ -121,7 +121,8 @@ extern "C" __global__ void ordered(const long count, long *sorted, long *places,
 _SHUFFLED = """// places whose keys are equal, shuffled: the first of them does it for all
 #include "elements.cuh"
 #include "philox.cuh"
-extern "C" __global__ void shuffled(const long count, long *places, const long *keys, unsigned long seed, unsigned long offset) {
+extern "C" __global__ void shuffled(const long count, long *places, const long *keys, unsigned long seed,
+                                    unsigned long offset) {
     const long i = (long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count - 1 || keys[i] != keys[i + 1] || (i && keys[i] == keys[i - 1])) return;
     long equal = 2;
@@ -187,7 +188,8 @@ extern "C" __global__ void sums(const Rows r, T *o, const R *x) {{
     }}
 }}
 struct Choice {{ long rows, columns, samples, threads; }};
-extern "C" __global__ void chosen(const Choice c, long *o, const T *sums, const R *x, unsigned long seed, unsigned long offset) {{
+extern "C" __global__ void chosen(const Choice c, long *o, const T *sums, const R *x, unsigned long seed,
+                                  unsigned long offset) {{
     const long step = (long)gridDim.x * blockDim.x;
     for (long at = (long)blockIdx.x * blockDim.x + threadIdx.x; at < c.rows * c.samples; at += step) {{
         const long row = at / c.samples, sample = at % c.samples;

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from ...autograd.frames import user_frame
 from ...autograd.function import FunctionCtx
-from ...autograd.node import user_frame
 from ...autograd.state import state
 from ...creation.random import Generator
 from ...nn import hooks as module_hooks
@@ -392,7 +392,7 @@ class Witness(Net):
             self.fail(f"'with' a '{type(value).__name__}'")
         return value
 
-    def whole(self, value: Any) -> Any:
+    def keywords(self, value: Any) -> Any:
         if type(value) in (dict, OrderedDict):
             return self.content(value)
         self.fail(f"the keywords come from a '{type(value).__name__}'")

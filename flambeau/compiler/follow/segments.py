@@ -23,7 +23,7 @@ from .steps import Inputs, Step, operations
 class End:
     """What runs the steps of a segment that ends at one of them."""
 
-    def __init__(self, steps: list[Step], kept: tuple[int, ...], exact: bool, timed: bool, family: Family | None = None):
+    def __init__(self, steps: list[Step], kept: tuple[int, ...], exact: bool, family: Family | None = None):
         self.kept = kept
         self.epoch, self.changes = -1, changes_of(steps)
         self.started = False  # the program, in this run
@@ -40,7 +40,7 @@ class End:
                 if m.survives and m.id not in storages:
                     storages[m.id] = Storage(m.id, m.storage.kind, 0, m.nbytes, None)
         count = sum([len(step.counted) for step in steps])
-        self.program = program = Program(ops, list(storages.values()), [], count, exact, timed, family)
+        self.program = program = Program(ops, list(storages.values()), [], count, exact, family)
         fills = [(program.place[over.id], i, offset) for i, (over, offset) in inputs.of.items() if over.id in program.place]
         fills += [(program.place[i], i, 0) for i in storages]
         self.fills = np.array(fills, np.int64).reshape(-1, 3).T.copy()  # places in the program's table, storages, offsets
@@ -48,12 +48,12 @@ class End:
 
     def _separate(self, steps: list[Step], inputs: Inputs) -> None:
         """What has to be apart: the inputs of each owner that is written, and all others."""
-        whole: dict[int, tuple[int, int]] = {}  # storage of the program -> an input in it, offset
+        first_input: dict[int, tuple[int, int]] = {}  # storage of the program -> an input in it, offset
         for i, (over, offset) in inputs.of.items():
-            whole.setdefault(over.id, (i, offset))
+            first_input.setdefault(over.id, (i, offset))
         sizes = {over.id: over.nbytes for over, _ in inputs.of.values()}
         written = {inputs.of[i][0].id for i in inputs.written}
-        rows = [(n, i, offset, sizes[over], over in written) for n, (over, (i, offset)) in enumerate(whole.items())]
+        rows = [(n, i, offset, sizes[over], over in written) for n, (over, (i, offset)) in enumerate(first_input.items())]
         self.spans = np.array(rows if written else [], np.int64).reshape(-1, 5).T.copy()
         self.starts = np.zeros(len(self.spans[0]), np.int64)
         self.fine = False  # whether these were found to be apart
@@ -78,7 +78,7 @@ class End:
             if numbers:
                 program.numbers[:len(numbers)] = numbers
             self.started = True  # from here on nothing can come between
-            status = program.function(*program._arguments)
+            status = program.entry(*program._arguments)
             if status:
                 program.failed(status)
 

@@ -15,8 +15,9 @@ from numpy import ndarray
 
 from ...amp.autocast_mode import autocast, get_autocast_dtype
 from ...autograd.engine import Task, run
+from ...autograd.errors import freed_error
 from ...autograd.modes import enable_grad
-from ...autograd.node import AccumulateGrad, Edge, Node, freed_error, next_sequence, start_counter
+from ...autograd.node import AccumulateGrad, Edge, Node, next_sequence, start_counter
 from ...autograd.state import AUTOCAST, BATCHED, NO_GRAD, state
 from ...autograd.views import edge_of
 from ...backends.batched.arrays import BatchedArray, batch
@@ -192,7 +193,7 @@ class CompiledFunctionBackward(Node):
         if not levels:
             return self.plan.run_backward(grads, leaves, raws)
         level = max(levels, key=lambda known: known.number)
-        each = [self._of_each([wrap(g._array.whole[i, ...]) if g is not None and type(g._array) is BatchedArray and (
+        each = [self._of_each([wrap(g._array.examples[i, ...]) if g is not None and type(g._array) is BatchedArray and (
             g._array.level is level) else g for g in grads], leaves, raws) for i in range(level.size)]
         return [None if column[0] is None else wrap(batch(level, together("stack", [t._array for t in column], 0,
                                                                           column[0]._array.dtype))) for column in zip(*each)]
@@ -216,7 +217,7 @@ class CompiledFunctionBackward(Node):
 class JointPlan(Plan):
     """A plan with a second program for the backward pass."""
 
-    def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, timed: bool, family: Family | None) -> None:
+    def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, family: Family | None) -> None:
         joint = recorder.joint
         ahead, back = recorder.ops[:joint.boundary], recorder.ops[joint.boundary:]
         self.call = None
@@ -242,16 +243,16 @@ class JointPlan(Plan):
         fresh = {s.id: s for s in (*self.fresh, *self.saved)}
         self.fresh = list(fresh.values())
         kept = [*self.fresh, *[g.value.storage for g in self.grads]]
-        self.program = Program(ahead, kept, [], len(self.numbers), exact, timed, family)
+        self.program = Program(ahead, kept, [], len(self.numbers), exact, family)
         new = [s for i, s in grads.items() if s.kind is TEMPORARY and i not in saved and i not in own]
         self.new_grads = new
         given = [*self.saved, *[v.storage for v in joint.given]]
-        self.behind = Program(back, new, given, len(self.numbers), exact, timed, family)
-        self.behind_sources = Sources(self.behind, recorder, leaves)
+        self.backward_program = Program(back, new, given, len(self.numbers), exact, family)
+        self.backward_sources = Sources(self.backward_program, recorder, leaves)
 
     def marks(self, leaves: list[Any]) -> list[int]:
         """Versions of everything that the backward program will read."""
-        tensors = [t for t, _, _ in self.behind_sources.held] + [leaves[i] for i, _, _ in self.behind_sources.from_args]
+        tensors = [t for t, _, _ in self.backward_sources.held] + [leaves[i] for i, _, _ in self.backward_sources.from_args]
         return [0 if t._counter is None else t._counter.value for t in tensors]
 
     def all_marks(self, leaves: list[Any]) -> list[int]:
@@ -274,8 +275,8 @@ class JointPlan(Plan):
 
     def adopt(self, recorder: Recorder, results: list[Any], leaves: list[Any]) -> None:
         """Lets the results of the captured call itself continue in the backward program, on the memory of that call."""
-        whole = [Value(s, 0, (s.nbytes,), (1,), BYTES) for s in self.saved]
-        raws = {v.storage.id: array_at(v.storage.start, v) for v in whole}
+        spans = [Value(s, 0, (s.nbytes,), (1,), BYTES) for s in self.saved]
+        raws = {v.storage.id: array_at(v.storage.start, v) for v in spans}
         raws["held"] = [s.hold for s in self.saved]
         recorder.joint = None
         born = set(map(id, recorder.born))
@@ -286,9 +287,9 @@ class JointPlan(Plan):
         self._attach(results, leaves, raws)
 
     def run_backward(self, grads: list[Any], leaves: list[Any], raws: dict[int, Any]) -> list[Any]:
-        program, table = self.behind, self.behind.table
+        program, table = self.backward_program, self.backward_program.table
         with program.lock:
-            self.behind_sources.fill(leaves)
+            self.backward_sources.fill(leaves)
             for n, value in enumerate(self._read_numbers()):
                 program.numbers[n] = value
             held = []
@@ -318,7 +319,7 @@ class JointPlan(Plan):
             array = next((array_in(h.reshape(-1).view(np.uint8), v) for g, h in zip(self.grad_inputs, held)
                           if g.storage is v.storage), None)
             if array is None:
-                at = v.storage.start if v.storage.kind is CONSTANT else self.behind.address(v.storage)
+                at = v.storage.start if v.storage.kind is CONSTANT else self.backward_program.address(v.storage)
                 array = array_at(at + v.offset, v).copy()
         t = _new(Tensor)
         t._array, t._node, t._counter = array, None, None

@@ -57,8 +57,8 @@ class Pointwise(Row):
         self.takes = takes if complex_ok else takes.replace("c", "")
         self.plain = frozenset(self.args.index(p) for p in plain.split())
         if self.c is not None:
-            enter(self.kernel, len(self.args), self.c, c_kinds, self.plain, kind == "bool",
-                  None if mask is None else self.args.index(mask))
+            self.cpu = enter(self.kernel, len(self.args), self.c, c_kinds, self.plain, kind == "bool",
+                             None if mask is None else self.args.index(mask))
 
     def __call__(self, *args: Any) -> Any:
         tensors = [a for a in args if isinstance(a, Tensor)]
@@ -148,7 +148,8 @@ def broadcast_error(*shapes: tuple[int, ...]) -> RuntimeError:
         for back in range(1, min(len(x), len(y)) + 1):
             if x[-back] != y[-back] and 1 not in (x[-back], y[-back]):
                 return RuntimeError(f"The size of tensor a ({x[-back]}) must match the size of tensor b ({y[-back]}) "
-                                    f"at non-singleton dimension {max(len(x), len(y)) - back}")
+                                    f"at non-singleton dimension {max(len(x), len(y)) - back}: shapes {list(x)} and {list(y)} "
+                                    "are compared from the last dimension on, and sizes should be equal, or one of them 1")
     return RuntimeError(f"shapes {', '.join(str(list(s)) for s in shapes)} cannot be broadcast together")
 
 

@@ -88,5 +88,5 @@ for _name in ("random", "graphs"):  # PyTorch's files: the names are all here
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    from . import MissingName
+    from .. import MissingName
     raise MissingName(f"flambeau.cuda.{name}: it is not implemented")

@@ -20,6 +20,8 @@ from numpy import ndarray
 
 from ....native import Library, Postponed, library, pointer, postponed
 from .. import memory
+from ..table import KERNELS
+from . import expressed
 
 C_TYPES = {"f32": "float", "f64": "double", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",
            "u8": "uint8_t", "b8": "uint8_t"}
@@ -48,27 +50,41 @@ class _Entry(NamedTuple):
     count: int
     c: str | Callable[..., str | None]
     kinds: str
-    plain: frozenset[int]
+    numbers_only: frozenset[int]
     is_bool: bool
 
 
 _entries: dict[str, _Entry] = {}
 
 
-def enter(kernel: str, count: int, c: str | Callable[..., str | None], kinds: str = "f", plain: Any = (),
-          is_bool: bool = False, mask: int | None = None) -> None:
+def enter(kernel: str, count: int, c: str | Callable[..., str | None], kinds: str = "f", numbers_only: Any = (),
+          is_bool: bool = False, mask: int | None = None) -> Callable[..., Any]:
     """Makes an expression known. c: C text, or a function of the kernel's arguments that gives it (or None).
 
-    plain: arguments that are always numbers. Rows that share a kernel share its expression.
+    numbers_only: arguments that are always numbers. Rows that share a kernel share its expression. Where nobody wrote a kernel,
+    the expression is the kernel.
     """
-    plain = frozenset(plain) - {mask}
+    numbers_only = frozenset(numbers_only) - {mask}
     if mask is not None:
         MASKS[kernel] = mask
     known = _entries.get(kernel)
     if known is not None:
-        plain &= known.plain
+        numbers_only &= known.numbers_only
     (FIXED.add if isinstance(c, str) else FIXED.discard)(kernel)
-    _entries[kernel] = _Entry(count, c, kinds, plain, is_bool)
+    _entries[kernel] = _Entry(count, c, kinds, numbers_only, is_bool)
+    return KERNELS.setdefault(kernel, _expressed(kernel))
+
+
+def _expressed(kernel: str) -> Callable[..., Any]:
+    def call(x: ndarray, *rest: Any) -> ndarray:
+        if x.size and (made := run(kernel, x, *rest)) is not None:
+            return made
+        e = expression(kernel, (x, *rest))
+        made = np.asanyarray(expressed.function(e.args, e.c)(x, *rest))
+        return made if _entries[kernel].is_bool else made.astype(x.dtype, copy=False)
+
+    call.__name__ = call.__qualname__ = kernel
+    return call
 
 
 def expression(kernel: str, arguments: tuple[Any, ...] | None = None) -> Expression | None:
@@ -180,8 +196,8 @@ class Loops:
     def __init__(self, kernel: str, e: Expression, dtype: np.dtype):
         entry = _entries[kernel]
         used = set(re.findall(r"\b[a-z]\b", e.c))
-        self.positions = [i for i, letter in enumerate(e.args) if letter in used and i not in entry.plain]
-        self.numbers = [i for i, letter in enumerate(e.args) if letter in used and i in entry.plain]
+        self.positions = [i for i, letter in enumerate(e.args) if letter in used and i not in entry.numbers_only]
+        self.numbers = [i for i, letter in enumerate(e.args) if letter in used and i in entry.numbers_only]
         self.mask_position = MASKS.get(kernel)
         self.alike = not self.numbers and self.mask_position is None and len(self.positions) == len(e.args)
         self.dtype, self.result = dtype, _BOOL if entry.is_bool else dtype
@@ -204,7 +220,7 @@ class Loops:
         kind, integer = C_TYPES[suffix], self.dtype.kind in "iub"
         arrays = [(e.args[i], "uint8_t" if i == self.mask_position else "T") for i in self.positions]
         numbers = [e.args[i] for i in self.numbers]
-        plain = "".join(f"{'long' if integer else 'double'} {x}_, " for x in numbers)
+        number_parameters = "".join(f"{'long' if integer else 'double'} {x}_, " for x in numbers)
         calls = sum(f not in _CHEAP for f in re.findall(r"(\w+)\(", e.c))
 
         def choice(steps: tuple[int, ...]) -> str:
@@ -214,13 +230,13 @@ class Loops:
 
         combinations = [s for s in itertools.product((1, 0), repeat=len(arrays)) if any(s) or len(s) == 1]
         text = _ROW.format(
-            parameters="".join(f"const {t} *p{x}, long s{x}, " for x, t in arrays) + plain,
+            parameters="".join(f"const {t} *p{x}, long s{x}, " for x, t in arrays) + number_parameters,
             fixed=" ".join([f"{t} f{x} = *p{x};" for x, t in arrays] + [f"T {x} = (T){x}_;" for x in numbers]),
             loads=" ".join(f"{t} {x} = s{x} ? p{x}[i * s{x}] : f{x};" for x, t in arrays),
             value=to_c(e.c, suffix, {}),
             choices="\n    ".join(map(choice, combinations)),
             arguments="".join(f"p{x}, s{x}, " for x, _ in arrays) + "".join(f"{x}_, " for x in numbers),
-            pointers="".join(f"const {t} *p{x}, " for x, t in arrays), numbers=plain, cost=1 + 4 * calls,
+            pointers="".join(f"const {t} *p{x}, " for x, t in arrays), numbers=number_parameters, cost=1 + 4 * calls,
             flat_steps=" ".join(f"long s{x} = !(mask >> {k} & 1);" for k, (x, _) in enumerate(arrays)),
             shifted="".join(f"p{x} + from * s{x}, s{x}, " for x, _ in arrays) + "".join(f"{x}_, " for x in numbers),
             walked="".join(f"p{x} + at[{k + 1}], g[{k + 3} * dims - 1], " for k, (x, _) in enumerate(arrays)) +
@@ -268,7 +284,7 @@ def run(kernel: str, *args: Any, out: ndarray | None = None) -> ndarray | None:
     try:
         loops = _ready[kernel, dtype]
         if out is None and loops is not None and loops.alike and main.ndim and main.flags.c_contiguous and (
-                library("runtime") is not None) and (made := _plain(loops, main, args)) is not None:
+                library("runtime") is not None) and (made := _of_contiguous(loops, main, args)) is not None:
             return made
     except KeyError:
         loops = _find(kernel, dtype, args) if library("runtime") is not None else None
@@ -309,7 +325,7 @@ def run(kernel: str, *args: Any, out: ndarray | None = None) -> ndarray | None:
     return _walk(loops, main, arrays, numbers, out)
 
 
-def _plain(loops: Loops, x: ndarray, args: tuple[Any, ...]) -> ndarray | None:
+def _of_contiguous(loops: Loops, x: ndarray, args: tuple[Any, ...]) -> ndarray | None:
     """One contiguous array, or two of one shape and dtype: what most calls bring, with the fewest steps around the loop."""
     if len(args) == 1:
         out = memory.empty(x.shape, loops.result)
