@@ -170,7 +170,11 @@ def get_device_module(device: Any = None) -> Any:
     import importlib
 
     from .tensors.device import to_device
-    kind = "cpu" if device is None else to_device(device).type
+    if device is None:
+        from . import cuda
+        kind = "cuda" if cuda.is_available() else "cpu"
+    else:
+        kind = to_device(device).type
     return importlib.import_module(f".{kind}", __package__)
 
 

@@ -114,6 +114,10 @@ class HostMachine:
     def release(self, address):
         self.free.setdefault(self.sizes.pop(address), []).append(address)
 
+    def pin(self, nbytes):
+        self.pinned = [*getattr(self, "pinned", ()), ctypes.create_string_buffer(nbytes + 64)]
+        return -(-ctypes.addressof(self.pinned[-1]) // 64) * 64
+
     def room(self):
         return self.limit - sum(self.sizes.values()), self.limit
 

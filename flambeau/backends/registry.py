@@ -47,6 +47,11 @@ def cuda(index: int | None = None) -> Any:
     return backend if index is None else backend.on(index)
 
 
+def cuda_was_used() -> bool:
+    """Whether the CUDA backend has been asked for."""
+    return any([backend.NAME == "cuda" for backend in _BY_TYPE.values()])
+
+
 def _meta() -> Any:
     """The meta backend, loaded when first used."""
     from .meta import backend as meta
@@ -102,6 +107,8 @@ def move(array: Any, backend: Any) -> Any:
     source = backend_of(array)
     if source is backend:
         return array
+    if source.NAME == backend.NAME == "cuda":
+        return backend.from_device(array)
     return backend.from_cpu(source.to_cpu(array))
 
 

@@ -226,6 +226,13 @@ def from_cpu(array: ndarray) -> CudaArray:
     return upload(array)
 
 
+def from_device(array: CudaArray) -> CudaArray:
+    """An array of any device on the current one."""
+    if device_index(array) == current.device:
+        return array
+    return upload(download(array))
+
+
 def to_cpu(array: CudaArray) -> ndarray:
     return download(array)
 
@@ -240,6 +247,14 @@ def resized(x: CudaArray, shape: Any, stride: Any) -> CudaArray:
             machine().copy(larger.ctypes.data, block.ctypes.data, held, current.stream)
         block = larger
     return over_bytes(block, shape, stride, offset, x.dtype)
+
+
+def record_stream(x: CudaArray, stream: int) -> None:
+    """Says that a stream uses an array's memory."""
+    block = windows.owner(x)
+    home = block.__dict__.get("home")
+    if home is not None and home.stream != stream:
+        block.used_by = {*getattr(block, "used_by", ()), stream}
 
 
 def is_shared(x: Any) -> bool:

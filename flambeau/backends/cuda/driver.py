@@ -105,6 +105,10 @@ class Machine:
     def release(self, address: int) -> None:
         self.check(self.library.cuMemFree_v2(_P(address)), "cuMemFree")
 
+    def pin(self, nbytes: int) -> int:
+        """Page-locked memory of the host, which every device can copy from."""
+        return self._made("cuMemHostAlloc", _SIZE(nbytes), 1)
+
     def room(self) -> tuple[int, int]:
         """(bytes free, bytes in all) of the active device."""
         free, total = _SIZE(), _SIZE()

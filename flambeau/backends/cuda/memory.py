@@ -35,6 +35,8 @@ class Block(_host.Block):
         if type(pages) is Pages:
             home = self.__dict__.get("home")
             if home is not None:
+                for stream in self.__dict__.get("used_by", ()):
+                    home.wait_for(stream)
                 home.device.allocated -= pages.nbytes
                 home[pages.nbytes].append(pages)
 
@@ -42,9 +44,17 @@ class Block(_host.Block):
 class _Free(dict):
     """Free pieces of a stream by their size."""
 
-    def __init__(self, device: Memory):
+    def __init__(self, device: Memory, stream: int):
         super().__init__()
-        self.device = device
+        self.device, self.stream = device, stream
+
+    def wait_for(self, stream: int) -> None:
+        """What comes next on this stream comes after what is in another one now."""
+        machine().activate(self.device.device)
+        event = machine().new_event(False)
+        machine().record(event, stream)
+        machine().wait(self.stream, event)
+        machine().end_event(event)
 
     def __missing__(self, size: int) -> list[Pages]:
         made = self[size] = []
@@ -74,7 +84,7 @@ class Memory:
             return self.empty
         home = self.free.get(stream)
         if home is None:
-            home = self.free[stream] = _Free(self)
+            home = self.free[stream] = _Free(self, stream)
         size = _rounded(nbytes)
         try:
             pages = home[size].pop()
