@@ -171,8 +171,8 @@ def get_device_module(device: Any = None) -> Any:
 
     from .tensors.device import to_device
     if device is None:
-        from . import cuda
-        kind = "cuda" if cuda.is_available() else "cpu"
+        from .tensors.pinning import has_device
+        kind = "cuda" if has_device() else "cpu"
     else:
         kind = to_device(device).type
     return importlib.import_module(f".{kind}", __package__)

@@ -113,8 +113,12 @@ def move(array: Any, backend: Any) -> Any:
 
 
 def two_devices(arrays: list[Any]) -> RuntimeError:
-    """The error of arrays that do not live together: the first says where the others should be, zero-dim ones may join any."""
-    names = list(dict.fromkeys([backend_of(a).NAME for a in arrays if a.ndim or backend_of(a).NAME != "cpu"]))
+    """The error of arrays that do not live together: the first says where the others should be, zero-dim ones may join any.
+
+    A CUDA device is named first, as PyTorch does.
+    """
+    names = list(dict.fromkeys([str(backend_of(a).device_of(a)) for a in arrays if a.ndim or backend_of(a).NAME != "cpu"]))
+    names.sort(key=lambda name: not name.startswith("cuda"))
     return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {names[0]} and "
                         f"{names[1]}! Tensor on device {names[1]} is not on the expected device {names[0]}! Move one of them: "
                         f"x.to('{names[0]}')")

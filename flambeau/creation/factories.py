@@ -35,8 +35,8 @@ from .options import (
     finish,
     format_order,
     get_default_device,
-    place,
     pinned_if,
+    place,
     read_size,
     scalar,
     set_default_device,
@@ -186,6 +186,9 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
         check_options("tensor", None, pin_memory, True)
     if hasattr(data, "untyped"):
         data = _stored(data, d)
+    elif hasattr(data, "__cuda_array_interface__"):
+        made = asarray(data, dtype=d, device=device, copy=True)
+        return made.requires_grad_(True) if requires_grad else made
     made = finish(pinned_if(pin_memory, _placed(_read(data, d), device)), requires_grad)
     return _noted(made, data) if _state.anomaly_was_on else made
 
@@ -253,6 +256,8 @@ def as_tensor(data, dtype=None, device=None) -> Tensor:
         if d is not None and d is not made.dtype:
             made = wrap(_cpu.copy(made._array, d.native))
         return wrap(_placed(made._array, device))
+    if hasattr(data, "__cuda_array_interface__"):
+        return asarray(data, dtype=d, device=device)
     return finish(_placed(_read(data, d), device))
 
 

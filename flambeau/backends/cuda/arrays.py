@@ -78,8 +78,9 @@ windows = Windows(CudaArray, Block, _storage)
 
 
 def device_index(x: Any) -> int:
-    home = windows.owner(x).__dict__.get("home")
-    return current.device if home is None else home.device.device
+    block = windows.owner(x).__dict__
+    home = block.get("home")
+    return block.get("lent_by", current.device) if home is None else home.device.device
 
 
 def upload(source: ndarray) -> CudaArray:

@@ -16,6 +16,7 @@ from ..cpu import parallel as _parallel
 from ..cpu.memory import dense_order
 from ..cpu.table import KERNELS as _HOST_KERNELS
 from ..facts import POINTWISE, VIEWS
+from ..registry import two_devices
 from . import folds, pointwise
 from .arrays import CudaArray, device_index, download, upload, windows
 from .driver import machine
@@ -297,10 +298,9 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
 
 
 def _same_device(args: tuple[Any, ...]) -> None:
-    for a in args:
-        if isinstance(a, ndarray) and type(a) is not CudaArray and a.ndim:
-            raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
-                               f"cuda:{current.device} and cpu!")
+    arrays = [a for group in args for a in (group if group.__class__ in (list, tuple) else (group,)) if isinstance(a, ndarray)]
+    if any([type(a) is not CudaArray and a.ndim for a in arrays]) and any([type(a) is CudaArray for a in arrays]):
+        raise two_devices(arrays)
 
 
 def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -319,5 +319,5 @@ def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dic
     return out[0]
 
 
-from . import moves, products, random, sampling  # noqa: E402, F401  (they enter themselves, and need what is above)
+from . import moves, products, random, sampling, scaling  # noqa: E402, F401  (they enter themselves, and need what is above)
 from .random import draw_into  # noqa: E402, F401

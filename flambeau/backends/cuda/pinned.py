@@ -15,11 +15,15 @@ from .driver import machine
 _PAGE = 4096
 
 
+class _Pages(ndarray):
+    """Page-locked memory. A type of its own keeps NumPy from skipping a `Pinned` when it shortens chains of bases."""
+
+
 class Pinned(ndarray):
-    """The memory behind pinned arrays. A type of its own, so that views keep it in their chain of bases."""
+    """What pinned arrays keep alive."""
 
     def __del__(self) -> None:
-        if type(self.base) is not Pinned and self.nbytes:
+        if type(self.base) is _Pages:
             with _lock:
                 _free[self.nbytes].append(self.ctypes.data)
 
@@ -34,7 +38,7 @@ def _block(nbytes: int) -> ndarray:
         address = _free[size].pop() if _free[size] else None
     if address is None:
         address = machine().pin(size)
-    return np.frombuffer((ctypes.c_char * size).from_address(address), np.uint8).view(Pinned)
+    return np.frombuffer((ctypes.c_char * size).from_address(address), np.uint8).view(_Pages).view(Pinned)
 
 
 def copied(x: ndarray) -> ndarray:
