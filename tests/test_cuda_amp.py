@@ -29,8 +29,8 @@ def test_precision_by_device(cuda):
     assert (there @ there).dtype is fl.float32
 
 
-@pytest.mark.parametrize("function", [fl.exp, fl.sum, lambda x: x.sum(), lambda x: x ** 2.5,
-                                      lambda x: fl.nn.functional.mse_loss(x, x)])
+@pytest.mark.parametrize("function", [fl.exp, fl.sum, lambda x: x.sum(), lambda x: x ** 2.5, fl.log1p,
+                                      lambda x: 2 ** x, lambda x: x.norm()])
 def test_delicate_functions_in_single_precision(function, cuda):
     x = fl.ones(4, 4, device=cuda, dtype=fl.float16)
     with fl.autocast("cuda"):
@@ -38,6 +38,12 @@ def test_delicate_functions_in_single_precision(function, cuda):
         assert (x + x).dtype is fl.float16
     with fl.autocast("cpu"):
         assert fl.exp(x).dtype is fl.float16
+
+
+def test_unsafe_functions_are_refused(cuda):
+    x = fl.full((3,), 0.5, device=cuda)
+    with fl.autocast("cuda"), pytest.raises(RuntimeError, match="unsafe to autocast"):
+        fl.nn.functional.binary_cross_entropy(x, x)
 
 
 def test_gradients_come_back_in_full_precision(cuda):
@@ -59,7 +65,8 @@ def test_unscale(dtype, cuda):
         assert (found.item(), grads[0].tolist(), grads[1].cpu().sum().item()) == (0, [0.5, -1.0], 4.0)
         for bad in ("inf", "-inf", "nan"):
             found.fill_(0)
-            fl._amp_foreach_non_finite_check_and_unscale_([fl.tensor([1.0, float(bad)], dtype=dtype, device=device)], found, inverse)
+            worst = fl.tensor([1.0, float(bad)], dtype=dtype, device=device)
+            fl._amp_foreach_non_finite_check_and_unscale_([worst], found, inverse)
             assert found.item() == 1
 
 

@@ -192,6 +192,22 @@ def test_dropout(dtype, count, cuda):
     fl.testing.assert_close(there.grad.cpu(), (kept / 0.75).to(dtype))
 
 
+def test_dropout_in_place_draws_factors(cuda):
+    kept = fl.from_numpy(units(4096) < np.float32(0.75))
+    x = fl.ones(4096, device=cuda)
+    fl.manual_seed(0)
+    assert fl.nn.functional.dropout(x, 0.25, inplace=True) is x
+    fl.testing.assert_close(x.cpu(), kept / 0.75)
+
+
+def test_checkpoint_draws_again(cuda):
+    from flambeau.utils.checkpoint import checkpoint
+    x = fl.ones(1000, device=cuda, requires_grad=True)
+    y = checkpoint(lambda v: fl.nn.functional.dropout(v * 1, 0.5), x, use_reentrant=False)
+    y.sum().backward()
+    fl.testing.assert_close(x.grad.cpu(), y.detach().cpu())
+
+
 def test_dropout_of_channels_and_of_views(cuda):
     x = fl.ones(8, 6, 3, 3, device=cuda)
     y = drawn(lambda: fl.nn.functional.dropout2d(x, 0.5))

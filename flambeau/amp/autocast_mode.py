@@ -68,6 +68,9 @@ def cast_call(function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any])
     precision = AUTOCAST.get(function.__name__) if device == "cpu" else on_cuda.PRECISION.get(function.__name__)
     if precision is None or not _settings.enabled.get(device):
         return False, None
+    if precision == "unsafe":
+        raise RuntimeError(f"torch.nn.functional.{function.__name__} and torch.nn.BCELoss are unsafe to autocast: a sigmoid in "
+                           "half precision leaves no room near 0 and 1. Use binary_cross_entropy_with_logits")
     target = _dtypes.float32 if precision == "float32" else _settings.dtype_of(device) if precision == "lower" else (
         _widest((args, kwargs), device))
     before = state.mode

@@ -71,6 +71,13 @@ def _drop(input: Tensor, p: float, train: bool, features: bool, alpha: bool) -> 
     return input * noise.mul_(scale) + shift
 
 
+def dropout_on_device(input: Tensor, p: float) -> Tensor | None:
+    """Dropout in place, in training, of a tensor on a CUDA device: PyTorch draws factors there; None for any other."""
+    if not isinstance(input, Tensor) or not input.is_cuda or not 0 < p < 1 or not input.numel():
+        return None
+    return input.mul_(_noise(input, p, False).div_(1 - p))
+
+
 def dropout_fast(input: Tensor, p: float) -> Tensor | None:
     """Dropout in training of a plain contiguous float tensor, the product in one pass with the draw; None for any other."""
     mode = state.mode
