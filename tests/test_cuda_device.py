@@ -76,8 +76,9 @@ def test_accelerator(cuda):
 
 def test_two_devices_in_one_operation(cuda):
     x, y = fl.ones(3, device=cuda), fl.ones(3)
-    for mixed in (lambda: x + y, lambda: y + x, lambda: fl.cat([x, y]), lambda: x @ y, lambda: x.add_(y), lambda: fl.stack([x, y]),
-                  lambda: nn.Linear(3, 3)(x), lambda: nn.functional.mse_loss(x, y), lambda: fl.where(x > 0, x, y)):
+    for mixed in (lambda: x + y, lambda: y + x, lambda: fl.cat([x, y]), lambda: x @ y, lambda: x.add_(y),
+                  lambda: fl.stack([x, y]), lambda: nn.Linear(3, 3)(x), lambda: nn.functional.mse_loss(x, y),
+                  lambda: fl.where(x > 0, x, y)):
         with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device, but found at least two devices, "
                                                "cuda:0 and cpu!"):
             mixed()
