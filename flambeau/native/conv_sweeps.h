@@ -220,7 +220,7 @@ void S(fl_conv_forward)(const geometry *g, const T *x, const T *w, const T *bias
     s->table = malloc(s->k * sizeof(int));
     windows_table(g, &job.l, s->across, s->table);
     s->left = S(panels)(g->groups, job.m, s->k, s->across);
-    T *turned = malloc(s->k * PANEL * sizeof(T));
+    T *turned = malloc(s->k * most(ROWS, PANEL) * sizeof(T));  // a panel may be narrower than ROWS: two doubles a vector
     for (long q = 0; q < g->groups; q++)
         for (long m = 0, width; m < job.m; m += width) {
             width = s->across ? S(width)(job.m, m) : ROWS;

@@ -259,11 +259,11 @@ def _from_integers(values: list[Any], dtype: np.dtype) -> ndarray:
 
 
 def check_range(x: ndarray, dtype: np.dtype) -> None:
-    """PyTorch lets negative numbers wrap around in unsigned types, but none that is larger than the type."""
+    """PyTorch lets negative whole numbers wrap around in unsigned types, but none that is larger than the type."""
     if not x.size:
         return
     info = np.iinfo(dtype)
-    low = -int(info.max) if dtype.kind == "u" else int(info.min)
+    low = -int(info.max) if dtype.kind == "u" and x.dtype.kind in "iub" else int(info.min)
     most, least = x.max(), x.min()
     if not (most <= int(info.max) and least >= low):
         raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
@@ -284,7 +284,8 @@ def item_fits(value: Any, dtype: np.dtype) -> bool:
         if value != value or value in (math.inf, -math.inf):
             return False
         info = np.iinfo(dtype)
-        return (-int(info.max) if dtype.kind == "u" else int(info.min)) <= int(value) <= int(info.max)
+        wraps = dtype.kind == "u" and value.__class__ is not float  # whole numbers below zero do
+        return (-int(info.max) if wraps else int(info.min)) <= value <= int(info.max)
     if value.__class__ is int:
         return True
     if value != value or value in (math.inf, -math.inf):

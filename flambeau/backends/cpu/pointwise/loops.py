@@ -9,6 +9,7 @@ vmath.h without their suffix. Constants have no suffix either: `to_c` makes them
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import itertools
 import re
 import threading
@@ -142,7 +143,7 @@ static __attribute__((noinline)) void strip(R *o, long so, {parameters}long n) {
     row(o, so, {arguments}n);
 }}
 
-void fl_flat(R *o, {pointers}{numbers}long mask, long n) {{
+void fl_flat_TAG(R *o, {pointers}{numbers}long mask, long n) {{
     {flat_steps}
     int team = fl_team(n * {cost});
     if (team == 1) {{
@@ -157,7 +158,7 @@ void fl_flat(R *o, {pointers}{numbers}long mask, long n) {{
     }}
 }}
 
-void fl_walk(R *o, {pointers}{numbers}const long *g, long dims) {{
+void fl_walk_TAG(R *o, {pointers}{numbers}const long *g, long dims) {{
     long inner = g[dims - 1], rows = 1;
     for (long d = 0; d < dims - 1; d++) rows *= g[d];
     #pragma omp parallel num_threads(fl_team(rows * inner * {cost}))
@@ -201,21 +202,27 @@ class Loops:
         self.mask_position = MASKS.get(kernel)
         self.alike = not self.numbers and self.mask_position is None and len(self.positions) == len(e.args)
         self.dtype, self.result = dtype, _BOOL if entry.is_bool else dtype
-        source = self._source(kernel, e)
-        if postponed(source, "pointwise", FLAGS):
+        text = self._source(e)
+        self.tag = hashlib.sha256(text.encode()).hexdigest()[:16]  # no two libraries have functions of one name
+        self.source = text.replace("TAG", self.tag)
+
+    def load(self) -> None:
+        """Builds the loops, or finds them built."""
+        if postponed(self.source, "pointwise", FLAGS):
             raise Postponed
         from ....native import toolchain
-        made = ctypes.CDLL(str(toolchain.build(source, "pointwise", FLAGS)))
-        kinds = "p" * len(self.positions) + ("l" if dtype.kind in "iub" else "d") * len(self.numbers)
-        functions = Library(made, {"fl_flat": f":p{kinds}ll", "fl_walk": f":p{kinds}pl"})
-        self.flat, self.walk = functions.fl_flat, functions.fl_walk
+        made = ctypes.CDLL(str(toolchain.build(self.source, "pointwise", FLAGS)))
+        kinds = "p" * len(self.positions) + ("l" if self.dtype.kind in "iub" else "d") * len(self.numbers)
+        flat, walk = f"fl_flat_{self.tag}", f"fl_walk_{self.tag}"
+        functions = Library(made, {flat: f":p{kinds}ll", walk: f":p{kinds}pl"})
+        self.flat, self.walk = getattr(functions, flat), getattr(functions, walk)
 
     def fits(self, value: Any) -> bool:
         """Whether a Python number is one of this dtype's."""
         kind = value.__class__
         return kind is int or kind is bool or (kind is float and self.dtype.kind == "f")
 
-    def _source(self, kernel: str, e: Expression) -> str:
+    def _source(self, e: Expression) -> str:
         suffix = SUFFIXES[self.dtype]
         kind, integer = C_TYPES[suffix], self.dtype.kind in "iub"
         arrays = [(e.args[i], "uint8_t" if i == self.mask_position else "T") for i in self.positions]
@@ -242,8 +249,13 @@ class Loops:
             walked="".join(f"p{x} + at[{k + 1}], g[{k + 3} * dims - 1], " for k, (x, _) in enumerate(arrays)) +
             "".join(f"{x}_, " for x in numbers),
             arrays=len(arrays))
-        return (f"// {kernel}: {e.c}\n#include \"runtime.h\"\n#include \"vmath.h\"\ntypedef {kind} T;\n"
+        return (f"// {e.c}\n#include \"runtime.h\"\n#include \"vmath.h\"\ntypedef {kind} T;\n"
                 f"typedef {C_TYPES[SUFFIXES[self.result]]} R;\n{text}")
+
+
+def suits(e: Expression, dtype: np.dtype) -> bool:
+    """Whether an expression is right for a dtype, and can be written in C for it."""
+    return dtype in SUFFIXES and {"u": "i"}.get(dtype.kind, dtype.kind) in e.kinds
 
 
 _loops: dict[tuple[str, str], Loops | None] = {}
@@ -262,9 +274,10 @@ def _find(kernel: str, dtype: np.dtype, arguments: tuple[Any, ...]) -> Loops | N
     with _lock:
         if (e.c, dtype.char) not in _loops:
             made = None
-            if dtype in SUFFIXES and {"u": "i"}.get(dtype.kind, dtype.kind) in e.kinds:
+            if suits(e, dtype):
                 try:
                     made = Loops(kernel, e, dtype)
+                    made.load()
                 except Postponed:
                     return None  # for now
                 except (RuntimeError, OSError):  # the build failed
