@@ -126,6 +126,9 @@ class HostMachine:
 
     upload = download = copy
 
+    def copy_between(self, to, here, source, there, nbytes, stream):
+        self.copy(to, source, nbytes, stream)
+
     def clear(self, to, nbytes, stream):
         self.library.host_clear(_P(to), _SIZE(nbytes))
 

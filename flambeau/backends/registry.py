@@ -104,10 +104,10 @@ class OutOfMemoryError(RuntimeError):
 def move(array: Any, backend: Any) -> Any:
     """An array on another backend; the array itself when it is there already."""
     source = backend_of(array)
-    if source is backend:
-        return array
     if source.NAME == backend.NAME == "cuda":
         return backend.from_device(array)
+    if source is backend:
+        return array
     return backend.from_cpu(source.to_cpu(array))
 
 

@@ -228,10 +228,22 @@ def from_cpu(array: ndarray) -> CudaArray:
 
 
 def from_device(array: CudaArray) -> CudaArray:
-    """An array of any device on the current one."""
-    if device_index(array) == current.device:
+    """An array of any device on the current one: itself, or a copy from device to device."""
+    there, here = device_index(array), current.device
+    if there == here:
         return array
-    return upload(download(array))
+    current.device = there
+    try:
+        source = dense(array)
+        machine().activate(there)
+        machine().synchronize(current.stream)
+    finally:
+        current.device = here
+    made = like(source, source.dtype)
+    if made.size:
+        machine().copy_between(made.ctypes.data, here, source.ctypes.data, there, made.nbytes, current.stream)
+        machine().synchronize(current.stream)  # the source may be overwritten as soon as this returns
+    return made
 
 
 def to_cpu(array: CudaArray) -> ndarray:

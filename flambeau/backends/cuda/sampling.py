@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from typing import Any
@@ -71,15 +72,19 @@ def _vector(x: CudaArray) -> int:
     return 1
 
 
+@functools.cache
+def _dropout_text(vec: int, dtype: np.dtype) -> str:
+    loop = _FAR_APART if vec == 1 else _SIDE_BY_SIDE.format(vec=vec)
+    return _DROPOUT.format(vec=vec, stored=STORED[dtype], wide="double" if dtype.char == "d" else "float", loop=loop)
+
+
 @kernel("draw_dropout")
 def draw_dropout(words: ndarray, x: CudaArray, p: float) -> tuple[CudaArray, CudaArray]:
     """(x where it is kept, divided by 1 - p; where it is kept)."""
     dense = x.flags.c_contiguous or dense_order(x) is not None
     source = x if dense else copied(x, windows.empty(x.shape, x.dtype))
     vec, device = _vector(source) if dense else 1, device_index(x)
-    wide = "double" if x.dtype.char == "d" else "float"
-    loop = _FAR_APART if vec == 1 else _SIDE_BY_SIDE.format(vec=vec)
-    text = _DROPOUT.format(vec=vec, stored=STORED[x.dtype], wide=wide, loop=loop)
+    text = _dropout_text(vec, x.dtype)
     made, mask = windows.like(source, x.dtype), windows.like(source, np.dtype(bool))
     blocks = blocks_of(x.size, device)
     plan = plan_of(text, "dropped", device, blocks, _THREADS, "ppplld", x.size.to_bytes(8, "little"))

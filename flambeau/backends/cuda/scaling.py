@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
+
+import numpy as np
 
 from ..cpu.memory import dense_order
 from .arrays import CudaArray, device_index, windows
@@ -43,14 +46,18 @@ extern "C" __global__ void updated(const long interval, float *scale, int *good,
 """
 
 
+@functools.cache
+def _text(dtype: np.dtype) -> str:
+    return _UNSCALED.format(stored=STORED[dtype], wide="double" if dtype.char == "d" else "float")
+
+
 @kernel("amp_unscale")
 def amp_unscale(x: CudaArray, found: CudaArray, inverse: CudaArray) -> None:
     if not x.size:
         return
     dense = x if x.flags.c_contiguous or dense_order(x) is not None else copied(x, windows.empty(x.shape, x.dtype))
     device = device_index(x)
-    text = _UNSCALED.format(stored=STORED[x.dtype], wide="double" if x.dtype.char == "d" else "float")
-    plan = plan_of(text, "unscaled", device, blocks_of(x.size, device), 256, "ppp", x.size.to_bytes(8, "little"))
+    plan = plan_of(_text(x.dtype), "unscaled", device, blocks_of(x.size, device), 256, "ppp", x.size.to_bytes(8, "little"))
     plan.run(dense, found, inverse)
     if dense is not x:
         copied(dense, x)
