@@ -277,3 +277,61 @@ def test_ranges(cuda):
     with fl.cuda.nvtx.range("step {}", 3):
         fl.cuda.nvtx.mark("here")
     fl.cuda.nvtx.range_pop()
+
+
+# ------------------------------------------------------------------------------------------------------ two devices
+@pytest.fixture
+def second(cuda, monkeypatch):
+    """The name of a second device: the host can play as many as one likes."""
+    from flambeau.backends.cuda import driver
+    machine = driver.machine()
+    if isinstance(machine, HostMachine):
+        monkeypatch.setattr(machine, "count", 2, raising=False)
+    elif machine.count < 2:
+        pytest.skip("needs two GPUs")
+    return "cuda:1"
+
+
+def test_moves_between_devices(second):
+    x = fl.arange(6.0).reshape(2, 3)
+    first, other = x.to("cuda:0"), x.to(second)
+    assert (first.device.index, other.device.index) == (0, 1)
+    assert (other * 2 + 1).device == other.device
+    same(other * 2 + 1, x * 2 + 1)
+    back = other.t().to("cuda:0")
+    assert (back.device.index, back.stride()) == (0, (1, 3))
+    same(back, x.t())
+    assert other.to(second) is other
+    assert first.cuda(1).device == other.device
+    with fl.cuda.device(1):
+        assert fl.cuda.current_device() == 1
+        assert fl.ones(2, device="cuda").device == other.device
+        assert first.cuda().device == other.device
+        assert (first + 1).device.index == 0
+        assert other.to("cuda:0").device.index == 0
+    assert fl.cuda.current_device() == 0
+    assert copy.deepcopy(other).device == other.device
+    assert pickle.loads(pickle.dumps(other)).device == other.device
+    assert fl.from_dlpack(other).device == other.device
+    assert fl.empty_like(other).device == other.device
+    other[0].fill_(5)
+    same(other, fl.tensor([[5.0, 5, 5], [3, 4, 5]]))
+
+
+def test_operations_across_devices(second):
+    with pytest.raises(RuntimeError, match="at least two devices, cuda:0 and cuda:1!"):
+        fl.ones(3, device="cuda:0") + fl.ones(3, device=second)
+    leaf = fl.ones(3, device="cuda:0", requires_grad=True)
+    (leaf.to(second) * 3).sum().backward()
+    assert leaf.grad.device == leaf.device
+    same(leaf.grad, fl.full((3,), 3.0))
+
+
+def test_generators_of_devices(second):
+    fl.manual_seed(3)
+    here, there = fl.rand(9, device="cuda:0"), fl.rand(9, device=second)
+    assert there.device.index == 1
+    same(here, there)
+    assert len(fl.cuda.get_rng_state_all()) == fl.cuda.device_count() >= 2
+    fl.cuda.manual_seed(4)  # the current device's alone
+    assert [g.initial_seed() for g in fl.cuda.default_generators[:2]] == [4, 3]

@@ -70,6 +70,8 @@ def load_batched() -> Any:
 def maker(array: Any) -> Any:
     """What makes new arrays beside an array: its backend, or for one inside vmap something that makes batches too."""
     backend = backend_of(array)
+    if backend.NAME == "cuda":
+        return backend.on(backend.device_of(array).index)
     return backend if backend.NAME != "batched" else backend.Maker(array)
 
 

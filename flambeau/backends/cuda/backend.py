@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,14 +22,14 @@ from ..registry import two_devices
 from . import folds, pointwise
 from .arrays import CudaArray, device_index, download, upload, windows
 from .driver import machine
-from .launch import Plan
+from .launch import Plan, choose_stream
 from .streams import current
 from .table import KERNELS
 
 ARRAY = CudaArray
 NAME = "cuda"
 
-empty, empty_strided, like, ordered = windows.empty, windows.empty_strided, windows.like, windows.ordered
+empty, empty_strided, ordered = windows.empty, windows.empty_strided, windows.ordered
 as_strided, storage_bytes, over_bytes = windows.as_strided, windows.storage_bytes, windows.over_bytes
 storage_offset = windows.storage_offset
 strides, address, is_contiguous, settled = (_cpu_arrays.strides, _cpu_arrays.address, _cpu_arrays.is_contiguous,
@@ -55,12 +57,44 @@ class _On:
             return found
 
         def guarded(*args: Any, **kwargs: Any) -> Any:
-            before, current.device = current.device, self.index
-            try:
+            with at(self.index):
                 return found(*args, **kwargs)
-            finally:
-                current.device = before
         return guarded
+
+
+@contextlib.contextmanager
+def at(index: int) -> Iterator[None]:
+    """A block in which a device is the current one, and its stream the one that is launched on."""
+    before, current.device = current.device, index
+    choose_stream(current.stream)
+    try:
+        yield
+    finally:
+        current.device = before
+        choose_stream(current.stream)
+
+
+def _arrays_in(args: tuple[Any, ...]) -> list[ndarray]:
+    return [a for group in args for a in (group if group.__class__ in (list, tuple) else (group,)) if isinstance(a, ndarray)]
+
+
+def where_it_is(function: Any) -> Any:
+    """Runs a function on the device of its arrays, where there is more than one device to choose from."""
+    @functools.wraps(function)
+    def placed(*args: Any) -> Any:
+        if machine().count > 1:
+            arrays = _arrays_in(args[1]) if function.__name__ == "call" else _arrays_in(args[:1])
+            found = {device_index(a) for a in arrays if type(a) is CudaArray}
+            if len(found) > 1:
+                raise two_devices(arrays)
+            if found and found != {current.device}:
+                with at(found.pop()):
+                    return function(*args)
+        return function(*args)
+    return placed
+
+
+like = where_it_is(windows.like)
 
 
 def on(index: int) -> Any:
@@ -117,6 +151,7 @@ def eye(n: int, m: int, dtype: np.dtype) -> CudaArray:
     return upload(_host.eye(n, m, dtype))
 
 
+@where_it_is
 def empty_like(x: CudaArray) -> CudaArray:
     return like(x, x.dtype)
 
@@ -189,28 +224,41 @@ def copied(x: Any, target: CudaArray) -> CudaArray:
 _copies: dict[Any, Plan] = {}
 
 
+@where_it_is
 def copy(x: CudaArray, dtype: np.dtype | None = None) -> CudaArray:
     return copied(x, like(x, dtype or x.dtype))
 
 
+@where_it_is
+def duplicate(x: CudaArray, order: str) -> CudaArray:
+    """A copy in the order of C, or of x's own dimensions."""
+    return copied(x, empty(x.shape, x.dtype) if order == "C" else windows.like(x, x.dtype))
+
+
+@where_it_is
 def dense(x: CudaArray) -> CudaArray:
     """x, or a copy of it if there are holes between its elements or several share a place."""
     return x if x.flags.c_contiguous or dense_order(x) is not None else copied(x, empty(x.shape, x.dtype))
 
 
+@where_it_is
 def copy_with_layout(source: CudaArray, like: CudaArray) -> CudaArray:
     return copied(source, windows.like(like, source.dtype))
 
 
+@where_it_is
 def write(target: CudaArray, source: Any) -> None:
     """target[...] = source, casting as asked; source may overlap target."""
-    if type(source) is CudaArray and windows.owner(source) is windows.owner(target):
+    if type(source) is CudaArray and device_index(source) != device_index(target):
+        source = from_device(source)
+    elif type(source) is CudaArray and windows.owner(source) is windows.owner(target):
         source = copied(source, empty(source.shape, source.dtype))
     elif type(source) is not CudaArray and not getattr(source, "ndim", 0):
         return fill(target, source)
     copied(source, target)
 
 
+@where_it_is
 def fill(target: CudaArray, value: Any) -> None:
     if not target.size:
         return
@@ -232,14 +280,11 @@ def from_device(array: CudaArray) -> CudaArray:
     there, here = device_index(array), current.device
     if there == here:
         return array
-    current.device = there
-    try:
+    with at(there):
         source = dense(array)
         machine().activate(there)
         machine().synchronize(current.stream)
-    finally:
-        current.device = here
-    made = like(source, source.dtype)
+    made = windows.like(source, source.dtype)
     if made.size:
         machine().copy_between(made.ctypes.data, here, source.ctypes.data, there, made.nbytes, current.stream)
         machine().synchronize(current.stream)  # the source may be overwritten as soon as this returns
@@ -250,6 +295,7 @@ def to_cpu(array: CudaArray) -> ndarray:
     return download(array)
 
 
+@where_it_is
 def resized(x: CudaArray, shape: Any, stride: Any) -> CudaArray:
     offset, needed = windows.reaches(x, shape, stride)
     block = windows.owner(x)
@@ -279,6 +325,7 @@ def to_shared(x: Any) -> Any:
 
 
 # ----------------------------------------------------------------------------------------------------------- kernels
+@where_it_is
 def call(name: str, args: tuple[Any, ...]) -> Any:
     """Runs a kernel. What is missing raises with its name: nothing goes over the host in silence."""
     own = KERNELS.get(name)
@@ -310,7 +357,7 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
 
 
 def _same_device(args: tuple[Any, ...]) -> None:
-    arrays = [a for group in args for a in (group if group.__class__ in (list, tuple) else (group,)) if isinstance(a, ndarray)]
+    arrays = _arrays_in(args)
     if any([type(a) is not CudaArray and a.ndim for a in arrays]) and any([type(a) is CudaArray for a in arrays]):
         raise two_devices(arrays)
 
