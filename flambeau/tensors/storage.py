@@ -359,6 +359,12 @@ class TypedStorage(_Memory):
     def cuda(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
         return self._with(self._untyped_storage.cuda(device))
 
+    def to(self, *, device: Any, non_blocking: bool = False) -> TypedStorage:
+        return self._with(self._untyped_storage.to(device=device))
+
+    def get_device(self) -> int:
+        return self._untyped_storage.get_device()
+
     def pin_memory(self, device: Any = None) -> TypedStorage:
         return self._with(self._untyped_storage.pin_memory())
 

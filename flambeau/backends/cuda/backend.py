@@ -78,19 +78,24 @@ def _arrays_in(args: tuple[Any, ...]) -> list[ndarray]:
     return [a for group in args for a in (group if group.__class__ in (list, tuple) else (group,)) if isinstance(a, ndarray)]
 
 
+def _other_device(args: tuple[Any, ...]) -> int | None:
+    """The device of arrays, if it is not the current one."""
+    arrays = _arrays_in(args)
+    found = {device_index(a) for a in arrays if type(a) is CudaArray}
+    if len(found) > 1:
+        raise two_devices(arrays)
+    return found.pop() if found and found != {current.device} else None
+
+
 def where_it_is(function: Any) -> Any:
-    """Runs a function on the device of its arrays, where there is more than one device to choose from."""
+    """Runs a function on the device of its first argument, where there is more than one device to choose from."""
     @functools.wraps(function)
     def placed(*args: Any) -> Any:
-        if machine().count > 1:
-            arrays = _arrays_in(args[1]) if function.__name__ == "call" else _arrays_in(args[:1])
-            found = {device_index(a) for a in arrays if type(a) is CudaArray}
-            if len(found) > 1:
-                raise two_devices(arrays)
-            if found and found != {current.device}:
-                with at(found.pop()):
-                    return function(*args)
-        return function(*args)
+        other = _other_device(args[:1]) if machine().count > 1 else None
+        if other is None:
+            return function(*args)
+        with at(other):
+            return function(*args)
     return placed
 
 
@@ -325,9 +330,11 @@ def to_shared(x: Any) -> Any:
 
 
 # ----------------------------------------------------------------------------------------------------------- kernels
-@where_it_is
 def call(name: str, args: tuple[Any, ...]) -> Any:
     """Runs a kernel. What is missing raises with its name: nothing goes over the host in silence."""
+    if machine().count > 1 and (other := _other_device(args)) is not None:
+        with at(other):
+            return call(name, args)
     own = KERNELS.get(name)
     if own is not None:
         made = own(*args)
