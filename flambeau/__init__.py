@@ -99,6 +99,7 @@ _HOMES = {
         "kl_div margin_ranking_loss pairwise_distance pdist poisson_nll_loss "
         "segment_reduce _segment_reduce triplet_margin_loss",
     "ops.layers.losses": "ctc_loss",
+    "ops.lists.scaling": "_amp_foreach_non_finite_check_and_unscale_ _amp_update_scale_",
     "ops.linalg.grouped": "_grouped_mm",
     "ops.layers.rnn": "gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell",
     "amp": "autocast GradScaler",

@@ -172,7 +172,11 @@ def get_device_module(device: Any = None) -> Any:
     import importlib
 
     from .tensors.device import to_device
-    kind = "cpu" if device is None else to_device(device).type
+    if device is None:
+        from .tensors.pinning import has_device
+        kind = "cuda" if has_device() else "cpu"
+    else:
+        kind = to_device(device).type
     return importlib.import_module(f".{kind}", __package__)
 
 

@@ -159,6 +159,10 @@ class HostMachine:
     def release(self, address):
         self.free.setdefault(self.sizes.pop(address), []).append(address)
 
+    def pin(self, nbytes):
+        self.pinned = [*getattr(self, "pinned", ()), ctypes.create_string_buffer(nbytes + 64)]
+        return -(-ctypes.addressof(self.pinned[-1]) // 64) * 64
+
     def room(self):
         return self.limit - sum(self.sizes.values()), self.limit
 
@@ -170,6 +174,9 @@ class HostMachine:
         self.library.host_move(_P(to), _P(source), _SIZE(nbytes))
 
     upload = download = copy
+
+    def copy_between(self, to, here, source, there, nbytes, stream):
+        self.copy(to, source, nbytes, stream)
 
     def clear(self, to, nbytes, stream):
         self.library.host_clear(_P(to), _SIZE(nbytes))

@@ -32,6 +32,7 @@ KNOWN = {
     "compiler/capture/builtins_known.py": "Python's operators", "compiler/passes/fusion.py": "functions of C",
     "backends/cpu/pointwise/loops.py": "functions of C", "fx/proxy.py": "Python's operators",
     "backends/cpu/layers/losses.py": "the numbers that losses.c gives its functions", "nn/init.py": "the values of an argument",
+    "amp/on_cuda.py": "the lists that PyTorch documents for autocast on CUDA: one device's, so no fact of the operation",
     "utils/flop_counter.py": "how many multiplications: what this file is about",
 }
 

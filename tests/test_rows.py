@@ -158,6 +158,7 @@ def check_derivatives(row, args):
 
 # Rows that no public sample reaches (in-place forms and second derivatives): one call each.
 EXTRA = {
+    "masked_scale": lambda: [leaf(2, 3), leaf(2, 3, seed=1).detach() > 0, 2.0],
     "clone_strided": lambda: [leaf(2, 3), (1, 2)],
     "from_channels_last": lambda: [leaf(1, 2, 2, 3), "contiguous"],
     "from_channels_last_3d": lambda: [leaf(1, 2, 2, 1, 3), "contiguous"],

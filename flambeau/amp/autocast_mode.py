@@ -1,8 +1,8 @@
-"""autocast: inside it, operations choose their precision as PyTorch's do on the CPU.
+"""autocast: inside it, operations choose their precision as PyTorch's do on the device that they run on.
 
 Products and convolutions run in the lower precision, delicate functions (losses, decompositions, FFTs) in float32, and a few
 that join tensors in the widest dtype of their arguments: each says so where it is defined (`public(autocast=...)`). All others
-take what they are given.
+take what they are given. CUDA has a longer list of its own (on_cuda.py).
 
 While nobody uses autocast it costs nothing: `overrides.active`, which every operation reads anyway, is switched on as
 long as a block is entered, and `overrides.dispatch` asks `cast_call`.
@@ -23,6 +23,7 @@ from ..ops.core import overrides as _overrides
 from ..ops.core.export import AUTOCAST
 from ..tensors import dtypes as _dtypes
 from ..tensors.tensor import Tensor
+from . import on_cuda
 
 __all__ = ["autocast", "autocast_decorator", "custom_fwd", "custom_bwd", "is_autocast_available"]
 
@@ -63,11 +64,15 @@ def _switch(on: bool) -> None:
 # ------------------------------------------------------------------------------------------------------- the casts
 def cast_call(function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
     """(True, result) if the function says in which precision it runs, else (False, None)."""
-    precision = AUTOCAST.get(function.__name__)
-    if precision is None:
+    device = _device_of(args, kwargs)
+    precision = AUTOCAST.get(function.__name__) if device == "cpu" else on_cuda.PRECISION.get(function.__name__)
+    if precision is None or not _settings.enabled.get(device):
         return False, None
-    target = _dtypes.float32 if precision == "float32" else _settings.dtype_of("cpu") if precision == "lower" else (
-        _widest((args, kwargs)))
+    if precision == "unsafe":
+        raise RuntimeError(f"torch.nn.functional.{function.__name__} and torch.nn.BCELoss are unsafe to autocast: a sigmoid in "
+                           "half precision leaves no room near 0 and 1. Use binary_cross_entropy_with_logits")
+    target = _dtypes.float32 if precision == "float32" else _settings.dtype_of(device) if precision == "lower" else (
+        _widest((args, kwargs), device))
     before = state.mode
     state.mode = before & ~_state.AUTOCAST
     try:
@@ -76,6 +81,16 @@ def cast_call(function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any])
             {"out": kwargs["out"]} if "out" in kwargs else {}))
     finally:
         state.mode = before
+
+
+def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The kind of device that an operation runs on: that of the first tensor in its arguments."""
+    for value in (*args, *kwargs.values()):
+        if value.__class__ in (tuple, list) and value:
+            value = value[0]
+        if isinstance(value, Tensor):
+            return "cuda" if value.is_cuda else "cpu"
+    return "cpu"
 
 
 def _eligible(value: Any) -> bool:
@@ -105,8 +120,8 @@ def _cast_tensor(tensor: Tensor, target: Any) -> Tensor:
     return made
 
 
-def _widest(values: Any) -> Any:
-    found = _settings.dtype_of("cpu")
+def _widest(values: Any, device: str) -> Any:
+    found = _settings.dtype_of(device)
     stack = [values]
     while stack:
         value = stack.pop()
@@ -129,8 +144,8 @@ def is_autocast_available(device_type: str) -> bool:
 class autocast:
     """A block, or a decorated function, in which operations choose their precision.
 
-    device_type: "cpu" (for others there is no device here: the block does nothing, with a warning); dtype: bfloat16
-    unless given, or float16; cache_enabled: parameters are cast once in a block, not at every use.
+    device_type: "cpu" or "cuda" (for others, and without a GPU, the block does nothing, with a warning); dtype: bfloat16 on
+    the CPU and float16 on CUDA unless given; cache_enabled: parameters are cast once in a block, not at every use.
     """
 
     def __init__(self, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None):
@@ -200,8 +215,6 @@ def _exit_autocast(mode: autocast) -> None:
 # ------------------------------------------------------------------------------------------------------------ switches
 def is_autocast_enabled(device_type: str | None = None) -> bool:
     """Whether autocast is on for a type of device (CUDA, if none is named)."""
-    if device_type == "cpu":
-        return bool(state.mode & _state.AUTOCAST)
     return _settings.enabled.get("cuda" if device_type is None else _known(device_type), False)
 
 
@@ -217,10 +230,8 @@ def set_autocast_enabled(device_type: Any, enabled: bool | None = None) -> None:
     """Switches autocast on or off, without a block; with one argument for CUDA."""
     if enabled is None:
         device_type, enabled = "cuda", device_type
-    if _known(device_type) == "cpu":
-        _switch(bool(enabled))
-    else:
-        _settings.enabled[device_type] = bool(enabled)
+    _settings.enabled[_known(device_type)] = bool(enabled)
+    _switch(any([_settings.enabled.get(kind, False) for kind in ("cpu", "cuda")]))
 
 
 def get_autocast_dtype(device_type: str) -> Any:

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
-from ..autograd.modes import no_grad
 from ..creation import factories as creation
+from ..ops.lists.scaling import _amp_foreach_non_finite_check_and_unscale_, _amp_update_scale_
 from ..tensors import dtypes as _dtypes
 from ..tensors.tensor import Tensor
 
@@ -99,14 +99,14 @@ class GradScaler:
                 if not allow_fp16 and param.grad.dtype is _dtypes.float16:
                     raise ValueError("Attempting to unscale FP16 gradients.")
                 gradients.append(param.grad._values() if param.grad.is_sparse else param.grad)
-        factor = inv_scale.item()
-        with no_grad():
-            for grad in gradients:
-                if not bool(grad.isfinite().all()):
-                    found_inf.fill_(1.0)
-                if factor != 1.0:
-                    grad.mul_(factor)
-        return {grad.device: found_inf for grad in gradients}
+        made: dict[Any, Tensor] = {}
+        for grad in gradients:
+            found = made.get(grad.device)
+            if found is None:
+                found = made[grad.device] = found_inf if grad.device == found_inf.device else found_inf.to(grad.device)
+            _amp_foreach_non_finite_check_and_unscale_(
+                [grad], found, inv_scale if grad.device == inv_scale.device else inv_scale.to(grad.device))
+        return made
 
     def unscale_(self, optimizer: Any) -> None:
         """Divides the gradients of the optimizer's parameters by the scale, so they can be clipped before step()."""
@@ -191,16 +191,10 @@ class GradScaler:
                      for f in record["found_inf_per_device"].values()]
             if not found:
                 raise AssertionError("No inf checks were recorded prior to update.")
-            if any([f.item() for f in found]):
-                scale.mul_(self._backoff_factor)
-                tracker.fill_(0)
-            elif tracker.item() + 1 == self._growth_interval:
-                grown = scale * self._growth_factor
-                if bool(grown.isfinite()):
-                    scale.copy_(grown)
-                tracker.fill_(0)
-            else:
-                tracker.add_(1)
+            for one in found[1:]:
+                found[0] = found[0] + one.to(found[0].device)
+            _amp_update_scale_(scale, tracker, found[0].to(scale.device), self._growth_factor, self._backoff_factor,
+                               self._growth_interval)
         self._per_optimizer_states = defaultdict(_fresh)
 
     def _set_scale(self, new_scale: float | Tensor) -> None:

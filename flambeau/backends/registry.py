@@ -46,6 +46,11 @@ def cuda(index: int | None = None) -> Any:
     return backend if index is None else backend.on(index)
 
 
+def cuda_was_used() -> bool:
+    """Whether the CUDA backend has been asked for."""
+    return any([backend.NAME == "cuda" for backend in _BY_TYPE.values()])
+
+
 def _meta() -> Any:
     """The meta backend, loaded when first used."""
     from .meta import backend as meta
@@ -65,6 +70,8 @@ def load_batched() -> Any:
 def maker(array: Any) -> Any:
     """What makes new arrays beside an array: its backend, or for one inside vmap something that makes batches too."""
     backend = backend_of(array)
+    if backend.NAME == "cuda":
+        return backend.on(backend.device_of(array).index)
     return backend if backend.NAME != "batched" else backend.Maker(array)
 
 
@@ -99,14 +106,20 @@ class OutOfMemoryError(RuntimeError):
 def move(array: Any, backend: Any) -> Any:
     """An array on another backend; the array itself when it is there already."""
     source = backend_of(array)
+    if source.NAME == backend.NAME == "cuda":
+        return backend.from_device(array)
     if source is backend:
         return array
     return backend.from_cpu(source.to_cpu(array))
 
 
 def two_devices(arrays: list[Any]) -> RuntimeError:
-    """The error of arrays that do not live together: the first says where the others should be, zero-dim ones may join any."""
-    names = list(dict.fromkeys([backend_of(a).NAME for a in arrays if a.ndim or backend_of(a).NAME != "cpu"]))
+    """The error of arrays that do not live together: the first says where the others should be, zero-dim ones may join any.
+
+    A CUDA device is named first, as PyTorch does.
+    """
+    names = list(dict.fromkeys([str(backend_of(a).device_of(a)) for a in arrays if a.ndim or backend_of(a).NAME != "cpu"]))
+    names.sort(key=lambda name: not name.startswith("cuda"))
     return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {names[0]} and "
                         f"{names[1]}! Tensor on device {names[1]} is not on the expected device {names[0]}! Move one of them: "
                         f"x.to('{names[0]}')")

@@ -36,6 +36,7 @@ from .options import (
     finish,
     format_order,
     get_default_device,
+    pinned_if,
     place,
     read_size,
     scalar,
@@ -57,7 +58,7 @@ def _filled(name: str, size: tuple[int, ...], value: Any, out: Any, dtype: Any, 
     if layout is not None or pin_memory:
         if layout is sparse_coo and not value:
             return _sparse_zeros(name, size, dtype, device, requires_grad)
-        check_options(name, layout, pin_memory)
+        check_options(name, layout, pin_memory, True)
     dtype = element_type(dtype, name)
     if out is not None:
         dtype = _into(name, out, dtype, device)
@@ -65,7 +66,7 @@ def _filled(name: str, size: tuple[int, ...], value: Any, out: Any, dtype: Any, 
     native = (dtype or _dtypes.get_default_dtype()).native
     backend = place(device)
     array = backend.zeros(size, native) if value == 0 else backend.full(size, native, value)
-    return _deliver(name, array, out, requires_grad)
+    return _deliver(name, pinned_if(pin_memory, array), out, requires_grad)
 
 
 @public(**factory)
@@ -95,12 +96,12 @@ def full(size, fill_value, *, out=None, dtype=None, layout=None, device=None, re
     dtype = element_type(dtype, "full")
     if out is None and dtype is None:
         dtype = _dtypes.of_python(value)
-    check_options("full", layout, pin_memory)
+    check_options("full", layout, pin_memory, True)
     if out is not None:
         dtype = _into("full", out, dtype, device)
         device = out.device
     _fits(value, dtype)
-    return _deliver("full", place(device).full(shape, dtype.native, value), out, requires_grad)
+    return _deliver("full", pinned_if(pin_memory, place(device).full(shape, dtype.native, value)), out, requires_grad)
 
 
 @public(**factory)
@@ -110,7 +111,7 @@ def empty(*size, out=None, dtype=None, layout=None, device=None, requires_grad=F
     shape = _sizes("empty", size, _keyword("empty", named))
     if layout is sparse_coo:
         return _sparse_zeros("empty", shape, dtype, device, requires_grad)
-    check_options("empty", layout, pin_memory)
+    check_options("empty", layout, pin_memory, True)
     dtype = element_type(dtype, "empty")
     if out is not None:
         dtype = _into("empty", out, dtype, device)
@@ -120,10 +121,11 @@ def empty(*size, out=None, dtype=None, layout=None, device=None, requires_grad=F
     native = (dtype or _dtypes.get_default_dtype()).native
     backend = place(device)
     if memory_format is contiguous_format or memory_format is None:
-        return _unset(finish(backend.empty(shape, native), requires_grad))
+        return _unset(finish(pinned_if(pin_memory, backend.empty(shape, native)), requires_grad))
     if memory_format is preserve_format:
         raise RuntimeError("unsupported memory format Preserve: empty() has no tensor to take the format from")
-    return _unset(finish(backend.ordered(shape, format_order(memory_format, len(shape)), native), requires_grad))
+    array = backend.ordered(shape, format_order(memory_format, len(shape)), native)
+    return _unset(finish(pinned_if(pin_memory, array), requires_grad))
 
 
 @public(**factory)
@@ -182,10 +184,13 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
         made = _copied(data, d, device, requires_grad)
         return _noted(made, data) if _state.anomaly_was_on else made
     if pin_memory:
-        check_options("tensor", None, pin_memory)
+        check_options("tensor", None, pin_memory, True)
     if hasattr(data, "untyped"):
         data = _stored(data, d)
-    made = finish(_placed(_read(data, d), device), requires_grad)
+    elif hasattr(data, "__cuda_array_interface__"):
+        made = asarray(data, dtype=d, device=device, copy=True)
+        return made.requires_grad_(True) if requires_grad else made
+    made = finish(pinned_if(pin_memory, _placed(_read(data, d), device)), requires_grad)
     return _noted(made, data) if _state.anomaly_was_on else made
 
 
@@ -252,6 +257,8 @@ def as_tensor(data, dtype=None, device=None) -> Tensor:
         if d is not None and d is not made.dtype:
             made = wrap(_cpu.copy(made._array, d.native))
         return wrap(_placed(made._array, device))
+    if hasattr(data, "__cuda_array_interface__"):
+        return asarray(data, dtype=d, device=device)
     return finish(_placed(_read(data, d), device))
 
 

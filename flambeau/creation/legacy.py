@@ -14,15 +14,15 @@ from ..tensors.dtypes import dtype as _dtype
 from ..tensors.formats import strided
 from ..tensors.tensor import Size, Tensor, wrap
 from .factories import _read, empty
-from .options import read_size
+from .options import read_size, set_default_device
 
 __all__ = ["set_default_tensor_type"]
 
 
-def legacy_tensor(cls: type, *args: Any, device: Any = None, _d: _dtype | None = None) -> Tensor:
+def legacy_tensor(cls: type, *args: Any, device: Any = None, _d: _dtype | None = None, _on: str = "cpu") -> Tensor:
     """`Tensor(2, 3)`: uninitialised of that size; `Tensor([1, 2])`: from data; always of the default dtype."""
-    if device is not None and to_device(device).type != "cpu":
-        raise RuntimeError("legacy constructor expects device type: cpu but device type: "
+    if device is not None and to_device(device).type != _on:
+        raise RuntimeError(f"legacy constructor expects device type: {_on} but device type: "
                            f"{to_device(device).type} was passed")
     d = _d or _dtypes.get_default_dtype()
     only = args[0] if len(args) == 1 else None
@@ -39,6 +39,8 @@ def legacy_tensor(cls: type, *args: Any, device: Any = None, _d: _dtype | None =
     else:
         size = tuple(only) if isinstance(only, Size) else read_size("new", args or (0,), single=True)
         made = wrap(registry.cpu.empty(size, d.native))
+    if _on != "cpu":
+        made = made.to(_on if device is None else device)
     if cls is not Tensor and issubclass(cls, Tensor):
         made.__class__ = cls
     return made
@@ -58,7 +60,7 @@ class TensorTypeClass(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
         _check_built(cls)
-        return legacy_tensor(Tensor, *args, _d=cls.dtype, **kwargs)
+        return legacy_tensor(Tensor, *args, _d=cls.dtype, _on="cuda" if cls.is_cuda else "cpu", **kwargs)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.is_cuda == cls.is_cuda
@@ -98,11 +100,12 @@ def set_default_tensor_type(t: Any) -> None:
         found = globals().get(t.rpartition(".")[2]) if t.startswith("torch.") else None
         if found is None:
             raise TypeError(f"invalid type object: {t!r} is not the name of a tensor type")
-        t = found
+        t = legacy_class(found.__name__.removesuffix("Tensor"), "torch.cuda") if t.startswith("torch.cuda.") else found
     if not isinstance(t, TensorTypeClass):
         raise TypeError("invalid type object")
     _check_built(t)
     _dtypes.set_default_dtype(t.dtype)
+    set_default_device("cuda" if t.is_cuda else None)
 
 
 @public(toplevel=False, out=False)
@@ -110,4 +113,5 @@ def new(self, *args, size=None, device=None) -> Tensor:
     """The old constructor, of this tensor's dtype."""
     if size is not None:
         return empty(size, dtype=self.dtype, device=device)
-    return legacy_tensor(Tensor, *args, device=device, _d=self.dtype)
+    return legacy_tensor(Tensor, *args, device=self.device if device is None and self.is_cuda else device, _d=self.dtype,
+                         _on=self.device.type if self.is_cuda else "cpu")

@@ -10,6 +10,7 @@ from ..backends.cpu import creation as _cpu
 from ..ops.core.row import _type_word
 from ..settings import fills_memory
 from ..tensors import dtypes as _dtypes
+from ..tensors import pinning
 from ..tensors.device import CPU, defaults, device, to_device
 from ..tensors.dtypes import dtype as _dtype
 from ..tensors.formats import channels_last, channels_last_3d, strided
@@ -58,12 +59,20 @@ def element_type(dtype: Any, name: str) -> _dtype | None:
     raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
 
 
-def check_options(name: str, layout: Any, pin_memory: Any) -> None:
+def check_options(name: str, layout: Any, pin_memory: Any, pins: bool = False) -> None:
+    """pins: the function looks after pin_memory itself (`pinned_if`)."""
     if layout is not None and layout is not strided:
         raise NotImplementedError(f"{name}(): only the strided layout is implemented, not {layout}")
-    if pin_memory:
+    if pin_memory and not pinning.has_device():
         raise RuntimeError("pin_memory=True requires a CUDA or other accelerator backend; no pinned memory allocator "
                            "is available on this system.")
+    if pin_memory and not pins:
+        raise NotImplementedError(f"{name}(pin_memory=True) is not implemented: {name}(...).pin_memory() pins what it makes")
+
+
+def pinned_if(pin_memory: Any, array: Any) -> Any:
+    """An array, in page-locked memory where that was asked for."""
+    return pinning.pinned(array) if pin_memory else array
 
 
 def finish(array: Any, requires_grad: Any = False) -> Tensor:

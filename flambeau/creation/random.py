@@ -33,10 +33,15 @@ class Generator:
     """A stream of random numbers with its own state."""
 
     def __init__(self, device: Any = "cpu"):
-        self._device = to_device(device)
-        if self._device.type != "cpu":
-            raise RuntimeError(f"Generator: flambeau has generators for the CPU only, not for '{self._device}'")
-        self._engine = _cpu.Engine()
+        self._device = registry.placed(to_device(device))
+        if self._device.type == "cuda":
+            registry.backend_for(self._device)  # says so where there is none
+            from ..backends.cuda.philox import Engine
+        elif self._device.type == "cpu":
+            Engine = _cpu.Engine
+        else:
+            raise RuntimeError(f"Generator: flambeau has generators for cpu and cuda, not for '{self._device}'")
+        self._engine = Engine()
         self._words = wrap(self._engine.words)  # as a tensor: draws are kernels that write into it
         self._lock = threading.Lock()
 
@@ -49,7 +54,7 @@ class Generator:
         seed = int(seed)
         if not -(1 << 63) <= seed < 1 << 64:
             raise ValueError(f"Overflow when unpacking long long: the seed {seed} does not fit in 64 bits")
-        if state.mode & (CAPTURE | FOLLOW):
+        if state.mode & (CAPTURE | FOLLOW) and self._device.type == "cpu":
             fresh = _cpu.Engine()
             fresh.seed(seed)
             self._words.copy_(wrap(fresh.words))
@@ -93,33 +98,88 @@ class Generator:
             self._engine.set_state(new_state._array)
         return self
 
+    def get_offset(self) -> int:
+        """How many words each stream of a CUDA generator has given."""
+        return int(self._philox("get_offset").words[1])
+
+    def set_offset(self, offset: int) -> None:
+        from ..backends.cuda.philox import check_offset
+        engine = self._philox("set_offset")
+        check_offset(offset)
+        engine.words[1] = offset
+
+    def _philox(self, what: str) -> Any:
+        if self._device.type != "cuda":
+            raise RuntimeError(f"Generator.{what} is of CUDA generators only; this one is on {self._device}")
+        return self._engine
+
     def clone_state(self) -> Generator:
         """Another generator that goes on from here on its own."""
         return Generator(self._device).set_state(self.get_state())
 
     def __reduce__(self):
-        return _restored, (self.get_state(),)
+        return _restored, (self.get_state(), str(self._device))
 
     def __repr__(self) -> str:
         return f"<torch.Generator object on {self._device}>"
 
 
-def _restored(saved: Tensor) -> Generator:
-    return Generator().set_state(saved)
+def _restored(saved: Tensor, device: str = "cpu") -> Generator:
+    return Generator(device).set_state(saved)
 
 
 default_generator = Generator()
 default_generator.seed()  # an unseeded program draws other numbers each time it runs
 
 
+class _Devices:
+    """The default generators of CUDA devices, made when they are first asked for."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, Generator] = {}
+        self.chosen: int | None = None  # the seed of those to come
+
+    def of(self, index: int) -> Generator:
+        found = self.made.get(index)
+        if found is None:
+            found = Generator(_device("cuda", index))
+            found.manual_seed(int.from_bytes(os.urandom(7), "little") if self.chosen is None else self.chosen)
+            found = self.made.setdefault(index, found)
+        return found
+
+    def seed(self, seed: int) -> None:
+        self.chosen = seed
+        for generator in self.made.values():
+            generator.manual_seed(seed)
+
+    def mark(self) -> Any:
+        """What `back` takes to come back to here."""
+        return self.chosen, {index: generator.get_state() for index, generator in self.made.items()}
+
+    def back(self, mark: Any) -> None:
+        self.chosen, states = mark
+        for index in list(self.made):
+            if index in states:
+                self.made[index].set_state(states[index])
+            else:  # made since then: it starts anew
+                del self.made[index]
+
+
+device_generators = _Devices()
+
+
 def manual_seed(seed: int) -> Generator:
-    """Seeds the default generator."""
-    return default_generator.manual_seed(seed)
+    """Seeds the default generators, those of devices too."""
+    made = default_generator.manual_seed(seed)
+    device_generators.seed(int(seed))
+    return made
 
 
 def seed() -> int:
-    """Seeds the default generator from the operating system."""
-    return default_generator.seed()
+    """Seeds the default generators from the operating system."""
+    chosen = default_generator.seed()
+    device_generators.seed(chosen)
+    return chosen
 
 
 def initial_seed() -> int:
@@ -137,28 +197,52 @@ def set_rng_state(new_state: Tensor) -> None:
 @contextlib.contextmanager
 def fork_rng(devices: Any = None, enabled: bool = True, _caller: str = "fork_rng", _devices_kw: str = "devices",
              device_type: str = "cuda") -> _Iterator[None]:
-    """What is drawn in the block leaves the default generator as it was."""
+    """What is drawn in the block leaves the default generators as they were."""
     if not enabled:
         yield
         return
-    before = default_generator.mark()
+    before, of_devices = default_generator.mark(), device_generators.mark()
+    if devices is not None:
+        numbers = [_number_of(d) for d in devices]
+        of_devices = (of_devices[0], {i: device_generators.of(i).get_state() for i in numbers})
     try:
         yield
     finally:
         set_rng_state(before)
+        if devices is None:
+            device_generators.back(of_devices)
+        else:
+            for index, saved in of_devices[1].items():
+                device_generators.of(index).set_state(saved)
+
+
+def _number_of(device: Any) -> int:
+    return device if device.__class__ is int else registry.placed(to_device(device)).index
 
 
 # ------------------------------------------------------------------------------------------------------------ drawing
-def source_of(name: str, generator: Any) -> Generator:
-    if generator is None:
-        return default_generator
-    if not isinstance(generator, Generator):
+def source_of(name: str, generator: Any) -> Generator | None:
+    """A generator that was given; None: the default one of the device that is drawn on."""
+    if generator is not None and not isinstance(generator, Generator):
         raise TypeError(f"{name}(): argument 'generator' must be torch.Generator, not {type(generator).__name__}")
     return generator
 
 
-def call(generator: Generator, kernel: str, *args: Any) -> Any:
+def generator_of(device: str, generator: Generator | None, index: int = 0) -> Generator:
+    """The generator for draws on a kind of device: the given one if it is of that kind."""
+    if generator is None:
+        return default_generator if device == "cpu" else device_generators.of(index)
+    if generator._device.type != device:
+        raise RuntimeError(f"Expected a '{device}' device type for generator but found '{generator._device.type}'")
+    return generator
+
+
+def call(generator: Generator | None, kernel: str, *args: Any) -> Any:
     """A draw: one kernel of whatever backend the generator's words are on now."""
+    if type(args[0]) is not registry.CPU_ARRAY and hasattr(args[0], "ndim") and registry.backend_of(args[0]).NAME == "cuda":
+        backend = registry.backend_of(args[0])
+        return call_on(backend.on(backend.device_of(args[0]).index), generator, kernel, *args)
+    generator = generator_of("cpu", generator)
     if state.mode & BATCHED and state.levels:
         from . import batched
         return batched.call(generator, kernel, args)
@@ -167,7 +251,14 @@ def call(generator: Generator, kernel: str, *args: Any) -> Any:
         return registry.backend_of(words).call(kernel, (words, *args))
 
 
-def draw(array: Any, generator: Generator, kernel: str, *args: Any, keep: bool = False) -> Any:
+def call_on(backend: Any, generator: Generator | None, kernel: str, *args: Any) -> Any:
+    """A draw on the current device of the CUDA backend."""
+    generator = generator_of("cuda", generator, backend.current_device().index)
+    with generator._lock:
+        return backend.call(kernel, (generator._engine.words, *args))
+
+
+def draw(array: Any, generator: Generator | None, kernel: str, *args: Any, keep: bool = False) -> Any:
     """Draws for an array, in the order of its memory: the array itself, filled, or (unless `keep`) another one like it.
 
     Arrays without memory stay as they are.
@@ -177,9 +268,17 @@ def draw(array: Any, generator: Generator, kernel: str, *args: Any, keep: bool =
         return batched.draw(array, generator, kernel, args, keep)
     backend = registry.backend_of(array)
     if backend is registry.cpu:
+        generator = generator_of("cpu", generator)
         if array.size:
             with generator._lock:
                 _fill(generator._engine.words, array, kernel, args)
+        return array
+    if backend.NAME == "cuda":
+        index = backend.device_of(array).index
+        generator = generator_of("cuda", generator, index)
+        if array.size:
+            with generator._lock:
+                backend.on(index).draw_into(generator._engine.words, array, kernel, args)
         return array
     if backend.NAME != "cpu" or not array.size:
         return array
@@ -195,9 +294,11 @@ def draw(array: Any, generator: Generator, kernel: str, *args: Any, keep: bool =
     return array
 
 
-def fresh(shape: tuple[int, ...], native: Any, device: Any, generator: Generator, kernel: str, *args: Any) -> Any:
+def fresh(shape: tuple[int, ...], native: Any, device: Any, generator: Generator | None, kernel: str, *args: Any) -> Any:
     """A new contiguous array of draws."""
     backend = place(device)
+    if backend.NAME == "cuda":
+        return draw(backend.empty(shape, native), generator, kernel, *args)
     if backend.NAME != "cpu" or 0 in shape:
         return backend.empty(shape, native)
     registry.cpu.check_bytes(numel(shape) * native.itemsize, shape)

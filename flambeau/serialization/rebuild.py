@@ -25,9 +25,12 @@ from ..tensors.tensor import Tensor, wrap, wrap_as
 
 
 def rebuild_tensor(cls: type, flat: Any, shape: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool,
-                   attributes: dict[str, Any]) -> Tensor:
+                   attributes: dict[str, Any], device: str = "cpu") -> Tensor:
     """A leaf with the saved elements and strides."""
-    return _dressed(wrap_as(cls, _cpu.unpacked(flat, shape, stride)), requires_grad, attributes)
+    array = _cpu.unpacked(flat, shape, stride)
+    if device != "cpu":
+        array = registry.move(array, registry.backend_for(to_device(device)))
+    return _dressed(wrap_as(cls, array), requires_grad, attributes)
 
 
 def rebuild_meta(cls: type, shape: tuple[int, ...], stride: tuple[int, ...], dtype: Any, requires_grad: bool,

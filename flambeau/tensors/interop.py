@@ -126,6 +126,11 @@ def _dlpack(self, *, stream: Any = None, max_version: Any = None, dl_device: Any
     from ..backends.cpu.data import dlpack
     if self.requires_grad:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    if self.is_cuda:
+        from ..backends.cuda import dlpack as on_device
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"Cannot export a tensor of {self.device} to DLPack device {tuple(dl_device)}")
+        return on_device.export((self.clone() if copy else self)._array, stream)
     if self.device.type != "cpu":
         raise BufferError(f"Cannot pack tensors on {self.device.type}")
     if stream is not None and stream != -1:
@@ -137,9 +142,26 @@ def _dlpack(self, *, stream: Any = None, max_version: Any = None, dl_device: Any
 
 def _dlpack_device(self) -> tuple[int, int]:
     """(device type, index) in DLPack's numbers."""
+    if self.is_cuda:
+        return (2, self.device.index)
     if self.device.type != "cpu":
         raise ValueError(f"Unknown device type {self.device.type} for Dlpack")
     return (1, 0)
+
+
+def _cuda_array_interface(self) -> dict[str, Any]:
+    """What CuPy and Numba read: address, shape and strides of a CUDA tensor."""
+    if not self.is_cuda:
+        raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} If CUDA data is "
+                             "required use tensor.cuda() to copy tensor to device memory.")
+    if self.requires_grad:
+        raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad. If gradients aren't required, "
+                           "use var.detach() to get Variable that doesn't require grad.")
+    from ..backends.cuda import dlpack
+    return dlpack.interface(self._array)
+
+
+Tensor.__cuda_array_interface__ = property(_cuda_array_interface)
 
 
 Tensor.__dlpack__ = _dlpack
@@ -165,10 +187,15 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     """A tensor over the memory of another library's tensor, or of a capsule of it. copy=True copies, copy=False asks the other
     library not to."""
     from ..backends.cpu.data import dlpack
-    if device is not None and to_device(device).type != "cpu":
+    if device is not None and to_device(device).type not in ("cpu", "cuda"):
         raise BufferError(f"Cannot pack tensors on {to_device(device).type}")
     if dlpack.is_capsule(ext_tensor):
         capsule = ext_tensor
+        if dlpack.device_of(capsule)[0] == 2:
+            return _from_device(capsule, device, copy)
+    elif hasattr(ext_tensor, "__dlpack__") and ext_tensor.__dlpack_device__()[0] == 2:
+        registry.cuda()
+        return _from_device(ext_tensor.__dlpack__(stream=1), device, copy)
     elif hasattr(ext_tensor, "__dlpack__"):
         kind, _ = ext_tensor.__dlpack_device__()
         if kind != 1:
@@ -186,11 +213,23 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     from_native(array.dtype)
     if copy:
         array = _cpu.copy(array)
-    return wrap(array)
+    return wrap(array) if device is None else wrap(array).to(device)
+
+
+def _from_device(capsule: Any, device: Any, copy: bool | None) -> Tensor:
+    registry.cuda()
+    from ..backends.cuda import dlpack
+    made = wrap(dlpack.take(capsule))
+    made = made.clone() if copy else made
+    return made if device is None else made.to(device)
 
 
 def asarray(obj: Any, dtype: Any, device: Any, copy: Any, requires_grad: Any) -> Tensor:
     """What `flambeau.asarray` does with each kind of object."""
+    if hasattr(obj, "__cuda_array_interface__") and not isinstance(obj, Tensor):
+        registry.cuda()
+        from ..backends.cuda import dlpack
+        return _as_tensor(wrap(dlpack.over_interface(obj)), dtype, device, copy, bool(requires_grad))
     if isinstance(obj, Tensor):
         return _as_tensor(obj, dtype, device, copy, obj.requires_grad if requires_grad is None else requires_grad)
     if _cpu.is_array(obj):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.state import BATCHED, FOLLOW, grad_enabled, looked_at, state
+from ..backends import registry
 from ..backends.batched.arrays import BatchedArray
 from ..backends.cpu import creation as _cpu
 from ..ops.core import overrides as _overrides
@@ -243,14 +244,19 @@ def _copy_attributes(source: Tensor, made: Tensor, memo: dict[int, Any] | None) 
 
 def _copied_storage(self, memo: dict[int, Any]) -> Any:
     array = self._array
-    if self.device.type != "cpu":
+    if self.device.type not in ("cpu", "cuda"):
         return array
     looked_at(array, "a tensor was copied with its storage")
-    owner, raw = _cpu.storage_bytes(array)
+    from .storage import whole_storage
+    owner, raw = whole_storage(array)
     shared = memo.setdefault("flambeau storages", {})
     if id(owner) not in shared:
         shared[id(owner)] = (raw.copy(), owner)  # the owner is kept so that its id stays its own
-    return _cpu.over_bytes(shared[id(owner)][0], array)
+    copied = shared[id(owner)][0]
+    if self.is_cuda:
+        backend = registry.backend_of(array)
+        return backend.over_bytes(copied, array.shape, backend.strides(array), backend.storage_offset(array), array.dtype)
+    return _cpu.over_bytes(copied, array)
 
 
 def _copy(self) -> Tensor:
@@ -268,8 +274,9 @@ def _reduce_ex(self, protocol: int) -> tuple[Any, ...]:
     if self.device.type == "meta":
         return rebuild_meta, (type(self), tuple(self.shape), self.stride(), self.dtype, self.requires_grad, attributes)
     looked_at(self._array, "a tensor was pickled")
-    flat, stride = _cpu.packed(self._array)
-    return rebuild_tensor, (type(self), flat, tuple(self.shape), stride, self.requires_grad, attributes)
+    flat, stride = _cpu.packed(self._array if not self.is_cuda else registry.backend_of(self._array).to_cpu(self._array))
+    place = (str(self.device),) if self.is_cuda else ()
+    return rebuild_tensor, (type(self), flat, tuple(self.shape), stride, self.requires_grad, attributes, *place)
 
 
 Tensor.__deepcopy__ = _deepcopy

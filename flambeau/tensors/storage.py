@@ -13,6 +13,7 @@ from ..backends import registry
 from ..backends.cpu import creation as _cpu
 from ..backends.strides import contiguous_strides
 from . import dtypes as _dtypes
+from . import pinning
 from .device import to_device
 from .tensor import Tensor, wrap
 
@@ -21,16 +22,17 @@ class _Memory:
     """What storages of bytes and of elements have in common."""
 
     __slots__ = ()
-    is_cuda = is_sparse = False
+    is_sparse = False
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
 
     def is_pinned(self, device: Any = None) -> bool:
-        return False
+        return pinning.is_pinned(self.untyped()._bytes)
 
     def resizable(self) -> bool:
         return True
-
-    def cpu(self) -> Any:
-        return self
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
@@ -51,14 +53,14 @@ class UntypedStorage(_Memory):
 
     def __init__(self, *args: Any, device: Any = None):
         self._tensor = None
-        cpu = registry.cpu
+        home = registry.cpu if device is None else registry.backend_for(to_device(device))
         byte = _dtypes.uint8.native
         if not args:
-            self._bytes = cpu.empty((0,), byte)
+            self._bytes = home.empty((0,), byte)
         elif isinstance(args[0], int):
-            self._bytes = cpu.empty((args[0],), byte)
+            self._bytes = home.empty((args[0],), byte)
         else:
-            self._bytes = cpu.asarray(list(args[0]), byte)
+            self._bytes = registry.move(registry.cpu.asarray(list(args[0]), byte), home)
 
     @classmethod
     def _of(cls, tensor: Tensor) -> UntypedStorage:
@@ -104,7 +106,7 @@ class UntypedStorage(_Memory):
             raise RuntimeError(f"setStorage: sizes {list(shape)}, strides {list(stride)}, storage offset {offset}, and "
                                f"itemsize {size} requiring a storage size of {last * size} are out of bounds for "
                                f"storage of size {self.nbytes()}")
-        return registry.cpu.over_bytes(self._bytes, shape, stride, offset, native)
+        return registry.backend_of(self._raw).over_bytes(self._bytes, shape, stride, offset, native)
 
     # ------------------------------------------------------------------------------------------------- questions
     def nbytes(self) -> int:
@@ -125,7 +127,27 @@ class UntypedStorage(_Memory):
     is_hpu = False
 
     def get_device(self) -> int:
-        return -1
+        return self.device.index if self.is_cuda else -1
+
+    def _moved(self, device: Any) -> UntypedStorage:
+        device = registry.placed(to_device(device))
+        return self if device == self.device else UntypedStorage._over(
+            registry.move(self._bytes, registry.backend_for(device)))
+
+    def cpu(self) -> UntypedStorage:
+        """The bytes in the host's memory: a copy, unless they are there."""
+        return self._moved("cpu")
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
+        """The bytes on a CUDA device: a copy, unless they are there."""
+        return self._moved("cuda" if device is None else device)
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
+        return self._moved(device)
+
+    def pin_memory(self, device: Any = None) -> UntypedStorage:
+        """The bytes in page-locked memory."""
+        return self if self.is_pinned() else UntypedStorage._over(pinning.pinned(self._bytes))
 
     def data_ptr(self) -> int:
         return registry.backend_of(self._bytes).address(self._bytes) if self.nbytes() else 0
@@ -171,7 +193,8 @@ class UntypedStorage(_Memory):
     def resize_(self, size: int) -> UntypedStorage:
         """Grows or shrinks the memory; the tensor that this storage was asked of follows."""
         old, tensor = self._bytes, None if self._tensor is None else self._tensor()
-        fresh = registry.cpu.empty((size,), _dtypes.uint8.native)
+        home = registry.backend_of(old)
+        fresh = home.empty((size,), _dtypes.uint8.native)
         count = min(size, old.nbytes)
         fresh[:count] = old[:count]
         self._bytes = fresh
@@ -179,13 +202,15 @@ class UntypedStorage(_Memory):
             shape, stride, offset = tensor._array.shape, tensor.stride(), tensor.storage_offset()
             needed = offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if all(shape) else 0
             if needed * tensor.itemsize <= size:
-                tensor._array = registry.cpu.over_bytes(fresh, shape, stride, offset, tensor._array.dtype)
+                tensor._array = home.over_bytes(fresh, shape, stride, offset, tensor._array.dtype)
         return self
 
     def copy_(self, source: Any, non_blocking: bool | None = None) -> UntypedStorage:
         if source.nbytes() != self.nbytes():
             raise RuntimeError(f"size mismatch: this storage has {self.nbytes()} bytes, the source {source.nbytes()}")
-        self._bytes[:] = source.untyped()._bytes
+        given = source.untyped()._bytes
+        self._bytes[:] = given if registry.backend_of(given) is registry.backend_of(self._raw) else registry.move(
+            given, registry.backend_of(self._raw))
         return self
 
     def fill_(self, value: int) -> UntypedStorage:
@@ -193,7 +218,7 @@ class UntypedStorage(_Memory):
         return self
 
     def clone(self) -> UntypedStorage:
-        return type(self)(self.nbytes()).copy_(self)
+        return type(self)(self.nbytes(), device=self.device).copy_(self)
 
     def byteswap(self, dtype: Any) -> None:
         """Turns the bytes of each element around; a complex number is two elements."""
@@ -206,13 +231,15 @@ class UntypedStorage(_Memory):
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UntypedStorage:
-        owner, raw = _cpu.storage_bytes(self._bytes)
+        owner, raw = whole_storage(self._bytes)
         shared = memo.setdefault("flambeau storages", {})  # tensors over this memory find their copy there, too
         if id(owner) not in shared:
             shared[id(owner)] = (raw.copy(), owner)
         return UntypedStorage._over(shared[id(owner)][0])
 
     def __reduce__(self):
+        if self.is_cuda:
+            return _rebuild, (self.cpu()._bytes.tobytes(), str(self.device))
         return _rebuild, (self._bytes.tobytes(),)
 
     def __eq__(self, other: object) -> bool:
@@ -227,8 +254,16 @@ class UntypedStorage(_Memory):
         return f"{body}\n[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
 
 
-def _rebuild(data: bytes) -> UntypedStorage:
-    return UntypedStorage(data)
+def _rebuild(data: bytes, device: str = "cpu") -> UntypedStorage:
+    return UntypedStorage(data, device=device)
+
+
+def whole_storage(array: Any) -> tuple[Any, Any]:
+    """What owns an array's memory, and all its bytes."""
+    backend = registry.backend_of(array)
+    if backend.NAME != "cuda":
+        return _cpu.storage_bytes(array)
+    return backend.Storage(array).owner, backend.storage_bytes(array)
 
 
 def _check_index(index: int, length: int) -> None:
@@ -263,8 +298,9 @@ class TypedStorage(_Memory):
             self.dtype, self._untyped_storage = dtype, wrap_storage
             return
         self.dtype = dtype or _dtypes.get_default_dtype()
-        if device is not None and to_device(device).type not in ("cpu", "meta"):
+        if device is not None and to_device(device).type not in ("cpu", "cuda", "meta"):
             raise RuntimeError(f"Storage device not recognized: {to_device(device).type}")
+        place = {} if device is None or to_device(device).type == "meta" else {"device": device}
         if len(args) > 1:
             raise RuntimeError(f"{name}(): Too many positional arguments")
         size = self.dtype.itemsize
@@ -274,10 +310,10 @@ class TypedStorage(_Memory):
             if isinstance(args[0], Tensor) or not isinstance(args[0], Sequence):
                 raise TypeError(f"{name}(): Argument type not recognized: {type(args[0])}")
             data = registry.cpu.asarray(list(args[0]), self.dtype.native)
-            self._untyped_storage = UntypedStorage(data.nbytes)
+            self._untyped_storage = UntypedStorage(data.nbytes, **place)
             self._elements()[:] = data
         else:
-            self._untyped_storage = UntypedStorage((args[0] if args else 0) * size)
+            self._untyped_storage = UntypedStorage((args[0] if args else 0) * size, **place)
 
     @classmethod
     def from_file(cls, filename: str, shared: bool = False, size: int = 0) -> TypedStorage:
@@ -313,6 +349,24 @@ class TypedStorage(_Memory):
     def _elements(self) -> Any:
         shape = (self.size(),)
         return self._untyped_storage.array(self.dtype.native, shape, contiguous_strides(shape))
+
+    def _with(self, raw: UntypedStorage) -> TypedStorage:
+        return self if raw is self._untyped_storage else TypedStorage(wrap_storage=raw, dtype=self.dtype)
+
+    def cpu(self) -> TypedStorage:
+        return self._with(self._untyped_storage.cpu())
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> TypedStorage:
+        return self._with(self._untyped_storage.cuda(device))
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> TypedStorage:
+        return self._with(self._untyped_storage.to(device=device))
+
+    def get_device(self) -> int:
+        return self._untyped_storage.get_device()
+
+    def pin_memory(self, device: Any = None) -> TypedStorage:
+        return self._with(self._untyped_storage.pin_memory())
 
     def untyped(self) -> UntypedStorage:
         return self._untyped_storage

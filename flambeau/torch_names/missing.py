@@ -22,7 +22,7 @@ _METHODS = {
                 "qscheme",
     _NAMED: "rename rename_ refine_names align_to align_as",
     "nested tensors are not implemented": "to_padded_tensor",
-    "no such device": "xpu ipu mtia record_stream to_mkldnn",
+    "no such device": "xpu ipu mtia to_mkldnn",
     "it was removed from PyTorch too": "reinforce",
     "it is an internal function of PyTorch's": "index slice_inverse",
 }

@@ -22,7 +22,7 @@ from ..autograd.engine import current_task
 from ..autograd.graph import saved_tensors_hooks
 from ..autograd.modes import enable_grad, no_grad
 from ..autograd.state import grad_enabled, state
-from ..creation.random import default_generator, set_rng_state
+from ..creation.random import default_generator, device_generators, set_rng_state
 from ..tensors.tensor import Tensor
 
 __all__ = ["checkpoint", "checkpoint_sequential", "CheckpointError", "CheckpointFunction", "check_backward_validity",
@@ -93,33 +93,46 @@ class _Surroundings:
     """The random state and the autocast mode of the forward pass, to be had again in backward."""
 
     def __init__(self, preserve_rng_state: bool):
-        self.rng = default_generator.mark() if preserve_rng_state else None
+        self.rng = _random_state() if preserve_rng_state else None
         self.autocast = _autocast_options()
 
     @contextlib.contextmanager
     def again(self):
-        before = default_generator.mark() if self.rng is not None else None
+        before = _random_state() if self.rng is not None else None
         if self.rng is not None:
-            set_rng_state(self.rng)
+            _back_to(self.rng)
         try:
             with _autocast(self.autocast):
                 yield
         finally:
             if before is not None:
-                set_rng_state(before)
+                _back_to(before)
 
 
-def _autocast_options() -> dict[str, Any]:
+def _random_state() -> tuple[Any, Any]:
+    """Where the default generators are, the CPU's and the devices'."""
+    return default_generator.mark(), device_generators.mark()
+
+
+def _back_to(mark: tuple[Any, Any]) -> None:
+    set_rng_state(mark[0])
+    device_generators.back(mark[1])
+
+
+def _autocast_options() -> list[dict[str, Any]]:
     import flambeau
-    return {"enabled": flambeau.is_autocast_enabled("cpu"), "dtype": flambeau.get_autocast_dtype("cpu"),
-            "cache_enabled": flambeau.is_autocast_cache_enabled()}
+    return [{"device_type": kind, "dtype": flambeau.get_autocast_dtype(kind),
+             "cache_enabled": flambeau.is_autocast_cache_enabled()}
+            for kind in ("cpu", "cuda") if flambeau.is_autocast_enabled(kind)]
 
 
-def _autocast(options: dict[str, Any]) -> Any:
-    if not options["enabled"]:
-        return contextlib.nullcontext()
-    from ..amp import autocast
-    return autocast(device_type="cpu", **options)
+@contextlib.contextmanager
+def _autocast(options: list[dict[str, Any]]) -> Any:
+    with contextlib.ExitStack() as stack:
+        for one in options:
+            from ..amp import autocast
+            stack.enter_context(autocast(**one))
+        yield
 
 
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -44,8 +44,8 @@ class CudaArray(ndarray):
         return copy(self, np.dtype(dtype))
 
     def copy(self, order: str = "C") -> Any:
-        from .backend import copied
-        return copied(self, windows.empty(self.shape, self.dtype) if order == "C" else windows.like(self, self.dtype))
+        from .backend import duplicate
+        return duplicate(self, order)
 
     def fill(self, value: Any) -> None:
         from .backend import fill
@@ -78,8 +78,9 @@ windows = Windows(CudaArray, Block, _storage)
 
 
 def device_index(x: Any) -> int:
-    home = windows.owner(x).__dict__.get("home")
-    return current.device if home is None else home.device.device
+    block = windows.owner(x).__dict__
+    home = block.get("home")
+    return block.get("lent_by", current.device) if home is None else home.device.device
 
 
 def upload(source: ndarray) -> CudaArray:
@@ -102,9 +103,11 @@ def download(x: CudaArray) -> ndarray:
     x = dense(x)
     made = np.empty(x.size, x.dtype)
     if made.size:
-        machine().activate(device_index(x))
-        machine().download(made.ctypes.data, x.ctypes.data, made.nbytes, current.stream)
-        machine().synchronize(current.stream)
+        index = device_index(x)
+        stream = current.streams.get(index, 0)
+        machine().activate(index)
+        machine().download(made.ctypes.data, x.ctypes.data, made.nbytes, stream)
+        machine().synchronize(stream)
         faults.check()
     return ndarray(x.shape, x.dtype, made, 0, x.strides)
 

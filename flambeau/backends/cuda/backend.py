@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,17 +18,18 @@ from ..cpu import parallel as _parallel
 from ..cpu.memory import dense_order
 from ..cpu.table import KERNELS as _HOST_KERNELS
 from ..facts import POINTWISE, VIEWS
+from ..registry import two_devices
 from . import folds, pointwise
 from .arrays import CudaArray, device_index, download, upload, windows
 from .driver import machine
-from .launch import Plan
+from .launch import Plan, choose_stream
 from .streams import current
 from .table import KERNELS
 
 ARRAY = CudaArray
 NAME = "cuda"
 
-empty, empty_strided, like, ordered = windows.empty, windows.empty_strided, windows.like, windows.ordered
+empty, empty_strided, ordered = windows.empty, windows.empty_strided, windows.ordered
 as_strided, storage_bytes, over_bytes = windows.as_strided, windows.storage_bytes, windows.over_bytes
 storage_offset = windows.storage_offset
 strides, address, is_contiguous, settled = (_cpu_arrays.strides, _cpu_arrays.address, _cpu_arrays.is_contiguous,
@@ -54,12 +57,49 @@ class _On:
             return found
 
         def guarded(*args: Any, **kwargs: Any) -> Any:
-            before, current.device = current.device, self.index
-            try:
+            with at(self.index):
                 return found(*args, **kwargs)
-            finally:
-                current.device = before
         return guarded
+
+
+@contextlib.contextmanager
+def at(index: int) -> Iterator[None]:
+    """A block in which a device is the current one, and its stream the one that is launched on."""
+    before, current.device = current.device, index
+    choose_stream(current.stream)
+    try:
+        yield
+    finally:
+        current.device = before
+        choose_stream(current.stream)
+
+
+def _arrays_in(args: tuple[Any, ...]) -> list[ndarray]:
+    return [a for group in args for a in (group if group.__class__ in (list, tuple) else (group,)) if isinstance(a, ndarray)]
+
+
+def _other_device(args: tuple[Any, ...]) -> int | None:
+    """The device of arrays, if it is not the current one."""
+    arrays = _arrays_in(args)
+    found = {device_index(a) for a in arrays if type(a) is CudaArray}
+    if len(found) > 1:
+        raise two_devices(arrays)
+    return found.pop() if found and found != {current.device} else None
+
+
+def where_it_is(function: Any) -> Any:
+    """Runs a function on the device of its first argument, where there is more than one device to choose from."""
+    @functools.wraps(function)
+    def placed(*args: Any) -> Any:
+        other = _other_device(args[:1]) if machine().count > 1 else None
+        if other is None:
+            return function(*args)
+        with at(other):
+            return function(*args)
+    return placed
+
+
+like = where_it_is(windows.like)
 
 
 def on(index: int) -> Any:
@@ -116,6 +156,7 @@ def eye(n: int, m: int, dtype: np.dtype) -> CudaArray:
     return upload(_host.eye(n, m, dtype))
 
 
+@where_it_is
 def empty_like(x: CudaArray) -> CudaArray:
     return like(x, x.dtype)
 
@@ -188,28 +229,41 @@ def copied(x: Any, target: CudaArray) -> CudaArray:
 _copies: dict[Any, Plan] = {}
 
 
+@where_it_is
 def copy(x: CudaArray, dtype: np.dtype | None = None) -> CudaArray:
     return copied(x, like(x, dtype or x.dtype))
 
 
+@where_it_is
+def duplicate(x: CudaArray, order: str) -> CudaArray:
+    """A copy in the order of C, or of x's own dimensions."""
+    return copied(x, empty(x.shape, x.dtype) if order == "C" else windows.like(x, x.dtype))
+
+
+@where_it_is
 def dense(x: CudaArray) -> CudaArray:
     """x, or a copy of it if there are holes between its elements or several share a place."""
     return x if x.flags.c_contiguous or dense_order(x) is not None else copied(x, empty(x.shape, x.dtype))
 
 
+@where_it_is
 def copy_with_layout(source: CudaArray, like: CudaArray) -> CudaArray:
     return copied(source, windows.like(like, source.dtype))
 
 
+@where_it_is
 def write(target: CudaArray, source: Any) -> None:
     """target[...] = source, casting as asked; source may overlap target."""
-    if type(source) is CudaArray and windows.owner(source) is windows.owner(target):
+    if type(source) is CudaArray and device_index(source) != device_index(target):
+        source = from_device(source)
+    elif type(source) is CudaArray and windows.owner(source) is windows.owner(target):
         source = copied(source, empty(source.shape, source.dtype))
     elif type(source) is not CudaArray and not getattr(source, "ndim", 0):
         return fill(target, source)
     copied(source, target)
 
 
+@where_it_is
 def fill(target: CudaArray, value: Any) -> None:
     if not target.size:
         return
@@ -226,10 +280,27 @@ def from_cpu(array: ndarray) -> CudaArray:
     return upload(array)
 
 
+def from_device(array: CudaArray) -> CudaArray:
+    """An array of any device on the current one: itself, or a copy from device to device."""
+    there, here = device_index(array), current.device
+    if there == here:
+        return array
+    with at(there):
+        source = dense(array)
+        machine().activate(there)
+        machine().synchronize(current.stream)
+    made = windows.like(source, source.dtype)
+    if made.size:
+        machine().copy_between(made.ctypes.data, here, source.ctypes.data, there, made.nbytes, current.stream)
+        machine().synchronize(current.stream)  # the source may be overwritten as soon as this returns
+    return made
+
+
 def to_cpu(array: CudaArray) -> ndarray:
     return download(array)
 
 
+@where_it_is
 def resized(x: CudaArray, shape: Any, stride: Any) -> CudaArray:
     offset, needed = windows.reaches(x, shape, stride)
     block = windows.owner(x)
@@ -240,6 +311,14 @@ def resized(x: CudaArray, shape: Any, stride: Any) -> CudaArray:
             machine().copy(larger.ctypes.data, block.ctypes.data, held, current.stream)
         block = larger
     return over_bytes(block, shape, stride, offset, x.dtype)
+
+
+def record_stream(x: CudaArray, stream: int) -> None:
+    """Says that a stream uses an array's memory."""
+    block = windows.owner(x)
+    home = block.__dict__.get("home")
+    if home is not None and home.stream != stream:
+        block.used_by = {*getattr(block, "used_by", ()), stream}
 
 
 def is_shared(x: Any) -> bool:
@@ -253,6 +332,9 @@ def to_shared(x: Any) -> Any:
 # ----------------------------------------------------------------------------------------------------------- kernels
 def call(name: str, args: tuple[Any, ...]) -> Any:
     """Runs a kernel. What is missing raises with its name: nothing goes over the host in silence."""
+    if machine().count > 1 and (other := _other_device(args)) is not None:
+        with at(other):
+            return call(name, args)
     own = KERNELS.get(name)
     if own is not None:
         made = own(*args)
@@ -282,10 +364,9 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
 
 
 def _same_device(args: tuple[Any, ...]) -> None:
-    for a in args:
-        if isinstance(a, ndarray) and type(a) is not CudaArray and a.ndim:
-            raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
-                               f"cuda:{current.device} and cpu!")
+    arrays = _arrays_in(args)
+    if any([type(a) is not CudaArray and a.ndim for a in arrays]) and any([type(a) is CudaArray for a in arrays]):
+        raise two_devices(arrays)
 
 
 def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -305,3 +386,4 @@ def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dic
 
 
 from . import kernels  # noqa: E402, F401  (they need what is above)
+from .random import draw_into  # noqa: E402, F401

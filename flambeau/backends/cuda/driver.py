@@ -105,6 +105,10 @@ class Machine:
     def release(self, address: int) -> None:
         self.check(self.library.cuMemFree_v2(_P(address)), "cuMemFree")
 
+    def pin(self, nbytes: int) -> int:
+        """Page-locked memory of the host, which every device can copy from."""
+        return self._made("cuMemHostAlloc", _SIZE(nbytes), 1)
+
     def room(self) -> tuple[int, int]:
         """(bytes free, bytes in all) of the active device."""
         free, total = _SIZE(), _SIZE()
@@ -125,6 +129,12 @@ class Machine:
 
     def copy(self, to: int, source: int, nbytes: int, stream: int) -> None:
         self.check(self.library.cuMemcpyDtoDAsync_v2(_P(to), _P(source), _SIZE(nbytes), _P(stream)), "a copy on the device")
+
+    def copy_between(self, to: int, here: int, source: int, there: int, nbytes: int, stream: int) -> None:
+        """From one device to another."""
+        self.activate(here)
+        self.check(self.library.cuMemcpyPeerAsync(_P(to), _P(self.context(here)), _P(source), _P(self.context(there)),
+                                                  _SIZE(nbytes), _P(stream)), "a copy between devices")
 
     def clear(self, to: int, nbytes: int, stream: int) -> None:
         self.check(self.library.cuMemsetD8Async(_P(to), 0, _SIZE(nbytes), _P(stream)), "cuMemset")

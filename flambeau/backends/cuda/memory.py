@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
+import os
+import sys
 import threading
 from typing import Any
 
@@ -35,6 +38,8 @@ class Block(_host.Block):
         if type(pages) is Pages:
             home = self.__dict__.get("home")
             if home is not None:
+                for stream in self.__dict__.get("used_by", ()):
+                    home.wait_for(stream)
                 home.device.allocated -= pages.nbytes
                 home[pages.nbytes].append(pages)
 
@@ -42,9 +47,17 @@ class Block(_host.Block):
 class _Free(dict):
     """Free pieces of a stream by their size."""
 
-    def __init__(self, device: Memory):
+    def __init__(self, device: Memory, stream: int):
         super().__init__()
-        self.device = device
+        self.device, self.stream = device, stream
+
+    def wait_for(self, stream: int) -> None:
+        """What comes next on this stream comes after what is in another one now."""
+        machine().activate(self.device.device)
+        event = machine().new_event(False)
+        machine().record(event, stream)
+        machine().wait(self.stream, event)
+        machine().end_event(event)
 
     def __missing__(self, size: int) -> list[Pages]:
         made = self[size] = []
@@ -66,6 +79,7 @@ class Memory:
         self.free: dict[int, _Free] = {}  # stream -> its lists
         self.segments: dict[int, int] = {}  # address -> bytes, of all that was taken from the driver
         self.allocated = self.most_allocated = self.reserved = self.most_reserved = self.retries = self.failures = 0
+        self.fraction = 1.0  # of the device's memory: what may be taken
         self.lock = threading.Lock()
         self.empty = _pages(0, 0).view(Block)
 
@@ -74,7 +88,7 @@ class Memory:
             return self.empty
         home = self.free.get(stream)
         if home is None:
-            home = self.free[stream] = _Free(self)
+            home = self.free[stream] = _Free(self, stream)
         size = _rounded(nbytes)
         try:
             pages = home[size].pop()
@@ -82,6 +96,8 @@ class Memory:
             pages = self._more(size, home)
         made = pages.view(Block)
         made.used, made.home = nbytes, home
+        if history.on:
+            history.note(made)
         self.allocated += size
         if self.allocated > self.most_allocated:
             self.most_allocated = self.allocated
@@ -93,12 +109,12 @@ class Memory:
             wanted = _SLAB if size < _SMALL else size
             machine().activate(self.device)
             try:
-                address = machine().allocate(wanted)
+                address = self._taken(wanted)
             except OutOfMemoryError:
                 self.retries += 1
                 self._give_back()
                 try:
-                    address = machine().allocate(wanted)
+                    address = self._taken(wanted)
                 except OutOfMemoryError:
                     self.failures += 1
                     raise self._none_left(wanted) from None
@@ -109,12 +125,18 @@ class Memory:
         home[size] += pieces[1:]
         return pieces[0]
 
+    def _taken(self, wanted: int) -> int:
+        if self.fraction < 1 and self.reserved + wanted > self.fraction * machine().room()[1]:
+            raise OutOfMemoryError(f"{wanted} bytes: beyond what this process may take")
+        return machine().allocate(wanted)
+
     def _none_left(self, wanted: int) -> OutOfMemoryError:
         free, total = machine().room()
         return OutOfMemoryError(
             f"CUDA out of memory. Tried to allocate {_words(wanted)}. GPU {self.device} has a total capacity of "
             f"{_words(total)} of which {_words(free)} is free. flambeau holds {_words(self.reserved)}, of which "
-            f"{_words(self.allocated)} is in use by tensors.")
+            f"{_words(self.allocated)} is in use by tensors."
+            + (f" This process may take {self.fraction:.0%} of the device." if self.fraction < 1 else "") + holders(self))
 
     def release(self) -> None:
         """Gives what no array uses back to the driver, as far as whole segments are free."""
@@ -140,6 +162,49 @@ class Memory:
 
     def reset_peaks(self) -> None:
         self.most_allocated, self.most_reserved = self.allocated, self.reserved
+
+
+class _History:
+    """Where in the program pieces of memory were asked for, while somebody wants to know."""
+
+    def __init__(self) -> None:
+        self.on = False
+
+    def note(self, block: Block) -> None:
+        frame = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+            frame = frame.f_back
+        block.line = "an unknown line" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+history = _History()
+_HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def holders(memory: Memory) -> str:
+    """Sentences on who holds the most: lines of the program where they were noted, else the largest arrays."""
+    blocks: dict[int, Block] = {}
+    shapes: dict[int, str] = {}
+    for found in gc.get_objects():
+        array = getattr(found, "_array", None) if hasattr(type(found), "_array") else None  # a tensor
+        block = array
+        while block is not None and type(block) is not Block:
+            block = getattr(block, "base", None)
+        if block is not None and getattr(block.__dict__.get("home"), "device", None) is memory:
+            blocks[id(block)] = block
+            shapes[id(block)] = f"{type(found).__name__} of {tuple(array.shape)}, {array.dtype}"
+    totals: dict[str, list[int]] = {}
+    for key, block in blocks.items():
+        entry = totals.setdefault(block.__dict__.get("line") or shapes[key], [0, 0])
+        entry[0] += 1
+        entry[1] += block.nbytes
+    if not totals:
+        return ""
+    most = sorted(totals.items(), key=lambda item: -item[1][1])[:5]
+    text = "; ".join([f"{_words(size)} in {count} from {name}" for name, (count, size) in most])
+    hint = "" if any(["line" in b.__dict__ for b in blocks.values()]) else (
+        ". torch.cuda.memory._record_memory_history() at the program's start makes this say which lines made them")
+    return f" The most is held by: {text}{hint}."
 
 
 def _pages(address: int, size: int) -> Any:

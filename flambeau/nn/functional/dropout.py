@@ -37,6 +37,10 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         made = _ops.dropout_fast(input, p)
         if made is not None:
             return made
+    elif training and inplace:
+        made = _ops.dropout_on_device(input, p)
+        if made is not None:
+            return made
     return _call("dropout", input, p, training, inplace)
 
 

@@ -15,7 +15,8 @@ from ...creation.random import call as draw
 from ...creation.random import default_generator
 from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor, wrap
-from ..core.row import ROWS, public
+from .. import rules
+from ..core.row import NO_RECORD, ROWS, Row, public
 from ..pointwise import arithmetic as _arithmetic  # noqa: F401  (enters mul)
 
 ndarray = registry.CPU_ARRAY
@@ -39,6 +40,17 @@ def _noise(input: Tensor, p: float, features: bool) -> Tensor:
     return input.detach().new_empty(shape).bernoulli_(1 - p)
 
 
+# On a device: what is kept is a mask of booleans, a quarter of the memory of factors.
+_masked_scale = Row("masked_scale", "self mask scale", shape=rules.pointwise, node="NativeDropoutBackward0", forward="linear",
+                    backward={"self": lambda grad, mask, scale: _masked_scale(grad, mask, scale)})
+
+
+def _kept(input: Tensor, made: Tensor, mask: Tensor, p: float) -> Tensor:
+    if not state.mode & NO_RECORD:
+        _masked_scale.record(made, input, mask, 1 / (1 - p))
+    return made
+
+
 def _drop(input: Tensor, p: float, train: bool, features: bool, alpha: bool) -> Tensor:
     check_probability(p)
     if p == 0 or not train or not input.numel():
@@ -46,14 +58,24 @@ def _drop(input: Tensor, p: float, train: bool, features: bool, alpha: bool) -> 
     if p == 1:
         return input * input.detach().new_zeros(())
     x = input._array
+    if not (alpha or features) and registry.backend_of(x).NAME == "cuda":
+        made, mask = draw(None, "draw_dropout", x, float(p))
+        return _kept(input, wrap(made), wrap(mask), p)
     if not (alpha or features) and x.dtype.char in "fd" and x.flags.c_contiguous and registry.backend_of(x).NAME == "cpu":
-        return input * wrap(draw(default_generator, "draw_noise", x.shape, x.dtype, float(p)))
+        return input * wrap(draw(None, "draw_noise", x.shape, x.dtype, float(p)))
     noise = _noise(input, p, features)
     if not alpha:
         return input * noise.div_(1 - p)
     scale = 1 / math.sqrt(float((_ALPHA * _ALPHA * p + 1) * (1 - p)))
     shift = (noise - 1).mul_(_ALPHA * scale).add_(_ALPHA * scale * p)
     return input * noise.mul_(scale) + shift
+
+
+def dropout_on_device(input: Tensor, p: float) -> Tensor | None:
+    """Dropout in place, in training, of a tensor on a CUDA device: PyTorch draws factors there; None for any other."""
+    if not isinstance(input, Tensor) or not input.is_cuda or not 0 < p < 1 or not input.numel():
+        return None
+    return input.mul_(_noise(input, p, False).div_(1 - p))
 
 
 def dropout_fast(input: Tensor, p: float) -> Tensor | None:
@@ -102,5 +124,8 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
     """(dropout(input), the mask as booleans)."""
     if train is False or not input.numel():
         return input, input.detach().new_ones(input.shape).bool()
+    if registry.backend_of(input._array).NAME == "cuda" and p < 1:
+        made, mask = map(wrap, draw(None, "draw_dropout", input._array, float(p)))
+        return _kept(input, made, mask, p), mask
     mask = _noise(input, p, False).bool()
     return input * mask * (0.0 if p == 1 else 1 / (1 - p)), mask

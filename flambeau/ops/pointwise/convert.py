@@ -14,12 +14,13 @@ from ...backends.cpu.creation import item_fits as _item_fits
 from ...backends.strides import CHANNEL_ORDER
 from ...backends.strides import format_strides as dense_format
 from ...tensors import dtypes as _dtypes
+from ...tensors import pinning
 from ...tensors.device import CPU, to_device
 from ...tensors.device import device as _device
 from ...tensors.formats import contiguous_format, memory_format, preserve_format
 from ...tensors.parameter import Parameter
 from ...tensors.shapes import broadcast_shapes
-from ...tensors.tensor import Tensor, wrap
+from ...tensors.tensor import Tensor, wrap, wrap_as
 from .. import rules
 from ..core.row import NO_RECORD, Row, alias_of, check_overlap, check_writable, moving, public, row
 from ..rules import moves
@@ -293,18 +294,19 @@ def _type(self: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs:
     if dtype is None:
         place = "" if self.device.type == "cpu" else f"{self.device.type}."
         return f"torch.{place}{type_name(self.dtype)}"
+    where = None
     if isinstance(dtype, str):
-        if dtype.startswith("torch.cuda."):
-            registry.backend_for(_device("cuda"))
+        on_cuda, dtype = dtype.startswith("torch.cuda."), dtype.replace("torch.cuda.", "torch.", 1)
         if dtype not in _LEGACY:
             raise ValueError(f"invalid type: '{dtype}'")
-        dtype = _LEGACY[dtype]
+        dtype, where = _LEGACY[dtype], _device("cuda") if on_cuda else CPU
     elif not isinstance(dtype, _dtypes.dtype):
         found = getattr(dtype, "dtype", None)  # the legacy classes, torch.DoubleTensor...
         if not isinstance(found, _dtypes.dtype):
             raise TypeError(f"type(): dtype must be a type, str, or dtype object, not {type(dtype).__name__}")
+        where = _device("cuda") if getattr(dtype, "is_cuda", False) else CPU
         dtype = found
-    return convert(self, dtype, None)
+    return convert(self, dtype, where)
 
 
 public(_type, name="type", toplevel=False, out=False)
@@ -324,14 +326,23 @@ def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_fo
 
 @public(toplevel=False, out=False)
 def is_pinned(self: Tensor, device: Any = None) -> bool:
-    """Whether the memory is page-locked: never, without a CUDA device."""
-    return False
+    """Whether the memory is page-locked."""
+    return pinning.is_pinned(self._array)
 
 
 @public(toplevel=False, out=False)
 def pin_memory(self: Tensor, device: Any = None) -> Tensor:
-    """A copy in page-locked memory; needs an accelerator."""
-    raise RuntimeError("Cannot access accelerator device when none is available: pin_memory() is for copies to a GPU.")
+    """A copy in page-locked memory, the tensor itself if it is there; needs an accelerator."""
+    return self if pinning.is_pinned(self._array) else wrap_as(type(self), pinning.pinned(self._array))
+
+
+@public(toplevel=False, out=False)
+def record_stream(self: Tensor, s: Any) -> None:
+    """Says that a stream uses the tensor's memory: nobody else gets it before what is in the stream now is done."""
+    backend = registry.backend_of(self._array)
+    if backend.NAME != "cuda":
+        raise NotImplementedError(f"record_stream is of tensors on CUDA devices, not on {self.device}")
+    backend.record_stream(self._array, s.cuda_stream)
 
 
 # ----------------------------------------------------------------------------------------------- writing in place

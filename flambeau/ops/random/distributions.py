@@ -318,7 +318,7 @@ def poisson(input, generator=None) -> Tensor:
 
 def _sampled(input: Tensor, source: Generator, kernel: str, *args: Any) -> Any:
     x = input._array
-    if registry.backend_of(x).NAME not in ("cpu", "batched"):
+    if registry.backend_of(x).NAME not in ("cpu", "cuda", "batched"):
         return registry.backend_of(x).empty(x.shape, x.dtype)
     return call(source, kernel, x, *args)
 
@@ -349,7 +349,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None) -> Ten
         raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
     backend = registry.backend_of(x)
     shape = (*x.shape[:-1], count)
-    if backend.NAME not in ("cpu", "batched") or 0 in shape:
+    if backend.NAME not in ("cpu", "cuda", "batched") or 0 in shape:
         return wrap(backend.empty(shape, _dtypes.int64.native))
     looked_at(x, "the weights of a draw were checked")
     if type(x) is registry.CPU_ARRAY:

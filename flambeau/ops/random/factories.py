@@ -24,7 +24,7 @@ from ...creation.options import (
     place,
     read_size,
 )
-from ...creation.random import call, check_real, default_generator, draw, fresh, source_of
+from ...creation.random import call, call_on, check_real, default_generator, draw, fresh, source_of
 from ...tensors import dtypes as _dtypes
 from ...tensors.formats import preserve_format
 from ...tensors.tensor import Tensor, wrap
@@ -243,6 +243,8 @@ def randperm(n, *, generator=None, out=None, dtype=None, layout=None, device=Non
     if count and count > (1 << _DIGITS[d.name] if d.name in _DIGITS else limits_of(d)[1]):
         raise RuntimeError(f"value cannot be converted to type {d.name}_t without overflow: n={count}")
     backend = place(device)
+    if backend.NAME == "cuda":
+        return _deliver("randperm", call_on(backend, source, "draw_permutation", count, d.native), out, requires_grad)
     if backend.NAME != "cpu":
         return _deliver("randperm", backend.empty((count,), d.native), out, requires_grad)
     registry.cpu.check_bytes(count * 8, (count,))

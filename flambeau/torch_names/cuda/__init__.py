@@ -14,8 +14,10 @@ from ..missing import refusal, refused_modules
 from ..settings import OutOfMemoryError  # noqa: F401
 from ..tensors import dtypes as _dtypes
 from . import devices as _devices
+from . import nvtx  # noqa: F401
 from .devices import *  # noqa: F403
 from .devices import device, device_of, is_available, is_initialized  # noqa: F401
+from .generators import *  # noqa: F403
 from .memory import *  # noqa: F403
 from .streams import *  # noqa: F403
 
@@ -46,61 +48,31 @@ def _refuse(name: str) -> Any:
     return refuse
 
 
-def _nothing(name: str) -> Any:
-    def function(*args: Any, **kwargs: Any) -> None:
-        return None
-
-    function.__name__, function.__doc__ = name, "Does nothing: there is no CUDA device. (PyTorch allows it without one, too.)"
-    return function
-
-
 amp = _amp_for("cuda", f"{__name__}.amp")
 
 # The storages' old names, and everything else that needs the device.
 _NEED_A_DEVICE = """CUDAGraph CUDAPluggableAllocator GreenContext MemPool caching_allocator_alloc
     caching_allocator_delete caching_allocator_enable change_current_allocator check_error clock_rate
-    cudart current_blas_handle current_solver_handle device_memory_used get_allocator_backend get_per_process_memory_fraction
-    get_sync_debug_mode graph graph_pool_handle initial_seed list_gpu_processes
+    cudart current_blas_handle current_solver_handle device_memory_used get_allocator_backend
+    get_sync_debug_mode graph graph_pool_handle list_gpu_processes
     make_graphed_callables memory_snapshot memory_usage power_draw
-    reset_accumulated_host_memory_stats reset_accumulated_memory_stats reset_peak_host_memory_stats
-    set_per_process_memory_fraction set_sync_debug_mode temperature use_mem_pool utilization"""
+    reset_accumulated_host_memory_stats reset_peak_host_memory_stats
+    set_sync_debug_mode temperature use_mem_pool utilization"""
 for _name in (*(f"{d.word}Storage" for d in _dtypes.ALL if d.word != d.name), *_NEED_A_DEVICE.split()):
     globals()[_name] = _refuse(_name)
 has_half = has_magma = False
-default_generators: tuple = ()
-
-
-for _name in ("manual_seed", "manual_seed_all", "seed", "seed_all"):
-    globals()[_name] = _nothing(_name)
-for _name in ("get_rng_state", "set_rng_state"):
-    globals()[_name] = _refuse(_name)
-
-
-def get_rng_state_all() -> list[Any]:
-    """One state per device: none."""
-    return []
-
-
-def set_rng_state_all(new_states: Any) -> None:
-    """Does nothing: there is no device whose state to set."""
 
 
 class CudaError(RuntimeError):
     """An error of the CUDA runtime."""
 
 
-def _no_nvtx(*args: Any, **kwargs: Any) -> Any:
-    raise RuntimeError("NVTX functions not installed. Are you sure you have a CUDA build?")
-
-
 _NEEDED = "it is not implemented"
 _inner = refused_modules(__name__, _NEEDED, {
-    "nvtx": "", "comm": "broadcast broadcast_coalesced gather reduce_add reduce_add_coalesced scatter",
+    "comm": "broadcast broadcast_coalesced gather reduce_add reduce_add_coalesced scatter",
     "nccl": "all_gather all_reduce broadcast init_rank reduce reduce_scatter unique_id version",
     "profiler": "init profile start stop",
     "jiterator": "_create_jit_fn _create_multi_output_jit_fn"})
-for _name in ("mark", "range", "range_pop", "range_push", "range_start", "range_end"):
-    setattr(_inner["nvtx"], _name, _no_nvtx)
 _inner["nccl"].is_available = lambda tensors=(): False
 for _name in ("_create_jit_fn", "_create_multi_output_jit_fn"):  # can be made anywhere; what they make cannot be called
     setattr(_inner["jiterator"], _name, lambda *args, **kwargs: refusal("cuda.jiterator", _NEEDED))

@@ -36,6 +36,10 @@ def current() -> Any:
     return current
 
 
+class InvalidDevice(AssertionError, RuntimeError):
+    """A device number that there is none of. (PyTorch raises either, by function.)"""
+
+
 def index_of(device: Any, what: str) -> int:
     """The number of a device given in any form; None: the current one."""
     found = machine(what)
@@ -48,7 +52,7 @@ def index_of(device: Any, what: str) -> int:
     if device is None:
         return current().device
     if not 0 <= device < found.count:
-        raise AssertionError(f"Invalid device id: {device}; there are {found.count}")
+        raise InvalidDevice(f"CUDA error: invalid device ordinal. Invalid device id: {device}, there are {found.count}")
     return device
 
 

@@ -41,6 +41,36 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
 
+def reset_accumulated_memory_stats(device: Any = None) -> None:
+    """The numbers of retries and failures start again from 0."""
+    pool = _pool(device, "reset_accumulated_memory_stats")
+    if pool is not None:
+        pool.retries = pool.failures = 0
+
+
+def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+    """More than this part of a device's memory is not taken from the driver: what would need more raises OutOfMemoryError."""
+    if not isinstance(fraction, float):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    from ..backends.cuda import memory
+    memory.of(index_of(device, "set_per_process_memory_fraction")).fraction = fraction
+
+
+def get_per_process_memory_fraction(device: Any = None) -> float:
+    """The part of a device's memory that may be taken."""
+    from ..backends.cuda import memory
+    return memory.of(index_of(device, "get_per_process_memory_fraction")).fraction
+
+
+def _record_memory_history(enabled: str | None = "all", *args: Any, **kwargs: Any) -> None:
+    """Notes for each piece of memory which line of the program asked for it, so that an out-of-memory error can say which lines
+    hold the most; None stops. Costs a few microseconds per tensor."""
+    from ..backends.cuda import memory
+    memory.history.on = enabled is not None
+
+
 def empty_cache() -> None:
     """Gives memory that no tensor uses back to the driver."""
     if is_initialized() and is_available():

@@ -19,8 +19,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...backends.cpu.data import loading as _cpu
+from ...tensors.pinning import has_device
 from . import channel as _channel
 from . import worker as _worker
+from ._utils.pin_memory import pin_memory as pinned
 from .errors import ExceptionWrapper
 from .sampler import drawn_seed
 
@@ -42,8 +44,8 @@ class _BaseDataLoaderIter:
         self._timeout = loader.timeout
         self._collate_fn = loader.collate_fn
         self._persistent_workers = loader.persistent_workers
-        self._pin_memory = False
-        if loader.pin_memory:
+        self._pin_memory = bool(loader.pin_memory) and has_device()
+        if loader.pin_memory and not self._pin_memory:
             warnings.warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
                           "won't be used.", stacklevel=4)
         self._sampler_iter = iter(self._index_sampler)
@@ -70,7 +72,7 @@ class _BaseDataLoaderIter:
         promised = self._IterableDataset_len_called
         if promised is not None and self._dataset_kind and self._num_yielded > promised:
             self._warn_of_length(promised)
-        return data
+        return pinned(data) if self._pin_memory else data
 
     next = __next__
 

@@ -41,6 +41,15 @@ def _type_code(capsule: Any) -> tuple[Any, int]:
     return ctypes.c_uint8.from_address(start), ctypes.c_uint8.from_address(start + 1).value
 
 
+def device_of(capsule: Any) -> tuple[int, int]:
+    """(kind, number) of the device that a capsule's memory is on."""
+    name = _get_name(capsule)
+    if name not in _TENSOR_AT:
+        return _CPU_DEVICE
+    start = _get_pointer(capsule, name) + _TENSOR_AT[name] + 8
+    return ctypes.c_int32.from_address(start).value, ctypes.c_int32.from_address(start + 4).value
+
+
 def export(array: ndarray, **options: Any) -> Any:
     """A capsule over the array's memory."""
     if array.dtype == _BFLOAT16:

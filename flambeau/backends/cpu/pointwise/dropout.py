@@ -9,6 +9,7 @@ import numpy as np
 from numpy import ndarray
 
 from .. import memory
+from ..table import kernel
 
 _FRACTION = np.uint64((1 << 53) - 1)
 
@@ -23,3 +24,9 @@ def scaled_mask(engine: Any, shape: tuple[int, ...], dtype: np.dtype, p: float) 
     draws = engine.draw64(math.prod(shape)) & _FRACTION
     kept = draws.reshape(shape) < np.uint64(math.ceil((1.0 - p) * 2.0**53))
     return np.multiply(kept, dtype.type(noise_scale(dtype, p)), out=memory.empty(shape, dtype))
+
+
+@kernel
+def masked_scale(x: ndarray, mask: ndarray, scale: float) -> ndarray:
+    """x * mask * scale."""
+    return x * mask.astype(x.dtype) * x.dtype.type(scale)

@@ -32,20 +32,7 @@ def random_int(engine, shape, dtype=np.int64, low=0, high=None):
     """
     dtype = np.dtype(dtype)
     shape, n = _shape(shape)
-    low = int(low)
-    bounded = high is not None
-    if high is None:
-        if dtype == _bool:
-            high = 2
-        elif _is_float(dtype):
-            high = (1 << _mantissa(dtype)) + 1
-        else:
-            high = int(np.iinfo(dtype).max) + 1
-    high = int(high)
-    if low >= high:
-        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if _is_float(dtype) and bounded:
-        low, high = _exact_bounds(low, high, dtype)
+    low, high = int_bounds(dtype, low, high)
     span = high - low
     if span >= 1 << 28:
         draws = engine.draw64(n)
@@ -63,6 +50,23 @@ def random_int(engine, shape, dtype=np.int64, low=0, high=None):
             with np.errstate(over="ignore"):
                 out = out + np.int64(low)
     return _from_int(out, dtype).reshape(shape)
+
+
+def int_bounds(dtype, low, high):
+    """(low, high) of draws of whole numbers, also where ``high`` is None; of floating dtypes numbers that they hold exactly."""
+    low = int(low)
+    bounded = high is not None
+    if high is None:
+        if dtype == _bool:
+            high = 2
+        elif _is_float(dtype):
+            high = (1 << _mantissa(dtype)) + 1
+        else:
+            high = int(np.iinfo(dtype).max) + 1
+    high = int(high)
+    if low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    return _exact_bounds(low, high, dtype) if _is_float(dtype) and bounded else (low, high)
 
 
 def _exact_bounds(low, high, dtype):
