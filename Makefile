@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 
-.PHONY: demo test test-machines lint bench clean
+.PHONY: demo test test-machines lint bench bench-steps docs clean
 
 $(VENV)/.core: pyproject.toml
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -30,6 +30,14 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(PY) benchmarks/core.py
+
+bench-steps: $(VENV)/.test
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	$(PY) benchmarks/steps.py
+
+docs: $(VENV)/.core
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	$(PY) -m mkdocs build --strict --site-dir build/site
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
