@@ -88,7 +88,7 @@ def get_deterministic_debug_mode() -> int:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Remembered; the CPU always multiplies float32 in float32."""
+    """Does nothing but remember it: the CPU always multiplies float32 in float32."""
     if precision not in ("highest", "high", "medium"):
         import warnings
         warnings.warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current setting is kept.",
@@ -120,6 +120,7 @@ def get_num_threads() -> int:
 
 
 def set_num_interop_threads(num: int) -> None:
+    """Does nothing but remember it: operations are never run side by side."""
     _state["interop"] = _count("set_num_interop_threads", num)
 
 
@@ -128,7 +129,7 @@ def get_num_interop_threads() -> int:
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """Not supported here: denormal numbers are kept. False says so, as on processors that cannot."""
+    """Does nothing: denormal numbers are kept. False says so, as on processors that cannot."""
     return False
 
 
@@ -161,7 +162,7 @@ def compiled_with_cxx11_abi() -> bool:
 
 
 def init_num_threads() -> None:
-    """Kept for old programs; the number of threads is set by set_num_threads."""
+    """Does nothing: the number of threads is set by set_num_threads."""
 
 
 def get_device_module(device: Any = None) -> Any:

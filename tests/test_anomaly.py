@@ -108,7 +108,7 @@ def test_profile_measures_operations():
     with profile() as measured, record_function("block"):
         (x * 2).exp().sum().backward()
     found = {e.key: e for e in measured.key_averages()}
-    assert {"aten::mul", "aten::exp", "aten::sum", "aten::backward", "block"} <= found.keys()
+    assert {"aten::mul", "aten::exp", "aten::sum", "MulBackward0", "block"} <= found.keys()
     assert all(e.cpu_time_total > 0 for e in found.values())
-    assert found["block"].cpu_time_total >= found["aten::backward"].cpu_time_total
+    assert found["block"].cpu_time_total >= found["MulBackward0"].cpu_time_total
     assert "block" in measured.table(sort_by="cpu_time_total")

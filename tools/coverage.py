@@ -1,10 +1,12 @@
 """Compares flambeau's names with those of the installed PyTorch and writes docs/coverage.md.
 
     PYTHONPATH=. python tools/coverage.py            # writes docs/coverage.md
-    PYTHONPATH=. python tools/coverage.py --missing  # prints every missing name instead
+    PYTHONPATH=. python tools/coverage.py --missing  # prints every name that is not there, by kind, instead
 
-A name counts as there when getattr finds it; as refused when calling it gives NotImplementedError with a sentence. Names
-that PyTorch's modules merely import (math, os, typing's, the classes of its compiled TorchScript) are not counted.
+A name counts as there when getattr finds it; as refused when calling it gives NotImplementedError with a sentence (its
+docstring begins "Not available"); as empty when calling it changes nothing (its docstring begins "Does nothing", and
+tests/test_names_without_effect.py finds functions without a body that do not say so). Names that PyTorch's modules merely
+import (math, os, typing's, the classes of its compiled TorchScript) are not counted.
 """
 
 from __future__ import annotations
@@ -31,14 +33,17 @@ OUT = """# What flambeau has of PyTorch's names
 
 Made by `tools/coverage.py` from PyTorch {version}: every public name of a module, and every function that PyTorch lets
 subclasses override (`torch.overrides.get_testing_overrides`). "Refused" names exist and raise NotImplementedError with
-a sentence that says what is missing. A missing name of the top level raises `flambeau.MissingName`, which is an
-AttributeError (so `hasattr` says no) and a NotImplementedError (so the message says why).
+a sentence that says what is missing. Names that "do nothing" can be called without effect, and their docstrings say so in
+the first line: what they would change does not exist here (CUDA's caches, TorchScript, pending conjugates). A missing name
+of the top level raises `flambeau.MissingName`, which is an AttributeError (so `hasattr` says no) and a NotImplementedError
+(so the message says why).
 
-| module | names | there | refused | missing |
-| --- | --- | --- | --- | --- |
+| module | names | there | do nothing | refused | missing |
+| --- | --- | --- | --- | --- | --- |
 {rows}
 
-Functions that can be overridden: {overridable}; there: {present}; refused: {refused}; missing: {missing}.
+Functions that can be overridden: {overridable}; there: {present}; do nothing: {empty}; refused: {refused};
+missing: {missing}.
 {missing_list}
 
 ## Left out, and why
@@ -90,31 +95,33 @@ def counted(value: object, name: str, module: str) -> bool:
     return not (isinstance(value, str) and module != ".")
 
 
-def is_refused(value: object) -> bool:
-    return (getattr(value, "__doc__", None) or "").startswith("Not available")
+def kind(value: object) -> str:
+    """"refused", "empty" or "there", by the first words of the docstring."""
+    words = getattr(value, "__doc__", None) or ""
+    return "refused" if words.startswith("Not available") else "empty" if words.startswith("Does nothing") else "there"
 
 
-def survey(module: str) -> tuple[int, list[str], list[str]]:
+def survey(module: str) -> tuple[list[str], dict[str, list[str]]]:
+    """The public names of one of PyTorch's modules, and flambeau's by kind."""
     theirs = find(torch, "" if module == "." else module)
     listed = getattr(theirs, "__all__", None) if module != "." else None  # torch's own list lacks many documented functions
     names = sorted(set(listed or [n for n in dir(theirs) if counted(getattr(theirs, n, None), n, module)]))
     names = [n for n in names if not n.startswith("_")]
+    found: dict[str, list[str]] = {"there": [], "empty": [], "refused": [], "missing": []}
     try:
         ours = find(flambeau, "" if module == "." else module)
     except (ImportError, AttributeError):
-        return len(names), [], names
-    missing, refused = [], []
+        return names, {**found, "missing": names}
     for n in names:
         try:
-            if is_refused(getattr(ours, n)):
-                refused.append(n)
+            found[kind(getattr(ours, n))].append(n)
         except (AttributeError, NotImplementedError):
-            missing.append(n)
-    return len(names), refused, missing
+            found["missing"].append(n)
+    return names, found
 
 
-def overridable() -> tuple[int, int, list[str]]:
-    """(functions, refused, names that are missing) of what torch.overrides lists."""
+def overridable() -> dict[str, list[str]]:
+    """What torch.overrides lists, by kind."""
     spaces = {"": (torch, flambeau), "Tensor.": (torch.Tensor, flambeau.Tensor),
               "linalg.": (torch.linalg, flambeau.linalg), "fft.": (torch.fft, flambeau.fft),
               "special.": (torch.special, flambeau.special), "nn.functional.": (torch.nn.functional, flambeau.nn.functional)}
@@ -124,15 +131,20 @@ def overridable() -> tuple[int, int, list[str]]:
             value = getattr(theirs, n, None)
             if callable(value) and getattr(value, "__hash__", None):
                 where.setdefault(value, []).append((prefix, n))
-    total, refused, missing = 0, 0, []
+    found: dict[str, list[str]] = {"there": [], "empty": [], "refused": [], "missing": []}
     for function in torch.overrides.get_testing_overrides():
         for prefix, n in where.get(function, []):
-            total += 1
             value = getattr(spaces[prefix][1], n, None)
-            if value is None:
-                missing.append(prefix + n)
-            refused += is_refused(value)
-    return total, refused, missing
+            found["missing" if value is None else kind(value)].append(prefix + n)
+    return found
+
+
+def row(module: str, names: list[str], found: dict[str, list[str]]) -> str:
+    missing = found["missing"]
+    listed = ", ".join(missing[:12]) + (f", and {len(missing) - 12} more" if len(missing) > 12 else "")
+    label = "torch" if module == "." else module
+    return (f"| {label} | {len(names)} | {len(found['there'])} | {len(found['empty'])} | {len(found['refused'])} | "
+            f"{len(missing)}{': ' if missing else ''}{listed} |")
 
 
 def main() -> None:
@@ -140,24 +152,20 @@ def main() -> None:
     parser.add_argument("--missing", action="store_true")
     show = parser.parse_args().missing
     warnings.simplefilter("ignore")
-    rows = []
-    for module in MODULES:
-        count, refused, missing = survey(module)
-        if show:
-            print(f"{module}: {count} names, refused {len(refused)}, missing {len(missing)}: {' '.join(missing)}")
-        label = "torch" if module == "." else module
-        listed = ", ".join(missing[:12]) + (f", and {len(missing) - 12} more" if len(missing) > 12 else "")
-        rows.append(f"| {label} | {count} | {count - len(refused) - len(missing)} | {len(refused)} | "
-                    f"{len(missing)}{': ' if missing else ''}{listed} |")
-    total, refused, missing = overridable()
+    surveyed = {module: survey(module) for module in MODULES}
+    functions = overridable()
     if show:
-        print(f"overridable: {total}, refused {refused}, missing {len(missing)}: {' '.join(missing)}")
+        for module, found in [*[(m, f) for m, (_, f) in surveyed.items()], ("overridable", functions)]:
+            print(f"{module}: " + "; ".join(f"{kind} {len(names)}: {' '.join(names)}" for kind, names in found.items()
+                                            if kind != "there" and names))
         return
-    text = OUT.format(version=torch.__version__.split("+")[0], rows="\n".join(rows), overridable=total,
-                      present=total - refused - len(missing), refused=refused, missing=len(missing),
+    missing = functions["missing"]
+    text = OUT.format(version=torch.__version__.split("+")[0], rows="\n".join(row(m, *s) for m, s in surveyed.items()),
+                      overridable=sum(map(len, functions.values())), present=len(functions["there"]),
+                      empty=len(functions["empty"]), refused=len(functions["refused"]), missing=len(missing),
                       missing_list="Missing: " + ", ".join(f"`{n}`" for n in missing) + "." if missing else "")
     pathlib.Path(__file__).parents[1].joinpath("docs", "coverage.md").write_text(text)
-    print(f"docs/coverage.md: {len(rows)} modules, {total} overridable functions, {len(missing)} of them missing")
+    print(f"docs/coverage.md: {len(surveyed)} modules, {len(missing)} overridable functions are missing")
 
 
 if __name__ == "__main__":

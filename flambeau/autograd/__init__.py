@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ..whole import show_whole
+from ..complete import show_complete
 from .modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 
 # name -> the module that has it; None: the name is a module itself
@@ -48,4 +48,4 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-show_whole(__name__)
+show_complete(__name__)

@@ -11,7 +11,10 @@ import warnings
 from typing import Any
 
 from ..backends.batched.arrays import BatchedArray, innermost
-from .node import Node, location, user_frame
+from . import cuts
+from . import state as _state
+from .frames import location, place, user_frame
+from .node import Edge, Node, SavedOutput
 from .state import ANOMALY, state
 
 
@@ -24,6 +27,7 @@ def is_anomaly_check_nan_enabled() -> bool:
 
 
 def _set(mode: bool, check_nan: bool) -> None:
+    _state.anomaly_was_on = _state.anomaly_was_on or mode
     state.mode = state.mode | ANOMALY if mode else state.mode & ~ANOMALY
     state.anomaly_check_nan = check_nan
 
@@ -77,15 +81,29 @@ def remember(node: Node) -> None:
     frame = user_frame()
     notes["traceback_"] = traceback.format_stack(frame)
     if frame is not None:
-        notes["forward_line"] = location((frame.f_code, frame.f_lasti))
+        notes["forward_line"] = location(place(frame))
     running = getattr(state, "running", None)
     if running:
         notes["parent_"] = running[-1] if running[-1].ctx is None else running[-1].ctx
 
 
+def watch(row: Any, args: tuple[Any, ...], results: tuple[Any, ...], mode: int) -> None:
+    """After an operation: notes where a graph is cut, and where NaN appears that was in none of the inputs."""
+    tensors = {name: a for name, a in zip(row.args, args) if hasattr(a, "_array")}
+    for name, a in zip(row.args, args):
+        if a.__class__ in (list, tuple):
+            tensors.update({f"{name}[{i}]": t for i, t in enumerate(a) if hasattr(t, "_array")})
+    cuts.watch(row.name, row.node is not None, list(tensors.values()), results, mode)
+    if state.anomaly_check_nan and any([_has_nan(r) for r in results if r.dtype.is_floating_point or r.dtype.is_complex]):
+        edge = results[0]._node
+        node = edge.node if edge.__class__ is Edge else edge
+        if node is not None and not any([_has_nan(t) for t in tensors.values()]):
+            node.metadata["made_nan"] = [f"{row.name} of", *[describe(f"`{name}`", t) for name, t in tensors.items()]]
+
+
 def evaluate(node: Node, grads: Any) -> Any:
     """Runs a node (with its pre-hooks); a failure or a NaN is reported with the forward line of the node."""
-    from .engine import _pre_hooks
+    from .engine import _pre_hooks, current_task
     if node.hooks is not None and node.hooks.pre:
         grads = _pre_hooks(node, grads)
     state.running.append(node)
@@ -99,22 +117,92 @@ def evaluate(node: Node, grads: Any) -> Any:
             for i, g in enumerate(results):
                 if g is not None and _has_nan(g):
                     report(node)
-                    raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
+                    raise RuntimeError(_nan_text(node, grads, i))
     finally:
         state.running.pop()
+    if not current_task().keep_graph:
+        node.metadata["freed_line"] = location(place(user_frame()))
     return results
 
 
+# ------------------------------------------------------------------------------------------------ where NaN comes from
+def _nan_text(node: Node, grads: Any, output: int) -> str:
+    """Which node gave NaN, what it was given, its line, and the operation of the forward pass that made NaN first."""
+    lines = [f"Function '{node.name()}' returned nan values in its {output}th output."]
+    for i, g in enumerate(grads if grads.__class__ is list else [grads]):
+        if g is not None:
+            lines.append(describe("The gradient that came in" + (f" for output {i}" if grads.__class__ is list else ""), g))
+    lines += [describe(f"What it saved as `{name}`", t) for name, t in _saved_tensors(node)]
+    if "forward_line" in node.metadata:
+        lines.append(f"{node.name()} was recorded at {node.metadata['forward_line']}")
+    given = [*(grads if grads.__class__ is list else [grads]), *[t for _, t in _saved_tensors(node)]]
+    if not any([_has_nan(t) for t in given if t is not None]):
+        lines.append("There is no NaN in what it was given: its derivative is not finite there, or infinite times zero.")
+    return "\n".join([*lines, *_first_nan()])
+
+
+def _first_nan() -> list[str]:
+    """The operation of the forward pass that first made NaN of inputs without any, if one did."""
+    from .engine import current_task
+    made = [n for n in current_task().reached if n._metadata and "made_nan" in n._metadata]
+    if not made:
+        return []
+    first = min(made, key=lambda n: n.sequence)
+    what, *inputs = first.metadata["made_nan"]
+    return [f"The first NaN of the forward pass was made by {what}", *inputs, f"at {first.metadata['forward_line']}"]
+
+
+def _saved_tensors(node: Node) -> list[tuple[str, Any]]:
+    from ..backends.registry import ARRAY_TYPES
+    from ..tensors.tensor import wrap
+    row, found = getattr(node, "row", None), []
+    for slot, value in zip(row.slots if row is not None else (), node.saved or ()):
+        if value.__class__ is SavedOutput:
+            value = value.array
+        if type(value) in ARRAY_TYPES:
+            value = wrap(value)
+        if hasattr(value, "_array"):
+            found.append((slot, value))
+    return found
+
+
+def describe(what: str, t: Any) -> str:
+    """A tensor's shape and range, and how much of it is not finite."""
+    text = f"  {what}: shape {list(t.shape)}, {t.dtype}"
+    if not t.numel() or t.is_meta or t.is_sparse:
+        return text
+    mode = state.mode
+    state.mode = 1
+    try:
+        t = _plain(t)
+        values = t.abs() if t.dtype.is_complex else t.double() if t.dtype.is_floating_point else t
+        good = values[values.isfinite()]
+        text += f", from {good.min().item():.6g} to {good.max().item():.6g}" if good.numel() else ", nothing finite"
+        for word, count in (("nan", int(values.isnan().sum())), ("infinite", int(values.isinf().sum()))):
+            text += f", {count} of {t.numel()} {word}" if count else ""
+        return text
+    finally:
+        state.mode = mode
+
+
 def _has_nan(g: Any) -> bool:
+    if g.is_meta:
+        return False
     mode = state.mode
     state.mode = 1  # plain no_grad: the check itself is nobody's business
     try:
-        if type(g._array) is BatchedArray:  # all examples at once
-            from ..tensors.tensor import wrap
-            g = wrap(innermost(g._array))
+        g = _plain(g)
         return bool((g != g).any())
     finally:
         state.mode = mode
+
+
+def _plain(t: Any) -> Any:
+    """A tensor's values without what its class or a call of vmap would add to their use: all examples at once."""
+    from ..tensors.tensor import wrap
+    if t.is_sparse:
+        return t
+    return wrap(innermost(t._array) if type(t._array) is BatchedArray else t._array)
 
 
 def report(node: Any) -> None:

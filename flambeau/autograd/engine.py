@@ -23,7 +23,7 @@ from ..ops.core.levels import enter, leave
 from ..tensors.tensor import Tensor
 from ..tensors.tensor import _captured_grad as captured_grad
 from .node import AccumulateGrad, Edge, Node
-from .state import ANOMALY, BATCHED, CAPTURE, FOLLOW, NO_GRAD, state
+from .state import ANOMALY, BATCHED, CAPTURE, FOLLOW, NO_GRAD, PROFILE, state
 
 _new = object.__new__
 _plus = KERNELS["add"]
@@ -195,7 +195,8 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
             heapq.heappush(heap, (-node.sequence, node))
     roots.clear()
     selective, keep_graph = task.captures is not None, task.keep_graph
-    plain = not state.mode & ANOMALY
+    plain = not state.mode & (ANOMALY | PROFILE)
+    add_to_leaf = accumulate if not state.mode & PROFILE else state.profiler.accumulate
     bare = state.mode == NO_GRAD  # nothing special going on, and this pass is not recorded
     batched = state.mode & BATCHED  # gradients may be batched where what they belong to is not, and `fit` has to look
     push, pop, take, known = heapq.heappush, heapq.heappop, buffers.pop, buffers.get
@@ -215,7 +216,7 @@ def _walk(roots, waiting: dict[Node, int], task: Task) -> None:
                 if selective:
                     _capture(task, node, grads)
                 if grads is not None and task.accumulate and (not selective or node in task.captures):
-                    accumulate(node, grads, task.create_graph)
+                    add_to_leaf(node, grads, task.create_graph)
                 break
             if (selective and not _capture(task, node, grads)) or (grads is None and not node.runs_without_gradient):
                 results = None
@@ -319,6 +320,12 @@ def _add(buffers: dict[Node, Any], node: Node, nr: int, grad: Any) -> None:
 def _evaluate(node: Node, grads: Any, task: Task):
     if grads is None:
         grads = node._nothing_arrived()
+    if state.mode & PROFILE:
+        return state.profiler.node(node, grads, _evaluated, task)
+    return _evaluated(node, grads, task)
+
+
+def _evaluated(node: Node, grads: Any, task: Task):
     if state.mode & ANOMALY:
         from .anomaly import evaluate
         results = evaluate(node, grads)

@@ -12,7 +12,8 @@ import weakref
 from typing import Any
 
 from ..tensors.tensor import Tensor, wrap
-from .node import Edge, Hooks, Node, Packed, face, freed_error, modified_error, version_of
+from .errors import freed_error, modified_error
+from .node import Edge, Hooks, Node, Packed, face, version_of
 from .state import state
 
 _new = object.__new__

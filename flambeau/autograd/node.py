@@ -11,13 +11,13 @@ is freed by reference counting alone.
 from __future__ import annotations
 
 import itertools
-import sys
 import weakref
 from typing import Any, NamedTuple
 
 from ..backends import registry
 from ..backends.dtypes import native as _native
 from ..tensors.device import META
+from .frames import user_frame
 
 next_sequence = itertools.count().__next__
 FLOAT32 = _native("float32")
@@ -28,9 +28,12 @@ _INTERNAL = {"AccumulateGrad", "CopySlices", "CopyBackwards", "Error", "Undefine
 
 
 class VersionCounter:
-    """How often a storage was written in place; shared by a tensor and its views. `where` is the last writer's line."""
+    """How often a storage was written in place; shared by a tensor and its views.
 
-    __slots__ = ("value", "where")
+    `where` is the line of Python that wrote last, at the version `at`: compiled programs count without leaving a line.
+    """
+
+    __slots__ = ("at", "value", "where")
 
     def __init__(self):
         self.value = 0
@@ -178,6 +181,11 @@ class Node:
         return f"<{type(self).__name__} object at {hex(id(self))}>"
 
 
+def short_name(node: Node) -> str:
+    """AddBackward0 -> Add: how PyTorch's messages call what made a tensor."""
+    return node.name().rstrip("0123456789").removesuffix("Backward")
+
+
 def face(node: Any) -> Any:
     """The object that users see for a node of the graph."""
     return node if node is None or node.ctx is None else node.ctx
@@ -271,69 +279,9 @@ def version_of(tensor: Any) -> int:
     return 0 if counter is None else counter.value
 
 
-def freed_error(node: Any, what: str = "") -> RuntimeError:
-    return RuntimeError(
-        (what or "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-         "already been freed)") + ". Saved intermediate values of the graph are freed when you call .backward() or "
-        "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if you "
-        "need "
-        f"to access saved tensors after calling backward. (The node is {node.name()}.)")
-
-
-def modified_error(node: Node, tensor: Any, array: Any, saved: int, now: int, counter: VersionCounter) -> RuntimeError:
-    """The saved value was written to since: says which one, and the line that wrote."""
-    from ..tensors.dtypes import BY_NUM
-    kind = type_name(BY_NUM[array.dtype.num])
-    made_by = ""
-    if tensor is not None and tensor._node is not None and tensor._node.__class__ is not AccumulateGrad:
-        edge = tensor._node
-        source, nr = (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
-        made_by = f", which is output {nr} of {source.name()},"
-    line = f" The in-place change was made at {location(counter.where)}." if counter.where else ""
-    forward = ""
-    if node._metadata and "forward_line" in node._metadata:
-        forward = f" {node.name()} was recorded at {node._metadata['forward_line']}."
-    else:
-        forward = (" Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
-                   "torch.autograd.set_detect_anomaly(True).")
-    return RuntimeError(
-        "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[torch.{kind} {list(array.shape)}]{made_by} is at version {now}; expected version {saved} "
-        "instead." + line + forward)
-
-
 def type_name(d) -> str:
     """PyTorch's legacy class name of a dtype: FloatTensor, LongTensor..."""
     return f"{d.word}Tensor"
-
-
-def location(where) -> str:
-    code, instruction = where
-    line = None
-    for start, end, number in code.co_lines():
-        if start <= instruction < end:
-            line = number
-    return f'File "{code.co_filename}", line {line}, in {code.co_name}'
-
-
-_PACKAGE = __name__.partition(".")[0]
-
-
-def user_frame():
-    """The innermost frame that is not flambeau's own."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        ours = _our_files.get(file)
-        if ours is None:
-            ours = _our_files[file] = frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE
-        if not ours:
-            break
-        frame = frame.f_back
-    return frame
-
-
-_our_files: dict[str, bool] = {}  # file -> whether it belongs to flambeau: asked at every in-place change
 
 
 def bump(tensor: Any) -> None:
@@ -341,7 +289,7 @@ def bump(tensor: Any) -> None:
     counter = tensor._counter
     if counter is None:
         counter = start_counter(tensor)
-    counter.value += 1
+    counter.value = counter.at = counter.value + 1
     frame = user_frame()
     if frame is not None:
         counter.where = (frame.f_code, frame.f_lasti)

@@ -12,6 +12,7 @@ from ..settings import is_warn_always_enabled
 from ..tensors.dtypes import BY_NUM
 from ..tensors.tensor import Size, Tensor
 from .engine import Task, run
+from .errors import no_history_error, not_scalar_error, which
 from .node import Edge, GradientEdge, Node, behind
 from .views import history_of
 
@@ -117,7 +118,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
         if g is None:
             if not allow_unused:
                 raise RuntimeError(f"The differentiated Tensor at index {i} appears to not have been used in the "
-                                   "graph. Set allow_unused=True if this is the desired behavior.")
+                                   "graph. Set allow_unused=True if this is the desired behavior." + which(t))
             if materialize_grads:
                 if isinstance(t, GradientEdge):
                     raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
@@ -167,7 +168,7 @@ def _input_edge(t: Any) -> tuple[Node, int]:
         raise RuntimeError(f"all inputs have to be Tensors or GradientEdges, but got {type(t).__name__}")
     edge = history_of(t)
     if edge is None:
-        raise RuntimeError("One of the differentiated Tensors does not require grad")
+        raise RuntimeError("One of the differentiated Tensors does not require grad" + which(t))
     return (edge.node, edge.nr) if edge.__class__ is Edge else (edge, 0)
 
 
@@ -187,7 +188,7 @@ def _root(out: Any, g: Any, i: int) -> tuple[Node, int, Tensor]:
         raise AssertionError(f"Expected output to be a torch.Tensor, got {type(out).__name__}")
     edge = history_of(out)
     if edge is None:
-        raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
+        raise no_history_error(out, i)
     if g is None:
         g = _implicit(out)
     else:
@@ -201,7 +202,7 @@ def _root_of_edge(node: Node, nr: int, g: Any, i: int) -> tuple[Node, int, Tenso
         g = _checked(g, Size(shape), BY_NUM[dtype.num], i)
     else:
         if any(n != 1 for n in shape):
-            raise RuntimeError("grad can be implicitly created only for scalar outputs")
+            raise not_scalar_error(shape)
         from ..creation.factories import ones
         g = ones(shape, dtype=BY_NUM[dtype.num])
     return node, nr, g
@@ -210,9 +211,7 @@ def _root_of_edge(node: Node, nr: int, g: Any, i: int) -> tuple[Node, int, Tenso
 def _implicit(out: Tensor) -> Tensor:
     array = out._array
     if array.size != 1:
-        raise RuntimeError("grad can be implicitly created only for scalar outputs, got a tensor of shape "
-                           f"{list(out.shape)}: "
-                           "pass its gradient, or reduce it (say with sum())")
+        raise not_scalar_error(out.shape)
     if array.dtype.kind == "c":
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
     return ones_like(out)

@@ -11,7 +11,8 @@ from typing import Any
 from ..backends.registry import WINDOWS
 from ..tensors.tensor import Tensor, wrap
 from . import state as _state
-from .node import Edge, Node, Packed, SavedOutput, behind, freed_error, modified_error, saved_result, start_counter, version_of
+from .errors import freed_error, modified_error
+from .node import Edge, Node, Packed, SavedOutput, behind, saved_result, start_counter, version_of
 from .state import NO_GRAD, state
 
 

@@ -1,12 +1,13 @@
 """The thread's mode, read once by every operation.
 
 `state.mode` is 0 in the default mode and 1 under `no_grad`: both are the fast path. Every other way of running an
-operation (inference mode, saved-tensor hooks, forward-mode duals, anomaly detection, capture, following, function overrides)
-sets a further bit, so that one comparison, `mode < 2`, tells the fast path that nothing special is going on.
+operation (inference mode, saved-tensor hooks, forward-mode duals, anomaly detection, capture, following, function overrides,
+profiling) sets a further bit, so that one comparison, `mode < 2`, tells the fast path that nothing special is going on.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -22,12 +23,17 @@ CAPTURE = 64
 AUTOCAST = 128
 FOLLOW = 256
 BATCHED = 512  # inside vmap, or in a backward pass that may meet its arrays
+PROFILE = 1024
 FOLLOWED = frozenset((FOLLOW, FOLLOW | NO_GRAD))  # following, and nothing else special
+
+
+_FIRST = ANOMALY if os.environ.get("FLAMBEAU_DETECT_ANOMALY", "0") not in ("", "0") else 0
+anomaly_was_on = bool(_FIRST)  # on any thread, ever: what is quicker to ask than a thread's mode
 
 
 class _State(threading.local):
     def __init__(self):
-        self.mode = 0
+        self.mode = _FIRST
         self.saved_hooks = []        # stack of (pack, unpack)
         self.saved_hooks_off = None  # message of disable_saved_tensors_hooks
         self.forward_level = 0
@@ -38,6 +44,7 @@ class _State(threading.local):
         self.recorder = None         # notes the kernel calls while a call is captured (compiler/capture/tracing.py)
         self.witness = None          # hears of all that the Python of a captured call reads (compiler/capture/witness.py)
         self.follower = None         # takes the kernel calls while a compiled call is followed (compiler/follow/follower.py)
+        self.profiler = None         # notes operations while a profiler runs (autograd/profiler/recorder.py)
         errors.silence()             # NumPy's floating-point warnings are per thread
 
 

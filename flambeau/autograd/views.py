@@ -11,7 +11,7 @@ from typing import Any
 
 from ..backends.batched.arrays import marked
 from . import state as _state
-from .node import AccumulateGrad, Edge, Node, bump, next_sequence, start_counter
+from .node import AccumulateGrad, Edge, Node, bump, next_sequence, short_name, start_counter
 from .state import state
 
 # How a view came to be, where that limits changing it in place.
@@ -116,11 +116,14 @@ def check_inplace(tensor: Any, name: str = "") -> None:
     if base is not None and (node is not None or base._node is not None):
         check_creation(tensor)
         if base._node.__class__ is AccumulateGrad:
-            raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation. "
-                               "Wrap the change in torch.no_grad(), or work on a clone().")
+            raise _leaf_error(tensor, True)
     if node is not None and node.__class__ is AccumulateGrad:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation. Wrap the "
-                           "change in torch.no_grad(), or work on a clone().")
+        raise _leaf_error(tensor, False)
+
+
+def _leaf_error(tensor: Any, view: bool) -> RuntimeError:
+    from .errors import leaf_error
+    return leaf_error(tensor, view)
 
 
 def check_creation(tensor: Any, change: str = "and is being modified inplace") -> None:
@@ -158,7 +161,7 @@ def check_creation(tensor: Any, change: str = "and is being modified inplace") -
 def _name(node: Any) -> str:
     if node is None:
         return "a view"
-    return (node.node if node.__class__ is Edge else node).name().rstrip("0123456789").removesuffix("Backward")
+    return short_name(node.node if node.__class__ is Edge else node)
 
 
 def set_history(tensor: Any, edge: Node | Edge | None) -> None:
@@ -229,7 +232,7 @@ class CopySlices(Node):
     def apply(self, grad: Any) -> Any:
         fn = self.fn
         if fn is None:
-            from .node import freed_error
+            from .errors import freed_error
             raise freed_error(self)
         whole = grad.clone(memory_format="contiguous") if self.layout is None else _laid_out(grad, self.layout)
         piece = self.view(whole)

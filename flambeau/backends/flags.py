@@ -106,7 +106,7 @@ class _Scaled(Flags):
         return self.__dict__["_half_sums"]
 
     def allow_fp16_bf16_reduction_math_sdp(self, enabled: bool) -> None:
-        """Remembered; sums are taken in single precision."""
+        """Does nothing but remember it: sums are taken in single precision."""
         self.__dict__["_half_sums"] = bool(enabled)
 
     def can_use_flash_attention(self, params: Any, debug: bool = False) -> bool:
@@ -116,7 +116,7 @@ class _Scaled(Flags):
     can_use_efficient_attention = can_use_cudnn_attention = can_use_flash_attention
 
     def preferred_linalg_library(self, backend: Any = None) -> str:
-        """NumPy's LAPACK does it all."""
+        """Does nothing: NumPy's LAPACK does it all."""
         return "default"
 
     preferred_blas_library = preferred_rocm_fa_library = preferred_linalg_library
@@ -158,7 +158,7 @@ python_native = Flags("python_native", available_dsls=[], all_dsls=[])
 
 
 def disable_global_flags() -> None:
-    """Accepted: the switches can be set at any time."""
+    """Does nothing: the switches can be set at any time."""
 
 
 def flags_frozen() -> bool:

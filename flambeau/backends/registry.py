@@ -105,6 +105,14 @@ def move(array: Any, backend: Any) -> Any:
     return backend.from_cpu(source.to_cpu(array))
 
 
+def two_devices(arrays: list[Any]) -> RuntimeError:
+    """The error of arrays that do not live together: the first says where the others should be, zero-dim ones may join any."""
+    names = list(dict.fromkeys([backend_of(a).NAME for a in arrays if a.ndim or backend_of(a).NAME != "cpu"]))
+    return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {names[0]} and "
+                        f"{names[1]}! Tensor on device {names[1]} is not on the expected device {names[0]}! Move one of them: "
+                        f"x.to('{names[0]}')")
+
+
 def common(arrays: list[Any]) -> Any:
     """The backend of several arrays: meta wins over cpu, as zero-dim CPU tensors may join any device."""
     found = cpu
@@ -118,11 +126,9 @@ def common(arrays: list[Any]) -> Any:
         elif found.NAME == "cpu":
             found = backend
         elif backend is not found:
-            raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
-                               f"{found.NAME} and {backend.NAME}!")
+            raise two_devices(arrays)
     if found.NAME != "cpu":
         for array in arrays:
             if array.ndim and backend_of(array).NAME == "cpu":
-                raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
-                                   f"{found.NAME} and cpu!")
+                raise two_devices(arrays)
     return found if found is not cpu or following is None else following()

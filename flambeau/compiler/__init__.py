@@ -182,7 +182,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
 
 def allow_in_graph(fn: Any) -> Any:
-    """The function itself."""
+    """Does nothing: gives back the function, whose kernel calls are part of the program anyway."""
     return fn
 
 
@@ -190,7 +190,7 @@ assume_constant_result = allow_in_graph
 
 
 def substitute_in_graph(original_fn: Any, **kwargs: Any) -> Any:
-    """A decorator that changes nothing."""
+    """Does nothing: a decorator; the function runs as Python while a call is captured."""
     return lambda fn: fn
 
 
@@ -215,7 +215,7 @@ def reset() -> None:
 
 
 def cudagraph_mark_step_begin() -> None:
-    """Accepted; there are no CUDA graphs."""
+    """Does nothing: there are no CUDA graphs."""
 
 
 def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:
@@ -271,30 +271,30 @@ def _exchange_stance(stance: str) -> str:
 
 # ------------------------------------------------------------------------------------- accepted, without any effect
 def nested_compile_region(fn: Any = None, **kwargs: Any) -> Any:
-    """The function itself: repeated parts of a program need no mark."""
+    """Does nothing: repeated parts of a program need no mark."""
     return (lambda fn: fn) if fn is None else fn
 
 
 def set_enable_guard_collectives(enabled: bool) -> None:
-    """Accepted; processes do not wait for each other's compilers."""
+    """Does nothing: processes do not wait for each other's compilers."""
 
 
 def save_cache_artifacts() -> None:
-    """None: built programs are kept on disk already (FLAMBEAU_CACHE names the folder)."""
+    """Does nothing: built programs are kept on disk already (FLAMBEAU_CACHE names the folder)."""
 
 
 def load_cache_artifacts(serialized_artifacts: bytes) -> None:
-    """None: see save_cache_artifacts."""
+    """Does nothing: see save_cache_artifacts."""
 
 
 def load_compiled_function(file: Any, *, f_globals: Any = None, external_data: Any = None) -> Any:
-    """Not there: programs refer to the tensors of the process that made them."""
+    """Not available: programs refer to the tensors of the process that made them."""
     raise NotImplementedError("compiler.load_compiled_function: programs cannot be saved to a file; compile again, the C "
                               "compiler's work is kept in the cache folder")
 
 
 def _keep_guards(guard_entries: Any, keep_parameters: bool = False) -> list[bool]:
-    """For options={"guard_filter_fn": ...}: every guard is kept, as checking them costs little."""
+    """Does nothing: options={"guard_filter_fn": ...} keeps every guard, as checking them costs little."""
     return [True] * len(guard_entries)
 
 

@@ -28,10 +28,10 @@ def draw(array: Any, generator: Any, kernel: str, args: tuple[Any, ...], keep: b
 
 
 def _draw(levels: list[Level], array: Any, generator: Any, kernel: str, args: tuple[Any, ...], keep: bool) -> Any:
-    from .random import draw as plain
+    from .random import draw as draw_unbatched
     if not levels:
         with mode_bits(clear=BATCHED):
-            return plain(array, generator, kernel, *args, keep=keep)
+            return draw_unbatched(array, generator, kernel, *args, keep=keep)
     level = levels.pop()
     batched = level in levels_of(array)
     if level.randomness == "same":

@@ -9,6 +9,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from ..autograd import state as _state
+from ..autograd.cuts import CUT, DATA, note
 from ..backends import registry
 from ..backends.cpu import creation as _cpu
 from ..ops.core.row import FUNCTIONS, _type_word, public
@@ -135,8 +137,7 @@ def empty_strided(size, stride, *, dtype=None, layout=None, device=None, require
                            f"({len(steps)})")
     if any(s < 0 for s in steps):
         raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)} and strides={list(steps)}: "
-                           "strides "
-                           "must not be negative")
+                           "strides must not be negative")
     native = (element_type(dtype, "empty_strided") or _dtypes.get_default_dtype()).native
     return _unset(finish(place(device).empty_strided(shape, steps, native), requires_grad))
 
@@ -149,8 +150,7 @@ def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=Non
     shape, order = read_size("empty_permuted", tuple(size), single=True), tuple(int(d) for d in physical_layout)
     if len(shape) != len(order):
         raise RuntimeError("Number of dimensions in size does not match the length of the physical_layout; i.e. "
-                           "len(size) = "
-                           f"{len(shape)} is not equal to len(physical_layout) = {len(order)}")
+                           f"len(size) = {len(shape)} is not equal to len(physical_layout) = {len(order)}")
     for d in order:
         if not 0 <= d < len(shape):
             raise RuntimeError(f"Dimension out of range (expected to be between 0 and {len(shape) - 1}, but got {d}); "
@@ -178,12 +178,23 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
         warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
                       "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
                       UserWarning, stacklevel=3)
-        return _copied(data, d, device, requires_grad)
+        made = _copied(data, d, device, requires_grad)
+        return _noted(made, data) if _state.anomaly_was_on else made
     if pin_memory:
         check_options("tensor", None, pin_memory)
     if hasattr(data, "untyped"):
         data = _stored(data, d)
-    return finish(_placed(_read(data, d), device), requires_grad)
+    made = finish(_placed(_read(data, d), device), requires_grad)
+    return _noted(made, data) if _state.anomaly_was_on else made
+
+
+def _noted(made: Tensor, data: Any) -> Tensor:
+    """A tensor made of data, which may be values of other tensors: says so if a gradient is asked of it (autograd/cuts.py)."""
+    if not _state.state.mode & _state.ANOMALY:
+        return made
+    if isinstance(data, Tensor) and data.requires_grad:
+        return note(made, "new", "torch.tensor(...), which copies values into a new tensor,", CUT)
+    return note(made, "new", "a tensor made by torch.tensor(...)", DATA)
 
 
 def _stored(storage: Any, d: _dtype | None) -> Any:
@@ -268,8 +279,7 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layo
     if isinstance(data, Tensor):
         warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
                       "sourceTensor.detach().clone().requires_grad_(True), rather than "
-                      "tensor.new_tensor(sourceTensor).",
-                      UserWarning, stacklevel=3)
+                      "tensor.new_tensor(sourceTensor).", UserWarning, stacklevel=3)
         return _copied(data, d, device, requires_grad)
     return finish(_placed(_read(data, d), device), requires_grad)
 
@@ -277,8 +287,7 @@ def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layo
 # --------------------------------------------------------------------------------------------------- number sequences
 @public(**factory)
 def arange(*bounds, start=None, end=None, step=None, out=None, dtype=None, layout=None, device=None,
-           requires_grad=False,
-           pin_memory=False) -> Tensor:
+           requires_grad=False, pin_memory=False) -> Tensor:
     """start, start + step, ... up to but not including end; integers unless a bound is a float."""
     first, last, by = _bounds("arange", bounds, start, end, step)
     d = element_type(dtype, "arange")
@@ -309,8 +318,7 @@ def _bounds(name: str, bounds: tuple[Any, ...], start: Any, end: Any, step: Any)
         first, last, by = 0 if start is None else start, end, 1 if step is None else step
     else:
         raise TypeError(f"{name}() received an invalid combination of arguments: expected (end), (start, end) or "
-                        "(start, "
-                        f"end, step), got {len(bounds)} positional")
+                        f"(start, end, step), got {len(bounds)} positional")
     if first.__class__ is last.__class__ is by.__class__ is int:
         return first, last, by
     values = []
@@ -331,9 +339,9 @@ def _count(name: str, first: Any, last: Any, by: Any, d: _dtype, inclusive: bool
         raise RuntimeError("step must be nonzero")
     if (by > 0 and last < first) or (by < 0 and last > first):
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-    whole = not (d.is_floating_point or d.is_complex)
+    integral = not (d.is_floating_point or d.is_complex)
     if inclusive:
-        if whole:
+        if integral:
             first, last, by = int(first), int(last), int(by)
         return first, by, int((last - first) / by) + 1
     if d is _dtypes.int64:
@@ -343,16 +351,15 @@ def _count(name: str, first: Any, last: Any, by: Any, d: _dtype, inclusive: bool
         return first, by, max(0, -((first - last) // by))
     count = (last - first) / by
     count = max(0, int(count) + (count > int(count)))
-    return (int(first), int(by), count) if whole else (first, by, count)
+    return (int(first), int(by), count) if integral else (first, by, count)
 
 
 @public(**factory, name="range")
 def range_(start=0, end=None, step=1, *, out=None, dtype=None, layout=None, device=None, requires_grad=False) -> Tensor:
     """Like arange, but up to and including end (kept for old programs)."""
     warnings.warn("torch.range is deprecated and will be removed in a future release because its behavior is "
-                  "inconsistent "
-                  "with Python's range builtin. Instead, use torch.arange, which produces values in [start, end).",
-                  UserWarning, stacklevel=3)
+                  "inconsistent with Python's range builtin. Instead, use torch.arange, which produces values in "
+                  "[start, end).", UserWarning, stacklevel=3)
     if end is None:
         start, end = 0, start
     first, last, by = _bounds("range", (start, end, step), None, None, None)

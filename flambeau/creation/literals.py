@@ -132,8 +132,7 @@ def _plain_numbers(flat: list[Any]) -> tuple[list[Any], _dtypes.dtype]:
             raise TypeError(f"new(): invalid data type '{type(item).__name__}'")
         elif _is_sequence(item):
             raise TypeError(f"'{type(item).__name__}' object cannot be interpreted as a number: the elements before it "
-                            "are "
-                            "numbers")
+                            "are numbers")
         else:
             raise RuntimeError(f"Could not infer dtype of {type(item).__name__}")
         values.append(item)
@@ -147,6 +146,5 @@ def from_native(native: Any) -> _dtypes.dtype:
     if found is None:
         raise TypeError(f"can't convert np.ndarray of type {native.type.__module__}.{native.type.__name__}. The only "
                         "supported types are: float64, float32, float16, complex64, complex128, int64, int32, int16, "
-                        "int8, "
-                        "uint64, uint32, uint16, uint8, and bool.")
+                        "int8, uint64, uint32, uint16, uint8, and bool.")
     return found

@@ -63,8 +63,7 @@ def check_options(name: str, layout: Any, pin_memory: Any) -> None:
         raise NotImplementedError(f"{name}(): only the strided layout is implemented, not {layout}")
     if pin_memory:
         raise RuntimeError("pin_memory=True requires a CUDA or other accelerator backend; no pinned memory allocator "
-                           "is "
-                           "available on this system.")
+                           "is available on this system.")
 
 
 def finish(array: Any, requires_grad: Any = False) -> Tensor:
@@ -95,16 +94,14 @@ def read_size(name: str, size: Any, *, single: bool = False) -> tuple[int, ...]:
         if n.__class__ is not int:
             if isinstance(n, bool) or not hasattr(n, "__index__"):
                 raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, but found element of "
-                                "type "
-                                f"{type(n).__name__} at pos {position}")
+                                f"type {type(n).__name__} at pos {position}")
             n = n.__index__()
         if n < 0:
             raise RuntimeError(f"{name}: Dimension size must be non-negative, but size {position} is {n} in "
                                f"{list(size)}: Trying to create tensor with negative dimension {n}")
         if n >= 1 << 63:
             raise TypeError(f"{name}(): argument 'size' failed to unpack the object at pos {position + 1}: {n} does "
-                            "not fit "
-                            "in 64 bits")
+                            "not fit in 64 bits")
         out.append(n)
     return tuple(out)
 
@@ -171,8 +168,7 @@ def scalar(name: str, argument: str, value: Any) -> Any:
 
 def _fits(value: Any, dtype: _dtype) -> None:
     if not _cpu.item_fits(value, dtype.native):
-        raise RuntimeError(f"value cannot be converted to type {dtype.scalar_word} without "
-                           f"overflow: {value}")
+        raise RuntimeError(f"value cannot be converted to type {dtype.scalar_word} without overflow: {value}")
 
 
 def _unset(made: Tensor) -> Tensor:

@@ -230,9 +230,9 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
         world_size = int(os.environ["WORLD_SIZE"]) if world_size < 0 else world_size
         rank = int(os.environ["RANK"]) if rank < 0 else rank
     elif init_method is not None:  # the address may say both
-        asked = parse_qs(urlparse(init_method).query)
-        world_size = int(asked.get("world_size", [world_size])[0]) if world_size < 0 else world_size
-        rank = int(asked.get("rank", [rank])[0]) if rank < 0 else rank
+        query = parse_qs(urlparse(init_method).query)
+        world_size = int(query.get("world_size", [world_size])[0]) if world_size < 0 else world_size
+        rank = int(query.get("rank", [rank])[0]) if rank < 0 else rank
     _one_process(world_size)
     if rank > 0:
         raise ValueError(f"rank {rank} is not in a world of one process")

@@ -20,6 +20,7 @@ class Transform:
     inverting what was just made is exact and free.
     """
 
+    _arguments = ""  # what __init__ takes before cache_size, all of them attributes
     bijective = False
     domain: constraints.Constraint
     codomain: constraints.Constraint
@@ -60,9 +61,12 @@ class Transform:
         """The same transform with a cache of this size."""
         if self._cache_size == cache_size:
             return self
-        if type(self).__init__ is Transform.__init__:
-            return type(self)(cache_size=cache_size)
-        raise NotImplementedError(f"{type(self)}.with_cache is not implemented")
+        owner = next(cls for cls in type(self).__mro__ if "_arguments" in cls.__dict__)
+        if owner is not Transform:
+            return owner(*[getattr(self, name) for name in owner._arguments.split()], cache_size=cache_size)
+        if type(self).__init__ is not Transform.__init__:
+            raise NotImplementedError(f"{type(self)}.with_cache is not implemented")
+        return type(self)(cache_size=cache_size)
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -121,25 +125,12 @@ class _InverseTransform(Transform):
         super().__init__(cache_size=transform._cache_size)
         self._inv: Transform = transform
 
-    @property
-    def inv(self) -> Transform:
-        return self._inv
+    inv = property(lambda self: self._inv)
 
-    @constraints.dependent_property(is_discrete=False)
-    def domain(self) -> Any:
-        return self._inv.codomain
-
-    @constraints.dependent_property(is_discrete=False)
-    def codomain(self) -> Any:
-        return self._inv.domain
-
-    @property
-    def bijective(self) -> bool:
-        return self._inv.bijective
-
-    @property
-    def sign(self) -> Any:
-        return self._inv.sign
+    domain = constraints.dependent_property(lambda self: self._inv.codomain, is_discrete=False)
+    codomain = constraints.dependent_property(lambda self: self._inv.domain, is_discrete=False)
+    bijective = property(lambda self: self._inv.bijective)
+    sign = property(lambda self: self._inv.sign)
 
     def with_cache(self, cache_size: int = 1) -> Transform:
         return self.inv.with_cache(cache_size).inv
@@ -170,6 +161,8 @@ class _InverseTransform(Transform):
 
 class ComposeTransform(Transform):
     """Transforms one after the other."""
+
+    _arguments = "parts"
 
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0):
         if cache_size:
@@ -225,9 +218,6 @@ class ComposeTransform(Transform):
             self._inv, known._inv = weakref.ref(known), weakref.ref(self)
         return known
 
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        return self if self._cache_size == cache_size else ComposeTransform(self.parts, cache_size=cache_size)
-
     def __call__(self, x: Tensor) -> Tensor:
         for part in self.parts:
             x = part(x)
@@ -267,15 +257,12 @@ identity_transform = ComposeTransform([])
 class IndependentTransform(Transform):
     """Counts further dimensions as part of the event: Jacobians are added up over them."""
 
+    _arguments = "base_transform reinterpreted_batch_ndims"
+
     def __init__(self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
         self.base_transform = base_transform.with_cache(cache_size)
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        if self._cache_size == cache_size:
-            return self
-        return IndependentTransform(self.base_transform, self.reinterpreted_batch_ndims, cache_size=cache_size)
 
     @constraints.dependent_property(is_discrete=False)
     def domain(self) -> Any:
@@ -285,13 +272,8 @@ class IndependentTransform(Transform):
     def codomain(self) -> Any:
         return constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims)
 
-    @property
-    def bijective(self) -> bool:
-        return self.base_transform.bijective
-
-    @property
-    def sign(self) -> Any:
-        return self.base_transform.sign
+    bijective = property(lambda self: self.base_transform.bijective)
+    sign = property(lambda self: self.base_transform.sign)
 
     def _call(self, x: Tensor) -> Tensor:
         if x.dim() < self.domain.event_dim:
@@ -320,6 +302,7 @@ class ReshapeTransform(Transform):
     """Events of one shape as events of another."""
 
     bijective = True
+    _arguments = "in_shape out_shape"
 
     def __init__(self, in_shape: Any, out_shape: Any, cache_size: int = 0):
         self.in_shape, self.out_shape = Size(in_shape), Size(out_shape)
@@ -328,18 +311,10 @@ class ReshapeTransform(Transform):
                              f"{tuple(self.out_shape)}")
         super().__init__(cache_size=cache_size)
 
-    @constraints.dependent_property
-    def domain(self) -> Any:
-        return constraints.independent(constraints.real, len(self.in_shape))
+    domain = constraints.dependent_property(lambda self: constraints.independent(constraints.real, len(self.in_shape)))
 
-    @constraints.dependent_property
-    def codomain(self) -> Any:
-        return constraints.independent(constraints.real, len(self.out_shape))
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        if self._cache_size == cache_size:
-            return self
-        return ReshapeTransform(self.in_shape, self.out_shape, cache_size=cache_size)
+    codomain = constraints.dependent_property(
+        lambda self: constraints.independent(constraints.real, len(self.out_shape)))
 
     def _call(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[:x.dim() - len(self.in_shape)] + self.out_shape)

@@ -7,9 +7,8 @@ from typing import Any
 from .. import Size, Tensor, arange, bernoulli, log1p, nan
 from ..autograd.modes import no_grad
 from ..nn.functional import binary_cross_entropy_with_logits
-from ..types import _Number
 from . import constraints
-from ._parameters import ProbsOrLogits, check_one
+from ._parameters import ProbsOrLogits
 from .exp_family import ExponentialFamily
 from .utils import broadcast_all
 
@@ -23,20 +22,12 @@ class Bernoulli(ProbsOrLogits, ExponentialFamily):
     support = constraints.boolean
     has_enumerate_support = True
     _mean_carrier_measure = 0
+    _expands = "probs logits _param"
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
-        check_one(probs, logits)
-        given = logits if probs is None else probs
-        (self._param,) = broadcast_all(given)
-        setattr(self, "logits" if probs is None else "probs", self._param)
-        super().__init__(Size() if isinstance(given, _Number) else self._param.size(), validate_args=validate_args)
+        super().__init__(self._hold_given(probs, logits), validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Bernoulli:
-        return self._expand(Bernoulli, batch_shape, _instance, "probs logits _param")
-
-    @property
-    def mean(self) -> Tensor:
-        return self.probs
+    mean = property(lambda self: self.probs)
 
     @property
     def mode(self) -> Tensor:
@@ -44,17 +35,14 @@ class Bernoulli(ProbsOrLogits, ExponentialFamily):
         mode[self.probs == 0.5] = nan
         return mode
 
-    @property
-    def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
+    variance = property(lambda self: self.probs * (1 - self.probs))
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         with no_grad():
             return bernoulli(self.probs.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         logits, value = broadcast_all(self.logits, value)
         return -binary_cross_entropy_with_logits(logits, value, reduction="none")
 
@@ -64,9 +52,7 @@ class Bernoulli(ProbsOrLogits, ExponentialFamily):
     def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._spread_support(arange(2, dtype=self._param.dtype, device=self._param.device), expand)
 
-    @property
-    def _natural_params(self) -> tuple[Tensor, ...]:
-        return (self.probs.logit(),)
+    _natural_params = property(lambda self: (self.probs.logit(),))
 
     def _log_normalizer(self, x: Tensor) -> Tensor:
         return log1p(x.exp())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import Size, Tensor, lgamma, stack, tensor
+from .. import Tensor, lgamma, stack, tensor
 from ..types import _Number
 from . import constraints
 from .dirichlet import Dirichlet
@@ -20,6 +20,7 @@ class Beta(ExponentialFamily):
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval
     has_rsample = True
+    _expands = "_dirichlet"
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None):
         if isinstance(concentration1, _Number) and isinstance(concentration0, _Number):
@@ -29,24 +30,10 @@ class Beta(ExponentialFamily):
         self._dirichlet = Dirichlet(both, validate_args=validate_args)
         super().__init__(self._dirichlet._batch_shape, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Beta:
-        return self._expand(Beta, batch_shape, _instance, "", _dirichlet=self._dirichlet.expand(Size(batch_shape)))
-
-    @property
-    def concentration1(self) -> Any:
-        return self._dirichlet.concentration[..., 0]
-
-    @property
-    def concentration0(self) -> Any:
-        return self._dirichlet.concentration[..., 1]
-
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration1 / (self.concentration1 + self.concentration0)
-
-    @property
-    def mode(self) -> Tensor:
-        return self._dirichlet.mode[..., 0]
+    concentration1 = property(lambda self: self._dirichlet.concentration[..., 0])
+    concentration0 = property(lambda self: self._dirichlet.concentration[..., 1])
+    mean = property(lambda self: self.concentration1 / (self.concentration1 + self.concentration0))
+    mode = property(lambda self: self._dirichlet.mode[..., 0])
 
     @property
     def variance(self) -> Tensor:
@@ -57,16 +44,13 @@ class Beta(ExponentialFamily):
         return self._dirichlet.rsample(sample_shape).select(-1, 0)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         return self._dirichlet.log_prob(stack([value, 1.0 - value], -1))
 
     def entropy(self) -> Tensor:
         return self._dirichlet.entropy()
 
-    @property
-    def _natural_params(self) -> tuple[Tensor, Tensor]:
-        return self.concentration1, self.concentration0
+    _natural_params = property(lambda self: (self.concentration1, self.concentration0))
 
     def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
         return lgamma(x) + lgamma(y) - lgamma(x + y)

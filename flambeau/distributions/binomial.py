@@ -7,9 +7,8 @@ from typing import Any
 from .. import Size, Tensor, arange, binomial, lgamma
 from ..autograd.modes import no_grad
 from . import constraints
-from ._parameters import ProbsOrLogits, check_one
+from ._parameters import ProbsOrLogits
 from .distribution import Distribution
-from .utils import broadcast_all
 
 __all__ = ["Binomial"]
 
@@ -25,33 +24,16 @@ class Binomial(ProbsOrLogits, Distribution):
     arg_constraints = {"total_count": constraints.nonnegative_integer, "probs": constraints.unit_interval,
                        "logits": constraints.real}
     has_enumerate_support = True
+    _expands = "total_count probs logits _param"
 
-    def __init__(self, total_count: Any = 1, probs: Any = None, logits: Any = None,
-                 validate_args: bool | None = None):
-        check_one(probs, logits)
-        self.total_count, self._param = broadcast_all(total_count, logits if probs is None else probs)
-        self.total_count = self.total_count.type_as(self._param)
-        setattr(self, "logits" if probs is None else "probs", self._param)
-        super().__init__(self._param.size(), validate_args=validate_args)
+    def __init__(self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+        super().__init__(self._hold_counted(total_count, probs, logits), validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Binomial:
-        return self._expand(Binomial, batch_shape, _instance, "total_count probs logits _param")
-
-    @constraints.dependent_property(is_discrete=True, event_dim=0)
-    def support(self) -> Any:
-        return constraints.integer_interval(0, self.total_count)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * self.probs
-
-    @property
-    def mode(self) -> Tensor:
-        return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
+    support = constraints.dependent_property(lambda self: constraints.integer_interval(0, self.total_count),
+                                             is_discrete=True, event_dim=0)
+    mean = property(lambda self: self.total_count * self.probs)
+    mode = property(lambda self: ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count))
+    variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -59,8 +41,7 @@ class Binomial(ProbsOrLogits, Distribution):
             return binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         n, logits = self.total_count, self.logits
         ways = lgamma(n + 1) - lgamma(value + 1) - lgamma(n - value + 1)
         # n log(1 + exp(logits)), so that large logits do not overflow

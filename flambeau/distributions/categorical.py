@@ -18,6 +18,8 @@ class Categorical(ProbsOrLogits, Distribution):
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     has_enumerate_support = True
     _binary = False
+    _expands = "probs logits _param"
+    _keeps = "_num_events"
 
     def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None):
         check_one(probs, logits)
@@ -33,9 +35,6 @@ class Categorical(ProbsOrLogits, Distribution):
         self._num_events = self._param.size()[-1]
         super().__init__(self._param.size()[:-1], validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Categorical:
-        return self._expand(Categorical, batch_shape, _instance, "probs logits _param", _num_events=self._num_events)
-
     @constraints.dependent_property(is_discrete=True, event_dim=0)
     def support(self) -> Any:
         return constraints.integer_interval(0, self._num_events - 1)
@@ -43,17 +42,9 @@ class Categorical(ProbsOrLogits, Distribution):
     def _undefined(self) -> Tensor:
         return self._param.new_full(self._extended_shape(), nan)
 
-    @property
-    def mean(self) -> Tensor:
-        return self._undefined()
-
-    @property
-    def mode(self) -> Tensor:
-        return self.probs.argmax(dim=-1)
-
-    @property
-    def variance(self) -> Tensor:
-        return self._undefined()
+    mean = property(lambda self: self._undefined())
+    mode = property(lambda self: self.probs.argmax(dim=-1))
+    variance = property(lambda self: self._undefined())
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         sample_shape = Size(sample_shape)
@@ -61,8 +52,7 @@ class Categorical(ProbsOrLogits, Distribution):
         return rows.T.reshape(self._extended_shape(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         index, logits = broadcast_tensors(value.long().unsqueeze(-1), self.logits)
         return logits.gather(-1, index[..., :1]).squeeze(-1)
 

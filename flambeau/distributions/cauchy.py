@@ -6,10 +6,8 @@ import math
 from typing import Any
 
 from .. import Size, Tensor, full
-from ..types import _Number
 from . import constraints
 from .distribution import Distribution
-from .utils import broadcast_all
 
 __all__ = ["Cauchy"]
 
@@ -20,22 +18,13 @@ class Cauchy(Distribution):
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
     has_rsample = True
+    _expands = "loc scale"
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
-        self.loc, self.scale = broadcast_all(loc, scale)
-        both_numbers = isinstance(loc, _Number) and isinstance(scale, _Number)
-        super().__init__(Size() if both_numbers else self.loc.size(), validate_args=validate_args)
+        super().__init__(self._hold(loc=loc, scale=scale), validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Cauchy:
-        return self._expand(Cauchy, batch_shape, _instance, "loc scale")
-
-    @property
-    def mean(self) -> Tensor:
-        return full(self._extended_shape(), math.nan, dtype=self.loc.dtype, device=self.loc.device)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mean = property(lambda self: full(self._extended_shape(), math.nan, dtype=self.loc.dtype, device=self.loc.device))
+    mode = property(lambda self: self.loc)
 
     @property
     def variance(self) -> Tensor:
@@ -46,13 +35,11 @@ class Cauchy(Distribution):
         return self.loc + eps * self.scale
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         return -math.log(math.pi) - self.scale.log() - ((value - self.loc) / self.scale).pow(2).log1p()
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         return ((value - self.loc) / self.scale).atan() / math.pi + 0.5
 
     def icdf(self, value: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import Tensor
 from . import constraints
 from .gamma import Gamma
 
@@ -15,13 +14,9 @@ class Chi2(Gamma):
     """Sums of `df` squared standard normal numbers."""
 
     arg_constraints = {"df": constraints.positive}
+    _expands = Gamma._expands
 
     def __init__(self, df: Any, validate_args: bool | None = None):
         super().__init__(0.5 * df, 0.5, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Chi2:
-        return super().expand(batch_shape, self._get_checked_instance(Chi2, _instance))
-
-    @property
-    def df(self) -> Tensor:
-        return self.concentration * 2
+    df = property(lambda self: self.concentration * 2)

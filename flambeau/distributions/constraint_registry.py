@@ -29,8 +29,7 @@ class ConstraintRegistry:
         if isinstance(constraint, constraints.Constraint):
             constraint = type(constraint)
         if not isinstance(constraint, type) or not issubclass(constraint, constraints.Constraint):
-            raise TypeError("Expected constraint to be either a Constraint subclass or instance, but got "
-                            f"{constraint}")
+            raise TypeError(f"Expected constraint to be either a Constraint subclass or instance, but got {constraint}")
         self._registry[constraint] = factory
         return factory
 
@@ -56,34 +55,6 @@ def _in_both(*kinds: Any) -> Callable:
     return enter
 
 
-@_in_both(constraints.real)
-def _to_real(constraint: Any) -> Any:
-    return transforms.identity_transform
-
-
-@biject_to.register(constraints.independent)
-def _biject_independent(constraint: Any) -> Any:
-    return transforms.IndependentTransform(biject_to(constraint.base_constraint), constraint.reinterpreted_batch_ndims)
-
-
-@transform_to.register(constraints.independent)
-def _transform_independent(constraint: Any) -> Any:
-    return transforms.IndependentTransform(transform_to(constraint.base_constraint),
-                                           constraint.reinterpreted_batch_ndims)
-
-
-@_in_both(constraints.greater_than, constraints.greater_than_eq)
-def _to_greater_than(constraint: Any) -> Any:
-    return transforms.ComposeTransform([transforms.ExpTransform(),
-                                        transforms.AffineTransform(constraint.lower_bound, 1)])
-
-
-@_in_both(constraints.less_than)
-def _to_less_than(constraint: Any) -> Any:
-    return transforms.ComposeTransform([transforms.ExpTransform(),
-                                        transforms.AffineTransform(constraint.upper_bound, -1)])
-
-
 @_in_both(constraints.interval, constraints.half_open_interval)
 def _to_interval(constraint: Any) -> Any:
     low, high = constraint.lower_bound, constraint.upper_bound
@@ -92,47 +63,28 @@ def _to_interval(constraint: Any) -> Any:
     return transforms.ComposeTransform([transforms.SigmoidTransform(), transforms.AffineTransform(low, high - low)])
 
 
-@biject_to.register(constraints.simplex)
-def _biject_to_simplex(constraint: Any) -> Any:
-    return transforms.StickBreakingTransform()
+def _exp_then(loc: Any, scale: int) -> Any:
+    return transforms.ComposeTransform([transforms.ExpTransform(), transforms.AffineTransform(loc, scale)])
 
 
-@transform_to.register(constraints.simplex)
-def _transform_to_simplex(constraint: Any) -> Any:
-    return transforms.SoftmaxTransform()
+_in_both(constraints.real)(lambda c: transforms.identity_transform)
+_in_both(constraints.greater_than, constraints.greater_than_eq)(lambda c: _exp_then(c.lower_bound, 1))
+_in_both(constraints.less_than)(lambda c: _exp_then(c.upper_bound, -1))
+_in_both(constraints.corr_cholesky)(lambda c: transforms.CorrCholeskyTransform())
+biject_to.register(constraints.simplex, lambda c: transforms.StickBreakingTransform())
+transform_to.register(constraints.simplex, lambda c: transforms.SoftmaxTransform())
+transform_to.register(constraints.lower_cholesky, lambda c: transforms.LowerCholeskyTransform())
+transform_to.register(constraints.positive_definite, lambda c: transforms.PositiveDefiniteTransform())
+transform_to.register(constraints.positive_semidefinite, lambda c: transforms.PositiveDefiniteTransform())
 
 
-@transform_to.register(constraints.lower_cholesky)
-def _transform_to_lower_cholesky(constraint: Any) -> Any:
-    return transforms.LowerCholeskyTransform()
+def _of_parts(registry: ConstraintRegistry) -> None:
+    """Constraints made of others: the transforms are made of theirs."""
+    registry.register(constraints.independent, lambda c: transforms.IndependentTransform(
+        registry(c.base_constraint), c.reinterpreted_batch_ndims))
+    registry.register(constraints.cat, lambda c: transforms.CatTransform([registry(p) for p in c.cseq], c.dim, c.lengths))
+    registry.register(constraints.stack, lambda c: transforms.StackTransform([registry(p) for p in c.cseq], c.dim))
 
 
-@transform_to.register(constraints.positive_semidefinite)
-@transform_to.register(constraints.positive_definite)
-def _transform_to_positive_definite(constraint: Any) -> Any:
-    return transforms.PositiveDefiniteTransform()
-
-
-@_in_both(constraints.corr_cholesky)
-def _to_corr_cholesky(constraint: Any) -> Any:
-    return transforms.CorrCholeskyTransform()
-
-
-@biject_to.register(constraints.cat)
-def _biject_to_cat(constraint: Any) -> Any:
-    return transforms.CatTransform([biject_to(c) for c in constraint.cseq], constraint.dim, constraint.lengths)
-
-
-@transform_to.register(constraints.cat)
-def _transform_to_cat(constraint: Any) -> Any:
-    return transforms.CatTransform([transform_to(c) for c in constraint.cseq], constraint.dim, constraint.lengths)
-
-
-@biject_to.register(constraints.stack)
-def _biject_to_stack(constraint: Any) -> Any:
-    return transforms.StackTransform([biject_to(c) for c in constraint.cseq], constraint.dim)
-
-
-@transform_to.register(constraints.stack)
-def _transform_to_stack(constraint: Any) -> Any:
-    return transforms.StackTransform([transform_to(c) for c in constraint.cseq], constraint.dim)
+_of_parts(biject_to)
+_of_parts(transform_to)

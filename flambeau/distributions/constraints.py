@@ -51,13 +51,8 @@ class _Dependent(Constraint):
             raise NotImplementedError(f".{name} cannot be determined statically")
         return value
 
-    @property
-    def is_discrete(self) -> bool:
-        return self._known("is_discrete")
-
-    @property
-    def event_dim(self) -> int:
-        return self._known("event_dim")
+    is_discrete = property(lambda self: self._known("is_discrete"))
+    event_dim = property(lambda self: self._known("event_dim"))
 
     def __call__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented) -> _Dependent:
         """The same with more said about it."""
@@ -96,13 +91,8 @@ class _IndependentConstraint(Constraint):
         self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
         super().__init__()
 
-    @property
-    def is_discrete(self) -> bool:
-        return self.base_constraint.is_discrete
-
-    @property
-    def event_dim(self) -> int:
-        return self.base_constraint.event_dim + self.reinterpreted_batch_ndims
+    is_discrete = property(lambda self: self.base_constraint.is_discrete)
+    event_dim = property(lambda self: self.base_constraint.event_dim + self.reinterpreted_batch_ndims)
 
     def check(self, value: Tensor) -> Tensor:
         result = self.base_constraint.check(value)
@@ -124,13 +114,8 @@ class MixtureSameFamilyConstraint(Constraint):
         self.base_constraint = base_constraint
         super().__init__()
 
-    @property
-    def is_discrete(self) -> bool:
-        return self.base_constraint.is_discrete
-
-    @property
-    def event_dim(self) -> int:
-        return self.base_constraint.event_dim
+    is_discrete = property(lambda self: self.base_constraint.is_discrete)
+    event_dim = property(lambda self: self.base_constraint.event_dim)
 
     def check(self, value: Tensor) -> Tensor:
         if value.dim() < self.event_dim:
@@ -315,9 +300,7 @@ class _Pieces(Constraint):
         self.cseq, self.dim = list(cseq), dim
         super().__init__()
 
-    @property
-    def is_discrete(self) -> bool:
-        return any(c.is_discrete for c in self.cseq)
+    is_discrete = property(lambda self: any(c.is_discrete for c in self.cseq))
 
     def _check_dim(self, value: Tensor) -> None:
         if not -value.dim() <= self.dim < value.dim():
@@ -333,9 +316,7 @@ class _Cat(_Pieces):
         if len(self.lengths) != len(self.cseq):
             raise AssertionError(f"lengths has {len(self.lengths)} entries for {len(self.cseq)} constraints")
 
-    @property
-    def event_dim(self) -> int:
-        return max(c.event_dim for c in self.cseq)
+    event_dim = property(lambda self: max(c.event_dim for c in self.cseq))
 
     def check(self, value: Tensor) -> Tensor:
         self._check_dim(value)

@@ -27,6 +27,8 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
     support = constraints.unit_interval
     _mean_carrier_measure = 0
     has_rsample = True
+    _expands = "probs logits _param"
+    _keeps = "_lims"
 
     def __init__(self, probs: Any = None, logits: Any = None, lims: tuple[float, float] = (0.499, 0.501),
                  validate_args: bool | None = None):
@@ -42,9 +44,6 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
             self.probs = param = clamp_probs(param)
         self._param, self._lims = param, lims
         super().__init__(Size() if isinstance(given, _Number) else param.size(), validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> ContinuousBernoulli:
-        return self._expand(ContinuousBernoulli, batch_shape, _instance, "probs logits _param", _lims=self._lims)
 
     def _outside_unstable_region(self) -> Tensor:
         return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
@@ -71,9 +70,7 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
         taylor = 0.5 + (1.0 / 3.0 + 16.0 / 45.0 * x.pow(2)) * x
         return where(self._outside_unstable_region(), exact, taylor)
 
-    @property
-    def stddev(self) -> Tensor:
-        return self.variance.sqrt()
+    stddev = property(lambda self: self.variance.sqrt())
 
     @property
     def variance(self) -> Tensor:
@@ -91,14 +88,12 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
         return self.icdf(rand(self._extended_shape(sample_shape), dtype=self.probs.dtype, device=self.probs.device))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         logits, value = broadcast_all(self.logits, value)
         return -binary_cross_entropy_with_logits(logits, value, reduction="none") + self._cont_bern_log_norm()
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         p = self._cut_probs()
         exact = (p.pow(value) * (1.0 - p).pow(1.0 - value) + p - 1.0) / (2.0 * p - 1.0)
         inside = where(self._outside_unstable_region(), exact, value)
@@ -113,9 +108,7 @@ class ContinuousBernoulli(ProbsOrLogits, ExponentialFamily):
         log0, log1 = log1p(-self.probs), self.probs.log()
         return self.mean * (log0 - log1) - self._cont_bern_log_norm() - log0
 
-    @property
-    def _natural_params(self) -> tuple[Tensor, ...]:
-        return (self.logits,)
+    _natural_params = property(lambda self: (self.logits,))
 
     def _log_normalizer(self, x: Tensor) -> Tensor:
         low, high = self._lims[0] - 0.5, self._lims[1] - 0.5

@@ -24,6 +24,7 @@ class Dirichlet(ExponentialFamily):
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
     support = constraints.simplex
     has_rsample = True
+    _expands = "concentration"
 
     def __init__(self, concentration: Tensor, validate_args: bool | None = None):
         if concentration.dim() < 1:
@@ -31,21 +32,15 @@ class Dirichlet(ExponentialFamily):
         self.concentration = concentration
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Dirichlet:
-        return self._expand(Dirichlet, batch_shape, _instance, "concentration")
-
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         return _sample_dirichlet(self.concentration.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         c = self.concentration
         return xlogy(c - 1.0, value).sum(-1) + lgamma(c.sum(-1)) - lgamma(c).sum(-1)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration / self.concentration.sum(-1, True)
+    mean = property(lambda self: self.concentration / self.concentration.sum(-1, True))
 
     @property
     def mode(self) -> Tensor:
@@ -63,12 +58,9 @@ class Dirichlet(ExponentialFamily):
     def entropy(self) -> Tensor:
         c = self.concentration
         k, total = c.size(-1), c.sum(-1)
-        return (lgamma(c).sum(-1) - lgamma(total) - (k - total) * digamma(total)
-                - ((c - 1.0) * digamma(c)).sum(-1))
+        return (lgamma(c).sum(-1) - lgamma(total) - (k - total) * digamma(total) - ((c - 1.0) * digamma(c)).sum(-1))
 
-    @property
-    def _natural_params(self) -> tuple[Tensor, ...]:
-        return (self.concentration,)
+    _natural_params = property(lambda self: (self.concentration,))
 
     def _log_normalizer(self, x: Tensor) -> Tensor:
         return x.lgamma().sum(-1) - x.sum(-1).lgamma()

@@ -7,8 +7,9 @@ from typing import Any
 
 from .. import Size, Tensor
 from ..autograd.modes import no_grad
+from ..types import _Number
 from . import constraints
-from .utils import lazy_property
+from .utils import broadcast_all, lazy_property
 
 __all__ = ["Distribution"]
 
@@ -19,6 +20,8 @@ class Distribution:
     has_rsample = False
     has_enumerate_support = False
     _validate_args = __debug__
+    _expands: str  # the parameters that expand() expands
+    _keeps = ""  # and the fields that it leaves as they are
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
@@ -54,35 +57,40 @@ class Distribution:
                                  f"distribution {self!r} to satisfy the constraint {constraint!r}, but found invalid "
                                  f"values:\n{value}")
 
+    def _hold(self, **parameters: Any) -> Size:
+        """Keeps the parameters, broadcast against each other; gives the batch's shape."""
+        held = broadcast_all(*parameters.values())
+        for name, value in zip(parameters, held):
+            setattr(self, name, value)
+        return Size() if all(isinstance(given, _Number) for given in parameters.values()) else held[0].size()
+
     def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
         """The same distribution with its batch expanded to a shape, without copying parameters."""
-        raise NotImplementedError(f"{type(self).__name__} does not implement expand")
+        return self._expand(batch_shape, _instance)
 
-    def _expand(self, cls: type, batch_shape: Any, instance: Any, names: str, **replaced: Any) -> Any:
-        """`expand` for a class whose parameters are tensors of batch shape (or batch shape and more dimensions).
-
-        replaced: fields that are set as given, such as base distributions that were expanded on their own.
+    def _expand(self, batch_shape: Any, instance: Any, **replaced: Any) -> Any:
+        """`expand` for a class that names its parameters in `_expands`: distributions, or tensors of batch shape (these may
+        have more dimensions). replaced: fields that are set as given, such as base distributions expanded on their own.
         """
-        new = self._get_checked_instance(cls, instance)
+        owner = next((cls for cls in type(self).__mro__ if "_expands" in cls.__dict__), None)
+        if owner is None:
+            raise NotImplementedError(f"{type(self).__name__} does not implement expand")
+        new = self._get_checked_instance(owner, instance)
         batch_shape = Size(batch_shape)
         fields = self.__dict__
-        for name in names.split():
+        for name in owner._expands.split():
             if name in fields:
                 value = fields[name]
-                setattr(new, name, value.expand(batch_shape + value.shape[len(self._batch_shape):]))
-        for name, value in replaced.items():
+                more = value.shape[len(self._batch_shape):] if isinstance(value, Tensor) else Size()
+                setattr(new, name, value.expand(batch_shape + more))
+        for name, value in [*[(name, fields[name]) for name in self._keeps.split()], *replaced.items()]:
             setattr(new, name, value)
         Distribution.__init__(new, batch_shape, self._event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
-    @property
-    def batch_shape(self) -> Size:
-        return self._batch_shape
-
-    @property
-    def event_shape(self) -> Size:
-        return self._event_shape
+    batch_shape = property(lambda self: self._batch_shape)
+    event_shape = property(lambda self: self._event_shape)
 
     @property
     def arg_constraints(self) -> dict[str, constraints.Constraint]:
@@ -106,9 +114,7 @@ class Distribution:
     def variance(self) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} does not implement variance")
 
-    @property
-    def stddev(self) -> Tensor:
-        return self.variance.sqrt()
+    stddev = property(lambda self: self.variance.sqrt())
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         """Draws values; no gradient flows through them."""
@@ -157,6 +163,10 @@ class Distribution:
         if not isinstance(sample_shape, Size):
             sample_shape = Size(sample_shape)
         return Size(sample_shape + self._batch_shape + self._event_shape)
+
+    def _check_value(self, value: Tensor) -> None:
+        if self._validate_args:
+            self._validate_sample(value)
 
     def _validate_sample(self, value: Tensor) -> None:
         """Checks that `value` has this distribution's shape and lies in its support."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .. import Size, Tensor, finfo, nan
-from ..types import _Number
 from . import constraints
 from .distribution import Distribution
 from .gamma import Gamma
-from .utils import broadcast_all
 
 __all__ = ["FisherSnedecor"]
 
@@ -20,18 +18,13 @@ class FisherSnedecor(Distribution):
     arg_constraints = {"df1": constraints.positive, "df2": constraints.positive}
     support = constraints.positive
     has_rsample = True
+    _expands = "df1 df2 _gamma1 _gamma2"
 
     def __init__(self, df1: Any, df2: Any, validate_args: bool | None = None):
-        self.df1, self.df2 = broadcast_all(df1, df2)
+        batch_shape = self._hold(df1=df1, df2=df2)
         self._gamma1 = Gamma(self.df1 * 0.5, self.df1)
         self._gamma2 = Gamma(self.df2 * 0.5, self.df2)
-        both_numbers = isinstance(df1, _Number) and isinstance(df2, _Number)
-        super().__init__(Size() if both_numbers else self.df1.size(), validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> FisherSnedecor:
-        shape = Size(batch_shape)
-        return self._expand(FisherSnedecor, shape, _instance, "df1 df2", _gamma1=self._gamma1.expand(shape),
-                            _gamma2=self._gamma2.expand(shape))
+        super().__init__(batch_shape, validate_args=validate_args)
 
     @property
     def mean(self) -> Tensor:
@@ -59,8 +52,7 @@ class FisherSnedecor(Distribution):
         return ratio
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         a, b, ratio = self.df1 * 0.5, self.df2 * 0.5, self.df1 / self.df2
         normalizer = (a + b).lgamma() - a.lgamma() - b.lgamma()
         return normalizer + a * ratio.log() + (a - 1) * value.log() - (a + b) * (ratio * value).log1p()

@@ -6,10 +6,8 @@ from typing import Any
 
 from .. import Size, Tensor, _standard_gamma, as_tensor, digamma, finfo, lgamma, xlogy
 from ..special import gammainc
-from ..types import _Number
 from . import constraints
 from .exp_family import ExponentialFamily
-from .utils import broadcast_all
 
 __all__ = ["Gamma"]
 
@@ -21,26 +19,14 @@ class Gamma(ExponentialFamily):
     support = constraints.nonnegative
     has_rsample = True
     _mean_carrier_measure = 0
+    _expands = "concentration rate"
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None):
-        self.concentration, self.rate = broadcast_all(concentration, rate)
-        both_numbers = isinstance(concentration, _Number) and isinstance(rate, _Number)
-        super().__init__(Size() if both_numbers else self.concentration.size(), validate_args=validate_args)
+        super().__init__(self._hold(concentration=concentration, rate=rate), validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Gamma:
-        return self._expand(Gamma, batch_shape, _instance, "concentration rate")
-
-    @property
-    def mean(self) -> Tensor:
-        return self.concentration / self.rate
-
-    @property
-    def mode(self) -> Tensor:
-        return ((self.concentration - 1) / self.rate).clamp(min=0)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.concentration / self.rate.pow(2)
+    mean = property(lambda self: self.concentration / self.rate)
+    mode = property(lambda self: ((self.concentration - 1) / self.rate).clamp(min=0))
+    variance = property(lambda self: self.concentration / self.rate.pow(2))
 
     def rsample(self, sample_shape: Any = Size()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -50,23 +36,19 @@ class Gamma(ExponentialFamily):
 
     def log_prob(self, value: Tensor) -> Tensor:
         value = as_tensor(value, dtype=self.rate.dtype, device=self.rate.device)
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         return (xlogy(self.concentration, self.rate) + xlogy(self.concentration - 1, value) - self.rate * value
                 - lgamma(self.concentration))
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         return gammainc(self.concentration, self.rate * value)
 
     def entropy(self) -> Tensor:
         c = self.concentration
         return c - self.rate.log() + lgamma(c) + (1.0 - c) * digamma(c)
 
-    @property
-    def _natural_params(self) -> tuple[Tensor, Tensor]:
-        return self.concentration - 1, -self.rate
+    _natural_params = property(lambda self: (self.concentration - 1, -self.rate))
 
     def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
         return lgamma(x + 1) + (x + 1) * (-y.reciprocal()).log()

@@ -18,14 +18,12 @@ class GeneralizedPareto(Distribution):
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real}
     has_rsample = True
+    _expands = "loc scale concentration"
 
     def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: bool | None = None):
         self.loc, self.scale, self.concentration = broadcast_all(loc, scale, concentration)
         numbers = all(isinstance(v, _Number) for v in (loc, scale, concentration))
         super().__init__(Size() if numbers else self.loc.size(), validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> GeneralizedPareto:
-        return self._expand(GeneralizedPareto, batch_shape, _instance, "loc scale concentration")
 
     def rsample(self, sample_shape: Any = Size()) -> Tensor:
         u = rand(self._extended_shape(sample_shape), dtype=self.loc.dtype, device=self.loc.device)
@@ -40,16 +38,14 @@ class GeneralizedPareto(Distribution):
         return zero, where(zero, self.concentration.new_ones(()), self.concentration)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         z = self._z(value)
         zero, c = self._near_zero()
         heavy = (1 + 1 / c) * (c * z).log1p()
         return -self.scale.log() - where(zero, z, heavy)
 
     def log_survival_function(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         z = self._z(value)
         zero, c = self._near_zero()
         return where(zero, -z, -(c * z).log1p() / c)
@@ -80,9 +76,7 @@ class GeneralizedPareto(Distribution):
     def entropy(self) -> Tensor:
         return (self.scale.log() + self.concentration + 1).broadcast_to(self._batch_shape)
 
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mode = property(lambda self: self.loc)
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self) -> Any:

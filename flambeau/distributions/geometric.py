@@ -7,9 +7,8 @@ from typing import Any
 from .. import Size, Tensor, finfo, zeros_like
 from ..autograd.modes import no_grad
 from ..nn.functional import binary_cross_entropy_with_logits
-from ..types import _Number
 from . import constraints
-from ._parameters import ProbsOrLogits, check_one
+from ._parameters import ProbsOrLogits
 from .distribution import Distribution
 from .utils import broadcast_all
 
@@ -21,32 +20,18 @@ class Geometric(ProbsOrLogits, Distribution):
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.nonnegative_integer
+    _expands = "probs logits _param"
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
-        check_one(probs, logits)
-        given = logits if probs is None else probs
-        (self._param,) = broadcast_all(given)
-        setattr(self, "logits" if probs is None else "probs", self._param)
-        super().__init__(Size() if isinstance(given, _Number) else self._param.size(), validate_args=validate_args)
+        super().__init__(self._hold_given(probs, logits), validate_args=validate_args)
         if self._validate_args and probs is not None and not (self.probs > 0).all():
             raise ValueError(f"Expected parameter probs ({type(self.probs).__name__} of shape "
                              f"{tuple(self.probs.shape)}) of distribution {self!r} to be positive but found invalid "
                              f"values:\n{self.probs[self.probs <= 0]}")
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Geometric:
-        return self._expand(Geometric, batch_shape, _instance, "probs logits _param")
-
-    @property
-    def mean(self) -> Tensor:
-        return 1.0 / self.probs - 1.0
-
-    @property
-    def mode(self) -> Tensor:
-        return zeros_like(self.probs)
-
-    @property
-    def variance(self) -> Tensor:
-        return (1.0 / self.probs - 1.0) / self.probs
+    mean = property(lambda self: 1.0 / self.probs - 1.0)
+    mode = property(lambda self: zeros_like(self.probs))
+    variance = property(lambda self: (1.0 / self.probs - 1.0) / self.probs)
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         with no_grad():
@@ -54,8 +39,7 @@ class Geometric(ProbsOrLogits, Distribution):
             return (u.log() / (-self.probs).log1p()).floor()
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         value, probs = broadcast_all(value, self.probs)
         probs = probs.clone()
         probs[(probs == 1) & (value == 0)] = 0  # 0 log(0) is 0 here

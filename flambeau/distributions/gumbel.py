@@ -21,6 +21,7 @@ class Gumbel(TransformedDistribution):
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
+    _expands = "loc scale"
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
         self.loc, self.scale = broadcast_all(loc, scale)
@@ -34,32 +35,15 @@ class Gumbel(TransformedDistribution):
                       AffineTransform(loc=loc, scale=-self.scale)]
         super().__init__(base, transforms, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Gumbel:
-        new = self._get_checked_instance(Gumbel, _instance)
-        new.loc, new.scale = self.loc.expand(batch_shape), self.scale.expand(batch_shape)
-        return super().expand(batch_shape, _instance=new)
-
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         y = (self.loc - value) / self.scale
         return (y - y.exp()) - self.scale.log()
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc + self.scale * euler_constant
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
-
-    @property
-    def stddev(self) -> Tensor:
-        return (math.pi / math.sqrt(6)) * self.scale
-
-    @property
-    def variance(self) -> Tensor:
-        return self.stddev.pow(2)
+    mean = property(lambda self: self.loc + self.scale * euler_constant)
+    mode = property(lambda self: self.loc)
+    stddev = property(lambda self: (math.pi / math.sqrt(6)) * self.scale)
+    variance = property(lambda self: self.stddev.pow(2))
 
     def entropy(self) -> Tensor:
         return self.scale.log() + (1 + euler_constant)

@@ -6,57 +6,26 @@ import math
 from typing import Any
 
 from .. import Tensor, inf, where
-from . import constraints
+from ._half import Half
 from .normal import Normal
-from .transformed_distribution import TransformedDistribution
-from .transforms import AbsTransform
 
 __all__ = ["HalfNormal"]
 
 
-class HalfNormal(TransformedDistribution):
+class HalfNormal(Half):
     """Absolute values of normal numbers of mean 0 and standard deviation `scale`."""
 
-    arg_constraints = {"scale": constraints.positive}
-    support = constraints.nonnegative
-    has_rsample = True
     base_dist: Normal
+    _expands = ""
 
     def __init__(self, scale: Any, validate_args: bool | None = None):
-        super().__init__(Normal(0, scale, validate_args=False), AbsTransform(), validate_args=validate_args)
+        super().__init__(Normal(0, scale, validate_args=False), validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> HalfNormal:
-        return super().expand(batch_shape, self._get_checked_instance(HalfNormal, _instance))
-
-    @property
-    def scale(self) -> Tensor:
-        return self.base_dist.scale
-
-    @property
-    def mean(self) -> Tensor:
-        return self.scale * math.sqrt(2 / math.pi)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.scale.new_zeros(self.scale.shape)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.scale.pow(2) * (1 - 2 / math.pi)
+    mean = property(lambda self: self.scale * math.sqrt(2 / math.pi))
+    mode = property(lambda self: self.scale.new_zeros(self.scale.shape))
+    variance = property(lambda self: self.scale.pow(2) * (1 - 2 / math.pi))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         log_prob = self.base_dist.log_prob(value) + math.log(2)
         return where(value >= 0, log_prob, -inf)
-
-    def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
-        return 2 * self.base_dist.cdf(value) - 1
-
-    def icdf(self, prob: Tensor) -> Tensor:
-        return self.base_dist.icdf((prob + 1) / 2)
-
-    def entropy(self) -> Tensor:
-        return self.base_dist.entropy() - math.log(2)

@@ -20,6 +20,8 @@ class Independent(Distribution):
 
     arg_constraints: dict[str, constraints.Constraint] = {}
     base_dist: Distribution
+    _expands = ""
+    _keeps = "reinterpreted_batch_ndims"
 
     def __init__(self, base_distribution: Distribution, reinterpreted_batch_ndims: int,
                  validate_args: bool | None = None):
@@ -36,12 +38,9 @@ class Independent(Distribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Independent:
         batch_shape = Size(batch_shape)
         base = self.base_dist.expand(batch_shape + self.event_shape[:self.reinterpreted_batch_ndims])
-        return self._expand(Independent, batch_shape, _instance, "", base_dist=base,
-                            reinterpreted_batch_ndims=self.reinterpreted_batch_ndims)
+        return self._expand(batch_shape, _instance, base_dist=base)
 
-    @property
-    def has_rsample(self) -> bool:
-        return self.base_dist.has_rsample
+    has_rsample = property(lambda self: self.base_dist.has_rsample)
 
     @property
     def has_enumerate_support(self) -> bool:
@@ -53,17 +52,9 @@ class Independent(Distribution):
         count = self.reinterpreted_batch_ndims
         return constraints.independent(inner, count) if count else inner
 
-    @property
-    def mean(self) -> Tensor:
-        return self.base_dist.mean
-
-    @property
-    def mode(self) -> Tensor:
-        return self.base_dist.mode
-
-    @property
-    def variance(self) -> Tensor:
-        return self.base_dist.variance
+    mean = property(lambda self: self.base_dist.mean)
+    mode = property(lambda self: self.base_dist.mode)
+    variance = property(lambda self: self.base_dist.variance)
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         return self.base_dist.sample(sample_shape)

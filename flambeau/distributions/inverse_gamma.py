@@ -20,29 +20,16 @@ class InverseGamma(TransformedDistribution):
     support = constraints.positive
     has_rsample = True
     base_dist: Gamma
+    _expands = ""
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None):
         base = Gamma(concentration, rate, validate_args=validate_args)
         super().__init__(base, PowerTransform(-base.rate.new_ones(())), validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> InverseGamma:
-        return super().expand(batch_shape, self._get_checked_instance(InverseGamma, _instance))
-
-    @property
-    def concentration(self) -> Tensor:
-        return self.base_dist.concentration
-
-    @property
-    def rate(self) -> Tensor:
-        return self.base_dist.rate
-
-    @property
-    def mean(self) -> Tensor:
-        return where(self.concentration > 1, self.rate / (self.concentration - 1), inf)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.rate / (self.concentration + 1)
+    concentration = property(lambda self: self.base_dist.concentration)
+    rate = property(lambda self: self.base_dist.rate)
+    mean = property(lambda self: where(self.concentration > 1, self.rate / (self.concentration - 1), inf))
+    mode = property(lambda self: self.rate / (self.concentration + 1))
 
     @property
     def variance(self) -> Tensor:

@@ -187,16 +187,6 @@ def _kl_gumbel_gumbel(p: Any, q: Any) -> Tensor:
             - (1 + _euler_gamma))
 
 
-@register_kl(Geometric, Geometric)
-def _kl_geometric_geometric(p: Any, q: Any) -> Tensor:
-    return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
-
-
-@register_kl(HalfNormal, HalfNormal)
-def _kl_halfnormal_halfnormal(p: Any, q: Any) -> Tensor:
-    return _kl_normal_normal(p.base_dist, q.base_dist)
-
-
 @register_kl(Laplace, Laplace)
 def _kl_laplace_laplace(p: Any, q: Any) -> Tensor:
     ratio, away = p.scale / q.scale, (p.loc - q.loc).abs()
@@ -209,21 +199,11 @@ def _kl_normal_normal(p: Any, q: Any) -> Tensor:
     return 0.5 * (ratio + ((p.loc - q.loc) / q.scale).pow(2) - 1 - ratio.log())
 
 
-@register_kl(OneHotCategorical, OneHotCategorical)
-def _kl_onehotcategorical_onehotcategorical(p: Any, q: Any) -> Tensor:
-    return _kl_categorical_categorical(p._categorical, q._categorical)
-
-
 @register_kl(Pareto, Pareto)
 def _kl_pareto_pareto(p: Any, q: Any) -> Tensor:
     ratio = q.alpha / p.alpha
     kl = q.alpha * (p.scale / q.scale).log() - ratio.log() + ratio - 1
     return where(p.support.lower_bound < q.support.lower_bound, inf, kl)
-
-
-@register_kl(Poisson, Poisson)
-def _kl_poisson_poisson(p: Any, q: Any) -> Tensor:
-    return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
 
 
 @register_kl(Uniform, Uniform)
@@ -319,19 +299,22 @@ def _normal_cross_entropy(mean: Tensor, variance: Tensor, q: Any) -> Tensor:
     return 0.5 * (math.log(2 * math.pi) + (variance + (mean - q.loc).pow(2)) / q.scale.pow(2)) + q.scale.log()
 
 
-@register_kl(Bernoulli, Poisson)
-def _kl_bernoulli_poisson(p: Any, q: Any) -> Tensor:
-    return -p.entropy() - (p.probs * q.rate.log() - q.rate)
+for _p, _q, _formula in (
+        (Geometric, Geometric, lambda p, q: -p.entropy() - (-q.probs).log1p() / p.probs - q.logits),
+        (HalfNormal, HalfNormal, lambda p, q: _kl_normal_normal(p.base_dist, q.base_dist)),
+        (OneHotCategorical, OneHotCategorical, lambda p, q: _kl_categorical_categorical(p._categorical, q._categorical)),
+        (Poisson, Poisson, lambda p, q: p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)),
+        (Bernoulli, Poisson, lambda p, q: -p.entropy() - (p.probs * q.rate.log() - q.rate)),
+        *[(p, Exponential, lambda p, q: -p.entropy() - q.rate.log() + q.rate * p.mean)
+          for p in (Beta, ContinuousBernoulli, Gamma)],
+        *[(p, Normal, lambda p, q: -p.entropy() + _normal_cross_entropy(p.mean, p.variance, q))
+          for p in (Beta, ContinuousBernoulli, Uniform)]):
+    register_kl(_p, _q)(_formula)
 
 
 @register_kl(Beta, ContinuousBernoulli)
 def _kl_beta_continuous_bernoulli(p: Any, q: Any) -> Tensor:
     return -p.entropy() - p.mean * q.logits - (-q.probs).log1p() - q._cont_bern_log_norm()
-
-
-@register_kl(Beta, Exponential)
-def _kl_beta_exponential(p: Any, q: Any) -> Tensor:
-    return -p.entropy() - q.rate.log() + q.rate * (p.concentration1 / (p.concentration1 + p.concentration0))
 
 
 @register_kl(Beta, Gamma)
@@ -342,23 +325,11 @@ def _kl_beta_gamma(p: Any, q: Any) -> Tensor:
             + q.rate * p.concentration1 / total)
 
 
-@register_kl(Beta, Normal)
-@register_kl(ContinuousBernoulli, Normal)
-@register_kl(Uniform, Normal)
-def _kl_beta_normal(p: Any, q: Any) -> Tensor:
-    return -p.entropy() + _normal_cross_entropy(p.mean, p.variance, q)
-
-
 @register_kl(Beta, Uniform)
 @register_kl(ContinuousBernoulli, Uniform)
 def _kl_beta_uniform(p: Any, q: Any) -> Tensor:
     return where((q.low > p.support.lower_bound) | (q.high < p.support.upper_bound), inf,
                  -p.entropy() + (q.high - q.low).log())
-
-
-@register_kl(ContinuousBernoulli, Exponential)
-def _kl_continuous_bernoulli_exponential(p: Any, q: Any) -> Tensor:
-    return -p.entropy() - q.rate.log() + q.rate * p.mean
 
 
 @register_kl(Exponential, Gamma)
@@ -381,11 +352,6 @@ def _kl_exponential_normal(p: Any, q: Any) -> Tensor:
     squared = p.rate.pow(2)
     return (0.5 * (squared * variance * 2 * math.pi).log() - 1 + squared.reciprocal() / variance
             - q.loc / (p.rate * variance) + 0.5 * q.loc.pow(2) / variance)
-
-
-@register_kl(Gamma, Exponential)
-def _kl_gamma_exponential(p: Any, q: Any) -> Tensor:
-    return -p.entropy() - q.rate.log() + q.rate * p.concentration / p.rate
 
 
 @register_kl(Gamma, Gumbel)

@@ -20,6 +20,7 @@ class Kumaraswamy(TransformedDistribution):
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval
     has_rsample = True
+    _expands = "concentration1 concentration0"
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None):
         self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
@@ -29,19 +30,11 @@ class Kumaraswamy(TransformedDistribution):
                       PowerTransform(exponent=self.concentration1.reciprocal())]
         super().__init__(base, transforms, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Kumaraswamy:
-        new = self._get_checked_instance(Kumaraswamy, _instance)
-        new.concentration1 = self.concentration1.expand(batch_shape)
-        new.concentration0 = self.concentration0.expand(batch_shape)
-        return super().expand(batch_shape, _instance=new)
-
     def _moment(self, n: int) -> Tensor:
         a, b = self.concentration1, self.concentration0
         return b * (lgamma(1 + n / a) + lgamma(b) - lgamma(1 + n / a + b)).exp()
 
-    @property
-    def mean(self) -> Tensor:
-        return self._moment(1)
+    mean = property(lambda self: self._moment(1))
 
     @property
     def mode(self) -> Tensor:
@@ -49,9 +42,7 @@ class Kumaraswamy(TransformedDistribution):
         log_mode = b.reciprocal() * (-b).log1p() - (-b * a).log1p()
         return log_mode.masked_fill((b < 1) | (a < 1), nan).exp()
 
-    @property
-    def variance(self) -> Tensor:
-        return self._moment(2) - self.mean.pow(2)
+    variance = property(lambda self: self._moment(2) - self.mean.pow(2))
 
     def entropy(self) -> Tensor:
         a, b = self.concentration1, self.concentration0

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import Size, Tensor, finfo
-from ..types import _Number
 from . import constraints
 from .distribution import Distribution
-from .utils import broadcast_all
 
 __all__ = ["Laplace"]
 
@@ -19,30 +17,15 @@ class Laplace(Distribution):
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
     has_rsample = True
+    _expands = "loc scale"
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
-        self.loc, self.scale = broadcast_all(loc, scale)
-        both_numbers = isinstance(loc, _Number) and isinstance(scale, _Number)
-        super().__init__(Size() if both_numbers else self.loc.size(), validate_args=validate_args)
+        super().__init__(self._hold(loc=loc, scale=scale), validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Laplace:
-        return self._expand(Laplace, batch_shape, _instance, "loc scale")
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
-
-    @property
-    def variance(self) -> Tensor:
-        return 2 * self.scale.pow(2)
-
-    @property
-    def stddev(self) -> Tensor:
-        return 2 ** 0.5 * self.scale
+    mean = property(lambda self: self.loc)
+    mode = property(lambda self: self.loc)
+    variance = property(lambda self: 2 * self.scale.pow(2))
+    stddev = property(lambda self: 2 ** 0.5 * self.scale)
 
     def rsample(self, sample_shape: Any = Size()) -> Tensor:
         # Uniform between -1 and 1 without the end points, where the logarithm is infinite
@@ -50,13 +33,11 @@ class Laplace(Distribution):
         return self.loc - self.scale * u.sign() * (-u.abs()).log1p()
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         away = value - self.loc
         return 0.5 - 0.5 * away.sign() * (-away.abs() / self.scale).expm1()
 

@@ -20,6 +20,8 @@ class LKJCholesky(Distribution):
 
     arg_constraints = {"concentration": constraints.positive}
     support = constraints.corr_cholesky
+    _expands = "concentration"
+    _keeps = "dim"
 
     def __init__(self, dim: int, concentration: Any = 1.0, validate_args: bool | None = None):
         if dim < 2:
@@ -37,8 +39,7 @@ class LKJCholesky(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> LKJCholesky:
         batch_shape = Size(batch_shape)
-        return self._expand(LKJCholesky, batch_shape, _instance, "concentration", dim=self.dim,
-                            _beta=self._beta.expand(batch_shape + (self.dim,)))
+        return self._expand(batch_shape, _instance, _beta=self._beta.expand(batch_shape + (self.dim,)))
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         with no_grad():
@@ -52,8 +53,7 @@ class LKJCholesky(Distribution):
             return w + diag_embed(rest)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         diagonal = value.diagonal(dim1=-1, dim2=-2)[..., 1:]
         order = arange(2, self.dim + 1, device=self.concentration.device)
         order = 2 * (self.concentration - 1).unsqueeze(-1) + self.dim - order

@@ -20,28 +20,15 @@ class LogNormal(TransformedDistribution):
     support = constraints.positive
     has_rsample = True
     base_dist: Normal
+    _expands = ""
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
         super().__init__(Normal(loc, scale, validate_args=validate_args), ExpTransform(), validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> LogNormal:
-        return super().expand(batch_shape, self._get_checked_instance(LogNormal, _instance))
-
-    @property
-    def loc(self) -> Tensor:
-        return self.base_dist.loc
-
-    @property
-    def scale(self) -> Tensor:
-        return self.base_dist.scale
-
-    @property
-    def mean(self) -> Tensor:
-        return (self.loc + self.scale.pow(2) / 2).exp()
-
-    @property
-    def mode(self) -> Tensor:
-        return (self.loc - self.scale.square()).exp()
+    loc = property(lambda self: self.base_dist.loc)
+    scale = property(lambda self: self.base_dist.scale)
+    mean = property(lambda self: (self.loc + self.scale.pow(2) / 2).exp())
+    mode = property(lambda self: (self.loc - self.scale.square()).exp())
 
     @property
     def variance(self) -> Tensor:

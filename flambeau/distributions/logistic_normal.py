@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import Tensor
 from . import constraints
 from .normal import Normal
 from .transformed_distribution import TransformedDistribution
@@ -19,6 +18,7 @@ class LogisticNormal(TransformedDistribution):
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.simplex
     has_rsample = True
+    _expands = ""
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
         base = Normal(loc, scale, validate_args=validate_args)
@@ -26,13 +26,5 @@ class LogisticNormal(TransformedDistribution):
             base = base.expand([1])
         super().__init__(base, StickBreakingTransform(), validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> LogisticNormal:
-        return super().expand(batch_shape, self._get_checked_instance(LogisticNormal, _instance))
-
-    @property
-    def loc(self) -> Tensor:
-        return self.base_dist.base_dist.loc
-
-    @property
-    def scale(self) -> Tensor:
-        return self.base_dist.base_dist.scale
+    loc = property(lambda self: self.base_dist.base_dist.loc)
+    scale = property(lambda self: self.base_dist.base_dist.scale)

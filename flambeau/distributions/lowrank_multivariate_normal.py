@@ -40,6 +40,8 @@ class LowRankMultivariateNormal(Distribution):
                        "cov_diag": constraints.independent(constraints.positive, 1)}
     support = constraints.real_vector
     has_rsample = True
+    _expands = "loc cov_diag cov_factor"
+    _keeps = "_unbroadcasted_cov_factor _unbroadcasted_cov_diag _capacitance_tril"
 
     def __init__(self, loc: Tensor, cov_factor: Tensor, cov_diag: Tensor, validate_args: bool | None = None):
         if loc.dim() < 1:
@@ -65,22 +67,11 @@ class LowRankMultivariateNormal(Distribution):
         self._capacitance_tril = _batch_capacitance_tril(cov_factor, cov_diag)
         super().__init__(batch_shape, event_shape, validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> LowRankMultivariateNormal:
-        return self._expand(LowRankMultivariateNormal, batch_shape, _instance, "loc cov_diag cov_factor",
-                            _unbroadcasted_cov_factor=self._unbroadcasted_cov_factor,
-                            _unbroadcasted_cov_diag=self._unbroadcasted_cov_diag,
-                            _capacitance_tril=self._capacitance_tril)
-
     def _square(self, matrix: Tensor) -> Tensor:
         return matrix.expand(self._batch_shape + self._event_shape + self._event_shape)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mean = property(lambda self: self.loc)
+    mode = property(lambda self: self.loc)
 
     @lazy_property
     def variance(self) -> Tensor:
@@ -119,8 +110,7 @@ class LowRankMultivariateNormal(Distribution):
                                      self._capacitance_tril)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         distance = _batch_lowrank_mahalanobis(self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag,
                                               value - self.loc, self._capacitance_tril)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + self._log_det() + distance)

@@ -21,6 +21,8 @@ class MixtureSameFamily(Distribution):
     has_rsample = False
     _mixture_distribution: Categorical
     _component_distribution: Distribution
+    _expands = "_mixture_distribution"
+    _keeps = "_num_component _event_ndims"
 
     def __init__(self, mixture_distribution: Categorical, component_distribution: Distribution,
                  validate_args: bool | None = None):
@@ -46,24 +48,14 @@ class MixtureSameFamily(Distribution):
         super().__init__(components, event_shape, validate_args)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> MixtureSameFamily:
-        batch_shape = Size(batch_shape)
-        return self._expand(
-            MixtureSameFamily, batch_shape, _instance, "",
-            _component_distribution=self._component_distribution.expand(batch_shape + (self._num_component,)),
-            _mixture_distribution=self._mixture_distribution.expand(batch_shape),
-            _num_component=self._num_component, _event_ndims=self._event_ndims)
+        components = self._component_distribution.expand(Size(batch_shape) + (self._num_component,))
+        return self._expand(batch_shape, _instance, _component_distribution=components)
 
-    @constraints.dependent_property
-    def support(self) -> Any:
-        return MixtureSameFamilyConstraint(self._component_distribution.support)
+    support = constraints.dependent_property(
+        lambda self: MixtureSameFamilyConstraint(self._component_distribution.support))
 
-    @property
-    def mixture_distribution(self) -> Categorical:
-        return self._mixture_distribution
-
-    @property
-    def component_distribution(self) -> Distribution:
-        return self._component_distribution
+    mixture_distribution = property(lambda self: self._mixture_distribution)
+    component_distribution = property(lambda self: self._component_distribution)
 
     @property
     def mean(self) -> Tensor:
@@ -83,8 +75,7 @@ class MixtureSameFamily(Distribution):
         return (values * self.mixture_distribution.probs).sum(-1)
 
     def log_prob(self, x: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(x)
+        self._check_value(x)
         log_probs = self.component_distribution.log_prob(self._pad(x))
         return logsumexp(log_probs + log_softmax(self.mixture_distribution.logits, dim=-1), dim=-1)
 

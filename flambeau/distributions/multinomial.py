@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import Size, Tensor, inf, lgamma, ones_like
 from . import constraints
+from ._parameters import OnCategorical
 from .binomial import Binomial
 from .categorical import Categorical
 from .distribution import Distribution
@@ -14,11 +15,13 @@ from .utils import broadcast_all
 __all__ = ["Multinomial"]
 
 
-class Multinomial(Distribution):
+class Multinomial(OnCategorical, Distribution):
     """How often each of K outcomes comes in `total_count` draws."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     total_count: int
+    _expands = "_categorical"
+    _keeps = "total_count _binomial"
 
     def __init__(self, total_count: int = 1, probs: Tensor | None = None, logits: Tensor | None = None,
                  validate_args: bool | None = None):
@@ -28,39 +31,12 @@ class Multinomial(Distribution):
         self.total_count = total_count
         self._categorical = Categorical(probs=probs, logits=logits)
         self._binomial = Binomial(total_count=total_count, probs=self.probs)
-        super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:],
-                         validate_args=validate_args)
+        super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Multinomial:
-        return self._expand(Multinomial, batch_shape, _instance, "", total_count=self.total_count,
-                            _categorical=self._categorical.expand(Size(batch_shape)), _binomial=self._binomial)
-
-    def _new(self, *args: Any, **kwargs: Any) -> Tensor:
-        return self._categorical._new(*args, **kwargs)
-
-    @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> Any:
-        return constraints.multinomial(self.total_count)
-
-    @property
-    def probs(self) -> Tensor:
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        return self._categorical.logits
-
-    @property
-    def param_shape(self) -> Size:
-        return self._categorical.param_shape
-
-    @property
-    def mean(self) -> Tensor:
-        return self.probs * self.total_count
-
-    @property
-    def variance(self) -> Tensor:
-        return self.total_count * self.probs * (1 - self.probs)
+    support = constraints.dependent_property(lambda self: constraints.multinomial(self.total_count),
+                                             is_discrete=True, event_dim=1)
+    mean = property(lambda self: self.probs * self.total_count)
+    variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         sample_shape = Size(sample_shape)
@@ -70,8 +46,7 @@ class Multinomial(Distribution):
         return counts.type_as(self.probs)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         logits, value = broadcast_all(self.logits, value)
         logits = logits.clone()
         ways = lgamma(value.sum(-1) + 1) - lgamma(value + 1).sum(-1)

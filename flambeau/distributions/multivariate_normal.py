@@ -42,6 +42,8 @@ class MultivariateNormal(Distribution):
                        "precision_matrix": constraints.positive_definite, "scale_tril": constraints.lower_cholesky}
     support = constraints.real_vector
     has_rsample = True
+    _expands = "loc covariance_matrix scale_tril precision_matrix"
+    _keeps = "_unbroadcasted_scale_tril"
 
     def __init__(self, loc: Tensor, covariance_matrix: Tensor | None = None, precision_matrix: Tensor | None = None,
                  scale_tril: Tensor | None = None, validate_args: bool | None = None):
@@ -65,11 +67,6 @@ class MultivariateNormal(Distribution):
             self._unbroadcasted_scale_tril = (cholesky if name == "covariance_matrix" else
                                               _precision_to_scale_tril)(matrix)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> MultivariateNormal:
-        return self._expand(MultivariateNormal, batch_shape, _instance,
-                            "loc covariance_matrix scale_tril precision_matrix",
-                            _unbroadcasted_scale_tril=self._unbroadcasted_scale_tril)
-
     @lazy_property
     def scale_tril(self) -> Tensor:
         return self._unbroadcasted_scale_tril.expand(self._batch_shape + self._event_shape + self._event_shape)
@@ -84,13 +81,8 @@ class MultivariateNormal(Distribution):
         inverse = cholesky_inverse(self._unbroadcasted_scale_tril)
         return inverse.expand(self._batch_shape + self._event_shape + self._event_shape)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mean = property(lambda self: self.loc)
+    mode = property(lambda self: self.loc)
 
     @property
     def variance(self) -> Tensor:
@@ -104,8 +96,7 @@ class MultivariateNormal(Distribution):
         return self._unbroadcasted_scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         distance = _batch_mahalanobis(self._unbroadcasted_scale_tril, value - self.loc)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + distance) - self._half_log_det()
 

@@ -8,10 +8,10 @@ from .. import Size, Tensor, lgamma, poisson
 from ..autograd.modes import no_grad
 from ..nn.functional import logsigmoid
 from . import constraints
-from ._parameters import ProbsOrLogits, check_one
+from ._parameters import ProbsOrLogits
 from .distribution import Distribution
 from .gamma import Gamma
-from .utils import broadcast_all, lazy_property
+from .utils import lazy_property
 
 __all__ = ["NegativeBinomial"]
 
@@ -22,28 +22,14 @@ class NegativeBinomial(ProbsOrLogits, Distribution):
     arg_constraints = {"total_count": constraints.greater_than_eq(0), "probs": constraints.half_open_interval(0.0, 1.0),
                        "logits": constraints.real}
     support = constraints.nonnegative_integer
+    _expands = "total_count probs logits _param"
 
     def __init__(self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
-        check_one(probs, logits)
-        self.total_count, self._param = broadcast_all(total_count, logits if probs is None else probs)
-        self.total_count = self.total_count.type_as(self._param)
-        setattr(self, "logits" if probs is None else "probs", self._param)
-        super().__init__(self._param.size(), validate_args=validate_args)
+        super().__init__(self._hold_counted(total_count, probs, logits), validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> NegativeBinomial:
-        return self._expand(NegativeBinomial, batch_shape, _instance, "total_count probs logits _param")
-
-    @property
-    def mean(self) -> Tensor:
-        return self.total_count * self.logits.exp()
-
-    @property
-    def mode(self) -> Tensor:
-        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0.0)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.mean / (-self.logits).sigmoid()
+    mean = property(lambda self: self.total_count * self.logits.exp())
+    mode = property(lambda self: ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0.0))
+    variance = property(lambda self: self.mean / (-self.logits).sigmoid())
 
     @lazy_property
     def _gamma(self) -> Gamma:
@@ -55,8 +41,7 @@ class NegativeBinomial(ProbsOrLogits, Distribution):
             return poisson(self._gamma.sample(sample_shape=sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         n = self.total_count
         powers = n * logsigmoid(-self.logits) + value * logsigmoid(self.logits)
         ways = -lgamma(n + value) + lgamma(1.0 + value) + lgamma(n)

@@ -7,10 +7,9 @@ from typing import Any
 
 from .. import Size, Tensor, erf, erfinv, normal
 from ..autograd.modes import no_grad
-from ..types import _Number
 from . import constraints
 from .exp_family import ExponentialFamily
-from .utils import _standard_normal, broadcast_all
+from .utils import _standard_normal
 
 __all__ = ["Normal"]
 
@@ -22,30 +21,15 @@ class Normal(ExponentialFamily):
     support = constraints.real
     has_rsample = True
     _mean_carrier_measure = 0
+    _expands = "loc scale"
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
-        self.loc, self.scale = broadcast_all(loc, scale)
-        both_numbers = isinstance(loc, _Number) and isinstance(scale, _Number)
-        super().__init__(Size() if both_numbers else self.loc.size(), validate_args=validate_args)
+        super().__init__(self._hold(loc=loc, scale=scale), validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Normal:
-        return self._expand(Normal, batch_shape, _instance, "loc scale")
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
-
-    @property
-    def stddev(self) -> Tensor:
-        return self.scale
-
-    @property
-    def variance(self) -> Tensor:
-        return self.stddev.pow(2)
+    mean = property(lambda self: self.loc)
+    mode = property(lambda self: self.loc)
+    stddev = property(lambda self: self.scale)
+    variance = property(lambda self: self.stddev.pow(2))
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -58,14 +42,12 @@ class Normal(ExponentialFamily):
         return self.loc + eps * self.scale
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         variance = self.scale ** 2
         return -((value - self.loc) ** 2) / (2 * variance) - self.scale.log() - math.log(math.sqrt(2 * math.pi))
 
     def cdf(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         return 0.5 * (1 + erf((value - self.loc) * self.scale.reciprocal() / math.sqrt(2)))
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -74,9 +56,7 @@ class Normal(ExponentialFamily):
     def entropy(self) -> Tensor:
         return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
 
-    @property
-    def _natural_params(self) -> tuple[Tensor, Tensor]:
-        return self.loc / self.scale.pow(2), -0.5 * self.scale.pow(2).reciprocal()
+    _natural_params = property(lambda self: (self.loc / self.scale.pow(2), -0.5 * self.scale.pow(2).reciprocal()))
 
     def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
         return -0.25 * x.pow(2) / y + 0.5 * (-math.pi / y).log()

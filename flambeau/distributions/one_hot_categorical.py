@@ -7,67 +7,40 @@ from typing import Any
 from .. import Size, Tensor, eye
 from ..nn.functional import one_hot
 from . import constraints
+from ._parameters import OnCategorical
 from .categorical import Categorical
 from .distribution import Distribution
 
 __all__ = ["OneHotCategorical", "OneHotCategoricalStraightThrough"]
 
 
-class OneHotCategorical(Distribution):
+class OneHotCategorical(OnCategorical, Distribution):
     """Vectors with a single 1, at an index with the given probabilities or logits."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.one_hot
     has_enumerate_support = True
+    _expands = "_categorical"
 
     def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None):
         self._categorical = Categorical(probs, logits)
-        super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:],
-                         validate_args=validate_args)
+        super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> OneHotCategorical:
-        return self._expand(OneHotCategorical, batch_shape, _instance, "",
-                            _categorical=self._categorical.expand(Size(batch_shape)))
-
-    def _new(self, *args: Any, **kwargs: Any) -> Tensor:
-        return self._categorical._new(*args, **kwargs)
-
-    @property
-    def _param(self) -> Tensor:
-        return self._categorical._param
-
-    @property
-    def probs(self) -> Tensor:
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        return self._categorical.logits
-
-    @property
-    def mean(self) -> Tensor:
-        return self._categorical.probs
+    mean = property(lambda self: self._categorical.probs)
 
     @property
     def mode(self) -> Tensor:
         probs = self._categorical.probs
         return one_hot(probs.argmax(dim=-1), num_classes=probs.shape[-1]).to(probs)
 
-    @property
-    def variance(self) -> Tensor:
-        return self._categorical.probs * (1 - self._categorical.probs)
-
-    @property
-    def param_shape(self) -> Size:
-        return self._categorical.param_shape
+    variance = property(lambda self: self._categorical.probs * (1 - self._categorical.probs))
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         probs = self._categorical.probs
         return one_hot(self._categorical.sample(Size(sample_shape)), self._categorical._num_events).to(probs)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         return self._categorical.log_prob(value.max(-1)[1])
 
     def entropy(self) -> Tensor:

@@ -18,34 +18,27 @@ class Pareto(TransformedDistribution):
     """Numbers above `scale` whose tail falls with the power `alpha`."""
 
     arg_constraints = {"alpha": constraints.positive, "scale": constraints.positive}
+    _expands = "scale alpha"
 
     def __init__(self, scale: Any, alpha: Any, validate_args: bool | None = None):
         self.scale, self.alpha = broadcast_all(scale, alpha)
         base = Exponential(self.alpha, validate_args=validate_args)
         super().__init__(base, [ExpTransform(), AffineTransform(loc=0, scale=self.scale)], validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Pareto:
-        new = self._get_checked_instance(Pareto, _instance)
-        new.scale, new.alpha = self.scale.expand(batch_shape), self.alpha.expand(batch_shape)
-        return super().expand(batch_shape, _instance=new)
-
     @property
     def mean(self) -> Tensor:
         a = self.alpha.clamp(min=1)  # infinite up to 1
         return a * self.scale / (a - 1)
 
-    @property
-    def mode(self) -> Tensor:
-        return self.scale
+    mode = property(lambda self: self.scale)
 
     @property
     def variance(self) -> Tensor:
         a = self.alpha.clamp(min=2)
         return self.scale.pow(2) * a / ((a - 1).pow(2) * (a - 2))
 
-    @constraints.dependent_property(is_discrete=False, event_dim=0)
-    def support(self) -> Any:
-        return constraints.greater_than_eq(self.scale)
+    support = constraints.dependent_property(lambda self: constraints.greater_than_eq(self.scale),
+                                             is_discrete=False, event_dim=0)
 
     def entropy(self) -> Tensor:
         return (self.scale / self.alpha).log() + (1 + self.alpha.reciprocal())

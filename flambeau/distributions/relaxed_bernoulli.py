@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import Size, Tensor, rand
-from ..types import _Number
 from . import constraints
-from ._parameters import ProbsOrLogits, check_one
+from ._parameters import ProbsOrLogits
 from .distribution import Distribution
 from .transformed_distribution import TransformedDistribution
 from .transforms import SigmoidTransform
@@ -21,18 +20,12 @@ class LogitRelaxedBernoulli(ProbsOrLogits, Distribution):
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.real
+    _expands = "probs logits _param"
+    _keeps = "temperature"
 
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
-        check_one(probs, logits)
-        given = logits if probs is None else probs
         self.temperature = temperature
-        (self._param,) = broadcast_all(given)
-        setattr(self, "logits" if probs is None else "probs", self._param)
-        super().__init__(Size() if isinstance(given, _Number) else self._param.size(), validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> LogitRelaxedBernoulli:
-        return self._expand(LogitRelaxedBernoulli, batch_shape, _instance, "probs logits _param",
-                            temperature=self.temperature)
+        super().__init__(self._hold_given(probs, logits), validate_args=validate_args)
 
     def rsample(self, sample_shape: Any = Size()) -> Tensor:
         shape = self._extended_shape(sample_shape)
@@ -41,8 +34,7 @@ class LogitRelaxedBernoulli(ProbsOrLogits, Distribution):
         return (u.log() - (-u).log1p() + probs.log() - (-probs).log1p()) / self.temperature
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         logits, value = broadcast_all(self.logits, value)
         diff = logits - value.mul(self.temperature)
         return self.temperature.log() + diff - 2 * diff.exp().log1p()
@@ -55,22 +47,12 @@ class RelaxedBernoulli(TransformedDistribution):
     support = constraints.unit_interval
     has_rsample = True
     base_dist: LogitRelaxedBernoulli
+    _expands = ""
 
     def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
         super().__init__(LogitRelaxedBernoulli(temperature, probs, logits), SigmoidTransform(),
                          validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> RelaxedBernoulli:
-        return super().expand(batch_shape, self._get_checked_instance(RelaxedBernoulli, _instance))
-
-    @property
-    def temperature(self) -> Tensor:
-        return self.base_dist.temperature
-
-    @property
-    def logits(self) -> Tensor:
-        return self.base_dist.logits
-
-    @property
-    def probs(self) -> Tensor:
-        return self.base_dist.probs
+    temperature = property(lambda self: self.base_dist.temperature)
+    logits = property(lambda self: self.base_dist.logits)
+    probs = property(lambda self: self.base_dist.probs)

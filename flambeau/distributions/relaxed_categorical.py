@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import Size, Tensor, full_like, rand
 from . import constraints
+from ._parameters import OnCategorical
 from .categorical import Categorical
 from .distribution import Distribution
 from .transformed_distribution import TransformedDistribution
@@ -15,38 +16,21 @@ from .utils import broadcast_all, clamp_probs
 __all__ = ["ExpRelaxedCategorical", "RelaxedOneHotCategorical"]
 
 
-class ExpRelaxedCategorical(Distribution):
+class ExpRelaxedCategorical(OnCategorical, Distribution):
     """The logarithms of relaxed one-hot vectors (the Gumbel-softmax before its exponential)."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.real_vector  # vectors whose exponentials add up to 1, in fact
     has_rsample = True
+    _expands = "_categorical"
+    _keeps = "temperature"
 
     def __init__(self, temperature: Any, probs: Tensor | None = None, logits: Tensor | None = None,
                  validate_args: bool | None = None):
         self._categorical = Categorical(probs, logits)
         self.temperature = temperature
-        super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:],
-                         validate_args=validate_args)
+        super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> ExpRelaxedCategorical:
-        return self._expand(ExpRelaxedCategorical, batch_shape, _instance, "", temperature=self.temperature,
-                            _categorical=self._categorical.expand(Size(batch_shape)))
-
-    def _new(self, *args: Any, **kwargs: Any) -> Tensor:
-        return self._categorical._new(*args, **kwargs)
-
-    @property
-    def param_shape(self) -> Size:
-        return self._categorical.param_shape
-
-    @property
-    def logits(self) -> Tensor:
-        return self._categorical.logits
-
-    @property
-    def probs(self) -> Tensor:
-        return self._categorical.probs
 
     def rsample(self, sample_shape: Any = Size()) -> Tensor:
         u = clamp_probs(rand(self._extended_shape(sample_shape), dtype=self.logits.dtype, device=self.logits.device))
@@ -54,8 +38,7 @@ class ExpRelaxedCategorical(Distribution):
         return scores - scores.logsumexp(dim=-1, keepdim=True)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         k = self._categorical._num_events
         logits, value = broadcast_all(self.logits, value)
         constant = full_like(self.temperature, float(k)).lgamma() - self.temperature.log().mul(-(k - 1))
@@ -70,23 +53,13 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     support = constraints.simplex
     has_rsample = True
     base_dist: ExpRelaxedCategorical
+    _expands = ""
 
     def __init__(self, temperature: Any, probs: Tensor | None = None, logits: Tensor | None = None,
                  validate_args: bool | None = None):
         base = ExpRelaxedCategorical(temperature, probs, logits, validate_args=validate_args)
         super().__init__(base, ExpTransform(), validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> RelaxedOneHotCategorical:
-        return super().expand(batch_shape, self._get_checked_instance(RelaxedOneHotCategorical, _instance))
-
-    @property
-    def temperature(self) -> Tensor:
-        return self.base_dist.temperature
-
-    @property
-    def logits(self) -> Tensor:
-        return self.base_dist.logits
-
-    @property
-    def probs(self) -> Tensor:
-        return self.base_dist.probs
+    temperature = property(lambda self: self.base_dist.temperature)
+    logits = property(lambda self: self.base_dist.logits)
+    probs = property(lambda self: self.base_dist.probs)

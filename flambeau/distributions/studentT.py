@@ -20,23 +20,15 @@ class StudentT(Distribution):
     arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
     has_rsample = True
+    _expands = "df loc scale _chi2"
 
     def __init__(self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None):
         self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
         self._chi2 = Chi2(self.df)
         super().__init__(self.df.size(), validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> StudentT:
-        return self._expand(StudentT, batch_shape, _instance, "df loc scale",
-                            _chi2=self._chi2.expand(Size(batch_shape)))
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc.masked_fill(self.df <= 1, nan)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mean = property(lambda self: self.loc.masked_fill(self.df <= 1, nan))
+    mode = property(lambda self: self.loc)
 
     @property
     def variance(self) -> Tensor:
@@ -49,8 +41,7 @@ class StudentT(Distribution):
         return self.loc + self.scale * (x * (z / self.df).rsqrt())
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         y = (value - self.loc) / self.scale
         normalizer = (self.scale.log() + 0.5 * self.df.log() + 0.5 * math.log(math.pi) + lgamma(0.5 * self.df)
                       - lgamma(0.5 * (self.df + 1.0)))

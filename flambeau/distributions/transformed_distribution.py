@@ -19,24 +19,25 @@ class TransformedDistribution(Distribution):
     """Samples of a base distribution after one transform or a list of them."""
 
     arg_constraints: dict[str, constraints.Constraint] = {}
+    _expands = ""
 
     def __init__(self, base_distribution: Distribution, transforms: Any, validate_args: bool | None = None):
         self.transforms = [transforms] if isinstance(transforms, Transform) else transforms
         if not isinstance(self.transforms, list) or not all(isinstance(t, Transform) for t in self.transforms):
             raise ValueError(f"transforms must be a Transform or list, but was {transforms}")
-        whole = ComposeTransform(self.transforms)
+        composed = ComposeTransform(self.transforms)
         base_shape = base_distribution.batch_shape + base_distribution.event_shape
         base_event_dim = len(base_distribution.event_shape)
-        if len(base_shape) < whole.domain.event_dim:
+        if len(base_shape) < composed.domain.event_dim:
             raise ValueError("base_distribution needs to have shape with size at least "
-                             f"{whole.domain.event_dim}, but got {tuple(base_shape)}.")
-        out_shape = whole.forward_shape(base_shape)
-        needed = whole.inverse_shape(out_shape)  # parameters of the transforms may broadcast the base
+                             f"{composed.domain.event_dim}, but got {tuple(base_shape)}.")
+        out_shape = composed.forward_shape(base_shape)
+        needed = composed.inverse_shape(out_shape)  # parameters of the transforms may broadcast the base
         if tuple(base_shape) != tuple(needed):
             base_distribution = base_distribution.expand(needed[:len(needed) - base_event_dim])
-        extra = whole.domain.event_dim - base_event_dim
+        extra = composed.domain.event_dim - base_event_dim
         self.base_dist = Independent(base_distribution, extra) if extra > 0 else base_distribution
-        event_dim = whole.codomain.event_dim + max(-extra, 0)
+        event_dim = composed.codomain.event_dim + max(-extra, 0)
         cut = len(out_shape) - event_dim
         super().__init__(Size(out_shape[:cut]), Size(out_shape[cut:]), validate_args=validate_args)
 
@@ -46,8 +47,7 @@ class TransformedDistribution(Distribution):
         for t in reversed(self.transforms):
             shape = t.inverse_shape(shape)
         base = self.base_dist.expand(shape[:len(shape) - len(self.base_dist.event_shape)])
-        return self._expand(TransformedDistribution, batch_shape, _instance, "", base_dist=base,
-                            transforms=self.transforms)
+        return self._expand(batch_shape, _instance, base_dist=base, transforms=self.transforms)
 
     @constraints.dependent_property(is_discrete=False)
     def support(self) -> Any:
@@ -57,9 +57,7 @@ class TransformedDistribution(Distribution):
         extra = len(self.event_shape) - support.event_dim
         return constraints.independent(support, extra) if extra > 0 else support
 
-    @property
-    def has_rsample(self) -> bool:
-        return self.base_dist.has_rsample
+    has_rsample = property(lambda self: self.base_dist.has_rsample)
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:
         with no_grad():
@@ -75,8 +73,7 @@ class TransformedDistribution(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The base's density at the value's origin, divided by the volume change on the way."""
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         event_dim = len(self.event_shape)
         log_prob: Any = 0.0
         y = value

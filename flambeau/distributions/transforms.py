@@ -65,13 +65,11 @@ class PowerTransform(Transform):
     domain = constraints.positive
     codomain = constraints.positive
     bijective = True
+    _arguments = "exponent"
 
     def __init__(self, exponent: Any, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
         (self.exponent,) = broadcast_all(exponent)
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        return self if self._cache_size == cache_size else PowerTransform(self.exponent, cache_size=cache_size)
 
     @lazy_property
     def sign(self) -> Any:
@@ -167,25 +165,19 @@ class AffineTransform(Transform):
     """y = loc + scale * x. event_dim: how many of the last dimensions are one event."""
 
     bijective = True
+    _arguments = "loc scale event_dim"
 
     def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
         self.loc, self.scale, self._event_dim = loc, scale, event_dim
 
-    @property
-    def event_dim(self) -> int:
-        return self._event_dim
+    event_dim = property(lambda self: self._event_dim)
 
     def _region(self) -> Any:
         return constraints.independent(constraints.real, self.event_dim) if self.event_dim else constraints.real
 
     domain = constraints.dependent_property(_region, is_discrete=False)
     codomain = constraints.dependent_property(_region, is_discrete=False)
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        if self._cache_size == cache_size:
-            return self
-        return AffineTransform(self.loc, self.scale, self.event_dim, cache_size=cache_size)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AffineTransform) and _same(self.loc, other.loc) and _same(self.scale, other.scale)
@@ -366,23 +358,37 @@ class PositiveDefiniteTransform(_Alike):
 
 
 # ------------------------------------------------------------------------------------------------ transforms in pieces
-def _check_parts(tseq: Sequence[Transform]) -> None:
-    if not all(isinstance(t, Transform) for t in tseq):
-        raise AssertionError("All elements of tseq must be Transform instances")
-
-
-class CatTransform(Transform):
-    """Transforms side by side along a dimension, each over its length."""
+class _SideBySide(Transform):
+    """Transforms of parts of a value along a dimension."""
 
     transforms: list[Transform]
 
-    def __init__(self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None,
-                 cache_size: int = 0):
-        _check_parts(tseq)
+    def __init__(self, tseq: Sequence[Transform], dim: int, cache_size: int):
+        if not all(isinstance(t, Transform) for t in tseq):
+            raise AssertionError("All elements of tseq must be Transform instances")
         if cache_size:
             tseq = [t.with_cache(cache_size) for t in tseq]
         super().__init__(cache_size=cache_size)
         self.transforms, self.dim = list(tseq), dim
+
+    def _check_sizes(self, values: Sequence[Tensor], size: int) -> None:
+        for v in values:
+            if not -v.dim() <= self.dim < v.dim():
+                raise AssertionError(f"dim {self.dim} is out of range for a value of {v.dim()} dimensions")
+            if v.size(self.dim) != size:
+                raise AssertionError(f"expected size {size} along dim {self.dim}, got {v.size(self.dim)}")
+
+    bijective = property(lambda self: all(t.bijective for t in self.transforms))
+
+
+class CatTransform(_SideBySide):
+    """Transforms side by side along a dimension, each over its length."""
+
+    _arguments = "transforms dim lengths"
+
+    def __init__(self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None,
+                 cache_size: int = 0):
+        super().__init__(tseq, dim, cache_size)
         self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
         if len(self.lengths) != len(self.transforms):
             raise AssertionError(f"lengths has {len(self.lengths)} entries for {len(self.transforms)} transforms")
@@ -395,41 +401,28 @@ class CatTransform(Transform):
     def length(self) -> int:
         return sum(self.lengths)
 
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        if self._cache_size == cache_size:
-            return self
-        return CatTransform(self.transforms, self.dim, self.lengths, cache_size)
-
-    def _pieces(self, *values: Tensor):
-        """(transform, its piece of each value) in order."""
-        for v in values:
-            if not -v.dim() <= self.dim < v.dim():
-                raise AssertionError(f"dim {self.dim} is out of range for a value of {v.dim()} dimensions")
-            if v.size(self.dim) != self.length:
-                raise AssertionError(f"expected size {self.length} along dim {self.dim}, got {v.size(self.dim)}")
+    def _parts_of(self, *values: Tensor):
+        """(transform, its part of each value) in order."""
+        self._check_sizes(values, self.length)
         start = 0
         for transform, length in zip(self.transforms, self.lengths):
             yield transform, *[v.narrow(self.dim, start, length) for v in values]
             start += length
 
     def _call(self, x: Tensor) -> Tensor:
-        return cat([t(part) for t, part in self._pieces(x)], dim=self.dim)
+        return cat([t(part) for t, part in self._parts_of(x)], dim=self.dim)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return cat([t.inv(part) for t, part in self._pieces(y)], dim=self.dim)
+        return cat([t.inv(part) for t, part in self._parts_of(y)], dim=self.dim)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         terms = []
-        for t, before, after in self._pieces(x, y):
+        for t, before, after in self._parts_of(x, y):
             term = t.log_abs_det_jacobian(before, after)
             terms.append(_sum_rightmost(term, self.event_dim - t.event_dim))
         dim = self.dim if self.dim < 0 else self.dim - x.dim()
         dim += self.event_dim  # the events' dimensions are gone from the terms
         return cat(terms, dim=dim) if dim < 0 else sum(terms)
-
-    @property
-    def bijective(self) -> bool:
-        return all(t.bijective for t in self.transforms)
 
     @constraints.dependent_property
     def domain(self) -> Any:
@@ -440,28 +433,16 @@ class CatTransform(Transform):
         return constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths)
 
 
-class StackTransform(Transform):
+class StackTransform(_SideBySide):
     """One transform for each index of a dimension."""
 
-    transforms: list[Transform]
+    _arguments = "transforms dim"
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0):
-        _check_parts(tseq)
-        if cache_size:
-            tseq = [t.with_cache(cache_size) for t in tseq]
-        super().__init__(cache_size=cache_size)
-        self.transforms, self.dim = list(tseq), dim
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        return self if self._cache_size == cache_size else StackTransform(self.transforms, self.dim, cache_size)
+        super().__init__(tseq, dim, cache_size)
 
     def _slices(self, *values: Tensor):
-        for v in values:
-            if not -v.dim() <= self.dim < v.dim():
-                raise AssertionError(f"dim {self.dim} is out of range for a value of {v.dim()} dimensions")
-            if v.size(self.dim) != len(self.transforms):
-                raise AssertionError(f"expected size {len(self.transforms)} along dim {self.dim}, got "
-                                     f"{v.size(self.dim)}")
+        self._check_sizes(values, len(self.transforms))
         for i, t in enumerate(self.transforms):
             yield t, *[v.select(self.dim, i) for v in values]
 
@@ -474,17 +455,11 @@ class StackTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return stack([t.log_abs_det_jacobian(a, b) for t, a, b in self._slices(x, y)], dim=self.dim)
 
-    @property
-    def bijective(self) -> bool:
-        return all(t.bijective for t in self.transforms)
+    domain = constraints.dependent_property(
+        lambda self: constraints.stack([t.domain for t in self.transforms], self.dim))
 
-    @constraints.dependent_property
-    def domain(self) -> Any:
-        return constraints.stack([t.domain for t in self.transforms], self.dim)
-
-    @constraints.dependent_property
-    def codomain(self) -> Any:
-        return constraints.stack([t.codomain for t in self.transforms], self.dim)
+    codomain = constraints.dependent_property(
+        lambda self: constraints.stack([t.codomain for t in self.transforms], self.dim))
 
 
 class CumulativeDistributionTransform(Transform):
@@ -493,14 +468,13 @@ class CumulativeDistributionTransform(Transform):
     bijective = True
     codomain = constraints.unit_interval
     sign = +1
+    _arguments = "distribution"
 
     def __init__(self, distribution: Distribution, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
         self.distribution = distribution
 
-    @property
-    def domain(self) -> Any:
-        return self.distribution.support
+    domain = property(lambda self: self.distribution.support)
 
     def _call(self, x: Tensor) -> Tensor:
         return self.distribution.cdf(x)
@@ -510,8 +484,3 @@ class CumulativeDistributionTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return self.distribution.log_prob(x)
-
-    def with_cache(self, cache_size: int = 1) -> Transform:
-        if self._cache_size == cache_size:
-            return self
-        return CumulativeDistributionTransform(self.distribution, cache_size=cache_size)

@@ -42,17 +42,14 @@ class VonMises(Distribution):
     arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
     support = constraints.real
     has_rsample = False
+    _expands = "loc concentration _loc _concentration _proposal_r"
 
     def __init__(self, loc: Any, concentration: Any, validate_args: bool | None = None):
         self.loc, self.concentration = broadcast_all(loc, concentration)
         super().__init__(self.loc.shape, Size(), validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> VonMises:
-        return self._expand(VonMises, batch_shape, _instance, "loc concentration _loc _concentration _proposal_r")
-
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         return (self.concentration * (value - self.loc).cos() - math.log(2 * math.pi)
                 - _log_modified_bessel_fn(self.concentration))
 
@@ -78,13 +75,8 @@ class VonMises(Distribution):
         x = empty(shape, dtype=self._loc.dtype, device=self.loc.device)
         return _rejection_sample(self._loc, self._concentration, self._proposal_r, x).to(self.loc.dtype)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mean = property(lambda self: self.loc)
+    mode = property(lambda self: self.loc)
 
     @lazy_property
     def variance(self) -> Tensor:

@@ -20,28 +20,16 @@ class Weibull(TransformedDistribution):
 
     arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
     support = constraints.positive
+    _expands = "scale concentration concentration_reciprocal"
 
     def __init__(self, scale: Any, concentration: Any, validate_args: bool | None = None):
         self.scale, self.concentration = broadcast_all(scale, concentration)
         self.concentration_reciprocal = self.concentration.reciprocal()
         base = Exponential(ones_like(self.scale), validate_args=validate_args)
-        super().__init__(base, self._steps(), validate_args=validate_args)
+        steps = [PowerTransform(exponent=self.concentration_reciprocal), AffineTransform(loc=0, scale=self.scale)]
+        super().__init__(base, steps, validate_args=validate_args)
 
-    def _steps(self) -> list[Any]:
-        return [PowerTransform(exponent=self.concentration_reciprocal), AffineTransform(loc=0, scale=self.scale)]
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Weibull:
-        new = self._get_checked_instance(Weibull, _instance)
-        new.scale, new.concentration = self.scale.expand(batch_shape), self.concentration.expand(batch_shape)
-        new.concentration_reciprocal = new.concentration.reciprocal()
-        base = self.base_dist.expand(batch_shape)
-        super(Weibull, new).__init__(base, new._steps(), validate_args=False)
-        new._validate_args = self._validate_args
-        return new
-
-    @property
-    def mean(self) -> Tensor:
-        return self.scale * lgamma(1 + self.concentration_reciprocal).exp()
+    mean = property(lambda self: self.scale * lgamma(1 + self.concentration_reciprocal).exp())
 
     @property
     def mode(self) -> Tensor:

@@ -51,6 +51,7 @@ class Wishart(ExponentialFamily):
         return {"covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite,
                 "scale_tril": constraints.lower_cholesky,
                 "df": constraints.greater_than(self._event_shape[-1] - 1)}
+    _expands = "df covariance_matrix scale_tril precision_matrix"
 
     def __init__(self, df: Any, covariance_matrix: Tensor | None = None, precision_matrix: Tensor | None = None,
                  scale_tril: Tensor | None = None, validate_args: bool | None = None):
@@ -90,7 +91,7 @@ class Wishart(ExponentialFamily):
         new = self._get_checked_instance(Wishart, _instance)
         new._unbroadcasted_scale_tril = self._unbroadcasted_scale_tril
         new._batch_shape, new._event_shape = Size(batch_shape), self._event_shape
-        new = self._expand(Wishart, batch_shape, new, "df covariance_matrix scale_tril precision_matrix")
+        new = self._expand(batch_shape, new)
         new._dist_chi2 = new._diagonal_squares()
         return new
 
@@ -109,9 +110,7 @@ class Wishart(ExponentialFamily):
     def precision_matrix(self) -> Tensor:
         return self._square(cholesky_inverse(self._unbroadcasted_scale_tril))
 
-    @property
-    def mean(self) -> Tensor:
-        return self.df.view(self._batch_shape + (1, 1)) * self.covariance_matrix
+    mean = property(lambda self: self.df.view(self._batch_shape + (1, 1)) * self.covariance_matrix)
 
     @property
     def mode(self) -> Tensor:
@@ -164,8 +163,7 @@ class Wishart(ExponentialFamily):
         return self._unbroadcasted_scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
+        self._check_value(value)
         nu, p = self.df, self._event_shape[-1]
         trace = cholesky_solve(value, self._unbroadcasted_scale_tril).diagonal(dim1=-2, dim2=-1).sum(dim=-1)
         return (-nu * (p * _log_2 / 2 + self._half_log_det()) - mvlgamma(nu / 2, p=p)

@@ -8,7 +8,7 @@ from .modules import functional_call, replace_all_batch_norm_modules_, stack_mod
 
 
 def functionalize(func, *, remove: str = "mutations"):
-    """The function itself: flambeau records no programs in which changes in place would have to be removed."""
+    """Does nothing: flambeau records no programs in which changes in place would have to be removed."""
     return func
 
 

@@ -127,7 +127,7 @@ class _Call:
     def in_chunks(self, chunk: int, size: int, leaves: list[Any], dims: list[Any]) -> Any:
         """Some examples at a time; the results are joined."""
         from ..creation.random import default_generator
-        pieces = []
+        chunks = []
         before = default_generator.get_state() if self.randomness == "same" else None
         for start in range(0, size, chunk):
             if before is not None:
@@ -135,8 +135,8 @@ class _Call:
             count = min(chunk, size - start)
             part = [v if d is None else v.narrow(d, start, count) for v, d in zip(leaves, dims)]
             results, out, spec = self.flat(count, part, dims)
-            pieces.append(results)
-        joined = [values[0] if d is None else FUNCTIONS["cat"](values, d) for values, d in zip(zip(*pieces), out)]
+            chunks.append(results)
+        joined = [values[0] if d is None else FUNCTIONS["cat"](values, d) for values, d in zip(zip(*chunks), out)]
         return tree_unflatten(joined, spec)
 
 

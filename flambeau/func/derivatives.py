@@ -286,10 +286,10 @@ def _swept(pull: Callable[..., list[Tensor]], over: list[Tensor], chunk: int | N
     chunk = chunk or max(total, 1)
     each = vmap(pull, randomness=randomness)
     parts = [each(*_basis(over, start, min(start + chunk, total))) for start in range(0, total or 1, chunk)]
-    whole = parts[0] if len(parts) == 1 else [cat(column) for column in zip(*parts)]
+    joined = parts[0] if len(parts) == 1 else [cat(column) for column in zip(*parts)]
     if len(over) == 1:
-        return [whole]
-    return list(zip(*[w.split(counts) for w in whole]))
+        return [joined]
+    return list(zip(*[w.split(counts) for w in joined]))
 
 
 def _by_rows(outputs: list[Tensor], leaves: list[Tensor], level: _Level, chunk: int | None,

@@ -186,7 +186,7 @@ def _rebuilt(state: dict[str, Any], code: str, name: str) -> GraphModule:
 
     from .tracing import Tracer
 
-    class Whole(Tracer):
+    class EveryModuleTracer(Tracer):
         def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
             return True
 
@@ -194,4 +194,4 @@ def _rebuilt(state: dict[str, Any], code: str, name: str) -> GraphModule:
     exec(code, space)
     holder = type(name, (Module,), {"forward": space["forward"]})()
     holder.__dict__.update(state)
-    return GraphModule(holder, Whole().trace(holder), name)
+    return GraphModule(holder, EveryModuleTracer().trace(holder), name)

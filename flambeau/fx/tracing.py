@@ -168,9 +168,9 @@ class Tracer(TracerBase):
             self.root, function = Module(), root
         self.graph = Graph(tracer_cls=type(self))
         named = [*self.root.named_buffers(remove_duplicate=False), *self.root.named_parameters(remove_duplicate=False)]
-        plain = ((f"{path}.{n}".lstrip("."), v) for path, m in self.root.named_modules() for n, v in vars(m).items()
+        unregistered = ((f"{path}.{n}".lstrip("."), v) for path, m in self.root.named_modules() for n, v in vars(m).items()
                  if isinstance(v, Tensor))
-        self.tensor_attrs = {id(v): n for n, v in reversed([*plain, *named])}
+        self.tensor_attrs = {id(v): n for n, v in reversed([*unregistered, *named])}
         function, args = self.create_args_for_root(function, is_module, concrete_args)
         result = self._run(function, args)
         self.create_node("output", "output", (self.create_arg(result),), {})
@@ -220,9 +220,9 @@ class Tracer(TracerBase):
         given = {p.name: a for p, a in zip(parameters, args)}
         code = function.__code__  # parameters stand first among its names: positional, keyword-only, *args, **kwargs
         order = code.co_varnames[:len(given)]
-        plain = code.replace(co_argcount=len(given), co_kwonlyargcount=0, co_posonlyargcount=0,
+        positional = code.replace(co_argcount=len(given), co_kwonlyargcount=0, co_posonlyargcount=0,
                              co_flags=code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
-        flat = type(function)(plain, function.__globals__, function.__name__, None, function.__closure__)
+        flat = type(function)(positional, function.__globals__, function.__name__, None, function.__closure__)
         return flat(*[given[name] for name in order])
 
 

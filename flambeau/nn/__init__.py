@@ -7,10 +7,9 @@ names is first asked for, so that `import flambeau.nn` stays quick.
 from __future__ import annotations
 
 import importlib
-import os
 from typing import Any
 
-from ..whole import show_whole
+from ..complete import show_complete
 from .containers import Container, Identity, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from .module import Module
 from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
@@ -47,26 +46,20 @@ _LAYERS = {
     "distance": "PairwiseDistance CosineSimilarity",
     "fold": "Fold Unfold",
     "flatten": "Flatten Unflatten",
-    "data_parallel": "DataParallel",
+    "parallel": "DataParallel",
 }
-# A name may also stand in a neighbouring file: the owner of these decides.
-_ALTERNATIVES = {"attention_layer": ("activation", "transformer"), "adaptive": ("loss",), "shuffle": ("upsampling",),
-                 "data_parallel": ("parallel",)}
 _WHERE = {name: file for file, names in _LAYERS.items() for name in names.split()}
-_SUBMODULES = ("functional", "init", "utils", "modules", "parameter", "attention", "parallel", "grad", "common_types",
+_SUBMODULES = ("functional", "init", "utils", "modules", "parameter", "attention", "grad", "common_types",
                "_reduction", "lazy", *_LAYERS, "quantized", "quantizable", "qat", "intrinsic")
-_QUANTIZED = ("quantized", "quantizable", "qat", "intrinsic")  # their names refuse to be used
-_FILES = {entry.partition(".")[0] for entry in os.listdir(os.path.dirname(__file__))}
 
 __all__ = ["Module", "Container", "Identity", "Sequential", "ModuleList", "ModuleDict", "ParameterList",
-           "ParameterDict", "Parameter", "Buffer", "UninitializedParameter", "UninitializedBuffer", "factory_kwargs",
-           *(name for name, file in _WHERE.items() if _FILES & {file, *_ALTERNATIVES.get(file, ())})]
+           "ParameterDict", "Parameter", "Buffer", "UninitializedParameter", "UninitializedBuffer", "factory_kwargs", *_WHERE]
 
 
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
-        value = _layer(name)
-    elif name in _SUBMODULES and (name in _FILES or name in _QUANTIZED):
+        value = getattr(importlib.import_module(f".{_WHERE[name]}", __name__), name)
+    elif name in _SUBMODULES:
         value = importlib.import_module(f".{name}", __name__)
     else:
         raise AttributeError(f"module 'flambeau.nn' has no attribute '{name}'")
@@ -74,17 +67,8 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def _layer(name: str) -> Any:
-    for file in (_WHERE[name], *_ALTERNATIVES.get(_WHERE[name], ())):
-        if file in _FILES:
-            module = importlib.import_module(f".{file}", __name__)
-            if hasattr(module, name):
-                return getattr(module, name)
-    raise AttributeError(f"module 'flambeau.nn' has no attribute '{name}' (yet)")
-
-
 def __dir__() -> list[str]:
-    return sorted({*__all__, *(s for s in _SUBMODULES if s in _FILES), *(n for n in globals() if n.startswith("__"))})
+    return sorted({*__all__, *_SUBMODULES, *(n for n in globals() if n.startswith("__"))})
 
 
 def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
@@ -105,4 +89,4 @@ def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
     return made
 
 
-show_whole(__name__)
+show_complete(__name__)

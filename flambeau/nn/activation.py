@@ -1,4 +1,4 @@
-"""Activations as layers. Most hold a few numbers and call the function of the same name."""
+"""Activations as layers. Most are rows: they hold a few numbers and call the function of the same name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ..creation.factories import empty
 from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
+from .layer import Layer
 from .module import Module
 from .parameter import Parameter
 
@@ -16,59 +17,26 @@ __all__ = ["Threshold", "ReLU", "RReLU", "Hardtanh", "ReLU6", "Sigmoid", "Hardsi
            "Softshrink", "PReLU", "Softsign", "Tanhshrink", "Softmin", "Softmax", "Softmax2d", "LogSoftmax"]
 
 
-def _inplace_text(layer: Any, before: str = "") -> str:
-    if not layer.inplace:
-        return before
-    return f"{before}, inplace=True" if before else "inplace=True"
-
-
-class Threshold(Module):
+class Threshold(Layer, function=F.threshold):
     """x where it is above the threshold, value elsewhere."""
 
-    __constants__ = ["threshold", "value", "inplace"]
-
-    def __init__(self, threshold: float, value: float, inplace: bool = False):
-        super().__init__()
-        self.threshold, self.value, self.inplace = threshold, value, inplace
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.threshold(input, self.threshold, self.value, self.inplace)
-
-    def extra_repr(self) -> str:
-        return _inplace_text(self, f"threshold={self.threshold}, value={self.value}")
+    threshold: float
+    value: float
+    inplace: bool = False
 
 
-class ReLU(Module):
+class ReLU(Layer, function=F.relu):
     """max(x, 0)."""
 
-    __constants__ = ["inplace"]
-    inplace: bool
-
-    def __init__(self, inplace: bool = False):
-        super().__init__()
-        self.inplace = inplace
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.relu(input, self.inplace)
-
-    def extra_repr(self) -> str:
-        return _inplace_text(self)
+    inplace: bool = False
 
 
-class RReLU(Module):
+class RReLU(Layer, function=F.rrelu):
     """leaky_relu with random slopes in training."""
 
-    __constants__ = ["lower", "upper", "inplace"]
-
-    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False):
-        super().__init__()
-        self.lower, self.upper, self.inplace = lower, upper, inplace
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
-
-    def extra_repr(self) -> str:
-        return _inplace_text(self, f"lower={self.lower}, upper={self.upper}")
+    lower: float = 1.0 / 8
+    upper: float = 1.0 / 3
+    inplace: bool = False
 
 
 class Hardtanh(Module):
@@ -94,7 +62,7 @@ class Hardtanh(Module):
         return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
 
     def extra_repr(self) -> str:
-        return _inplace_text(self, f"min_val={self.min_val}, max_val={self.max_val}")
+        return f"min_val={self.min_val}, max_val={self.max_val}" + (", inplace=True" if self.inplace else "")
 
 
 class ReLU6(Hardtanh):
@@ -104,7 +72,7 @@ class ReLU6(Hardtanh):
         super().__init__(0.0, 6.0, inplace)
 
     def extra_repr(self) -> str:
-        return _inplace_text(self)
+        return "inplace=True" if self.inplace else ""
 
 
 class Sigmoid(Module):
@@ -121,177 +89,92 @@ class Tanh(Module):
         return input.tanh()
 
 
-class _Switch(Module):
-    """A layer whose one option is `inplace`."""
-
-    __constants__ = ["inplace"]
-    inplace: bool
-
-    def __init__(self, inplace: bool = False):
-        super().__init__()
-        self.inplace = inplace
-
-    def extra_repr(self) -> str:
-        return _inplace_text(self)
-
-
-class SiLU(_Switch):
+class SiLU(Layer, function=F.silu):
     """x * sigmoid(x)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.silu(input, inplace=self.inplace)
+    inplace: bool = False
 
 
-class Mish(_Switch):
+class Mish(Layer, function=F.mish):
     """x * tanh(softplus(x))."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.mish(input, inplace=self.inplace)
+    inplace: bool = False
 
 
-class Hardsigmoid(_Switch):
+class Hardsigmoid(Layer, function=F.hardsigmoid):
     """relu6(x + 3) / 6."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.hardsigmoid(input, self.inplace)
+    inplace: bool = False
 
     extra_repr = Module.extra_repr
 
 
-class Hardswish(_Switch):
+class Hardswish(Layer, function=F.hardswish):
     """x * relu6(x + 3) / 6."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.hardswish(input, self.inplace)
+    inplace: bool = False
 
     extra_repr = Module.extra_repr
 
 
-class SELU(_Switch):
+class SELU(Layer, function=F.selu):
     """elu scaled so that mean and variance are kept."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.selu(input, self.inplace)
+    inplace: bool = False
 
 
-class ELU(Module):
+class ELU(Layer, function=F.elu):
     """max(0, x) + min(0, alpha * (exp(x) - 1))."""
 
-    __constants__ = ["alpha", "inplace"]
-
-    def __init__(self, alpha: float = 1.0, inplace: bool = False):
-        super().__init__()
-        self.alpha, self.inplace = alpha, inplace
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.elu(input, self.alpha, self.inplace)
-
-    def extra_repr(self) -> str:
-        return _inplace_text(self, f"alpha={self.alpha}")
+    alpha: float = 1.0
+    inplace: bool = False
 
 
-class CELU(ELU):
+class CELU(ELU, function=F.celu):
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.celu(input, self.alpha, self.inplace)
 
-
-class GLU(Module):
+class GLU(Layer, function=F.glu):
     """One half along dim times the sigmoid of the other."""
 
-    __constants__ = ["dim"]
-
-    def __init__(self, dim: int = -1):
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.glu(input, self.dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
+    dim: int = -1
 
 
-class GELU(Module):
+class GELU(Layer, function=F.gelu):
     """x times the probability that a normal number is below x."""
 
-    __constants__ = ["approximate"]
-
-    def __init__(self, approximate: str = "none"):
-        super().__init__()
-        self.approximate = approximate
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.gelu(input, approximate=self.approximate)
-
-    def extra_repr(self) -> str:
-        return f"approximate={self.approximate!r}"
+    approximate: str = "none"
 
 
-class Hardshrink(Module):
+class Hardshrink(Layer, function=F.hardshrink):
     """x, with zero where |x| <= lambd."""
 
-    __constants__ = ["lambd"]
-
-    def __init__(self, lambd: float = 0.5):
-        super().__init__()
-        self.lambd = lambd
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.hardshrink(input, self.lambd)
-
-    def extra_repr(self) -> str:
-        return f"{self.lambd}"
-
-
-class Softshrink(Hardshrink):
-    """x moved towards zero by lambd."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.softshrink(input, self.lambd)
+    lambd: float = 0.5
 
     def extra_repr(self) -> str:
         return str(self.lambd)
 
 
-class LeakyReLU(Module):
+class Softshrink(Hardshrink, function=F.softshrink):
+    """x moved towards zero by lambd."""
+
+
+class LeakyReLU(Layer, function=F.leaky_relu):
     """max(x, 0) + negative_slope * min(x, 0)."""
 
-    __constants__ = ["inplace", "negative_slope"]
-
-    def __init__(self, negative_slope: float = 1e-2, inplace: bool = False):
-        super().__init__()
-        self.negative_slope, self.inplace = negative_slope, inplace
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.leaky_relu(input, self.negative_slope, self.inplace)
-
-    def extra_repr(self) -> str:
-        return _inplace_text(self, f"negative_slope={self.negative_slope}")
+    negative_slope: float = 1e-2
+    inplace: bool = False
 
 
-class LogSigmoid(Module):
+class LogSigmoid(Layer, function=F.logsigmoid):
     """log(sigmoid(x))."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.logsigmoid(input)
 
-
-class Softplus(Module):
+class Softplus(Layer, function=F.softplus):
     """log(1 + exp(beta * x)) / beta."""
 
-    __constants__ = ["beta", "threshold"]
-
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0):
-        super().__init__()
-        self.beta, self.threshold = beta, threshold
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.softplus(input, self.beta, self.threshold)
-
-    def extra_repr(self) -> str:
-        return f"beta={self.beta}, threshold={self.threshold}"
+    beta: float = 1.0
+    threshold: float = 20.0
 
 
 class PReLU(Module):
@@ -316,18 +199,12 @@ class PReLU(Module):
         return f"num_parameters={self.num_parameters}"
 
 
-class Softsign(Module):
+class Softsign(Layer, function=F.softsign):
     """x / (1 + |x|)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.softsign(input)
 
-
-class Tanhshrink(Module):
+class Tanhshrink(Layer, function=F.tanhshrink):
     """x - tanh(x)."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.tanhshrink(input)
 
 
 class _Along(Module):

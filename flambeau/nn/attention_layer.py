@@ -9,6 +9,7 @@ from ..creation import factories as creation
 from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
+from .explain import wrong_size
 from .linear import NonDynamicallyQuantizableLinear
 from .module import Module
 from .parameter import Parameter
@@ -94,13 +95,13 @@ class MultiheadAttention(Module):
         key_padding_mask = F._canonical_mask(key_padding_mask, "key_padding_mask", F._none_or_dtype(attn_mask),
                                              "attn_mask", query.dtype)
         attn_mask = F._canonical_mask(attn_mask, "attn_mask", None, "", query.dtype, check_other=False)
-        quick = self._quick(query, key, value)
+        inference_path = self._takes_inference_path(query, key, value)
         if self.batch_first and batched:
             query, key, value = _time_first(query, key, value)
         separate = {} if self._qkv_same_embed_dim else dict(
             use_separate_proj_weight=True, q_proj_weight=self.q_proj_weight, k_proj_weight=self.k_proj_weight,
             v_proj_weight=self.v_proj_weight)
-        if quick and is_causal and attn_mask is None:
+        if inference_path and is_causal and attn_mask is None:
             is_causal = False  # PyTorch's inference path does not look at the hint
         output, weights = F.multi_head_attention_forward(
             query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.bias_k,
@@ -109,10 +110,13 @@ class MultiheadAttention(Module):
             average_attn_weights=average_attn_weights, is_causal=is_causal, **separate)
         if self.batch_first and batched:
             output = output.transpose(1, 0)
-            return (output.contiguous() if quick else output), weights
+            return (output.contiguous() if inference_path else output), weights
         return output, weights
 
-    def _quick(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
+    def _mismatch(self, query: Tensor, name: str) -> str:
+        return wrong_size(query, -1, self.embed_dim, "embed_dim", name)
+
+    def _takes_inference_path(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
         """Whether PyTorch would take its inference path here, which differs in layout and in what it checks."""
         own = (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
         return (query.ndim == 3 and query is key and key is value and not self.training and self.batch_first

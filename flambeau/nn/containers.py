@@ -52,7 +52,32 @@ def _renumber(owner: Module) -> None:
     owner._modules.update((str(i), m) for i, m in enumerate(modules))
 
 
-class Sequential(Module):
+class _Held(Module):
+    """Containers: what is in them is looked up, taken out and counted alike."""
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def pop(self, key: Any) -> Any:
+        """Takes a value out and returns it."""
+        value = self[key]
+        del self[key]
+        return value
+
+
+class _Listed(_Held):
+    """Modules under the names 0, 1, 2..."""
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._modules.values())
+
+    def append(self, module: Module) -> Any:
+        """Adds a module at the end."""
+        self.add_module(str(len(self)), module)
+        return self
+
+
+class Sequential(_Listed):
     """Modules that run one after the other; also takes an OrderedDict of named ones."""
 
     def __init__(self, *args: Any):
@@ -83,15 +108,6 @@ class Sequential(Module):
             delattr(self, name)
         _renumber(self)
 
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if not name.isdigit()]
-
     def __add__(self, other: Any) -> Sequential:
         if not isinstance(other, Sequential):
             raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
@@ -118,11 +134,6 @@ class Sequential(Module):
         if factor <= 0:
             raise ValueError(f"Non-positive multiplication factor {factor} for {type(self)}")
 
-    def append(self, module: Module) -> Sequential:
-        """Adds a module at the end."""
-        self.add_module(str(len(self)), module)
-        return self
-
     def insert(self, index: int, module: Module) -> Sequential:
         """Adds a module before the one at this index."""
         if not isinstance(module, Module):
@@ -143,14 +154,8 @@ class Sequential(Module):
             self.append(module)
         return self
 
-    def pop(self, key: Any) -> Module:
-        """Takes a module out and returns it."""
-        module = self[key]
-        del self[key]
-        return module
 
-
-class ModuleList(Module):
+class ModuleList(_Listed):
     """A list whose modules are registered."""
 
     def __init__(self, modules: Iterable[Module] | None = None):
@@ -175,12 +180,6 @@ class ModuleList(Module):
             delattr(self, str(number))
         _renumber(self)
 
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())
-
     def __iadd__(self, modules: Iterable[Module]) -> ModuleList:
         return self.extend(modules)
 
@@ -189,9 +188,6 @@ class ModuleList(Module):
         for i, module in enumerate(chain(self, other)):
             combined.add_module(str(i), module)
         return combined
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if not name.isdigit()]
 
     def __repr__(self) -> str:
         """Runs of equal modules share a line: (0-2): 3 x Linear(...)."""
@@ -214,17 +210,6 @@ class ModuleList(Module):
         for i, m in enumerate(modules):
             self._modules[str(i)] = m
 
-    def append(self, module: Module) -> ModuleList:
-        """Adds a module at the end."""
-        self.add_module(str(len(self)), module)
-        return self
-
-    def pop(self, key: Any) -> Module:
-        """Takes a module out and returns it."""
-        module = self[key]
-        del self[key]
-        return module
-
     def extend(self, modules: Iterable[Module]) -> ModuleList:
         """Adds modules at the end."""
         if not isinstance(modules, Iterable):
@@ -235,7 +220,7 @@ class ModuleList(Module):
         return self
 
 
-class ModuleDict(Module):
+class ModuleDict(_Held):
     """A dictionary whose modules are registered; keeps the order of insertion."""
 
     def __init__(self, modules: Any = None):
@@ -252,9 +237,6 @@ class ModuleDict(Module):
     def __delitem__(self, key: str) -> None:
         del self._modules[key]
 
-    def __len__(self) -> int:
-        return len(self._modules)
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._modules)
 
@@ -264,12 +246,6 @@ class ModuleDict(Module):
     def clear(self) -> None:
         """Takes all modules out."""
         self._modules.clear()
-
-    def pop(self, key: str) -> Module:
-        """Takes a module out and returns it."""
-        module = self[key]
-        del self[key]
-        return module
 
     def keys(self) -> Any:
         """The names."""
@@ -346,9 +322,6 @@ class ParameterList(Module):
     def __iadd__(self, parameters: Iterable[Any]) -> ParameterList:
         return self.extend(parameters)
 
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if not name.isdigit()]
-
     def append(self, value: Any) -> ParameterList:
         """Adds a value at the end."""
         self._size += 1
@@ -371,7 +344,7 @@ class ParameterList(Module):
         raise RuntimeError("ParameterList should not be called.")
 
 
-class ParameterDict(Module):
+class ParameterDict(_Held):
     """A dictionary whose tensors are registered as parameters; other values are kept as they are."""
 
     def __init__(self, parameters: Any = None):
@@ -424,12 +397,6 @@ class ParameterDict(Module):
         """Takes everything out."""
         for key in self._keys.copy():
             del self[key]
-
-    def pop(self, key: str) -> Any:
-        """Takes a value out and returns it."""
-        value = self[key]
-        del self[key]
-        return value
 
     def popitem(self) -> tuple[str, Any]:
         """Takes the last (key, value) pair out."""

@@ -5,22 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..creation.factories import empty
 from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
+from .explain import wrong_size
+from .layer import Spatial
 from .lazy import LazyModuleMixin
-from .module import Module
 from .modules.utils import _ntuple, _reverse_repeat_tuple
-from .parameter import Parameter, UninitializedParameter
+from .parameter import UninitializedParameter, learn
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "LazyConv1d",
-           "LazyConv2d",
-           "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d"]
+           "LazyConv2d", "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d"]
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class _ConvNd(Module):
+class _ConvNd(Spatial):
     """What all convolutions share: the weight, the bias and their first values."""
 
     __constants__ = ["stride", "padding", "dilation", "groups", "padding_mode", "output_padding", "in_channels",
@@ -29,8 +28,7 @@ class _ConvNd(Module):
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: tuple[int, ...], stride: tuple[int, ...],
                  padding: Any, dilation: tuple[int, ...], transposed: bool, output_padding: tuple[int, ...],
-                 groups: int,
-                 bias: bool, padding_mode: str, device: Any = None, dtype: Any = None):
+                 groups: int, bias: bool, padding_mode: str, device: Any = None, dtype: Any = None):
         super().__init__()
         _check(in_channels, out_channels, groups, padding, padding_mode, stride)
         self.in_channels, self.out_channels = in_channels, out_channels
@@ -39,11 +37,8 @@ class _ConvNd(Module):
         self.groups, self.padding_mode = groups, padding_mode
         self._reversed_padding_repeated_twice = self._both_sides()
         first, second = (in_channels, out_channels) if transposed else (out_channels, in_channels)
-        self.weight = Parameter(empty((first, second // groups, *kernel_size), device=device, dtype=dtype))
-        if bias:
-            self.bias = Parameter(empty(out_channels, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        learn(self, "weight", (first, second // groups, *kernel_size), device, dtype)
+        learn(self, "bias", out_channels if bias else None, device, dtype)
         self.reset_parameters()
 
     def _both_sides(self) -> list[int]:
@@ -66,6 +61,16 @@ class _ConvNd(Module):
             if fan_in != 0:
                 bound = 1 / math.sqrt(fan_in)
                 init.uniform_(self.bias, -bound, bound)
+
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        dims = len(self.kernel_size)
+        if input.ndim not in (dims + 1, dims + 2):
+            return (f"Its input has shape {list(input.shape)} and should have {dims + 2} dimensions: batch, channels "
+                    f"({self.in_channels} of them) and {dims} of the image.")
+        last = input.shape[-1] == self.in_channels != input.shape[-dims - 1]
+        order = (0, dims + 1, *range(1, dims + 1)) if input.ndim == dims + 2 else (dims, *range(dims))
+        advice = f"The channels seem to come last: x.permute{order} brings them to the front." if last else ""
+        return wrong_size(input, -dims - 1, self.in_channels, "in_channels", name, advice, self.weight)
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
@@ -109,16 +114,13 @@ def _check(in_channels: int, out_channels: int, groups: int, padding: Any, paddi
 class _Conv(_ConvNd):
     """A convolution; subclasses say of how many dimensions."""
 
-    _dims = 0
-
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
                  dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None,
                  dtype: Any = None):
         many = _ntuple(self._dims)
         super().__init__(in_channels, out_channels, many(kernel_size), many(stride),
                          padding if isinstance(padding, str) else many(padding), many(dilation), False, many(0), groups,
-                         bias,
-                         padding_mode, device, dtype)
+                         bias, padding_mode, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         return self._conv_forward(input, self.weight, self.bias)
@@ -131,40 +133,30 @@ class _Conv(_ConvNd):
         return self._function(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
-class Conv1d(_Conv):
+class Conv1d(_Conv, dims=1, function=F.conv1d):
     """The convolution of (batch, channels, length)."""
 
-    _dims, _function = 1, staticmethod(F.conv1d)
 
-
-class Conv2d(_Conv):
+class Conv2d(_Conv, dims=2, function=F.conv2d):
     """The convolution of (batch, channels, height, width)."""
 
-    _dims, _function = 2, staticmethod(F.conv2d)
 
-
-class Conv3d(_Conv):
+class Conv3d(_Conv, dims=3, function=F.conv3d):
     """The convolution of (batch, channels, depth, height, width)."""
-
-    _dims, _function = 3, staticmethod(F.conv3d)
 
 
 # -------------------------------------------------------------------------------------------------------- transposed
 class _ConvTransposeNd(_ConvNd):
     """A transposed convolution; subclasses say of how many dimensions."""
 
-    _dims = 0
-
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
                  output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
-                 padding_mode: str = "zeros",
-                 device: Any = None, dtype: Any = None):
+                 padding_mode: str = "zeros", device: Any = None, dtype: Any = None):
         if padding_mode != "zeros":
             raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
         many = _ntuple(self._dims)
         super().__init__(in_channels, out_channels, many(kernel_size), many(stride), many(padding), many(dilation),
-                         True,
-                         many(output_padding), groups, bias, padding_mode, device, dtype)
+                         True, many(output_padding), groups, bias, padding_mode, device, dtype)
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         more = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, self._dims,
@@ -183,8 +175,7 @@ class _ConvTransposeNd(_ConvNd):
             output_size = output_size[kept:]
         if len(output_size) != dims:
             raise ValueError(f"{type(self).__name__}: for {input.dim()}D input, output_size must have {dims} or "
-                             f"{kept + dims} "
-                             f"elements (got {len(output_size)})")
+                             f"{kept + dims} elements (got {len(output_size)})")
         smallest = [(input.size(d + kept) - 1) * stride[d] - 2 * padding[d]
                     + (dilation[d] if dilation is not None else 1) * (kernel_size[d] - 1) + 1 for d in range(dims)]
         for wanted, low, s in zip(output_size, smallest, stride):
@@ -195,22 +186,16 @@ class _ConvTransposeNd(_ConvNd):
         return tuple([wanted - low for wanted, low in zip(output_size, smallest)])
 
 
-class ConvTranspose1d(_ConvTransposeNd):
+class ConvTranspose1d(_ConvTransposeNd, dims=1, function=F.conv_transpose1d):
     """The transpose of Conv1d."""
 
-    _dims, _function = 1, staticmethod(F.conv_transpose1d)
 
-
-class ConvTranspose2d(_ConvTransposeNd):
+class ConvTranspose2d(_ConvTransposeNd, dims=2, function=F.conv_transpose2d):
     """The transpose of Conv2d."""
 
-    _dims, _function = 2, staticmethod(F.conv_transpose2d)
 
-
-class ConvTranspose3d(_ConvTransposeNd):
+class ConvTranspose3d(_ConvTransposeNd, dims=3, function=F.conv_transpose3d):
     """The transpose of Conv3d."""
-
-    _dims, _function = 3, staticmethod(F.conv_transpose3d)
 
 
 # --------------------------------------------------------------------------------------------------------------- lazy
@@ -264,42 +249,29 @@ class _LazyConvTranspose(_LazyConvXdMixin):
                  groups: int = 1, bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros", device: Any = None,
                  dtype: Any = None):
         super().__init__(0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode,
-                         device,
-                         dtype)
+                         device, dtype)
         self._make_lazy(out_channels, bias, device, dtype)
 
 
 class LazyConv1d(_LazyConv, Conv1d):
     """Conv1d whose in_channels come with the first input."""
 
-    cls_to_become = Conv1d
-
 
 class LazyConv2d(_LazyConv, Conv2d):
     """Conv2d whose in_channels come with the first input."""
-
-    cls_to_become = Conv2d
 
 
 class LazyConv3d(_LazyConv, Conv3d):
     """Conv3d whose in_channels come with the first input."""
 
-    cls_to_become = Conv3d
-
 
 class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
     """ConvTranspose1d whose in_channels come with the first input."""
-
-    cls_to_become = ConvTranspose1d
 
 
 class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
     """ConvTranspose2d whose in_channels come with the first input."""
 
-    cls_to_become = ConvTranspose2d
-
 
 class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
     """ConvTranspose3d whose in_channels come with the first input."""
-
-    cls_to_become = ConvTranspose3d

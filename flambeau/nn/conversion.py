@@ -85,8 +85,7 @@ class Conversion:
             if dtype.is_complex:
                 warnings.warn("Complex modules are a new feature under active development whose design may change, and "
                               "some modules might not work as expected when using complex tensors as parameters or "
-                              "buffers.",
-                              stacklevel=2)
+                              "buffers.", stacklevel=2)
 
         def convert(t: Tensor) -> Tensor:
             kind = dtype if t.is_floating_point() or t.is_complex() else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..tensors.tensor import Tensor
 from . import functional as F
+from .layer import Layer
 from .module import Module
 
 __all__ = ["PairwiseDistance", "CosineSimilarity"]
@@ -22,14 +23,9 @@ class PairwiseDistance(Module):
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
 
-class CosineSimilarity(Module):
+class CosineSimilarity(Layer, function=F.cosine_similarity, inputs="x1, x2"):
     """The cosine of the angle between vectors along dim."""
 
-    __constants__ = ["dim", "eps"]
-
-    def __init__(self, dim: int = 1, eps: float = 1e-8):
-        super().__init__()
-        self.dim, self.eps = dim, eps
-
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return F.cosine_similarity(x1, x2, self.dim, self.eps)
+    dim: int = 1
+    eps: float = 1e-8
+    _layer_shown = ()

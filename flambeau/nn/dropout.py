@@ -4,63 +4,48 @@ from __future__ import annotations
 
 from ..tensors.tensor import Tensor
 from . import functional as F
-from .module import Module
+from .layer import Layer
 
 __all__ = ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"]
 
 
-class _DropoutNd(Module):
-    __constants__ = ["p", "inplace"]
-    p: float
-    inplace: bool
+class _DropoutNd(Layer):
+    p: float = 0.5
+    inplace: bool = False
 
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        super().__init__()
-        if p < 0 or p > 1:
-            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-        self.p, self.inplace = p, inplace
+    def _layer_prepare(self) -> None:
+        if self.p < 0 or self.p > 1:
+            raise ValueError(f"dropout probability has to be between 0 and 1, but got {self.p}")
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class Dropout(_DropoutNd):
+class Dropout(_DropoutNd, function=F.dropout):
     """Single elements; the rest is scaled by 1 / (1 - p)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.dropout(input, self.p, self.training, self.inplace)
 
-
-class Dropout1d(_DropoutNd):
+class Dropout1d(_DropoutNd, function=F.dropout1d):
     """Whole channels of (N, C, L) or (C, L)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.dropout1d(input, self.p, self.training, self.inplace)
 
-
-class Dropout2d(_DropoutNd):
+class Dropout2d(_DropoutNd, function=F.dropout2d):
     """Whole channels of (N, C, H, W)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.dropout2d(input, self.p, self.training, self.inplace)
 
-
-class Dropout3d(_DropoutNd):
+class Dropout3d(_DropoutNd, function=F.dropout3d):
     """Whole channels of (N, C, D, H, W) or (C, D, H, W)."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.dropout3d(input, self.p, self.training, self.inplace)
 
 
 class AlphaDropout(_DropoutNd):
     """Single elements, for networks of SELU: mean and variance are kept."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.alpha_dropout(input, self.p, self.training)
+        return F.alpha_dropout(input, self.p, self.training)  # never in place, as PyTorch's
 
 
 class FeatureAlphaDropout(_DropoutNd):
     """Whole channels, for networks of SELU."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.feature_alpha_dropout(input, self.p, self.training)
+        return F.feature_alpha_dropout(input, self.p, self.training)  # never in place, as PyTorch's

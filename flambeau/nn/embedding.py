@@ -40,6 +40,18 @@ class _Table(Module):
             raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
         self.weight = Parameter(weight, requires_grad=not freeze)
 
+    _takes_numbers_of_rows = True  # whatever the dtype of the weight
+
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        if input.dtype.is_floating_point:
+            return f"Its input is {input.dtype}, and should be numbers of rows: convert it with x.long()."
+        low, high = (int(input.min()), int(input.max())) if input.numel() and not input.is_meta else (0, 0)
+        if 0 <= low and high < self.num_embeddings:
+            return ""
+        return (f"Its input goes from {low} to {high}, and there are rows 0 to {self.num_embeddings - 1}. "
+                + (f"Write num_embeddings={high + 1} (at least) where `{name}` is made, or look at how the numbers are made."
+                   if low >= 0 else "Numbers of rows are not negative: look at how they are made."))
+
     def reset_parameters(self) -> None:
         """Standard normal numbers; zeros in the padding's row."""
         init.normal_(self.weight)

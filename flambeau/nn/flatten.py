@@ -5,25 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from ..tensors.tensor import Tensor
+from .layer import Layer
 from .module import Module
 
 __all__ = ["Flatten", "Unflatten"]
 
 
-class Flatten(Module):
+class Flatten(Layer):
     """Joins the dimensions from start_dim to end_dim; by default all but the first."""
 
-    __constants__ = ["start_dim", "end_dim"]
-
-    def __init__(self, start_dim: int = 1, end_dim: int = -1):
-        super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
+    start_dim: int = 1
+    end_dim: int = -1
 
     def forward(self, input: Tensor) -> Tensor:
         return input.flatten(self.start_dim, self.end_dim)
-
-    def extra_repr(self) -> str:
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
 class Unflatten(Module):

@@ -19,6 +19,11 @@ class LazyModuleMixin:
 
     cls_to_become: type | None = None
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith("flambeau.") and not cls.__name__.startswith("_"):
+            cls.cls_to_become = cls.__bases__[-1]  # LazyConv2d(_LazyConv, Conv2d): the ordinary class comes last
+
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._load_hook = self._register_load_state_dict_pre_hook(self._lazy_load_hook)

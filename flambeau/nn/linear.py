@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..creation.factories import empty
 from ..ops.layers.linear import bilinear, linear
 from ..tensors.tensor import Tensor
 from . import init
+from .explain import wrong_size
 from .lazy import LazyModuleMixin
 from .module import Module
-from .parameter import Parameter, UninitializedParameter
+from .parameter import UninitializedParameter, learn
 
 __all__ = ["Linear", "Bilinear", "LazyLinear", "NonDynamicallyQuantizableLinear"]
 
@@ -28,11 +28,8 @@ class Linear(Module):
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
-        self.weight = Parameter(empty((out_features, in_features), device=device, dtype=dtype))
-        if bias:
-            self.bias = Parameter(empty(out_features, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        learn(self, "weight", (out_features, in_features), device, dtype)
+        learn(self, "bias", out_features if bias else None, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -49,6 +46,11 @@ class Linear(Module):
             return linear(input, own["weight"], own["bias"])
         except KeyError:  # a parametrization or a tied tensor stands in a parameter's place
             return linear(input, self.weight, self.bias)
+
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        flat = input.ndim > 2 and math.prod(input.shape[1:]) == self.in_features
+        advice = "Flatten it first: torch.flatten(x, 1), or nn.Flatten()." if flat else ""
+        return wrong_size(input, -1, self.in_features, "in_features", name, advice, self.weight)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
@@ -71,11 +73,8 @@ class Bilinear(Module):
         self.in1_features = in1_features
         self.in2_features = in2_features
         self.out_features = out_features
-        self.weight = Parameter(empty((out_features, in1_features, in2_features), device=device, dtype=dtype))
-        if bias:
-            self.bias = Parameter(empty(out_features, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        learn(self, "weight", (out_features, in1_features, in2_features), device, dtype)
+        learn(self, "bias", out_features if bias else None, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -84,6 +83,9 @@ class Bilinear(Module):
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
             init.uniform_(self.bias, -bound, bound)
+
+    def _mismatch(self, input1: Tensor, name: str) -> str:
+        return wrong_size(input1, -1, self.in1_features, "in1_features", name)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         return bilinear(input1, input2, self.weight, self.bias)
@@ -96,7 +98,6 @@ class Bilinear(Module):
 class LazyLinear(LazyModuleMixin, Linear):
     """A Linear whose in_features comes with the first input."""
 
-    cls_to_become = Linear
     weight: UninitializedParameter
     bias: UninitializedParameter
 

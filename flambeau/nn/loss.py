@@ -9,7 +9,7 @@ from typing import Any
 from ..tensors.tensor import Tensor
 from . import _reduction
 from . import functional as F
-from .module import Module
+from .layer import Layer
 
 __all__ = ["L1Loss", "NLLLoss", "NLLLoss2d", "PoissonNLLLoss", "GaussianNLLLoss", "KLDivLoss", "MSELoss", "BCELoss",
            "BCEWithLogitsLoss", "HingeEmbeddingLoss", "MultiLabelMarginLoss", "SmoothL1Loss", "HuberLoss",
@@ -18,8 +18,11 @@ __all__ = ["L1Loss", "NLLLoss", "NLLLoss2d", "PoissonNLLLoss", "GaussianNLLLoss"
            "LinearCrossEntropyOptions"]
 
 
-class _Loss(Module):
+class _Loss(Layer, inputs="input, target"):
+    """Annotations name what else the function takes; `__init__` stays written out, for its order of arguments is history."""
+
     reduction: str
+    _layer_shown = ()
 
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
         super().__init__()
@@ -30,6 +33,8 @@ class _Loss(Module):
 
 
 class _WeightedLoss(_Loss):
+    weight: Tensor | None
+
     def __init__(self, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None,
                  reduction: str = "mean"):
         super().__init__(size_average, reduce, reduction)
@@ -37,42 +42,29 @@ class _WeightedLoss(_Loss):
 
 
 # ----------------------------------------------------------------------------------------------------- of two tensors
-class L1Loss(_Loss):
+class L1Loss(_Loss, function=F.l1_loss):
     """|x - y|."""
 
-    __constants__ = ["reduction"]
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.l1_loss(input, target, reduction=self.reduction)
-
-
-class MSELoss(_Loss):
+class MSELoss(_Loss, function=F.mse_loss):
     """(x - y) ** 2."""
 
-    __constants__ = ["reduction"]
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.mse_loss(input, target, reduction=self.reduction)
-
-
-class SmoothL1Loss(_Loss):
+class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
     """(x - y) ** 2 / (2 * beta) near zero, |x - y| - beta / 2 beyond."""
 
-    __constants__ = ["reduction"]
+    beta: float
 
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
                  beta: float = 1.0):
         super().__init__(size_average, reduce, reduction)
         self.beta = beta
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
-
-class HuberLoss(_Loss):
+class HuberLoss(_Loss, function=F.huber_loss):
     """(x - y) ** 2 / 2 near zero, delta * (|x - y| - delta / 2) beyond."""
 
-    __constants__ = ["reduction", "delta"]
+    delta: float
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0):
         if not isinstance(delta, (float, int)):
@@ -80,75 +72,56 @@ class HuberLoss(_Loss):
         super().__init__(reduction=reduction)
         self.delta = delta
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
-
-class SoftMarginLoss(_Loss):
+class SoftMarginLoss(_Loss, function=F.soft_margin_loss):
     """log(1 + exp(-y * x))."""
 
-    __constants__ = ["reduction"]
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.soft_margin_loss(input, target, reduction=self.reduction)
-
-
-class KLDivLoss(_Loss):
+class KLDivLoss(_Loss, function=F.kl_div):
     """y * (log(y) - x) for log-probabilities x."""
 
-    __constants__ = ["reduction"]
+    log_target: bool
 
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
                  log_target: bool = False):
         super().__init__(size_average, reduce, reduction)
         self.log_target = log_target
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
-
-class PoissonNLLLoss(_Loss):
+class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss, inputs="log_input, target"):
     """The negative log-likelihood of counts under a Poisson distribution."""
 
-    __constants__ = ["log_input", "full", "eps", "reduction"]
+    log_input: bool
+    full: bool
+    eps: float
 
     def __init__(self, log_input: bool = True, full: bool = False, size_average: bool | None = None, eps: float = 1e-8,
                  reduce: bool | None = None, reduction: str = "mean"):
         super().__init__(size_average, reduce, reduction)
         self.log_input, self.full, self.eps = log_input, full, eps
 
-    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
-        return F.poisson_nll_loss(log_input, target, log_input=self.log_input, full=self.full, eps=self.eps,
-                                  reduction=self.reduction)
 
-
-class GaussianNLLLoss(_Loss):
+class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, inputs="input, target, var"):
     """The negative log-likelihood under a normal distribution with given variances."""
 
-    __constants__ = ["full", "eps", "reduction"]
+    full: bool
+    eps: float
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"):
         super().__init__(None, None, reduction)
         self.full, self.eps = full, eps
 
-    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
-        return F.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
-
 
 # ------------------------------------------------------------------------------------------------------- by classes
-class NLLLoss(_WeightedLoss):
+class NLLLoss(_WeightedLoss, function=F.nll_loss):
     """-x[class] for log-probabilities x."""
 
-    __constants__ = ["ignore_index", "reduction"]
     ignore_index: int
 
     def __init__(self, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
                  reduce: bool | None = None, reduction: str = "mean"):
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index = ignore_index
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.nll_loss(input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
 class NLLLoss2d(NLLLoss):
@@ -163,10 +136,9 @@ class NLLLoss2d(NLLLoss):
         super().__init__(weight, size_average, ignore_index, reduce, reduction)
 
 
-class CrossEntropyLoss(_WeightedLoss):
+class CrossEntropyLoss(_WeightedLoss, function=F.cross_entropy):
     """nll_loss of log_softmax(x); targets are classes or probabilities of all classes."""
 
-    __constants__ = ["ignore_index", "reduction", "label_smoothing"]
     ignore_index: int
     label_smoothing: float
 
@@ -174,10 +146,6 @@ class CrossEntropyLoss(_WeightedLoss):
                  reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0):
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.cross_entropy(input, target, weight=self.weight, ignore_index=self.ignore_index,
-                               reduction=self.reduction, label_smoothing=self.label_smoothing)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,17 +202,15 @@ class LinearCrossEntropyLoss(_WeightedLoss):
             ignore_index=self.ignore_index, label_smoothing=self.label_smoothing, options=self.options)
 
 
-class BCELoss(_WeightedLoss):
+class BCELoss(_WeightedLoss, function=F.binary_cross_entropy):
     """Binary cross entropy of probabilities."""
 
-    __constants__ = ["reduction"]
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.binary_cross_entropy(input, target, weight=self.weight, reduction=self.reduction)
-
-
-class BCEWithLogitsLoss(_Loss):
+class BCEWithLogitsLoss(_Loss, function=F.binary_cross_entropy_with_logits):
     """Binary cross entropy of sigmoid(x)."""
+
+    weight: Tensor | None
+    pos_weight: Tensor | None
 
     def __init__(self, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None,
                  reduction: str = "mean", pos_weight: Tensor | None = None):
@@ -252,76 +218,54 @@ class BCEWithLogitsLoss(_Loss):
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(input, target, self.weight, pos_weight=self.pos_weight,
-                                                  reduction=self.reduction)
-
 
 # ------------------------------------------------------------------------------------------------------------ margins
-class HingeEmbeddingLoss(_Loss):
+class HingeEmbeddingLoss(_Loss, function=F.hinge_embedding_loss):
     """x where y is 1, max(0, margin - x) where y is -1."""
 
-    __constants__ = ["margin", "reduction"]
+    margin: float
 
     def __init__(self, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
                  reduction: str = "mean"):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.hinge_embedding_loss(input, target, margin=self.margin, reduction=self.reduction)
 
-
-class MultiLabelMarginLoss(_Loss):
+class MultiLabelMarginLoss(_Loss, function=F.multilabel_margin_loss):
     """Hinge loss between an example's labels and all other classes."""
 
-    __constants__ = ["reduction"]
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.multilabel_margin_loss(input, target, reduction=self.reduction)
-
-
-class MultiLabelSoftMarginLoss(_WeightedLoss):
+class MultiLabelSoftMarginLoss(_WeightedLoss, function=F.multilabel_soft_margin_loss):
     """The mean over the classes of binary cross entropy."""
 
-    __constants__ = ["reduction"]
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.multilabel_soft_margin_loss(input, target, weight=self.weight, reduction=self.reduction)
-
-
-class CosineEmbeddingLoss(_Loss):
+class CosineEmbeddingLoss(_Loss, function=F.cosine_embedding_loss, inputs="input1, input2, target"):
     """1 - cos where y is 1, max(0, cos - margin) where y is -1."""
 
-    __constants__ = ["margin", "reduction"]
+    margin: float
 
     def __init__(self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None,
                  reduction: str = "mean"):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
-    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        return F.cosine_embedding_loss(input1, input2, target, margin=self.margin, reduction=self.reduction)
 
-
-class MarginRankingLoss(_Loss):
+class MarginRankingLoss(_Loss, function=F.margin_ranking_loss, inputs="input1, input2, target"):
     """max(0, -y * (x1 - x2) + margin)."""
 
-    __constants__ = ["margin", "reduction"]
+    margin: float
 
     def __init__(self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None,
                  reduction: str = "mean"):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
-    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        return F.margin_ranking_loss(input1, input2, target, margin=self.margin, reduction=self.reduction)
 
-
-class MultiMarginLoss(_WeightedLoss):
+class MultiMarginLoss(_WeightedLoss, function=F.multi_margin_loss):
     """Hinge loss between the class and all others."""
 
-    __constants__ = ["p", "margin", "reduction"]
+    p: float
+    margin: float
 
     def __init__(self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: bool | None = None,
                  reduce: bool | None = None, reduction: str = "mean"):
@@ -332,15 +276,14 @@ class MultiMarginLoss(_WeightedLoss):
             raise ValueError(f"weight must be None or have 1 dimension, got {weight.dim()}")
         self.p, self.margin = p, margin
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.multi_margin_loss(input, target, p=self.p, margin=self.margin, weight=self.weight,
-                                   reduction=self.reduction)
 
-
-class TripletMarginLoss(_Loss):
+class TripletMarginLoss(_Loss, function=F.triplet_margin_loss, inputs="anchor, positive, negative"):
     """max(0, |a - p| - |a - n| + margin)."""
 
-    __constants__ = ["margin", "p", "eps", "swap", "reduction"]
+    margin: float
+    p: float
+    eps: float
+    swap: bool
 
     def __init__(self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
                  size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
@@ -349,15 +292,13 @@ class TripletMarginLoss(_Loss):
             raise ValueError(f"TripletMarginLoss: expected margin to be greater than 0, got {margin} instead")
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
-    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return F.triplet_margin_loss(anchor, positive, negative, margin=self.margin, p=self.p, eps=self.eps,
-                                     swap=self.swap, reduction=self.reduction)
 
-
-class TripletMarginWithDistanceLoss(_Loss):
+class TripletMarginWithDistanceLoss(_Loss, function=F.triplet_margin_with_distance_loss, inputs="anchor, positive, negative"):
     """TripletMarginLoss with a distance of one's own."""
 
-    __constants__ = ["margin", "swap", "reduction"]
+    margin: float
+    swap: bool
+    distance_function: Callable
 
     def __init__(self, *, distance_function: Callable | None = None, margin: float = 1.0, swap: bool = False,
                  reduction: str = "mean"):
@@ -370,20 +311,13 @@ class TripletMarginWithDistanceLoss(_Loss):
             distance_function = PairwiseDistance()
         self.distance_function, self.margin, self.swap = distance_function, margin, swap
 
-    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return F.triplet_margin_with_distance_loss(anchor, positive, negative, margin=self.margin, swap=self.swap,
-                                                   distance_function=self.distance_function, reduction=self.reduction)
 
-
-class CTCLoss(_Loss):
+class CTCLoss(_Loss, function=F.ctc_loss, inputs="log_probs, targets, input_lengths, target_lengths"):
     """The loss of unaligned sequences."""
 
-    __constants__ = ["blank", "reduction"]
+    blank: int
+    zero_infinity: bool
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False):
         super().__init__(reduction=reduction)
         self.blank, self.zero_infinity = blank, zero_infinity
-
-    def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any) -> Tensor:
-        return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction,
-                          self.zero_infinity)

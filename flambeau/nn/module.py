@@ -16,6 +16,7 @@ from ..tensors.parameter import Buffer, Parameter
 from ..tensors.tensor import Tensor
 from . import hooks as _hooks
 from .conversion import Conversion
+from .explain import explain as _explain
 from .hooks import (  # noqa: F401 (programs reach for nn.modules.module.register_module_forward_hook)
     _has_any_global_hook,
     add_hook,
@@ -104,14 +105,15 @@ class Module(Conversion, StateDict):
             if not (own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"]
                     or own["_backward_pre_hooks"] or _global_calls or "_compiled_call_impl" in own):
                 return self.forward(*args, **kwargs)
-        except KeyError as error:
-            if "_forward_hooks" not in own:
+            if own.get("_compiled_call_impl") is not None:
+                return own["_compiled_call_impl"](*args, **kwargs)
+            return self._call_impl(*args, **kwargs)
+        except Exception as error:
+            if error.__class__ is KeyError and "_forward_hooks" not in own:
                 raise AttributeError(f"'{type(self).__name__}' object has no attribute {error} (was Module.__init__() "
                                      "called?)") from None
+            _explain(error)
             raise
-        if own.get("_compiled_call_impl") is not None:
-            return own["_compiled_call_impl"](*args, **kwargs)
-        return self._call_impl(*args, **kwargs)
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         """forward with all hooks, never the compiled form."""

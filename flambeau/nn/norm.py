@@ -5,19 +5,28 @@ from __future__ import annotations
 import numbers
 from typing import Any
 
-from ..creation.factories import empty, ones, tensor, zeros
+from ..creation.factories import ones, tensor, zeros
 from ..tensors import dtypes as _dtypes
 from ..tensors.tensor import Tensor
 from . import functional as F
 from . import init
+from .explain import wrong_size
+from .layer import Layer, Spatial
 from .lazy import LazyModuleMixin
 from .module import Module
-from .parameter import Parameter, UninitializedBuffer, UninitializedParameter
+from .parameter import UninitializedBuffer, UninitializedParameter, learn
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "LazyBatchNorm1d", "LazyBatchNorm2d",
            "LazyBatchNorm3d", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LazyInstanceNorm1d",
            "LazyInstanceNorm2d", "LazyInstanceNorm3d", "LayerNorm", "GroupNorm", "RMSNorm", "LocalResponseNorm",
            "CrossMapLRN2d"]
+
+
+def _reset(weight: Tensor | None, bias: Tensor | None) -> None:
+    if weight is not None:
+        init.ones_(weight)
+    if bias is not None:
+        init.zeros_(bias)
 
 
 class _NormBase(Module):
@@ -32,14 +41,8 @@ class _NormBase(Module):
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         made = {"device": device, "dtype": dtype}
-        if affine:
-            self.weight = Parameter(empty(num_features, **made))
-        else:
-            self.register_parameter("weight", None)
-        if affine and bias:
-            self.bias = Parameter(empty(num_features, **made))
-        else:
-            self.register_parameter("bias", None)
+        learn(self, "weight", num_features if affine else None, **made)
+        learn(self, "bias", num_features if affine and bias else None, **made)
         if track_running_stats:
             self.register_buffer("running_mean", zeros(num_features, **made))
             self.register_buffer("running_var", ones(num_features, **made))
@@ -57,13 +60,13 @@ class _NormBase(Module):
 
     def reset_parameters(self) -> None:
         self.reset_running_stats()
-        if self.affine:
-            init.ones_(self.weight)
-            if self.bias is not None:
-                init.zeros_(self.bias)
+        _reset(self.weight, self.bias)
 
     def _check_input_dim(self, input: Tensor) -> None:
         raise NotImplementedError(f"_check_input_dim is not implemented for {type(self).__name__}")
+
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        return wrong_size(input, 1, self.num_features, "num_features", name)
 
     def extra_repr(self) -> str:
         return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
@@ -86,6 +89,18 @@ class _NormBase(Module):
 class _BatchNorm(_NormBase):
     """Normalizes each channel over the batch."""
 
+    _input_dims: tuple[int, ...]
+
+    def __init_subclass__(cls, input_dims: tuple[int, ...] | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if input_dims is not None:
+            cls._input_dims = input_dims
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() not in self._input_dims:
+            wanted = " or ".join(f"{dims}D" for dims in self._input_dims)
+            raise ValueError(f"expected {wanted} input (got {input.dim()}D input)")
+
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
         return F.batch_norm(input, *self._arguments())
@@ -103,28 +118,16 @@ class _BatchNorm(_NormBase):
                 self.training or own_stats, factor, self.eps)
 
 
-class BatchNorm1d(_BatchNorm):
+class BatchNorm1d(_BatchNorm, input_dims=(2, 3)):
     """Batch normalization of (batch, channels) or (batch, channels, length)."""
 
-    def _check_input_dim(self, input: Tensor) -> None:
-        if input.dim() not in (2, 3):
-            raise ValueError(f"expected 2D or 3D input (got {input.dim()}D input)")
 
-
-class BatchNorm2d(_BatchNorm):
+class BatchNorm2d(_BatchNorm, input_dims=(4,)):
     """Batch normalization of (batch, channels, height, width)."""
 
-    def _check_input_dim(self, input: Tensor) -> None:
-        if input.dim() != 4:
-            raise ValueError(f"expected 4D input (got {input.dim()}D input)")
 
-
-class BatchNorm3d(_BatchNorm):
+class BatchNorm3d(_BatchNorm, input_dims=(5,)):
     """Batch normalization of (batch, channels, depth, height, width)."""
-
-    def _check_input_dim(self, input: Tensor) -> None:
-        if input.dim() != 5:
-            raise ValueError(f"expected 5D input (got {input.dim()}D input)")
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -171,22 +174,23 @@ class SyncBatchNorm(_BatchNorm):
 
 
 # ----------------------------------------------------------------------------------------------------------- instance
-class _InstanceNorm(_NormBase):
+class _InstanceNorm(Spatial, _NormBase):
     """Normalizes each channel of each sample by itself."""
-
-    _plain_dims = 0  # of an input without a batch
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
                  track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def _check_input_dim(self, input: Tensor) -> None:
-        d = self._plain_dims
+        d = self._get_no_batch_dim()
         if input.dim() not in (d, d + 1):
             raise ValueError(f"expected {d}D or {d + 1}D input (got {input.dim()}D input)")
 
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        return wrong_size(input, -(self._dims + 1), self.num_features, "num_features", name)
+
     def _get_no_batch_dim(self) -> int:
-        return self._plain_dims
+        return self._dims + 1
 
     def _handle_no_batch_input(self, input: Tensor) -> Tensor:
         return self._apply_instance_norm(input.unsqueeze(0)).squeeze(0)
@@ -202,12 +206,10 @@ class _InstanceNorm(_NormBase):
         if input.size(dim) != self.num_features:
             if self.affine:
                 raise ValueError(f"expected input's size at dim={dim} to match num_features ({self.num_features}), but "
-                                 "got: "
-                                 f"{input.size(dim)}.")
+                                 f"got: {input.size(dim)}.")
             import warnings
             warnings.warn(f"input's size at dim={dim} does not match num_features. You can silence this warning by not "
-                          "passing "
-                          "in num_features, which is not used because affine=False", stacklevel=2)
+                          "passing in num_features, which is not used because affine=False", stacklevel=2)
         return self._handle_no_batch_input(input) if dim == 0 else self._apply_instance_norm(input)
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
@@ -219,30 +221,23 @@ class _InstanceNorm(_NormBase):
             if stale:
                 error_msgs.append(f"Unexpected running stats buffer(s) {' and '.join(repr(k) for k in stale)} for "
                                   f"{type(self).__name__} with track_running_stats=False. If state_dict is a "
-                                  "checkpoint saved "
-                                  "before 0.4.0, this may be expected; remove these keys from it.")
+                                  "checkpoint saved before 0.4.0, this may be expected; remove these keys from it.")
                 for key in stale:
                     state_dict.pop(key)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
                                       error_msgs)
 
 
-class InstanceNorm1d(_InstanceNorm):
+class InstanceNorm1d(_InstanceNorm, dims=1):
     """Instance normalization of (batch, channels, length) or (channels, length)."""
 
-    _plain_dims = 2
 
-
-class InstanceNorm2d(_InstanceNorm):
+class InstanceNorm2d(_InstanceNorm, dims=2):
     """Instance normalization of (batch, channels, height, width) or (channels, height, width)."""
 
-    _plain_dims = 3
 
-
-class InstanceNorm3d(_InstanceNorm):
+class InstanceNorm3d(_InstanceNorm, dims=3):
     """Instance normalization of (batch, channels, depth, height, width) or (channels, depth, height, width)."""
-
-    _plain_dims = 4
 
 
 # --------------------------------------------------------------------------------------------------------------- lazy
@@ -250,8 +245,7 @@ class _LazyNormBase(LazyModuleMixin, _NormBase):
     """num_features come with the first input."""
 
     def __init__(self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-                 track_running_stats: bool = True,
-                 device: Any = None, dtype: Any = None, *, bias: bool = True):
+                 track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True):
         made = {"device": device, "dtype": dtype}
         super().__init__(0, eps, momentum, False, False, **made)  # no parameters yet
         self.affine, self.track_running_stats = affine, track_running_stats
@@ -284,42 +278,40 @@ class _LazyNormBase(LazyModuleMixin, _NormBase):
 class LazyBatchNorm1d(_LazyNormBase, BatchNorm1d):
     """BatchNorm1d whose num_features come with the first input."""
 
-    cls_to_become = BatchNorm1d
-
 
 class LazyBatchNorm2d(_LazyNormBase, BatchNorm2d):
     """BatchNorm2d whose num_features come with the first input."""
-
-    cls_to_become = BatchNorm2d
 
 
 class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
     """BatchNorm3d whose num_features come with the first input."""
 
-    cls_to_become = BatchNorm3d
-
 
 class LazyInstanceNorm1d(_LazyNormBase, InstanceNorm1d):
     """InstanceNorm1d whose num_features come with the first input."""
-
-    cls_to_become = InstanceNorm1d
 
 
 class LazyInstanceNorm2d(_LazyNormBase, InstanceNorm2d):
     """InstanceNorm2d whose num_features come with the first input."""
 
-    cls_to_become = InstanceNorm2d
-
 
 class LazyInstanceNorm3d(_LazyNormBase, InstanceNorm3d):
     """InstanceNorm3d whose num_features come with the first input."""
-
-    cls_to_become = InstanceNorm3d
 
 
 # -------------------------------------------------------------------------------------------------- layer, group, rms
 def _shape(value: Any) -> tuple[int, ...]:
     return (value,) if isinstance(value, numbers.Integral) else tuple(value)
+
+
+def _wrong_last(wanted: tuple[int, ...], input: Tensor, name: str) -> str:
+    """What to say of an input whose last dimensions are not those that are normalized."""
+    got = tuple(input.shape[max(input.ndim - len(wanted), 0):])
+    if got == tuple(wanted):
+        return ""
+    write = got[0] if len(got) == 1 else got
+    return (f"Its input has shape {list(input.shape)}, which ends in {list(got)} and should end in {list(wanted)} "
+            f"(normalized_shape). Write normalized_shape={write} where `{name}` is made, or give it an input that ends so.")
 
 
 class LayerNorm(Module):
@@ -331,24 +323,18 @@ class LayerNorm(Module):
                  device: Any = None, dtype: Any = None):
         super().__init__()
         self.normalized_shape, self.eps, self.elementwise_affine = _shape(normalized_shape), eps, elementwise_affine
-        if elementwise_affine:
-            self.weight = Parameter(empty(self.normalized_shape, device=device, dtype=dtype))
-        else:
-            self.register_parameter("weight", None)
-        if elementwise_affine and bias:
-            self.bias = Parameter(empty(self.normalized_shape, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        learn(self, "weight", self.normalized_shape if elementwise_affine else None, device, dtype)
+        learn(self, "bias", self.normalized_shape if elementwise_affine and bias else None, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        if self.elementwise_affine:
-            init.ones_(self.weight)
-            if self.bias is not None:
-                init.zeros_(self.bias)
+        _reset(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        return _wrong_last(self.normalized_shape, input, name)
 
     def extra_repr(self) -> str:
         return (f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
@@ -368,24 +354,18 @@ class GroupNorm(Module):
         if num_channels % num_groups != 0:
             raise ValueError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
-        if affine:
-            self.weight = Parameter(empty(num_channels, device=device, dtype=dtype))
-        else:
-            self.register_parameter("weight", None)
-        if affine and bias:
-            self.bias = Parameter(empty(num_channels, device=device, dtype=dtype))
-        else:
-            self.register_parameter("bias", None)
+        learn(self, "weight", num_channels if affine else None, device, dtype)
+        learn(self, "bias", num_channels if affine and bias else None, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        if self.affine:
-            init.ones_(self.weight)
-            if self.bias is not None:
-                init.zeros_(self.bias)
+        _reset(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        return wrong_size(input, 1, self.num_channels, "num_channels", name)
 
     def extra_repr(self) -> str:
         return (f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
@@ -398,50 +378,46 @@ class RMSNorm(Module):
     __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
 
     def __init__(self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True,
-                 device: Any = None,
-                 dtype: Any = None):
+                 device: Any = None, dtype: Any = None):
         super().__init__()
         self.normalized_shape, self.eps, self.elementwise_affine = _shape(normalized_shape), eps, elementwise_affine
-        if elementwise_affine:
-            self.weight = Parameter(empty(self.normalized_shape, device=device, dtype=dtype))
-        else:
-            self.register_parameter("weight", None)
+        learn(self, "weight", self.normalized_shape if elementwise_affine else None, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        if self.elementwise_affine:
-            init.ones_(self.weight)
+        _reset(self.weight, None)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        return _wrong_last(self.normalized_shape, input, name)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
 # ---------------------------------------------------------------------------------------------------- across channels
-class LocalResponseNorm(Module):
+class LocalResponseNorm(Layer, function=F.local_response_norm):
     """Divides by a power of the mean square over neighbouring channels."""
 
-    __constants__ = ["size", "alpha", "beta", "k"]
-
-    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
-        super().__init__()
-        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+    size: int
+    alpha: float = 1e-4
+    beta: float = 0.75
+    k: float = 1.0
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
-class CrossMapLRN2d(Module):
+class CrossMapLRN2d(Layer):
     """LocalResponseNorm over a window that is centred on the channel, as Torch7 had it."""
 
-    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1):
-        super().__init__()
-        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+    size: int
+    alpha: float = 1e-4
+    beta: float = 0.75
+    k: float = 1
+    extra_repr = LocalResponseNorm.extra_repr
 
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() != 4:
@@ -461,6 +437,3 @@ class CrossMapLRN2d(Module):
             none = squares.new_zeros((input.size(0), first, *input.shape[2:]))
             total = total + cat([none, squares[:, :1].expand(-1, input.size(1) - first, -1, -1)], 1)
         return input * (total * (self.alpha / self.size) + self.k).pow(-self.beta)
-
-    def extra_repr(self) -> str:
-        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

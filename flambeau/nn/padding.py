@@ -6,7 +6,7 @@ from typing import Any
 
 from ..tensors.tensor import Tensor
 from . import functional as F
-from .module import Module
+from .layer import Spatial
 from .modules.utils import _ntuple
 
 __all__ = ["CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
@@ -14,16 +14,15 @@ __all__ = ["CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "
            "ReplicationPad3d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d"]
 
 
-class _Pad(Module):
-    """The last `dims` dimensions are padded; one number stands for all sides."""
+class _Pad(Spatial):
+    """The last `_dims` dimensions are padded; one number stands for all sides."""
 
     __constants__ = ["padding"]
-    dims = 1
     mode = "constant"
 
     def __init__(self, padding: Any):
         super().__init__()
-        self.padding = _ntuple(2 * self.dims)(padding)
+        self.padding = _ntuple(2 * self._dims)(padding)
 
     def _check_input_dim(self, input: Tensor) -> None:
         pass
@@ -62,99 +61,72 @@ class _CircularPadNd(_Pad):
     mode = "circular"
 
     def _check_input_dim(self, input: Tensor) -> None:
-        if input.dim() not in (self.dims + 1, self.dims + 2):
-            raise ValueError(f"expected {self.dims + 1}D or {self.dims + 2}D input (got {input.dim()}D input)")
+        if input.dim() not in (self._dims + 1, self._dims + 2):
+            raise ValueError(f"expected {self._dims + 1}D or {self._dims + 2}D input (got {input.dim()}D input)")
 
 
-class ConstantPad1d(_ConstantPadNd):
+class ConstantPad1d(_ConstantPadNd, dims=1):
     """Pads the last dimension with a value."""
 
 
-class ConstantPad2d(_ConstantPadNd):
+class ConstantPad2d(_ConstantPadNd, dims=2):
     """Pads the last two dimensions with a value."""
 
-    dims = 2
 
-
-class ConstantPad3d(_ConstantPadNd):
+class ConstantPad3d(_ConstantPadNd, dims=3):
     """Pads the last three dimensions with a value."""
 
-    dims = 3
+
+class _Zeros(_ConstantPadNd):
+    def __init__(self, padding: Any):
+        super().__init__(padding, 0.0)
+
+    extra_repr = _Pad.extra_repr
 
 
-class ZeroPad1d(ConstantPad1d):
+class ZeroPad1d(_Zeros, ConstantPad1d):
     """Pads the last dimension with zeros."""
 
-    def __init__(self, padding: Any):
-        super().__init__(padding, 0.0)
 
-    def extra_repr(self) -> str:
-        return f"{self.padding}"
-
-
-class ZeroPad2d(ConstantPad2d):
+class ZeroPad2d(_Zeros, ConstantPad2d):
     """Pads the last two dimensions with zeros."""
 
-    def __init__(self, padding: Any):
-        super().__init__(padding, 0.0)
 
-    def extra_repr(self) -> str:
-        return f"{self.padding}"
-
-
-class ZeroPad3d(ConstantPad3d):
+class ZeroPad3d(_Zeros, ConstantPad3d):
     """Pads the last three dimensions with zeros."""
 
-    def __init__(self, padding: Any):
-        super().__init__(padding, 0.0)
 
-    def extra_repr(self) -> str:
-        return f"{self.padding}"
-
-
-class ReflectionPad1d(_ReflectionPadNd):
+class ReflectionPad1d(_ReflectionPadNd, dims=1):
     """Pads the last dimension with its mirror image."""
 
 
-class ReflectionPad2d(_ReflectionPadNd):
+class ReflectionPad2d(_ReflectionPadNd, dims=2):
     """Pads the last two dimensions with their mirror image."""
 
-    dims = 2
 
-
-class ReflectionPad3d(_ReflectionPadNd):
+class ReflectionPad3d(_ReflectionPadNd, dims=3):
     """Pads the last three dimensions with their mirror image."""
 
-    dims = 3
 
-
-class ReplicationPad1d(_ReplicationPadNd):
+class ReplicationPad1d(_ReplicationPadNd, dims=1):
     """Pads the last dimension with the values at its ends."""
 
 
-class ReplicationPad2d(_ReplicationPadNd):
+class ReplicationPad2d(_ReplicationPadNd, dims=2):
     """Pads the last two dimensions with the values at their ends."""
 
-    dims = 2
 
-
-class ReplicationPad3d(_ReplicationPadNd):
+class ReplicationPad3d(_ReplicationPadNd, dims=3):
     """Pads the last three dimensions with the values at their ends."""
 
-    dims = 3
 
-
-class CircularPad1d(_CircularPadNd):
+class CircularPad1d(_CircularPadNd, dims=1):
     """Pads the last dimension with its other end."""
 
 
-class CircularPad2d(_CircularPadNd):
+class CircularPad2d(_CircularPadNd, dims=2):
     """Pads the last two dimensions with their other ends."""
 
-    dims = 2
 
-
-class CircularPad3d(_CircularPadNd):
+class CircularPad3d(_CircularPadNd, dims=3):
     """Pads the last three dimensions with their other ends."""
-
-    dims = 3

@@ -134,3 +134,8 @@ def _bare(cls: type, data: Tensor, requires_grad: bool) -> Any:
 
 
 _rebuilders = (_rebuild_parameter, _rebuild_parameter_with_state)  # names that pickles refer to
+
+
+def learn(layer: Any, name: str, shape: Any, device: Any = None, dtype: Any = None) -> None:
+    """Gives a layer a parameter of this shape, without values yet; None: the layer does without it."""
+    layer.register_parameter(name, None if shape is None else Parameter(empty(shape, device=device, dtype=dtype)))

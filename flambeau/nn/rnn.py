@@ -12,6 +12,7 @@ from ..creation import factories as creation
 from ..ops.layers import rnn as _ops
 from ..tensors.tensor import Tensor
 from . import init
+from .explain import wrong_size
 from .module import Module
 from .parameter import Parameter
 from .utils.rnn import PackedSequence
@@ -99,7 +100,13 @@ class RNNBase(Module):
         for weight in self.parameters():
             init.uniform_(weight, -bound, bound)
 
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        return wrong_size(input, -1, self.input_size, "input_size", name)
+
     # ---------------------------------------------------------------------------------------------------- checks
+    def _mismatch(self, input: Tensor, name: str) -> str:
+        return wrong_size(input, -1, self.input_size, "input_size", name)
+
     def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
         """The dtype, the dimensions and the features of the input."""
         weight = getattr(self, self._flat_weights_names[0])

@@ -2,56 +2,25 @@
 
 from __future__ import annotations
 
-from ..tensors.tensor import Tensor
 from . import functional as F
-from .module import Module
+from .layer import Layer
 
 __all__ = ["PixelShuffle", "PixelUnshuffle", "ChannelShuffle"]
 
 
-class PixelShuffle(Module):
+class PixelShuffle(Layer, function=F.pixel_shuffle):
     """(..., c * r * r, h, w) -> (..., c, h * r, w * r)."""
 
-    __constants__ = ["upscale_factor"]
-
-    def __init__(self, upscale_factor: int):
-        super().__init__()
-        self.upscale_factor = upscale_factor
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.pixel_shuffle(input, self.upscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"upscale_factor={self.upscale_factor}"
+    upscale_factor: int
 
 
-class PixelUnshuffle(Module):
+class PixelUnshuffle(Layer, function=F.pixel_unshuffle):
     """(..., c, h * r, w * r) -> (..., c * r * r, h, w)."""
 
-    __constants__ = ["downscale_factor"]
-
-    def __init__(self, downscale_factor: int):
-        super().__init__()
-        self.downscale_factor = downscale_factor
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.pixel_unshuffle(input, self.downscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"downscale_factor={self.downscale_factor}"
+    downscale_factor: int
 
 
-class ChannelShuffle(Module):
+class ChannelShuffle(Layer, function=F.channel_shuffle):
     """Channels as (groups, c), transposed."""
 
-    __constants__ = ["groups"]
-
-    def __init__(self, groups: int):
-        super().__init__()
-        self.groups = groups
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.channel_shuffle(input, self.groups)
-
-    def extra_repr(self) -> str:
-        return f"groups={self.groups}"
+    groups: int

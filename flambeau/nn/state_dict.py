@@ -236,10 +236,9 @@ def _load_one(module: Any, name: str, key: str, tensor: Tensor, value: Any, assi
             return False
         if tensor.is_meta and not value.is_meta and not assign:
             warnings.warn(f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the "
-                          "current model, which is a no-op. (Did you mean to pass `assign=True` to assign items in the "
-                          "state dictionary to their corresponding key in the module instead of copying them in "
-                          "place?)",
-                          stacklevel=5)
+                          "current model, which is a no-op. (Did you mean to pass `assign=True` to assign items in "
+                          "the state dictionary to their corresponding key in the module instead of copying them in "
+                          "place?)", stacklevel=5)
     from .. import __future__ as choices
     swap = choices.get_swap_module_params_on_conversion()
     try:

@@ -17,8 +17,7 @@ class Upsample(Module):
     __constants__ = ["size", "scale_factor", "mode", "align_corners", "name", "recompute_scale_factor"]
 
     def __init__(self, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-                 align_corners: bool | None = None,
-                 recompute_scale_factor: bool | None = None):
+                 align_corners: bool | None = None, recompute_scale_factor: bool | None = None):
         super().__init__()
         self.name = type(self).__name__
         self.size = size

@@ -7,13 +7,13 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from ..whole import show_whole
+from ..complete import show_complete
 from .optimizer import Optimizer
 
 _WHERE = {"SGD": "sgd", "Adam": "adam", "AdamW": "adam", "RMSprop": "rules", "Adagrad": "rules", "Adadelta": "rules",
           "Adamax": "rules", "NAdam": "rules", "RAdam": "rules", "Rprop": "rules", "ASGD": "rules",
           "Adafactor": "matrices", "Muon": "matrices", "LBFGS": "lbfgs", "SparseAdam": "sparse_adam",
-          "lr_scheduler": None, "swa_utils": None}
+          "expect_gradients": "expect", "lr_scheduler": None, "swa_utils": None}
 __all__ = ["Optimizer", *_WHERE]
 
 
@@ -41,6 +41,6 @@ class _OneOptimizer(ModuleType):
 
 
 for _name, _file in _WHERE.items():
-    if _file not in (None, _name.lower(), "sparse_adam"):
+    if _file not in (None, _name.lower(), "sparse_adam", "expect"):
         globals()[_name.lower()] = _OneOptimizer(_name)
-show_whole(__name__)
+show_complete(__name__)

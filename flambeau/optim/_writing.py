@@ -95,11 +95,11 @@ def _default_to_fused_or_foreach(params: list[Any], differentiable: bool, use_fu
     """(fused, foreach): which implementation fits the parameters, where the user has not chosen one."""
     if differentiable:
         return False, False
-    plain = [p for p in params if p is not None]
-    usual = all(type(p) in _foreach_supported_types for p in plain)
+    given = [p for p in params if p is not None]
+    usual = all(type(p) in _foreach_supported_types for p in given)
     fused_devices, foreach_devices = _get_fused_kernels_supported_devices(), _get_foreach_kernels_supported_devices()
-    fused = use_fused and usual and all(p.device.type in fused_devices and p.is_floating_point() for p in plain)
-    return fused, not fused and usual and all(p.device.type in foreach_devices for p in plain)
+    fused = use_fused and usual and all(p.device.type in fused_devices and p.is_floating_point() for p in given)
+    return fused, not fused and usual and all(p.device.type in foreach_devices for p in given)
 
 
 def _disable_dynamo_if_unsupported(single_tensor_fn: Callable | None = None) -> Callable[[Callable], Callable]:

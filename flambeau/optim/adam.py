@@ -12,12 +12,12 @@ from ._steps import step_number
 from .optimizer import Optimizer, check_floating, check_fused, check_lr, check_range, counter, number, real_views, refuse_sparse
 
 
-def _check_tensors(lr: Any, betas: tuple[Any, Any], plain: Any) -> None:
-    """Hyper-parameters that are tensors. plain: foreach without capturable, which takes none."""
+def _check_tensors(lr: Any, betas: tuple[Any, Any], foreach_only: Any) -> None:
+    """Hyper-parameters that are tensors. foreach_only: foreach without capturable, which takes none."""
     if isinstance(betas[0], Tensor) is not isinstance(betas[1], Tensor):
         raise ValueError("betas must be either both floats or both Tensors")
     for name, value in (("lr", lr), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
-        if plain and isinstance(value, Tensor):
+        if foreach_only and isinstance(value, Tensor):
             raise ValueError(f"{name} as a Tensor is not supported for capturable=False and foreach=True")
 
 

@@ -29,11 +29,11 @@ class LBFGS(Optimizer):
 
     # ------------------------------------------------------------------------------ all parameters as one vector
     def _flat_grad(self) -> Any:
-        pieces = []
+        vectors = []
         for p in self._params:
             g = p.new_zeros(p.shape) if p.grad is None else p.grad.to_dense() if p.grad.is_sparse else p.grad
-            pieces.append((view_as_real(g) if g.is_complex() else g).reshape(-1))
-        return cat(pieces, 0)
+            vectors.append((view_as_real(g) if g.is_complex() else g).reshape(-1))
+        return cat(vectors, 0)
 
     def _move(self, distance: float, direction: Any) -> None:
         offset = 0

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..autograd.hooks import RemovableHandle
 from ..autograd.modes import enable_grad, no_grad
-from ..autograd.state import CAPTURE, NO_GRAD
+from ..autograd.state import CAPTURE, NO_GRAD, PROFILE
 from ..autograd.state import state as mode_state
 from ..tensors.tensor import Tensor
 from ..tensors.tensor import _captured_grad as captured_grad
@@ -34,6 +34,7 @@ _RequiredParameter = _Required
 required = _Required()
 _global_pre_hooks: dict[int, Callable] = OrderedDict()
 _global_post_hooks: dict[int, Callable] = OrderedDict()
+_WATCHED = CAPTURE | PROFILE
 
 
 def __getattr__(name: str) -> Any:
@@ -69,7 +70,8 @@ class Optimizer:
         self.param_groups: list[dict[str, Any]] = []
         groups = list(params)
         if not groups:
-            raise ValueError("optimizer got an empty parameter list")
+            raise ValueError("optimizer got an empty parameter list: model.parameters() finds layers that are attributes of "
+                             "the model or in nn.ModuleList, not those in a plain list; and a generator gives its items once")
         if not isinstance(groups[0], dict):
             groups = [{"params": groups}]
         for group in groups:
@@ -126,11 +128,14 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients, or fills them with zeros."""
-        capturing = mode_state.mode & CAPTURE
+        if mode_state.mode & _WATCHED:
+            self._watched_zero_grad(set_to_none)
+        else:
+            self._clear(set_to_none)
+
+    def _clear(self, set_to_none: bool) -> None:
         for group in self.param_groups:
             for p in group["params"]:
-                if capturing:
-                    captured_grad(p, "grad_cleared" if set_to_none else "grad_seen")
                 if p._grad is not None:
                     if set_to_none:
                         p._grad = None
@@ -140,6 +145,17 @@ class Optimizer:
                         else:
                             p._grad.requires_grad_(False)
                         p._grad.zero_()
+
+    def _watched_zero_grad(self, set_to_none: bool) -> None:
+        if mode_state.mode & CAPTURE:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    captured_grad(p, "grad_cleared" if set_to_none else "grad_seen")
+        if mode_state.mode & PROFILE:
+            with mode_state.profiler.span(f"Optimizer.zero_grad#{type(self).__name__}.zero_grad"):
+                self._clear(set_to_none)
+        else:
+            self._clear(set_to_none)
 
     # -------------------------------------------------------------------------------------------------- groups
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -179,11 +195,12 @@ class Optimizer:
         self.param_groups.append(group)
 
     def _check_params(self, params: list[Any]) -> None:
-        for p in params:
+        for i, p in enumerate(params):
             if not isinstance(p, Tensor):
                 raise TypeError("optimizer can only optimize Tensors, but one of the params is " + type(p).__name__)
             if not self.defaults.get("differentiable", None) and not (p.is_leaf or p.retains_grad):
-                raise ValueError("can't optimize a non-leaf Tensor")
+                raise ValueError(f"can't optimize a non-leaf Tensor: number {i}, of shape {list(p.shape)}, was made by "
+                                 f"{p.grad_fn.name()}. Give the tensors that it was computed from, or a nn.Parameter of it")
 
     def __repr__(self) -> str:
         groups = [f"Parameter Group {i}\n" + "".join(f"    {k}: {group[k]}\n" for k in sorted(group) if k != "params")
@@ -314,8 +331,8 @@ def _with_hooks(step: Callable) -> Callable:
                         raise RuntimeError(f"{type(self).__name__}.step must return None or a tuple of (new_args, "
                                            f"new_kwargs), but got {replaced}.")
                     args, kwargs = replaced
-        if mode_state.recorder is not None:
-            result = mode_state.recorder.optimizer_step(self, step, args, kwargs)
+        if mode_state.mode & _WATCHED:
+            result = _watched_step(self, step, args, kwargs)
         else:
             result = step(self, *args, **kwargs)
         if _global_post_hooks or self._optimizer_step_post_hooks:
@@ -325,6 +342,16 @@ def _with_hooks(step: Callable) -> Callable:
 
     hooked.hooked = True
     return hooked
+
+
+def _watched_step(self: Optimizer, step: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A step that is captured, or that a profiler notes."""
+    if mode_state.recorder is not None:
+        return mode_state.recorder.optimizer_step(self, step, args, kwargs)
+    if mode_state.mode & PROFILE:
+        with mode_state.profiler.span(f"Optimizer.step#{type(self).__name__}.step"):
+            return step(self, *args, **kwargs)
+    return step(self, *args, **kwargs)
 
 
 def _fitted(p: Tensor, value: Any, key: str) -> Any:

@@ -87,19 +87,19 @@ class _Storages:
         made._unread = True
         return made
 
-    def _part(self, whole: TypedStorage, view: Any) -> TypedStorage:
+    def _part(self, storage: TypedStorage, view: Any) -> TypedStorage:
         if type(view) is not tuple or len(view) != 3:
             raise pickle.UnpicklingError("a part of a storage must be described by a key, an offset and a size")
         key, (offset, size) = view[0], _ints(view[1:], "part of a storage")
-        if offset + size > whole.size():
-            raise pickle.UnpicklingError(f"elements {offset} to {offset + size} of a storage of {whole.size()} are "
+        if offset + size > storage.size():
+            raise pickle.UnpicklingError(f"elements {offset} to {offset + size} of a storage of {storage.size()} are "
                                          "asked for")
         if not isinstance(key, str):
             raise pickle.UnpicklingError(f"a storage's key must be text, got {_short(key)}")
         if key not in self.made:
-            item, raw = whole.dtype.itemsize, whole.untyped()._bytes
+            item, raw = storage.dtype.itemsize, storage.untyped()._bytes
             part = locations.storage_over(_memory.slice_of(raw, offset * item, (offset + size) * item))
-            self.made[key] = TypedStorage(wrap_storage=part, dtype=whole.dtype)
+            self.made[key] = TypedStorage(wrap_storage=part, dtype=storage.dtype)
             self.made[key]._unread = True
         return self.made[key]
 

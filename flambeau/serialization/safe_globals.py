@@ -84,13 +84,13 @@ class Budget:
             raise UnpicklingError("the file makes more objects than it has data for: it is built to fill the memory")
 
 
-def _plain(what: str, kinds: tuple[type, ...], args: tuple, most: int = 1) -> None:
+def _check_arguments(what: str, kinds: tuple[type, ...], args: tuple, most: int = 1) -> None:
     if len(args) > most or not all(type(a) in kinds for a in args):
         raise UnpicklingError(f"{what} was called with {[type(a).__name__ for a in args]}, which no honest file does")
 
 
 def _encode(budget: Budget, *args: Any) -> bytes:
-    _plain("_codecs.encode", (str,), args, 2)
+    _check_arguments("_codecs.encode", (str,), args, 2)
     if not args or args[1:] not in ((), ("latin1",), ("latin-1",), ("ascii",), ("utf-8",)):
         raise UnpicklingError(f"bytes in the encoding {args[1:]} are not supported")
     budget.charge(len(args[0]))
@@ -98,13 +98,13 @@ def _encode(budget: Budget, *args: Any) -> bytes:
 
 
 def _bytearray(budget: Budget, *args: Any) -> bytearray:
-    _plain("bytearray", (bytes, bytearray) if len(args) == 1 else (str,), args, 2)
+    _check_arguments("bytearray", (bytes, bytearray) if len(args) == 1 else (str,), args, 2)
     budget.charge(sum(map(len, args)))
     return bytearray(_encode(budget, *args)) if len(args) == 2 else bytearray(*args)
 
 
 def _set(budget: Budget, *args: Any) -> set:
-    _plain("set", (list, tuple), args)
+    _check_arguments("set", (list, tuple), args)
     for items in args:
         budget.charge(len(items))
         for item in items:
@@ -113,12 +113,12 @@ def _set(budget: Budget, *args: Any) -> set:
 
 
 def _complex(budget: Budget, *args: Any) -> complex:
-    _plain("complex", (int, float), args, 2)
+    _check_arguments("complex", (int, float), args, 2)
     return complex(*args)
 
 
 def _ordered_dict(budget: Budget, *args: Any) -> OrderedDict:
-    _plain("OrderedDict", (list, tuple, dict, OrderedDict), args)
+    _check_arguments("OrderedDict", (list, tuple, dict, OrderedDict), args)
     made = OrderedDict()
     for items in args:
         budget.charge(len(items))
@@ -129,20 +129,20 @@ def _ordered_dict(budget: Budget, *args: Any) -> OrderedDict:
 
 
 def _counter(budget: Budget, *args: Any) -> Counter:
-    _plain("Counter", (dict, Counter), args)
+    _check_arguments("Counter", (dict, Counter), args)
     for items in args:
         budget.charge(len(items))
     return Counter(*args)
 
 
 def _size(budget: Budget, *args: Any) -> Any:
-    _plain("torch.Size", (list, tuple, SAFE["torch.Size"]), args)
+    _check_arguments("torch.Size", (list, tuple, SAFE["torch.Size"]), args)
     budget.charge(sum(map(len, args)))
     return SAFE["torch.Size"](*args)
 
 
 def _device(budget: Budget, *args: Any) -> Any:
-    _plain("torch.device", (str, int), args, 2)
+    _check_arguments("torch.device", (str, int), args, 2)
     return SAFE["torch.device"](*args)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class layout:
+class _Named:
     __slots__ = ("name",)
 
     def __init__(self, name: str):
@@ -16,17 +16,12 @@ class layout:
         return _by_name, (self.name,)
 
 
-class memory_format:
-    __slots__ = ("name",)
+class layout(_Named):
+    __slots__ = ()
 
-    def __init__(self, name: str):
-        self.name = name
 
-    def __repr__(self) -> str:
-        return f"torch.{self.name}"
-
-    def __reduce__(self):
-        return _by_name, (self.name,)
+class memory_format(_Named):
+    __slots__ = ()
 
 
 def _by_name(name: str):

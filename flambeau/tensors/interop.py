@@ -8,6 +8,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from ..autograd import state as _state
+from ..autograd.cuts import DATA, note
 from ..autograd.state import grad_enabled, looked_at, not_repeatable
 from ..backends import registry
 from ..backends.batched.arrays import BatchedArray
@@ -23,10 +25,8 @@ from .tensor import Tensor, wrap
 __all__ = ["from_numpy", "frombuffer", "from_dlpack", "to_dlpack"]
 
 _READ_ONLY = ("The given NumPy array is not writable, and PyTorch does not support non-writable tensors. This means "
-              "writing "
-              "to this tensor will result in undefined behavior. You may want to copy the array to protect its data or "
-              "make "
-              "it writable before converting it to a tensor.")
+              "writing to this tensor will result in undefined behavior. You may want to copy the array to protect its "
+              "data or make it writable before converting it to a tensor.")
 
 
 # ---------------------------------------------------------------------------------------------------------- NumPy
@@ -38,11 +38,14 @@ def from_numpy(ndarray: Any, *, _warn: bool = True) -> Tensor:
     array = _cpu.foreign(ndarray)
     if not array.flags.writeable:
         warnings.warn(_READ_ONLY, UserWarning, stacklevel=2)
-        return wrap(_arrays.share(array))
-    if array.base is None and array.flags.c_contiguous:
+        made = wrap(_arrays.share(array))
+    elif array.base is None and array.flags.c_contiguous:
         _memory.given(array)
-        return wrap(array.view())  # a view: changing the caller's array object does not change the tensor's shape
-    return wrap(_arrays.share(array))
+        made = wrap(array.view())  # a view: changing the caller's array object does not change the tensor's shape
+    else:
+        made = wrap(_arrays.share(array))
+    watched = _state.anomaly_was_on and _state.state.mode & _state.ANOMALY
+    return note(made, "numpy", "a tensor made of a NumPy array", DATA) if watched else made
 
 
 @public(toplevel=False, out=False)
@@ -52,8 +55,7 @@ def numpy(self, *, force=False) -> Any:
         self = self.detach().cpu()
     elif self.device.type != "cpu":
         raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
-                        "to "
-                        "host memory first.")
+                        "to host memory first.")
     if self.requires_grad and grad_enabled():
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     array = self._array
@@ -100,22 +102,18 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, req
         raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
     if not 0 <= offset < length:
         raise ValueError(f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} "
-                         "bytes) "
-                         "minus 1")
+                         "bytes) minus 1")
     if count < 0:
         if (length - offset) % size:
             raise ValueError(f"buffer length ({length - offset} bytes) after offset ({offset} bytes) must be a "
-                             "multiple of "
-                             f"element size ({size})")
+                             f"multiple of element size ({size})")
         count = (length - offset) // size
     if offset + count * size > length:
         raise ValueError(f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be "
-                         "greater "
-                         f"than actual buffer length ({length} bytes)")
+                         f"greater than actual buffer length ({length} bytes)")
     if view.readonly:
         warnings.warn("The given buffer is not writable, and PyTorch does not support non-writable tensors. This means "
-                      "you can "
-                      "write to the underlying (supposedly non-writable) buffer using the tensor.", UserWarning,
+                      "you can write to the underlying (supposedly non-writable) buffer using the tensor.", UserWarning,
                       stacklevel=2)
     import numpy
     made = wrap(_arrays.share(numpy.frombuffer(view, dtype.native, count, offset)))
@@ -183,8 +181,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
             capsule = ext_tensor.__dlpack__()
     else:
         raise RuntimeError("from_dlpack received an invalid capsule: expected an object with __dlpack__ or a DLPack "
-                           "capsule, "
-                           f"got {type(ext_tensor).__name__}")
+                           f"capsule, got {type(ext_tensor).__name__}")
     array = dlpack.take(capsule)
     from_native(array.dtype)
     if copy:

@@ -154,7 +154,6 @@ def _question(name: str) -> None:
     FUNCTIONS[name] = function
 
 
-
 def is_storage(obj) -> bool:
     """Whether obj is a storage."""
     from .storage import TypedStorage, UntypedStorage
@@ -218,8 +217,7 @@ def _deepcopy(self, memo: dict[int, Any]) -> Tensor:
         return memo[id(self)]
     if not self.is_leaf:
         raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol "
-                           "at the "
-                           "moment.  If you were attempting to deepcopy a module, this may be because of a "
+                           "at the moment.  If you were attempting to deepcopy a module, this may be because of a "
                            "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001")
     made = wrap_as(type(self), _copied_storage(self, memo))
     if self.requires_grad:
@@ -272,10 +270,6 @@ def _reduce_ex(self, protocol: int) -> tuple[Any, ...]:
     looked_at(self._array, "a tensor was pickled")
     flat, stride = _cpu.packed(self._array)
     return rebuild_tensor, (type(self), flat, tuple(self.shape), stride, self.requires_grad, attributes)
-
-
-def _resolve(self) -> Tensor:
-    return self
 
 
 Tensor.__deepcopy__ = _deepcopy

@@ -64,7 +64,7 @@ class Parameter(Tensor, metaclass=_ParameterType):
 
 
 _OWN = frozenset({"_grad", "_base", "_seen", "_creation", "_view_fn", "_retains", "_inference", "_tangent",
-                  "_backward_hooks"})
+                  "_backward_hooks", "_cut"})
 
 
 def _attributes(tensor: Tensor) -> dict[str, Any]:

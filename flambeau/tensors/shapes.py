@@ -64,10 +64,11 @@ def infer_shape(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
             raise RuntimeError(f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified "
                                f"dimension size -1 can be any value and is ambiguous")
         if known == 0 or count % known:
-            raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {count}")
+            raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {count}: {count} elements cannot be "
+                               f"shared out among {known}")
         return tuple(count // known if n == -1 else n for n in shape)
     if known != count:
-        raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {count}")
+        raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {count}: it has room for {known} elements")
     return shape
 
 

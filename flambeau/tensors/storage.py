@@ -17,7 +17,32 @@ from .device import to_device
 from .tensor import Tensor, wrap
 
 
-class UntypedStorage:
+class _Memory:
+    """What storages of bytes and of elements have in common."""
+
+    __slots__ = ()
+    is_cuda = is_sparse = False
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return False
+
+    def resizable(self) -> bool:
+        return True
+
+    def cpu(self) -> Any:
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
+    def __copy__(self) -> Any:
+        return self.clone()
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()
+
+
+class UntypedStorage(_Memory):
     """Plain bytes. Two storages over the same memory are equal in `data_ptr()`; writes through one are seen in all."""
 
     __module__ = "flambeau.storage"  # where users find it
@@ -97,7 +122,7 @@ class UntypedStorage:
     def device(self) -> Any:
         return registry.backend_of(self._bytes).device_of(self._bytes)
 
-    is_cuda = is_sparse = is_hpu = False
+    is_hpu = False
 
     def get_device(self) -> int:
         return -1
@@ -113,12 +138,6 @@ class UntypedStorage:
     def is_shared(self) -> bool:
         return hasattr(self, "_file") or registry.backend_of(self._bytes).is_shared(self._bytes)
 
-    def is_pinned(self, device: Any = None) -> bool:
-        return False
-
-    def resizable(self) -> bool:
-        return True
-
     @property
     def filename(self) -> str | None:
         return getattr(self, "_file", None)
@@ -132,9 +151,6 @@ class UntypedStorage:
     # -------------------------------------------------------------------------------------------------- elements
     def tolist(self) -> list[int]:
         return self._bytes.tolist()
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.tolist())
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -185,18 +201,9 @@ class UntypedStorage:
         turned = self._bytes.reshape(-1, size)[:, ::-1].copy()
         self._bytes[...] = turned.reshape(-1)
 
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + self.nbytes()
-
-    def cpu(self) -> UntypedStorage:
-        return self
-
     def share_memory_(self) -> UntypedStorage:
         self._bytes = registry.cpu.to_shared(self._bytes)
         return self
-
-    def __copy__(self) -> UntypedStorage:
-        return self.clone()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UntypedStorage:
         owner, raw = _cpu.storage_bytes(self._bytes)
@@ -243,7 +250,7 @@ def _check_wrapped(start: str, args: tuple[Any, ...], storage: Any, dtype: Any, 
         raise TypeError(f"{start}Argument 'wrap_storage' must be UntypedStorage, but got {type(storage)}")
 
 
-class TypedStorage:
+class TypedStorage(_Memory):
     """A storage read as elements of one dtype."""
 
     __module__ = "flambeau.storage"  # where users find it
@@ -338,22 +345,11 @@ class TypedStorage:
     def device(self) -> Any:
         return self._untyped_storage.device
 
-    is_cuda = is_sparse = False
-
     def is_shared(self) -> bool:
         return self._untyped_storage.is_shared()
 
-    def is_pinned(self, device: Any = None) -> bool:
-        return False
-
-    def resizable(self) -> bool:
-        return True
-
     def tolist(self) -> list[Any]:
         return self._elements().tolist()
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.tolist())
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -381,12 +377,6 @@ class TypedStorage:
     def clone(self) -> TypedStorage:
         return TypedStorage(wrap_storage=self._untyped_storage.clone(), dtype=self.dtype)
 
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + self.nbytes()
-
-    def cpu(self) -> TypedStorage:
-        return self
-
     def share_memory_(self) -> TypedStorage:
         self._untyped_storage.share_memory_()
         return self
@@ -398,9 +388,6 @@ class TypedStorage:
         made = TypedStorage(self.size(), dtype=dtype)
         made._elements()[:] = self._elements()
         return made
-
-    def __copy__(self) -> TypedStorage:
-        return self.clone()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TypedStorage:
         return TypedStorage(wrap_storage=self._untyped_storage.__deepcopy__(memo), dtype=self.dtype)
@@ -436,7 +423,7 @@ def _get_always_warn_typed_storage_removal() -> bool:
 
 
 def _set_always_warn_typed_storage_removal(always_warn: bool) -> None:
-    """Accepted."""
+    """Does nothing: Python's own filters decide."""
 
 
 def _rebuild_typed(storage: UntypedStorage, dtype: Any) -> TypedStorage:

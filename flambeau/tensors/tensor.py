@@ -81,6 +81,7 @@ class Tensor:
     _inference = False    # made in inference mode
     _tangent = None       # forward-mode derivative, as a (level, Tensor) pair
     _plain = True         # no __torch_function__ of its own: operations need not ask
+    _cut = None           # under anomaly detection: where its history ended (autograd/cuts.py)
     _backward_hooks = None
     name = None
     is_sparse = False
@@ -311,7 +312,11 @@ class Tensor:
 
     @property
     def data(self) -> Tensor:
-        return wrap(self._array)
+        made = wrap(self._array)
+        if _state.anomaly_was_on and state.mode & _state.ANOMALY and self.requires_grad:
+            from ..autograd.cuts import note
+            note(made, "data", ".data")
+        return made
 
     @data.setter
     def data(self, value: Tensor) -> None:

@@ -117,7 +117,7 @@ def _get_privateuse1_backend_name() -> str:
 
 
 def _get_graph_executor_optimize(mode: bool | None = None) -> bool:
-    """Accepted; there is no TorchScript."""
+    """Does nothing: there is no TorchScript."""
     return True
 
 
@@ -134,8 +134,8 @@ def _get_tracing_state() -> None:
 
 
 def _is_torch_function_mode_enabled() -> bool:
-    from .ops.core.overrides import _is_torch_function_mode_enabled as asked
-    return asked()
+    from .ops.core.overrides import _is_torch_function_mode_enabled as enabled
+    return enabled()
 
 
 def _len_torch_function_stack() -> int:
@@ -149,11 +149,11 @@ def _get_cpu_capability() -> str:
 
 
 def _log_api_usage_once(name: str) -> None:
-    """Accepted; nobody counts."""
+    """Does nothing: nobody counts."""
 
 
 def _jit_set_profiling_mode(mode: bool) -> bool:
-    """Accepted; there is no TorchScript."""
+    """Does nothing: there is no TorchScript."""
     return False
 
 

@@ -58,7 +58,7 @@ def mark_static(t: Any, index: Any = None) -> None:
 
 
 def mark_static_address(t: Any, guard: bool = False) -> None:
-    """Accepted; programs find memory anew at each call."""
+    """Does nothing: programs find memory anew at each call."""
 
 
 def graph_break(msg: str = "") -> None:

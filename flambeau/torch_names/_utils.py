@@ -32,8 +32,8 @@ def _flatten_dense_tensors(tensors: Iterable[Tensor]) -> Tensor:
 
 def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The pieces of a long tensor, in the shapes of the given ones."""
-    pieces = flat.split([t.numel() for t in tensors])
-    return tuple(piece.view(t.shape) for piece, t in zip(pieces, tensors))
+    parts = flat.split([t.numel() for t in tensors])
+    return tuple(part.view(t.shape) for part, t in zip(parts, tensors))
 
 
 def _element_size(dtype: Any) -> int:

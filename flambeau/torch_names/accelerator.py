@@ -24,11 +24,11 @@ def current_accelerator(check_available: bool = False) -> Any:
 
 
 def synchronize(device: Any = None, /) -> None:
-    """Nothing to wait for."""
+    """Does nothing: there is no device to wait for."""
 
 
 def empty_cache() -> None:
-    """Nothing to free."""
+    """Does nothing: there is no device's memory to free."""
 
 
 for _name in ("current_device_idx", "current_device_index", "current_stream", "device_index", "set_device_idx",

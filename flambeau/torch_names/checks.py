@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .ops.core import overrides as _overrides
@@ -26,29 +27,20 @@ def _check_with(error_type: type[Exception], cond: bool, message: Any = None) ->
     raise error_type(str(message()))
 
 
-def _check(cond: bool, message: Any = None) -> None:
-    """RuntimeError unless cond."""
-    _check_with(RuntimeError, cond, message)
+def _checker(name: str, error_type: type[Exception]) -> Callable[..., None]:
+    def check(cond: bool, message: Any = None) -> None:
+        _check_with(error_type, cond, message)
+
+    check.__name__ = check.__qualname__ = name
+    check.__doc__ = f"{error_type.__name__} unless cond."
+    return check
 
 
-def _check_index(cond: bool, message: Any = None) -> None:
-    """IndexError unless cond."""
-    _check_with(IndexError, cond, message)
-
-
-def _check_value(cond: bool, message: Any = None) -> None:
-    """ValueError unless cond."""
-    _check_with(ValueError, cond, message)
-
-
-def _check_type(cond: bool, message: Any = None) -> None:
-    """TypeError unless cond."""
-    _check_with(TypeError, cond, message)
-
-
-def _check_not_implemented(cond: bool, message: Any = None) -> None:
-    """NotImplementedError unless cond."""
-    _check_with(NotImplementedError, cond, message)
+_check = _checker("_check", RuntimeError)
+_check_index = _checker("_check_index", IndexError)
+_check_value = _checker("_check_value", ValueError)
+_check_type = _checker("_check_type", TypeError)
+_check_not_implemented = _checker("_check_not_implemented", NotImplementedError)
 
 
 def _check_is_size(i: int, message: Any = None, *, max: int | None = None) -> None:

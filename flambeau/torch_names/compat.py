@@ -71,12 +71,12 @@ class _Alias:
 # -------------------------------------------------------------------------------------------------- child processes
 def _say_it_to_spawned(module: ModuleType) -> None:
     """Lets processes that multiprocessing spawns take `torch` for flambeau, as this one does."""
-    plain = module.get_command_line
+    own_command_line = module.get_command_line
     folder = os.path.dirname(os.path.dirname(os.path.abspath(sys.modules[_OWN].__file__)))
     first = f"import sys; sys.path.append({folder!r}); import {_OWN}.as_torch; "
 
     def get_command_line(**kwargs: Any) -> list[str]:
-        line = plain(**kwargs)
+        line = own_command_line(**kwargs)
         if _finder.installed and "-c" in line:
             program = line.index("-c") + 1
             line[program] = first + line[program]

@@ -79,21 +79,21 @@ class Future(Generic[T]):
 
 def collect_all(futures: list[Future]) -> Future:
     """A future of the list, done when all are."""
-    whole, left = Future(), [len(futures)]
+    collected, left = Future(), [len(futures)]
     lock = threading.Lock()
     if not futures:
-        whole.set_result([])
+        collected.set_result([])
 
     def one_less(_: Future) -> None:
         with lock:
             left[0] -= 1
             last = left[0] == 0
         if last:
-            whole.set_result(list(futures))
+            collected.set_result(list(futures))
 
     for future in futures:
         future.add_done_callback(one_less)
-    return whole
+    return collected
 
 
 def wait_all(futures: list[Future]) -> list[Any]:

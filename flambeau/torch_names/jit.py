@@ -43,7 +43,7 @@ class ScriptModule(Module):
 
 
 def script(obj: T, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> T:
-    """The object itself."""
+    """Does nothing: gives back the object, which runs as Python."""
     if isinstance(obj, Module):
         _check_initialized(obj)
     return obj
@@ -60,17 +60,17 @@ def _check_initialized(module: Any) -> None:
 
 
 def trace(func: Callable[..., Any], example_inputs: Any = None, *args: Any, **kwargs: Any) -> Callable[..., Any]:
-    """The function or module itself."""
+    """Does nothing: gives back the function or module, which runs as Python."""
     return func
 
 
 def trace_module(mod: T, inputs: Any, *args: Any, **kwargs: Any) -> T:
-    """The module itself."""
+    """Does nothing: gives back the module, which runs as Python."""
     return mod
 
 
 def script_if_tracing(fn: T) -> T:
-    """The function itself."""
+    """Does nothing: gives back the function, which runs as Python."""
     return fn
 
 
@@ -78,42 +78,42 @@ _script_if_tracing = script_if_tracing
 
 
 def freeze(mod: T, *args: Any, **kwargs: Any) -> T:
-    """The module itself."""
+    """Does nothing: gives back the module, which runs as Python."""
     return mod
 
 
 def optimize_for_inference(mod: T, *args: Any, **kwargs: Any) -> T:
-    """The module itself."""
+    """Does nothing: gives back the module, which runs as Python."""
     return mod
 
 
 def ignore(drop: Any = False, **kwargs: Any) -> Any:
-    """A decorator that changes nothing."""
+    """Does nothing: a decorator for TorchScript, which is not implemented."""
     return drop if callable(drop) else lambda fn: fn
 
 
 def script_method(fn: T) -> T:
-    """A decorator that changes nothing."""
+    """Does nothing: a decorator for TorchScript, which is not implemented."""
     return fn
 
 
 def unused(fn: T) -> T:
-    """A decorator that changes nothing."""
+    """Does nothing: a decorator for TorchScript, which is not implemented."""
     return fn
 
 
 def export(fn: T) -> T:
-    """A decorator that changes nothing."""
+    """Does nothing: a decorator for TorchScript, which is not implemented."""
     return fn
 
 
 def interface(obj: T) -> T:
-    """A decorator that changes nothing."""
+    """Does nothing: a decorator for TorchScript, which is not implemented."""
     return obj
 
 
 def _overload(func: T) -> T:
-    """A decorator for the signatures that TorchScript chooses from; Python runs the last definition of the name."""
+    """Does nothing: a decorator for signatures that TorchScript chooses from. Python runs the last definition."""
     return func
 
 
@@ -131,7 +131,7 @@ def is_tracing() -> bool:
 
 
 def annotate(the_type: Any, the_value: T) -> T:
-    """The value itself."""
+    """Does nothing: gives back the value."""
     return the_value
 
 
@@ -157,22 +157,22 @@ def wait(future: Any) -> Any:
 
 @contextlib.contextmanager
 def fuser(name: str) -> Iterator[None]:
-    """Accepted; there is nothing to fuse."""
+    """Does nothing: TorchScript's fusers are not implemented."""
     yield
 
 
 @contextlib.contextmanager
 def optimized_execution(should_optimize: bool) -> Iterator[None]:
-    """Accepted; nothing changes."""
+    """Does nothing: TorchScript is not implemented."""
     yield
 
 
 def enable_onednn_fusion(enabled: bool) -> None:
-    """Accepted; nothing changes."""
+    """Does nothing: TorchScript is not implemented."""
 
 
 def set_fusion_strategy(strategy: Any) -> None:
-    """Accepted; nothing changes."""
+    """Does nothing: TorchScript is not implemented."""
 
 
 _get_trace_graph = refusal("jit._get_trace_graph", "there is no tracer that writes TorchScript graphs")

@@ -234,7 +234,7 @@ class CustomOpDef:
         return fn
 
     def register_vmap(self, func: Callable | None = None) -> Any:
-        """Accepted: vmap runs the operation example by example."""
+        """Does nothing: vmap runs the operation example by example."""
         return (lambda f: f) if func is None else func
 
     register_torch_dispatch = register_autocast = refusal("register_torch_dispatch", "__torch_dispatch__ is not implemented")

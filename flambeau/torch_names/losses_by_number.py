@@ -51,20 +51,7 @@ def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, marg
     return F.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=_word(reduction))
 
 
-def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """nn.functional's."""
-    return F.cosine_similarity(x1, x2, dim, eps)
-
-
-def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
-    """nn.functional's."""
-    return F.pairwise_distance(x1, x2, p, eps, keepdim)
-
-
-def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """nn.functional's."""
-    return F.pdist(input, p)
-
+cosine_similarity, pairwise_distance, pdist = F.cosine_similarity, F.pairwise_distance, F.pdist
 
 
 def segment_reduce(data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None,

@@ -25,11 +25,11 @@ TensorProtoDataType = enum.IntEnum(
 
 
 def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Callable, opset_version: int) -> None:
-    """Accepted: how an operation would be exported. Nothing asks for it, as nothing is exported."""
+    """Does nothing: how an operation would be exported is never asked, as nothing is exported."""
 
 
 def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> None:
-    """Accepted, like its counterpart."""
+    """Does nothing, like its counterpart."""
 
 
 def is_in_onnx_export() -> bool:

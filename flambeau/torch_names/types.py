@@ -24,5 +24,4 @@ TensorOrTensors: TypeAlias = Tensor | Sequence[Tensor]
 _TensorOrTensors = TensorOrTensors
 
 __all__ = ["Number", "Device", "FileLike", "Storage", "_device", "_dtype", "_layout", "_size", "_int", "_float",
-           "_bool",
-           "_complex", "TensorOrTensors"]
+           "_bool", "_complex", "TensorOrTensors"]

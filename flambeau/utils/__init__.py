@@ -16,11 +16,7 @@ __all__ = ["hooks", "checkpoint", "data", "swap_tensors", "set_module"]
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        try:
-            return importlib.import_module(f".{name}", __name__)
-        except ModuleNotFoundError as error:
-            if error.name != f"{__name__}.{name}":
-                raise
+        return importlib.import_module(f".{name}", __name__)
     if name.startswith("_") and not name.startswith("__"):
         from ..internals import HOMES
         if f"utils.{name}" in HOMES:

@@ -109,16 +109,14 @@ class _Surroundings:
                 set_rng_state(before)
 
 
-def _autocast_options() -> dict[str, Any] | None:
+def _autocast_options() -> dict[str, Any]:
     import flambeau
-    if not hasattr(flambeau, "is_autocast_enabled"):
-        return None
     return {"enabled": flambeau.is_autocast_enabled("cpu"), "dtype": flambeau.get_autocast_dtype("cpu"),
             "cache_enabled": flambeau.is_autocast_cache_enabled()}
 
 
-def _autocast(options: dict[str, Any] | None) -> Any:
-    if options is None or not options["enabled"]:
+def _autocast(options: dict[str, Any]) -> Any:
+    if not options["enabled"]:
         return contextlib.nullcontext()
     from ..amp import autocast
     return autocast(device_type="cpu", **options)
@@ -360,8 +358,7 @@ def checkpoint(function: Callable, *args: Any, use_reentrant: bool | None = None
                       "PyTorch 2.9, calling checkpoint without use_reentrant will raise an exception. "
                       "use_reentrant=False is recommended, but if you need to preserve the current default behavior, "
                       "you can pass use_reentrant=True. Refer to docs for more details on the differences between the "
-                      "two variants.",
-                      stacklevel=2)
+                      "two variants.", stacklevel=2)
         use_reentrant = True
     preserve = kwargs.pop("preserve_rng_state", True)
     if kwargs and use_reentrant:
@@ -393,8 +390,7 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
                       "explicitly. In version 2.9 we will raise an exception if use_reentrant is not passed. "
                       "use_reentrant=False is recommended, but if you need to preserve the current default behavior, "
                       "you can pass use_reentrant=True. Refer to docs for more details on the differences between the "
-                      "two variants.",
-                      stacklevel=2)
+                      "two variants.", stacklevel=2)
         use_reentrant = True
     preserve = kwargs.pop("preserve_rng_state", True)
     if kwargs:

@@ -68,6 +68,20 @@ _COMPOSITE = frozenset("multi_head_attention_forward einsum bilinear tensordot l
 _formulas: dict[Any, Callable[..., int]] = {}
 
 
+def count_of(name: str, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Count | None:
+    """The operations of a call of a function; None for one whose operations are not counted."""
+    if name in _COUNTS:
+        return _COUNTS[name](*args, **kwargs)
+    if name in _CONVOLUTIONS:
+        return _convolution(result, *_factors(args, kwargs), _CONVOLUTIONS[name])
+    return None
+
+
+def _factors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """The input and the weight of a convolution."""
+    return args[0] if args else kwargs["input"], args[1] if len(args) > 1 else kwargs["weight"]
+
+
 def register_flop_formula(targets: Any, get_raw: bool = False) -> Callable:
     """A decorator: the function tells the operations of a function (or of a custom operation) from its arguments."""
     def register(formula: Callable[..., int]) -> Callable[..., int]:
@@ -141,11 +155,10 @@ class FlopCounterMode(TorchFunctionMode):
             self._note(result, (name, self.custom[func](*args, **kwargs, out_val=result)), ())
         elif name in _COUNTS:
             result = func(*args, **kwargs)
-            self._note(result, _COUNTS[name](*args, **kwargs), (*args, *kwargs.values()))
+            self._note(result, count_of(name, result, args, kwargs), (*args, *kwargs.values()))
         elif name in _CONVOLUTIONS:
             result = func(*args, **kwargs)
-            both = [args[0] if args else kwargs["input"], args[1] if len(args) > 1 else kwargs["weight"]]
-            self._note(result, _convolution(result, *both, _CONVOLUTIONS[name]), both)
+            self._note(result, count_of(name, result, args, kwargs), _factors(args, kwargs))
         elif name in _COMPOSITE:
             with _again(self):  # what it is made of counts
                 result = inspect.unwrap(func)(*args, **kwargs)

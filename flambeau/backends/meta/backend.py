@@ -224,8 +224,8 @@ def _shaped(probe: Any, shape: tuple[int, ...], arrays: list[ndarray]) -> MetaAr
 
 def _one_device(arrays: list[ndarray]) -> None:
     if any(type(a) is not MetaArray and a.ndim for a in arrays):
-        raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, meta and "
-                           "cpu!")
+        from ..registry import two_devices
+        raise two_devices(arrays)
 
 
 def run_function(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:

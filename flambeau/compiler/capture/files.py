@@ -18,7 +18,8 @@ _OPERATIONS = tuple([part.replace("/", os.sep) for part in (
     *"ops/ autograd/ backends/ native/ amp/ compiler/ creation/ nn/functional/ nn/_reduction.py settings.py".split(),
     *[f"tensors/{name}.py" for name in
       "tensor parameter dtypes device shapes formats methods return_types".split()],
-    *[f"torch_names/{name}.py" for name in "linalg fft special functional whole _VF checks".split()], "torch_names/sparse/")])
+    *[f"torch_names/{name}.py" for name in "linalg fft special functional complete _VF checks".split()],
+    "torch_names/sparse/")])
 # Files of flambeau's that run as they are: their state is noted by `_optimizer`, optimizers.py and `_module`.
 TOLD = tuple(_OURS + f for f in (f"optim{os.sep}", f"nn{os.sep}module.py", f"nn{os.sep}hooks.py", f"nn{os.sep}functional",
                                   f"tensors{os.sep}storage.py",

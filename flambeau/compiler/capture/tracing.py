@@ -18,7 +18,8 @@ import numpy as np
 from numpy import ndarray
 
 from ...amp.autocast_mode import _settings as autocast
-from ...autograd.node import next_sequence, user_frame, version_of
+from ...autograd.frames import user_frame
+from ...autograd.node import next_sequence, version_of
 from ...autograd.state import CAPTURE, state
 from ...backends import registry
 from ...backends.cpu import backend as cpu

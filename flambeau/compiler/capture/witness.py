@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from ...autograd.frames import user_frame
 from ...autograd.function import FunctionCtx
-from ...autograd.node import user_frame
 from ...autograd.state import state
 from ...creation.random import Generator
 from ...nn import hooks as module_hooks

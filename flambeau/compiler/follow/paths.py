@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -43,9 +44,10 @@ _first = threading.Lock()
 class Paths:
     """All that is known about following a function's calls."""
 
-    def __init__(self, function: Callable[..., Any], name: str, exact: bool, fullgraph: bool, timed: bool,
+    def __init__(self, function: Callable[..., Any], name: str, exact: bool, fullgraph: bool,
                  family: Family | None = None):
-        self.function, self.name, self.exact, self.fullgraph, self.timed = function, name, exact, fullgraph, timed
+        self.function, self.name, self.exact, self.fullgraph = function, name, exact, fullgraph
+        self.ends: Any = weakref.WeakSet()  # those that have a program
         self.family = family       # programs that share libraries
         self.root = Step(None, "")
         self.busy = threading.Lock()
@@ -166,11 +168,12 @@ class Paths:
             self.stop(f"it has needed {_BUILDS} programs")
             return None
         try:
-            made = End(steps, kept, self.exact, self.timed, self.family)
+            made = End(steps, kept, self.exact, self.family)
         except Exception as error:  # a defect of ours must not become the user's
             self.stop(f"a program could not be built: {type(error).__name__}: {error}")
             return None
         self.builds += 1
+        self.ends.add(made)
         return made
 
     def noted(self, step: Step) -> None:

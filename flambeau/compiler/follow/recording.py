@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...autograd.node import user_frame
+from ...autograd.frames import user_frame
 from ...backends.cpu import backend as cpu
 from ...backends.cpu import memory
 from ...backends.cpu.arrays import Storage as Memory

@@ -23,7 +23,7 @@ from .steps import Inputs, Step, operations
 class End:
     """What runs the steps of a segment that ends at one of them."""
 
-    def __init__(self, steps: list[Step], kept: tuple[int, ...], exact: bool, timed: bool, family: Family | None = None):
+    def __init__(self, steps: list[Step], kept: tuple[int, ...], exact: bool, family: Family | None = None):
         self.kept = kept
         self.epoch, self.changes = -1, changes_of(steps)
         self.started = False  # the program, in this run
@@ -40,7 +40,7 @@ class End:
                 if m.survives and m.id not in storages:
                     storages[m.id] = Storage(m.id, m.storage.kind, 0, m.nbytes, None)
         count = sum([len(step.counted) for step in steps])
-        self.program = program = Program(ops, list(storages.values()), [], count, exact, timed, family)
+        self.program = program = Program(ops, list(storages.values()), [], count, exact, family)
         fills = [(program.place[over.id], i, offset) for i, (over, offset) in inputs.of.items() if over.id in program.place]
         fills += [(program.place[i], i, 0) for i in storages]
         self.fills = np.array(fills, np.int64).reshape(-1, 3).T.copy()  # places in the program's table, storages, offsets
@@ -78,7 +78,7 @@ class End:
             if numbers:
                 program.numbers[:len(numbers)] = numbers
             self.started = True  # from here on nothing can come between
-            status = program.function(*program._arguments)
+            status = program.entry(*program._arguments)
             if status:
                 program.failed(status)
 

@@ -27,7 +27,7 @@ def prepared(ops: list[Op], kept: set[int], exact: bool) -> list[Op]:
 
 
 class Draft:
-    """ops: `prepared`; given, kept: see `Program`."""
+    """ops: `prepared`; given, kept: see `Program`; timed: the program is to take the times of its groups."""
 
     def __init__(self, ops: list[Op], kept: list[Storage], given: list[Storage], exact: bool, timed: bool, general: bool):
         kept_ids = {s.id for s in (*kept, *given)}
@@ -45,6 +45,11 @@ class Draft:
         stored = set(self.lives) - registers
         self.renderer = Renderer(self.groups, slots, stored, self._inits(kept, given, slots), timed, general)
         self.template = self.renderer.template()
+
+    def text(self, lifted: frozenset[int], numbers: int) -> tuple[tuple[str, list[str]], list[tuple[str, str]]]:
+        """The whole C file and the native functions that it calls, and the numbers that it reads behind those of a call."""
+        text, own = self.template.source(lifted, numbers)
+        return self.renderer.complete(text), own
 
     def _recomputed(self, ops: list[Op], kept: set[int], exact: bool, general: bool) -> list[Op]:
         new_numbers.restart(True)

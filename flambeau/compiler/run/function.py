@@ -19,12 +19,14 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from ...amp.autocast_mode import _settings as autocast
+from ...autograd import errors
 from ...autograd.function_context import FunctionNode
 from ...autograd.node import AccumulateGrad, Edge
-from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, state
+from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, PROFILE, state
 from ...autograd.views import edge_of
 from ...backends.cpu import memory
 from ...native import toolchain, waiting
+from ...nn.explain import explain
 from ...nn.module import Module
 from ...optim.optimizer import Optimizer
 from ...settings import _state as settings
@@ -65,6 +67,16 @@ _FOLLOW = os.environ.get("FLAMBEAU_COMPILE") == "follow"  # every call is follow
 _KEPT = (Tensor, Module, Optimizer, FunctionType, type, ModuleType, dtypes.dtype, device, enum.Enum)
 stance = "default"  # what set_stance asked for
 _functions: Any = weakref.WeakSet()
+
+
+def _lines_that_change(counter: Any) -> list[Any]:
+    """The lines of compiled functions whose programs move a version counter, for the error of a saved tensor that changed."""
+    found = [line for function in list(_functions) for plans in list(function.plans.values()) for plan in plans
+             for tensor, line in plan.sources.lines if line is not None and (tensor is None or tensor._counter is counter)]
+    return list(dict.fromkeys(found))
+
+
+errors.compiled_changes = _lines_that_change
 _capturing = threading.RLock()  # an eager first call may call other compiled functions
 
 
@@ -72,12 +84,11 @@ class CompiledFunction:
     """A function whose calls run as native programs."""
 
     def __init__(self, function: Callable[..., Any], fullgraph: bool, mode: str | None, limit: int | None = None,
-                 timed: bool = False, dynamic: bool | None = None, name: str | None = None):
+                 dynamic: bool | None = None, name: str | None = None):
         self.family = Family(dynamic)  # programs that share libraries
         self.function, self.fullgraph, self.exact = function, fullgraph, mode == "exact"
         self.limit = _MOST if limit is None else limit
-        self.timed = timed
-        self._made_of = function, fullgraph, mode, limit, timed, dynamic, name
+        self._made_of = function, fullgraph, mode, limit, dynamic, name
         self.plans: dict[Any, list[Any]] = {}
         self.remembered: dict[int, Replay] = {}  # address of a plan -> the last way to repeat it
         self.replays: list[Replay] = []          # those that are tried first, the latest first
@@ -96,7 +107,7 @@ class CompiledFunction:
         _functions.add(self)
 
     def _new_paths(self) -> Paths:
-        made = Paths(self.function, self.name, self.exact, self.fullgraph, self.timed, self.family)
+        made = Paths(self.function, self.name, self.exact, self.fullgraph, self.family)
         if _FOLLOW:
             made.pace = None  # also where that does not pay
         return made
@@ -117,6 +128,9 @@ class CompiledFunction:
                     return made if made is not UNDONE else self.function(*args)
         # Inside another capture, in a mode that watches every operation, or where tensors are made elsewhere:
         if mode & ~_MODES or stance == "force_eager" or devices.stack or devices.device is not None:
+            if not mode & ~(_MODES | PROFILE) and stance == "default" and not devices.stack and devices.device is None:
+                from .profiled import profiled
+                return profiled(self, args, kwargs)
             return self.function(*args, **kwargs)
         try:
             leaves, shape = self._leaves(args, kwargs)
@@ -246,6 +260,7 @@ class CompiledFunction:
                     if active() is not None:
                         self._capture_backward(recorder, witness, leaves, result)
             except BaseException as error:
+                explain(error)  # captured modules' `forward` runs without their `__call__`
                 if error.__class__ is not Uncapturable:  # the next call shall say so, too
                     self.attempts[key] = self.attempts.get(key, 0) + 1
                 raise
@@ -342,7 +357,7 @@ class CompiledFunction:
                 r._array = r._array.copy()  # the constant itself stays the program's
         kind = Plan if recorder.joint is None else JointPlan
         try:
-            plan = kind(recorder, reads, leaves, outputs, shape, self.exact, self.timed, self.family)
+            plan = kind(recorder, reads, leaves, outputs, shape, self.exact, self.family)
         except (toolchain.BuildError, OSError) as error:
             self.attempts[key] = _ATTEMPTS
             return f"the program could not be built: {error}"

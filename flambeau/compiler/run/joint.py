@@ -15,8 +15,9 @@ from numpy import ndarray
 
 from ...amp.autocast_mode import autocast, get_autocast_dtype
 from ...autograd.engine import Task, run
+from ...autograd.errors import freed_error
 from ...autograd.modes import enable_grad
-from ...autograd.node import AccumulateGrad, Edge, Node, freed_error, next_sequence, start_counter
+from ...autograd.node import AccumulateGrad, Edge, Node, next_sequence, start_counter
 from ...autograd.state import AUTOCAST, BATCHED, NO_GRAD, state
 from ...autograd.views import edge_of
 from ...backends.batched.arrays import BatchedArray, batch
@@ -216,7 +217,7 @@ class CompiledFunctionBackward(Node):
 class JointPlan(Plan):
     """A plan with a second program for the backward pass."""
 
-    def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, timed: bool, family: Family | None) -> None:
+    def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, family: Family | None) -> None:
         joint = recorder.joint
         ahead, back = recorder.ops[:joint.boundary], recorder.ops[joint.boundary:]
         self.call = None
@@ -242,11 +243,11 @@ class JointPlan(Plan):
         fresh = {s.id: s for s in (*self.fresh, *self.saved)}
         self.fresh = list(fresh.values())
         kept = [*self.fresh, *[g.value.storage for g in self.grads]]
-        self.program = Program(ahead, kept, [], len(self.numbers), exact, timed, family)
+        self.program = Program(ahead, kept, [], len(self.numbers), exact, family)
         new = [s for i, s in grads.items() if s.kind is TEMPORARY and i not in saved and i not in own]
         self.new_grads = new
         given = [*self.saved, *[v.storage for v in joint.given]]
-        self.behind = Program(back, new, given, len(self.numbers), exact, timed, family)
+        self.behind = Program(back, new, given, len(self.numbers), exact, family)
         self.behind_sources = Sources(self.behind, recorder, leaves)
 
     def marks(self, leaves: list[Any]) -> list[int]:

@@ -56,7 +56,7 @@ class FreedGraph(Node):
         return "CompiledFunctionBackward"
 
     def apply(self, grads: Any) -> Any:
-        from ...autograd.node import freed_error
+        from ...autograd.errors import freed_error
         raise freed_error(self)
 
 
@@ -131,12 +131,14 @@ class Sources:
         self.bumped: list[tuple[Any, int]] = []
         self.bumped_args: list[tuple[int, int]] = []
         self.bumped_grads: list[tuple[Any, int]] = []
+        self.lines: list[tuple[Any, Any]] = []  # (tensor, None for one that comes as an argument; the line that changed it)
         counters = set()
         for tensor, before, _ in recorder.versions:
             more = version_of(tensor) - before
             if more <= 0 or id(tensor._counter) in counters:
                 continue
             counters.add(id(tensor._counter))  # views share one
+            self.lines.append((None if id(tensor) in by_id else tensor, tensor._counter.where))
             if id(tensor) in by_id:
                 self.bumped_args.append((by_id[id(tensor)], more))
             elif id(tensor) in of_grads:
@@ -237,7 +239,7 @@ class Plan:
     """Runs a captured call again."""
 
     def __init__(self, recorder: Recorder, reads: Reads, leaves: list[Any], outputs: list[Any], shape: Any, exact: bool,
-                 timed: bool = False, family: Family | None = None):
+                 family: Family | None = None):
         self.reads, self.shape = reads, shape
         self.pause: int | None = 1  # calls until replay.py is asked again; None: it can do nothing for this plan
         self.wait = 1
@@ -256,7 +258,7 @@ class Plan:
         parts = [v for _, parts, _, _ in self.sparse for v in parts] + [v for _, v in self.shared]
         fresh.update({v.storage.id: v.storage for v in parts if v.storage.kind is TEMPORARY})
         self.fresh = list(fresh.values())
-        self._build(recorder, leaves, exact, timed, family)
+        self._build(recorder, leaves, exact, family)
         windows = [v for o in outputs if o.__class__ is Output for v in (o.value, o.base) if v is not None] + parts
         views = [v.storage for v in windows if v.storage.kind is INPUT]
         self.sources = Sources(self.program, recorder, leaves, [s for s in views if s.id not in self.program.place])
@@ -273,9 +275,9 @@ class Plan:
                 (some[0].shape, some[0].dtype) if single else ((storage.nbytes,), BYTES))))
 
     # ------------------------------------------------------------------------------------------------- building
-    def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, timed: bool, family: Family | None) -> None:
+    def _build(self, recorder: Recorder, leaves: list[Any], exact: bool, family: Family | None) -> None:
         kept = [*self.fresh, *[g.value.storage for g in self.grads]]
-        self.program = Program(recorder.ops, kept, [], len(self.numbers), exact, timed, family)
+        self.program = Program(recorder.ops, kept, [], len(self.numbers), exact, family)
 
     def _final_grads(self, recorder: Recorder, by_id: dict[int, int], outputs: list[Any]) -> list[Gradient]:
         """Gradients that the program makes, each in memory of its own; `shared` are those in memory of results, inputs or each

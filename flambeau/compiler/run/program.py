@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -40,27 +41,28 @@ class Program:
     of the `numbers`, and calls `run`.
     """
 
+    clocked: Any = None  # the function that takes its times, and where they are, once somebody has asked
+
     def __init__(self, ops: list[Op], kept: list[Storage], given: list[Storage], numbers: int, exact: bool = False,
-                 timed: bool = False, family: Family | None = None):
+                 family: Family | None = None):
         start = time.perf_counter()
         self.lock = threading.Lock()
         self.captured = len(ops)
-        if family is None or timed:  # the times that were taken are in the library
-            family = Family(False)
         ops = prepared(ops, {s.id for s in (*kept, *given)}, exact)
-        draft, lifted = family.drafted(lambda general: Draft(ops, kept, given, exact, timed, general))
+        make = lambda general, timed=False: Draft(ops, kept, given, exact, timed, general)
+        draft, lifted = (family or Family(False)).drafted(make)
+        self._timed = lambda: make(draft.renderer.general, True).text(lifted, numbers)[0]
         self.ops, self.groups, self.calls = draft.ops, draft.groups, draft.renderer.calls
         self.place, self.inputs, self.constants, self.written = draft.place, draft.inputs, draft.constants, draft.written
         self.arena_offsets, self.arena_bytes, self.unshared_bytes = (
             draft.arena_offsets, draft.arena_bytes, draft.unshared_bytes)
-        text, own = draft.template.source(lifted, numbers)
-        self.source, functions = draft.renderer.complete(text)
+        (self.source, functions), own = draft.text(lifted, numbers)
         if "c" in os.environ.get("FLAMBEAU_DEBUG", "").split(","):
             print(self.source, file=sys.stderr)
         self._memory(draft, numbers, own)
         self.seconds_planning = time.perf_counter() - start
         start = time.perf_counter()
-        self._load(functions, exact, timed)
+        self._load(functions, exact)
         self.seconds_building = time.perf_counter() - start
 
     # ------------------------------------------------------------------------------------------------- layout
@@ -77,24 +79,42 @@ class Program:
         self.numbers = (ctypes.c_double * max(1, numbers + len(own)))()
         self.arrays = enter(own, self.numbers, numbers)
 
-    def _load(self, functions: list[str], exact: bool, timed: bool) -> None:
-        extra = (*pointwise.FLAGS, "-fwrapv", *(("-ffp-contract=off",) if exact else ()))
-        wanted = [(signatures()[f][0], f) for f in functions]
-        handle = toolchain.load(native.prepare(wanted, (self.source, "step", extra))[0], private=True)
-        self.function = handle.program
-        self.function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-        self.function.restype = ctypes.c_long
+    def _load(self, functions: list[str], exact: bool) -> None:
+        self.exact = exact
+        self.function = self.entry = _loaded(self.source, functions, exact).program
         self.error: BaseException | None = None
         me = weakref.ref(self)  # no cycle: the arena goes away with the last reference, not with the next collection
         self.callback = _CALLBACK(lambda number: me()._call(number))  # kept: the native code refers to it
         self.table[2] = ctypes.cast(self.callback, ctypes.c_void_p).value
-        self.times = (ctypes.c_double * len(self.groups)).in_dll(handle, "seconds") if timed else None
         self._arguments = ctypes.addressof(self.table), ctypes.addressof(self.numbers)
+
+    # ------------------------------------------------------------------------------------------------- measuring
+    def tell(self, listener: Callable[[Program, int, list[float]], None] | None) -> None:
+        """From now on each run tells (program, when it began in ns, the seconds of each of its groups); with None no longer.
+
+        The same text is built a second time for it, with a look at the clock after each group.
+        """
+        if listener is None:
+            self.entry = self.function
+            return
+        if self.clocked is None:
+            source, functions = self._timed()
+            handle = _loaded(source, functions, self.exact)
+            self.clocked = handle.program, (ctypes.c_double * len(self.groups)).in_dll(handle, "seconds")
+        function, seconds = self.clocked
+
+        def entry(*arguments: int) -> int:
+            before, start = list(seconds), time.perf_counter_ns()
+            status = function(*arguments)
+            listener(self, start, [now - then for now, then in zip(seconds, before)])
+            return status
+
+        self.entry = entry
 
     # ------------------------------------------------------------------------------------------------- running
     def run(self) -> None:
         """One run; the caller has filled the table and the numbers, and holds `lock`."""
-        status = self.function(*self._arguments)
+        status = self.entry(*self._arguments)
         if status:
             self.failed(status)
 
@@ -126,6 +146,16 @@ class Program:
         if not v.size:  # has no place in memory
             return np.empty(v.shape, v.dtype)
         return array_at(self.address(v.storage) + v.offset, v)
+
+
+def _loaded(source: str, functions: list[str], exact: bool) -> Any:
+    """The library of a text, which calls these native functions."""
+    extra = (*pointwise.FLAGS, "-fwrapv", *(("-ffp-contract=off",) if exact else ()))
+    wanted = [(signatures()[f][0], f) for f in functions]
+    handle = toolchain.load(native.prepare(wanted, (source, "step", extra))[0], private=True)
+    handle.program.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    handle.program.restype = ctypes.c_long
+    return handle
 
 
 def _argument(a: Any, array: Any, numbers: Any) -> Any:

@@ -16,7 +16,8 @@ _RUNS = 5
 class Explanation:
     """What became of a function. `text` (also `str`) is for people; the rest for programs."""
 
-    def __init__(self, function: Any, plan: Any, seconds: list[float]):
+    def __init__(self, function: Any, plan: Any, seconds: list[float], times: list[list[float]]):
+        self.times = times  # of the program's groups, for each run
         self.reasons, self.plan, self.seconds, self.paths = function.reasons, plan, seconds, function.paths
         self.way = "skip" if plan is not None else "follow" if self.paths.runs and self.paths.stopped is None else "eager"
         self.program: Program | None = None if plan is None else plan.program
@@ -45,18 +46,27 @@ class Explanation:
                  f"{s['build'] * 1e3:.0f} ms",
                  f"inputs     {len(p.inputs)} tensors, {len(self.plan.numbers)} run-time numbers"]
         lines += ["guarded    " + "; ".join(self.plan.reads.describe()[:20])] if self.plan.reads.describe() else []
-        if p.times is not None:
+        if self.times:
             lines.append("slowest parts (us per call):")
-            parts = sorted(zip(p.times, p.groups), key=lambda x: -x[0])[:20]
-            for spent, group in parts:
-                where = next((op.where for op in group.ops if op.where), None)
-                names = Counter(op.kernel for op in group.ops)
-                what = " + ".join(k if n == 1 else f"{n} {k}" for k, n in names.most_common(6))
+            means = [sum(spent) / len(self.times) for spent in zip(*self.times)]
+            for spent, group in sorted(zip(means, p.groups), key=lambda x: -x[0])[:20]:
+                where = place_of(group)
                 line = f"{where[0].rpartition('/')[2]}:{where[1]}" if where else ""
-                lines.append(f"  {spent / max(1, len(self.seconds)) * 1e6:9.1f}  {what}  {line}")
+                lines.append(f"  {spent * 1e6:9.1f}  {kernels_of(group)}  {line}")
         return "\n".join(lines)
 
     __str__ = __repr__ = lambda self: self.text
+
+
+def kernels_of(group: Any) -> str:
+    """The kernels of a part of a program."""
+    names = Counter(op.kernel for op in group.ops)
+    return " + ".join(k if n == 1 else f"{n} {k}" for k, n in names.most_common(6))
+
+
+def place_of(group: Any) -> tuple[str, int] | None:
+    """The user's line (file, number) that a part of a program comes from, the first where there are several."""
+    return next((op.where for op in group.ops if op.where), None)
 
 
 def explain(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
@@ -64,15 +74,17 @@ def explain(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
 
     from .function import CompiledFunction
     inner = getattr(fn, "_compiled", None)
-    function = CompiledFunction(inner.function if inner is not None else fn, False, None, timed=True)
+    function = CompiledFunction(inner.function if inner is not None else fn, False, None)
     for _ in range(6):
         function(*args, **kwargs)
         if function.plans:
             break
     plan = next((p for some in function.plans.values() for p in some), None)
-    seconds = []
+    seconds, times = [], []
+    if plan is not None:
+        plan.program.tell(lambda program, start, spent: times.append(spent))
     for _ in range(_RUNS if plan is not None else 0):
         start = time.perf_counter()
         function(*args, **kwargs)
         seconds.append(time.perf_counter() - start)
-    return Explanation(function, plan, seconds)
+    return Explanation(function, plan, seconds, times)

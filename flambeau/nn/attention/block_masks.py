@@ -87,7 +87,7 @@ def _at_once(rule: Callable, first: tuple[Tensor, ...], spread: list[Tensor], sh
     key = _code(rule)
     if key in _trusted:
         return made
-    whole = made.detach().expand(shape)
+    everywhere = made.detach().expand(shape)
     total = math.prod(shape)
     for step in range(min(_CHECKS, total)):
         at, rest = [], step * (total - 1) // max(min(_CHECKS, total) - 1, 1)
@@ -95,7 +95,7 @@ def _at_once(rule: Callable, first: tuple[Tensor, ...], spread: list[Tensor], sh
             rest, place = divmod(rest, n)
             at.insert(0, place)
         alone = rule(*(x[tuple(at)] for x in first), *(x.reshape(-1)[i] for x, i in zip(spread, at)))
-        if alone.ndim or not FUNCTIONS["isclose"](alone.detach(), whole[tuple(at)], rtol=1e-4, equal_nan=True):
+        if alone.ndim or not FUNCTIONS["isclose"](alone.detach(), everywhere[tuple(at)], rtol=1e-4, equal_nan=True):
             return None
     if key is not None:
         _trusted.add(key)
@@ -295,6 +295,6 @@ def create_block_mask(mask_mod: Callable, B: int | None, H: int | None, Q_LEN: i
     seen = padded.reshape(*mask.shape[:2], rows, sizes[0], columns, sizes[1]).sum((3, 5))
     full = seen == sizes[0] * sizes[1]
     partial = (seen > 0) & ~full if separate_full_blocks else seen > 0
-    whole = _dense_to_ordered(full) if separate_full_blocks else (None, None)
-    return BlockMask.from_kv_blocks(*_dense_to_ordered(partial), *whole, BLOCK_SIZE=sizes, mask_mod=mask_mod,
+    full_blocks = _dense_to_ordered(full) if separate_full_blocks else (None, None)
+    return BlockMask.from_kv_blocks(*_dense_to_ordered(partial), *full_blocks, BLOCK_SIZE=sizes, mask_mod=mask_mod,
                                     seq_lengths=(Q_LEN, KV_LEN))

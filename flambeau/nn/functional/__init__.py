@@ -7,8 +7,7 @@ import os
 from typing import Any
 
 _PARTS = ("conv", "pooling", "norms", "vision", "linear_ops", "activations", "losses", "embedding", "dropout",
-          "padding",
-          "attention", "rnn", "distance")
+          "padding", "attention", "rnn", "distance")
 _HERE = {entry.partition(".")[0] for entry in os.listdir(os.path.dirname(__file__))}
 __all__: list[str] = []
 

@@ -318,8 +318,7 @@ def _cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, which: 
     if target.is_floating_point() and input.shape == target.shape:
         return _soft(_log_softmax(input, classes), target, weight, which, smoothing, classes, ignore_index)
     if target.shape == input.shape and not target.is_complex():
-        raise RuntimeError("Expected floating point type for target with class probabilities, got "
-                           f"{target.dtype.word}")
+        raise RuntimeError(f"Expected floating point type for target with class probabilities, got {target.dtype.word}")
     if target.is_floating_point() and target.ndim == input.ndim > 1 and target.shape[0] != input.shape[0]:
         raise ValueError(f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({target.shape[0]}).")
     if target.is_floating_point() and target.ndim == input.ndim:

@@ -8,39 +8,21 @@ import sys
 import types
 from typing import Any
 
-from ...whole import Whole, show_whole, table_of
+from ...complete import CompleteModule, show_complete, table_of
 
 _PARENT = __name__.rpartition(".")[0]
 # PyTorch's file -> the files of flambeau.nn where its names stand
 _ALIASES = {
-    "module": ("module", "hooks", "state_dict", "parameter"),
-    "container": ("containers",),
-    "lazy": ("lazy",),
-    "linear": ("linear", "containers"),
-    "conv": ("conv",),
-    "batchnorm": ("norm",),
-    "instancenorm": ("norm",),
-    "normalization": ("norm",),
-    "_functions": ("norm",),
-    "pooling": ("pooling",),
-    "activation": ("activation", "attention_layer", "transformer"),
-    "loss": ("loss",),
-    "adaptive": ("adaptive", "loss"),
-    "rnn": ("rnn",),
-    "transformer": ("transformer",),
-    "sparse": ("embedding",),
-    "dropout": ("dropout",),
-    "padding": ("padding",),
-    "upsampling": ("upsampling",),
-    "pixelshuffle": ("shuffle", "upsampling"),
-    "channelshuffle": ("shuffle", "upsampling"),
-    "distance": ("distance",),
-    "fold": ("fold",),
-    "flatten": ("flatten",),
+    **{name: (name,) for name in """adaptive conv distance dropout flatten fold lazy loss padding pooling rnn transformer
+       upsampling""".split()},
+    "module": ("module", "hooks", "state_dict", "parameter"), "container": ("containers",), "linear": ("linear", "containers"),
+    "batchnorm": ("norm",), "instancenorm": ("norm",), "normalization": ("norm",), "_functions": ("norm",),
+    "activation": ("activation", "attention_layer"), "sparse": ("embedding",), "pixelshuffle": ("shuffle",),
+    "channelshuffle": ("shuffle",),
 }
 
 
-class _Alias(Whole):
+class _Alias(CompleteModule):
     """Finds its names in other modules, when they are asked for."""
 
     def __getattr__(self, name: str) -> Any:
@@ -62,17 +44,8 @@ class _Alias(Whole):
         """The module that defines a name."""
         if name.startswith("__") and name != "__all__":
             return None
-        for file in table_of(self)["_files"]:
-            full = f"{_PARENT}.{file}"
-            try:
-                module = importlib.import_module(full)
-            except ModuleNotFoundError as error:
-                if error.name != full:
-                    raise
-                continue
-            if hasattr(module, name):
-                return module
-        return None
+        modules = (importlib.import_module(f"{_PARENT}.{file}") for file in table_of(self)["_files"])
+        return next((module for module in modules if hasattr(module, name)), None)
 
 
 def _make(name: str, files: tuple[str, ...]) -> types.ModuleType:
@@ -97,4 +70,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
-show_whole(__name__)
+show_complete(__name__)

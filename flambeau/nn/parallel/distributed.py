@@ -45,10 +45,10 @@ class DistributedDataParallel(Module):
     @contextlib.contextmanager
     def join(self, divide_by_initial_world_size: bool = True, enable: bool = True,
              throw_on_early_termination: bool = False) -> Iterator[None]:
-        """For processes with different numbers of batches."""
+        """Does nothing: with one process all have the same number of batches."""
         yield
 
     def register_comm_hook(self, state: object, hook: Callable[..., Any]) -> None:
-        """Accepted: with one process nothing is communicated, so the hook is never called."""
+        """Does nothing: with one process nothing is communicated, so the hook is never called."""
         if not callable(hook):
             raise TypeError("Communication hook must be callable.")

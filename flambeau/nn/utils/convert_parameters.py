@@ -22,15 +22,15 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """All parameters flattened and joined."""
     from ...ops.shape.joining import cat
     device = None
-    pieces = []
+    vectors = []
     for p in parameters:
         device = _check_param_device(p, device)
-        pieces.append(p.view(-1))
-    return cat(pieces)
+        vectors.append(p.view(-1))
+    return cat(vectors)
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Makes the parameters views of consecutive pieces of the vector."""
+    """Makes the parameters views of consecutive vectors of the vector."""
     if not isinstance(vec, Tensor):
         raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
     device = None

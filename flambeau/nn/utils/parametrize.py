@@ -133,8 +133,7 @@ class ParametrizationList(ModuleList):
                 _store(self.original, value)
                 return
             if not isinstance(value, collections.abc.Sequence):
-                raise ValueError("'right_inverse' must return a sequence of tensors. "
-                                 f"Got {type(value).__name__}.")
+                raise ValueError(f"'right_inverse' must return a sequence of tensors. Got {type(value).__name__}.")
             if len(value) != self.ntensors:
                 raise ValueError("'right_inverse' must return a sequence of tensors of length "
                                  f"{self.ntensors}. Got a sequence of length {len(value)}.")

@@ -174,8 +174,8 @@ class Identity(BasePruningMethod):
         return super().apply(module, name)
 
 
-class RandomUnstructured(BasePruningMethod):
-    """Prunes entries at random. amount: a fraction, or how many."""
+class _Unstructured(BasePruningMethod):
+    """Prunes the entries that `_first` names. amount: a fraction, or how many."""
 
     PRUNING_TYPE = "unstructured"
 
@@ -187,32 +187,27 @@ class RandomUnstructured(BasePruningMethod):
         count = _checked_count(self.amount, t.nelement())
         mask = default_mask.clone()
         if count != 0:
-            from ...ops.random.factories import rand_like
-            drawn = rand_like(t).view(-1).topk(k=count)
-            mask.view(-1)[drawn.indices] = 0
+            mask.view(-1)[self._first(t, count)] = 0
         return mask
+
+
+class RandomUnstructured(_Unstructured):
+    """Prunes entries at random. amount: a fraction, or how many."""
+
+    def _first(self, t: Tensor, count: int) -> Tensor:
+        from ...ops.random.factories import rand_like
+        return rand_like(t).view(-1).topk(k=count).indices
 
     @classmethod
     def apply(cls, module: Module, name: str, amount: float) -> BasePruningMethod:
         return super().apply(module, name, amount=amount)
 
 
-class L1Unstructured(BasePruningMethod):
+class L1Unstructured(_Unstructured):
     """Prunes the entries of least absolute value (of the importance scores)."""
 
-    PRUNING_TYPE = "unstructured"
-
-    def __init__(self, amount: float):
-        _validate_pruning_amount_init(amount)
-        self.amount = amount
-
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        count = _checked_count(self.amount, t.nelement())
-        mask = default_mask.clone()
-        if count != 0:
-            least = t.abs().view(-1).topk(k=count, largest=False)
-            mask.view(-1)[least.indices] = 0
-        return mask
+    def _first(self, t: Tensor, count: int) -> Tensor:
+        return t.abs().view(-1).topk(k=count, largest=False).indices
 
     @classmethod
     def apply(cls, module: Module, name: str, amount: float,

@@ -52,38 +52,6 @@ class PackedSequence(PackedSequence_):
         """The same in main memory."""
         return self.to(*args, device="cpu", **kwargs)
 
-    def double(self) -> PackedSequence:
-        """The same as float64."""
-        return self._with(self.data.double())
-
-    def float(self) -> PackedSequence:
-        """The same as float32."""
-        return self._with(self.data.float())
-
-    def half(self) -> PackedSequence:
-        """The same as float16."""
-        return self._with(self.data.half())
-
-    def long(self) -> PackedSequence:
-        """The same as int64."""
-        return self._with(self.data.long())
-
-    def int(self) -> PackedSequence:
-        """The same as int32."""
-        return self._with(self.data.int())
-
-    def short(self) -> PackedSequence:
-        """The same as int16."""
-        return self._with(self.data.short())
-
-    def char(self) -> PackedSequence:
-        """The same as int8."""
-        return self._with(self.data.char())
-
-    def byte(self) -> PackedSequence:
-        """The same as uint8."""
-        return self._with(self.data.byte())
-
     @property
     def is_cuda(self) -> bool:
         """Whether the data is on a GPU."""
@@ -92,6 +60,19 @@ class PackedSequence(PackedSequence_):
     def is_pinned(self) -> bool:
         """Whether the data is in page-locked memory."""
         return self.data.is_pinned()
+
+
+def _in_dtype(name: str) -> Any:
+    def convert(self: PackedSequence) -> PackedSequence:
+        return self._with(getattr(self.data, name)())
+
+    convert.__name__, convert.__qualname__ = name, f"PackedSequence.{name}"
+    convert.__doc__ = f"The same with the data of Tensor.{name}()."
+    return convert
+
+
+for _name in ("double", "float", "half", "long", "int", "short", "char", "byte"):
+    setattr(PackedSequence, _name, _in_dtype(_name))
 
 
 def _packed_arguments(data: Any, batch_sizes: Any, sorted_indices: Any, unsorted_indices: Any) -> tuple[Any, ...]:

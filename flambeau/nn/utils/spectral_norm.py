@@ -141,9 +141,8 @@ def spectral_norm(module: M, name: str = "weight", n_power_iterations: int = 1, 
                   dim: int | None = None) -> M:
     """Divides a parameter by its largest singular value, which power iteration follows."""
     if dim is None:
-        from ... import nn
-        transposed = tuple(getattr(nn, f"ConvTranspose{d}d") for d in (1, 2, 3) if hasattr(nn, f"ConvTranspose{d}d"))
-        dim = 1 if isinstance(module, transposed) else 0
+        from ..conv import _ConvTransposeNd
+        dim = 1 if isinstance(module, _ConvTransposeNd) else 0
     SpectralNorm.apply(module, name, n_power_iterations, dim, eps)
     return module
 

@@ -18,8 +18,7 @@ def functional_call(module: Module, parameters_and_buffers: Any, args: Any = Non
     """Old place of func.functional_call."""
     warnings.warn("`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be removed in a "
                   "future version of PyTorch. Please use `torch.func.functional_call` instead which is a drop-in "
-                  "replacement.",
-                  FutureWarning, stacklevel=2)
+                  "replacement.", FutureWarning, stacklevel=2)
     return _functional_call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)
 
 

@@ -19,13 +19,13 @@ from types import FunctionType
 from typing import Any
 
 from ...autograd import state as _state
+from ...autograd.errors import freed_error
 from ...autograd.node import (
     FLOAT32,
     INFERENCE_SAVED,
     Edge,
     SavedOutput,
     bump,
-    freed_error,
     next_sequence,
     start_counter,
 )
@@ -78,6 +78,12 @@ def later(title: str, signature: str, body: Iterable[str], **given: Any) -> Call
         return made
     made = function(title, "*args, **kwargs", ["return compiled()(*args, **kwargs)"], compiled=compiled, **given)
     return made
+
+
+def is_made(function: Any) -> bool:
+    """Whether a function was made here: an operation that calls kernels, but no other operation."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename.startswith(_HERE)
 
 
 def source(made: Callable[..., Any]) -> str:

@@ -14,7 +14,7 @@ import types as _types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ...autograd.state import AUTOCAST, OVERRIDE, state
+from ...autograd.state import AUTOCAST, OVERRIDE, PROFILE, state
 from ...tensors.parameter import Buffer, Parameter
 from ...tensors.tensor import Tensor
 
@@ -50,7 +50,12 @@ def autocast(cast: Any) -> None:
     active = _for_good or cast is not None or _asking > 0
 
 
-def _offer_cast(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
+def _offer(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
+    """A call that is an operation on plain tensors: a profiler may take it over, or autocast."""
+    if state.mode & PROFILE:
+        done, value = state.profiler.call(function, args, kwargs)
+        if done:
+            return True, value
     cast = _cast
     return cast(function, args, kwargs) if cast is not None and state.mode & AUTOCAST else (False, None)
 
@@ -103,10 +108,10 @@ def dispatch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
     modes = state.function_modes
     off = getattr(state, "override_off", 0)
     if off >= 2:
-        return _offer_cast(function, args, kwargs)
+        return _offer(function, args, kwargs)
     asked = [] if off else _overloaded((*args, *kwargs.values()) if relevant is None else relevant)
     if not asked and not modes:
-        return _offer_cast(function, args, kwargs)
+        return _offer(function, args, kwargs)
     kinds = tuple([type(a) for a in asked])
     if modes:
         with _without_innermost() as mode:

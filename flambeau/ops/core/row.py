@@ -34,6 +34,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ...autograd import state as _state
+from ...autograd.errors import freed_error, modified_error
 from ...autograd.node import (
     FLOAT32,
     INFERENCE_SAVED,
@@ -42,8 +43,6 @@ from ...autograd.node import (
     Packed,
     SavedOutput,
     face,
-    freed_error,
-    modified_error,
     saved_result,
     version_of,
 )
@@ -171,10 +170,18 @@ class Row:
         mode = state.mode
         if not mode & NO_RECORD and self.node is not None:
             self.record(results, *args)
+        if mode & (_state.FORWARD_AD | _state.ANOMALY):
+            self.further(args, results, mode)
+        return results
+
+    def further(self, args: tuple[Any, ...], results: Any, mode: int) -> None:
+        """What the rarer modes add to a call: forward-mode derivatives, notes for anomaly detection."""
         if mode & _state.FORWARD_AD:
             from ...autograd.forward_mode import propagate
             propagate(self, args, results)
-        return results
+        if mode & _state.ANOMALY:
+            from ...autograd.anomaly import watch
+            watch(self, args, results if results.__class__ is tuple else (results,), mode)
 
     def named(self, picks: tuple[Any, ...]) -> list[str]:
         return [p if p.__class__ is str else self.slots[p] for p in picks]
@@ -492,6 +499,12 @@ def run(kernel: str, args: tuple[Any, ...]) -> Any:
         return KERNELS[kernel](*args)
     if mode == _state.FOLLOW | _state.NO_GRAD and all([type(a) in _WINDOWS or a.__class__ in generate.PLAIN for a in args]):
         return state.follower.call(kernel, args)
+    if mode & _state.PROFILE:
+        return state.profiler.kernel(kernel, args, _run_anywhere)
+    return _run_anywhere(kernel, args)
+
+
+def _run_anywhere(kernel: str, args: tuple[Any, ...]) -> Any:
     return registry.common([a for a in args if hasattr(a, "strides")]).call(kernel, args)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...backends.cpu.layers import conv as _kernels  # noqa: F401  (enters the kernels into the table)
 from ...tensors.tensor import Tensor
-from ..core.row import FUNCTIONS, _type_word, public, row, run, wrapped
+from ..core.row import FUNCTIONS, public, row, run, wrapped
 from ..pointwise.functions import conj
 from ..rules import images
 from .layouts import channels_last_of, contiguous_copy, laid_out
@@ -116,11 +116,10 @@ def _check(name: str, x: Any, weight: Any, bias: Any, dims: int) -> None:
         raise RuntimeError("weight should have at least three dimensions" if weight.ndim < 3 else
                            f"Expected {weight.ndim}-dimensional input for {weight.ndim}-dimensional weight"
                            f"{list(weight.shape)}, but got {x.ndim}-dimensional input of size {list(x.shape)} instead")
-    for other, value in (("weight", weight), ("bias", bias)):
+    for other, value in (("bias", bias), ("weight", weight)):
         if value is not None and value.dtype is not x.dtype:
-            raise RuntimeError(f"Input type ({_type_word(x.dtype)}) and {other} type ({_type_word(value.dtype)}) "
-                               "should be "
-                               "the same")
+            raise RuntimeError(f"Input type ({x.dtype.c_word}) and {other} type ({value.dtype.c_word}) should be the same"
+                               f" (expected scalar type {x.dtype.word} but found {value.dtype.word})")
 
 
 def _check_numbers(stride: Any, padding: Any, dilation: Any, groups: int, output_padding: Any = ()) -> None:

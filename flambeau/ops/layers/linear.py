@@ -11,7 +11,7 @@ from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor, wrap
 from ..core import overrides as _overrides
 from ..core.row import ROWS, Row, autocast_as, public, wrapped, write_out
-from ..linalg.matmul import addmm, matmul
+from ..linalg.matmul import addmm, cannot_multiply, matmul
 from ..rules import products
 
 ndarray = registry.CPU_ARRAY
@@ -129,6 +129,8 @@ def _general(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if not isinstance(value, Tensor):
             raise TypeError(f"linear(): argument '{name}' (position {position}) must be Tensor, not "
                             f"{type(value).__name__}")
+    if input.device != weight.device and input.ndim and weight.ndim:
+        raise registry.two_devices([input._array, weight._array])
     if weight.ndim not in (1, 2):
         raise RuntimeError(f"linear: expected a weight of 1 or 2 dimensions, got shape {list(weight.shape)}")
     if bias is None:
@@ -141,8 +143,7 @@ def _general(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if input.ndim > 2 and weight.ndim == 2 and bias.ndim == 1 and input.is_contiguous():
         if input.shape[-1] != weight.shape[1]:
             rows = input.numel() // max(input.shape[-1], 1)
-            raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{input.shape[-1]} and "
-                               f"{weight.shape[1]}x{weight.shape[0]})")
+            raise cannot_multiply(rows, input.shape[-1], weight.shape[1], weight.shape[0])
         return addmm(bias, input.reshape(-1, input.shape[-1]), weight.t()).view(*input.shape[:-1], weight.shape[0])
     return matmul(input, weight.t()) + bias
 

@@ -75,11 +75,11 @@ def _same_dtype(a: Tensor, b: Tensor, function: str) -> None:
     if a._array.dtype != b._array.dtype:
         one, two = a.dtype, b.dtype
         if function == "addmm":
-            raise RuntimeError("mat1 and mat2 must have the same dtype, but got "
-                               f"{one.word} and {two.word}")
+            raise RuntimeError(f"mat1 and mat2 must have the same dtype, but got {one.word} and {two.word}: convert one, "
+                               f"with .to({one}) or .to({two})")
         if function in ("mm", "matmul"):
-            raise RuntimeError("expected m1 and m2 to have the same dtype, but got: "
-                               f"{one.c_word} != {two.c_word}")
+            raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {one.c_word} != {two.c_word}: convert "
+                               f"one, with .to({one}) or .to({two})")
         if function in ("dot", "vdot"):
             raise RuntimeError(f"{function} : expected both vectors to have same dtype, but found "
                                f"{one.word} and {two.word}")
@@ -170,10 +170,21 @@ def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     return result if out is None else write_out("mm", out, result, (input, mat2), {})
 
 
+def cannot_multiply(rows: int, inner: int, inner2: int, cols: int) -> RuntimeError:
+    """The error of a product of (rows x inner) and (inner2 x cols)."""
+    text = (f"mat1 and mat2 shapes cannot be multiplied ({rows}x{inner} and {inner2}x{cols}): the first has {inner} columns, "
+            f"the second {inner2} rows, and these should be the same")
+    if inner == cols != inner2:
+        text += "; the second transposed (.mT) would fit"
+    elif rows == inner2 != inner:
+        text += "; the first transposed (.mT) would fit"
+    return RuntimeError(text)
+
+
 def _check_product(a: Tensor, b: Tensor, function: str) -> None:
     (rows, inner), (inner2, cols) = a._array.shape, b._array.shape
     if inner != inner2:
-        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{inner} and {inner2}x{cols})")
+        raise cannot_multiply(rows, inner, inner2, cols)
     _same_dtype(a, b, function)
 
 
@@ -195,8 +206,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
                 rows, inner = x.shape
                 inner2, cols = y.shape
                 if inner != inner2:
-                    raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{inner} and "
-                                       f"{inner2}x{cols})")
+                    raise cannot_multiply(rows, inner, inner2, cols)
                 return _mm.tensor(mode, _small_product(x, y) if rows * cols * inner < _SMALL else _mm.cpu(x, y), input, other)
     return _matmul_general(input, other, out)
 
@@ -262,9 +272,7 @@ def _folded(a: Tensor, b: Tensor) -> Tensor:
         return _unsafe_view(mv(flat, small), shape[:-1])
     inner, cols = small._array.shape
     if shape[-1] != inner:
-        if first_larger:
-            raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{shape[-1]} and {inner}x{cols})")
-        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({rows}x{shape[-1]} and {inner}x{cols})")
+        raise cannot_multiply(rows, shape[-1], inner, cols)
     made = _unsafe_view(matmul(flat, small), (*shape[:-1], cols))
     return made if first_larger else made.mT.contiguous()
 
@@ -521,8 +529,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if len(x) == 2:
         return _affine(bias, input, transposed)
     if not x or x[-1] != w[1]:
-        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({numel(x[:-1])}x{x[-1] if x else 1} and "
-                           f"{w[1]}x{w[0]})")
+        raise cannot_multiply(numel(x[:-1]), x[-1] if x else 1, w[1], w[0])
     return _affine(bias, input.reshape(numel(x[:-1]), x[-1]), transposed).view(*x[:-1], w[0])
 
 

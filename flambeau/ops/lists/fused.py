@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...autograd.node import start_counter, user_frame
+from ...autograd.frames import user_frame
+from ...autograd.node import start_counter
 from ...autograd.state import FOLLOW, state
 from ...backends import registry
 from ...backends.cpu.layers import optim as _kernels  # noqa: F401  (enters the kernels into the table)
@@ -45,7 +46,7 @@ def _written(*groups: list[Tensor]) -> None:
             counter = t._counter
             if counter is None:
                 counter = start_counter(t)
-            counter.value += 1
+            counter.value = counter.at = counter.value + 1
             counter.where = where
 
 

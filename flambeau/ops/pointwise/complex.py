@@ -137,13 +137,13 @@ def conj_physical(input: Any) -> Any:
 
 @public(out=False)
 def resolve_conj(input: Any) -> Any:
-    """The tensor itself: conjugates are never pending here."""
+    """Does nothing: conjugates are never pending here."""
     return input
 
 
 @public(out=False)
 def resolve_neg(input: Any) -> Any:
-    """The tensor itself: negations are never pending here."""
+    """Does nothing: negations are never pending here."""
     return input
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...autograd import state as _state
+from ...autograd.cuts import inherit, note
 from ...autograd.node import bump, start_counter, type_name
 from ...autograd.state import NO_GRAD, state
 from ...autograd.views import check_creation, check_inplace, set_history, written
@@ -139,6 +141,8 @@ def detach(input: Tensor) -> Tensor:
     made._counter = input._counter
     if made._inference is not input._inference:
         made._inference = input._inference
+    if _state.anomaly_was_on and state.mode & _state.ANOMALY:
+        note(made, "detach", "detach()") if input.requires_grad else inherit(made, input)
     return made
 
 

@@ -148,7 +148,8 @@ def broadcast_error(*shapes: tuple[int, ...]) -> RuntimeError:
         for back in range(1, min(len(x), len(y)) + 1):
             if x[-back] != y[-back] and 1 not in (x[-back], y[-back]):
                 return RuntimeError(f"The size of tensor a ({x[-back]}) must match the size of tensor b ({y[-back]}) "
-                                    f"at non-singleton dimension {max(len(x), len(y)) - back}")
+                                    f"at non-singleton dimension {max(len(x), len(y)) - back}: shapes {list(x)} and {list(y)} "
+                                    "are compared from the last dimension on, and sizes should be equal, or one of them 1")
     return RuntimeError(f"shapes {', '.join(str(list(s)) for s in shapes)} cannot be broadcast together")
 
 

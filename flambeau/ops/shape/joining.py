@@ -104,7 +104,8 @@ def cat(tensors: Any, dim: Any = 0, *, axis: Any = None) -> Tensor:
         for d, (a, b) in enumerate(zip(expected, shape)):
             if a != b and d != dim:
                 raise RuntimeError(f"Sizes of tensors must match except in dimension {dim}. Expected size {a} but got "
-                                   f"size {b} for tensor number {i} in the list.")
+                                   f"size {b} for tensor number {i} in the list. (It has shape {list(shape)}, the first one "
+                                   f"{list(expected)}.)")
     formats = {suggested_format(t) for t in tensors} if len(expected) in (4, 5) else ()
     fmt = next(iter(formats)) if len(formats) == 1 else "contiguous"
     return _cat(tensors, dim, promoted(tensors).native, fmt)

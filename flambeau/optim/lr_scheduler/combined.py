@@ -12,22 +12,25 @@ from .base import LRScheduler, _copy, _set_rate
 from .plateau import ReduceLROnPlateau
 
 
+def _check_parts(name: str, schedulers: Sequence[LRScheduler], optimizer: Optimizer) -> None:
+    for i, scheduler in enumerate(schedulers):
+        if not hasattr(scheduler, "optimizer"):
+            raise TypeError(f"{name} at index {i} should have `optimizer` as its attribute.")
+        if isinstance(scheduler, ReduceLROnPlateau):
+            raise ValueError(f"{name} does not support `ReduceLROnPlateau` scheduler as it requires additional kwargs to be "
+                             f"specified when calling `step`, but got one at index {i} in the given schedulers sequence.")
+        if optimizer is not scheduler.optimizer:
+            raise ValueError(f"{name} expects all schedulers to belong to the same optimizer, but got scheduler "
+                             f"{type(scheduler).__name__} at index {i} that belongs to another one.")
+
+
 class SequentialLR(LRScheduler):
     """One schedule after another, changing at the milestones."""
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: list[int], last_epoch: int = -1):
         if len(schedulers) < 1:
             raise ValueError("SequentialLR expects at least one scheduler, but got no scheduler.")
-        for i, scheduler in enumerate(schedulers):
-            if not hasattr(scheduler, "optimizer"):
-                raise TypeError(f"SequentialLR at index {i} should have `optimizer` as its attribute.")
-            if isinstance(scheduler, ReduceLROnPlateau):
-                raise ValueError(f"SequentialLR does not support `ReduceLROnPlateau` scheduler as it requires additional "
-                                 f"kwargs to be specified when calling `step`, but got one at index {i} in the given "
-                                 "schedulers sequence.")
-            if optimizer is not scheduler.optimizer:
-                raise ValueError("SequentialLR expects all schedulers to belong to the same optimizer, but got scheduler "
-                                 f"{type(scheduler).__name__} at index {i} that belongs to another one.")
+        _check_parts("SequentialLR", schedulers, optimizer)
         if len(milestones) != len(schedulers) - 1:
             raise ValueError("Sequential Schedulers expects number of schedulers provided to be one more than the number "
                              f"of milestone points, but got number of schedulers {len(schedulers)} and the number of "
@@ -75,16 +78,7 @@ class ChainedScheduler(LRScheduler):
         if len(schedulers) < 1:
             raise ValueError("ChainedScheduler expects at least one scheduler to be chained, but got no scheduler.")
         optimizer = optimizer or schedulers[0].optimizer
-        for i, scheduler in enumerate(schedulers):
-            if not hasattr(scheduler, "optimizer"):
-                raise TypeError(f"ChainedScheduler at index {i} should have `optimizer` as its attribute.")
-            if isinstance(scheduler, ReduceLROnPlateau):
-                raise ValueError("ChainedScheduler does not support `ReduceLROnPlateau` scheduler as it requires "
-                                 f"additional kwargs to be specified when calling `step`, but got one at index {i} in the "
-                                 "given schedulers sequence.")
-            if optimizer is not scheduler.optimizer:
-                raise ValueError("ChainedScheduler expects all schedulers to belong to the same optimizer, but got "
-                                 f"scheduler {type(scheduler).__name__} at index {i} that belongs to another one.")
+        _check_parts("ChainedScheduler", schedulers, optimizer)
         self._schedulers, self.optimizer = list(schedulers), optimizer
         self._last_lr = [_copy(group["lr"]) for group in optimizer.param_groups]
 

@@ -56,42 +56,57 @@ class MultiplicativeLR(_Lambdas):
         return [rate * f(self.last_epoch) for f, rate in zip(self.lr_lambdas, self._rates())]
 
 
-class StepLR(LRScheduler):
+class _Factors(LRScheduler):
+    """Shared by the schedules that are given by numbers: the factor from epoch to epoch, and from the first epoch on."""
+
+    def _step_factor(self) -> float | None:
+        """What the present rates are multiplied by; None: they stay."""
+        raise NotImplementedError
+
+    def _total_factor(self) -> float:
+        """What the initial rates are multiplied by."""
+        raise NotImplementedError
+
+    def get_lr(self) -> list[Any]:
+        self._check_asked()
+        factor = self._step_factor()
+        return self._rates() if factor is None else [rate * factor for rate in self._rates()]
+
+    def _get_closed_form_lr(self) -> list[Any]:
+        factor = self._total_factor()
+        return [base * factor for base in self.base_lrs]
+
+
+class StepLR(_Factors):
     """Times gamma every step_size epochs."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1):
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
-        self._check_asked()
-        if self.last_epoch == 0 or self.last_epoch % self.step_size:
-            return self._rates()
-        return [rate * self.gamma for rate in self._rates()]
+    def _step_factor(self) -> float | None:
+        return None if self.last_epoch == 0 or self.last_epoch % self.step_size else self.gamma
 
-    def _get_closed_form_lr(self) -> list[Any]:
-        return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
+    def _total_factor(self) -> float:
+        return self.gamma ** (self.last_epoch // self.step_size)
 
 
-class MultiStepLR(LRScheduler):
+class MultiStepLR(_Factors):
     """Times gamma at each milestone."""
 
     def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1):
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
-        self._check_asked()
-        if self.last_epoch not in self.milestones:
-            return self._rates()
-        return [rate * self.gamma ** self.milestones[self.last_epoch] for rate in self._rates()]
+    def _step_factor(self) -> float | None:
+        return self.gamma ** self.milestones[self.last_epoch] if self.last_epoch in self.milestones else None
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _total_factor(self) -> float:
         passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
-        return [base * self.gamma ** passed for base in self.base_lrs]
+        return self.gamma ** passed
 
 
-class ConstantLR(LRScheduler):
+class ConstantLR(_Factors):
     """Times factor until total_iters epochs have passed."""
 
     def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1):
@@ -100,19 +115,16 @@ class ConstantLR(LRScheduler):
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
-        self._check_asked()
+    def _step_factor(self) -> float | None:
         if self.last_epoch == 0:
-            return [rate * self.factor for rate in self._rates()]
-        if self.last_epoch != self.total_iters:
-            return self._rates()
-        return [rate * (1.0 / self.factor) for rate in self._rates()]
+            return self.factor
+        return 1.0 / self.factor if self.last_epoch == self.total_iters else None
 
-    def _get_closed_form_lr(self) -> list[Any]:
-        return [base * (self.factor + (self.last_epoch >= self.total_iters) * (1 - self.factor)) for base in self.base_lrs]
+    def _total_factor(self) -> float:
+        return self.factor + (self.last_epoch >= self.total_iters) * (1 - self.factor)
 
 
-class LinearLR(LRScheduler):
+class LinearLR(_Factors):
     """From start_factor to end_factor in total_iters equal steps."""
 
     def __init__(self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5,
@@ -124,52 +136,47 @@ class LinearLR(LRScheduler):
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
-        self._check_asked()
+    def _step_factor(self) -> float | None:
         if self.last_epoch == 0:
-            return [rate * self.start_factor for rate in self._rates()]
+            return self.start_factor
         if self._is_initial or self.last_epoch > self.total_iters:
-            return self._rates()
+            return None
         slope = self.end_factor - self.start_factor
         before = self.total_iters * self.start_factor + (self.last_epoch - 1) * slope
-        return [rate * (1.0 + slope / before) for rate in self._rates()]
+        return 1.0 + slope / before
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _total_factor(self) -> float:
         done = min(self.total_iters, self.last_epoch) / self.total_iters
-        return [base * (self.start_factor + (self.end_factor - self.start_factor) * done) for base in self.base_lrs]
+        return self.start_factor + (self.end_factor - self.start_factor) * done
 
 
-class ExponentialLR(LRScheduler):
+class ExponentialLR(_Factors):
     """Times gamma every epoch."""
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
-        self._check_asked()
-        if self._is_initial:
-            return self._rates()
-        return [rate * self.gamma for rate in self._rates()]
+    def _step_factor(self) -> float | None:
+        return None if self._is_initial else self.gamma
 
-    def _get_closed_form_lr(self) -> list[Any]:
-        return [base * self.gamma ** self.last_epoch for base in self.base_lrs]
+    def _total_factor(self) -> float:
+        return self.gamma ** self.last_epoch
 
 
-class PolynomialLR(LRScheduler):
+class PolynomialLR(_Factors):
     """Down to zero in total_iters epochs along a power of what is left."""
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
         self.total_iters, self.power = total_iters, power
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
-        self._check_asked()
+    def _step_factor(self) -> float | None:
         if self._is_initial or self.last_epoch > self.total_iters:
-            return self._rates()
+            return None
         now, before = 1.0 - self.last_epoch / self.total_iters, 1.0 - (self.last_epoch - 1) / self.total_iters
-        return [rate * (now / before) ** self.power for rate in self._rates()]
+        return (now / before) ** self.power
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _total_factor(self) -> float:
         left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
-        return [base * left ** self.power for base in self.base_lrs]
+        return left ** self.power

@@ -23,7 +23,7 @@ def is_initialized() -> bool:
 
 
 def synchronize(device: Any = None) -> None:
-    """Waits for nothing: operations on the CPU are done when they return."""
+    """Does nothing: operations on the CPU are done when they return."""
 
 
 def device_count() -> int:
@@ -37,7 +37,7 @@ def current_device() -> str:
 
 
 def set_device(device: Any) -> None:
-    """Chooses the only device there is."""
+    """Does nothing: there is only one device."""
 
 
 class Stream:

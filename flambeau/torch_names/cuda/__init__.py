@@ -82,7 +82,7 @@ def get_rng_state_all() -> list[Any]:
 
 
 def set_rng_state_all(new_states: Any) -> None:
-    """Nothing to set."""
+    """Does nothing: there is no device whose state to set."""
 
 
 class CudaError(RuntimeError):
@@ -111,5 +111,5 @@ for _name in ("random", "graphs"):  # PyTorch's files: the names are all here
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    from . import MissingName
+    from .. import MissingName
     raise MissingName(f"flambeau.cuda.{name}: it is not implemented")

@@ -52,7 +52,7 @@ def set_sharing_strategy(new_strategy: str) -> None:
 
 
 def _set_thread_name(name: str) -> None:
-    """Kept for programs that name their threads; tools would show it, nothing depends on it."""
+    """Does nothing: threads have no names that tools would show."""
 
 
 def _get_thread_name() -> str:

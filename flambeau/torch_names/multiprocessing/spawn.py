@@ -149,9 +149,8 @@ def spawn(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, j
     """Runs fn(i, *args) in nprocs fresh processes. With join (the default) waits for all of them, and raises what the
     first one that fails raised; without, returns a context whose `join` does."""
     if start_method != "spawn":
-        warnings.warn("This method only supports start_method=spawn (got: "
-                      f"{start_method}).\nTo use a different start_method use:\n"
-                      "\t\t torch.multiprocessing.start_processes(...)", FutureWarning, stacklevel=2)
+        warnings.warn(f"This method only supports start_method=spawn (got: {start_method}).\nTo use a different "
+                      "start_method use:\n\t\t torch.multiprocessing.start_processes(...)", FutureWarning, stacklevel=2)
     return start_processes(fn, args, nprocs, join, daemon, start_method="spawn")
 
 

@@ -111,8 +111,8 @@ def _in_place(name: str, function: Callable) -> None:
 def _by_value(name: str) -> Callable:
     """An operation that keeps zeros zero: on the values alone (added up first)."""
     def applied(a: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
-        whole = a.coalesce()
-        return _with(whole, getattr(whole._held_values, name)(*args, **kwargs))
+        coalesced = a.coalesce()
+        return _with(coalesced, getattr(coalesced._held_values, name)(*args, **kwargs))
 
     HANDLERS[name] = applied
     _in_place(name + "_", applied)

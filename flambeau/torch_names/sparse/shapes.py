@@ -74,15 +74,15 @@ def _cat(tensors: Any, dim: int = 0, *, out: Any = None) -> SparseTensor:
                            "dimensions, was found")
     if dim >= first.sparse_dim():
         raise NotImplementedError("cat of sparse tensors along a dense dimension is not implemented in flambeau")
-    pieces, start = [], 0
+    shifted, start = [], 0
     for t in tensors:
         shift = t._held_indices.new_zeros((t.sparse_dim(), 1))
         shift[dim] = start
-        pieces.append(t._held_indices + shift)
+        shifted.append(t._held_indices + shift)
         start += t.shape[dim]
     cat = FUNCTIONS["cat"]
     shape = (*first.shape[:dim], start, *first.shape[dim + 1:])
-    return make(cat(pieces, 1), cat([t._held_values for t in tensors], 0), shape)
+    return make(cat(shifted, 1), cat([t._held_values for t in tensors], 0), shape)
 
 
 @handler("stack")

@@ -28,7 +28,7 @@ class Compare:
         self._trim = True
 
     def colorize(self, rowwise: bool = False) -> None:
-        """Accepted; the table is plain text."""
+        """Does nothing: the table is plain text."""
 
     def highlight_warnings(self) -> None:
         """Marks the figures that vary much."""

@@ -21,7 +21,7 @@ class DistributedSampler(Sampler[int]):
     def __init__(self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True,
                  seed: int = 0, drop_last: bool = False):
         if num_replicas is None or rank is None:
-            group = _process_group()
+            from ... import distributed as group
             num_replicas = group.get_world_size() if num_replicas is None else num_replicas
             rank = group.get_rank() if rank is None else rank
         if not 0 <= rank < num_replicas:
@@ -58,12 +58,3 @@ class DistributedSampler(Sampler[int]):
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch comes, so that all replicas shuffle alike and each epoch has its own order."""
         self.epoch = epoch
-
-
-def _process_group() -> Any:
-    try:
-        from ... import distributed
-    except ImportError:
-        raise RuntimeError("Requires distributed package to be available: flambeau.distributed is not there, so give "
-                           "num_replicas and rank") from None
-    return distributed

@@ -152,5 +152,5 @@ class BatchSampler(Sampler[list[int]]):
             yield batch
 
     def __len__(self) -> int:
-        whole, rest = divmod(len(self.sampler), self.batch_size)
-        return whole if self.drop_last or not rest else whole + 1
+        full_batches, rest = divmod(len(self.sampler), self.batch_size)
+        return full_batches if self.drop_last or not rest else full_batches + 1

@@ -99,8 +99,8 @@ class Batcher(_Over):
             yield self.wrapper_class(batch)
 
     def __len__(self) -> int:
-        whole, rest = divmod(len(self.datapipe), self.batch_size)
-        return whole if self.drop_last or not rest else whole + 1
+        full_batches, rest = divmod(len(self.datapipe), self.batch_size)
+        return full_batches if self.drop_last or not rest else full_batches + 1
 
 
 @functional_datapipe("concat")

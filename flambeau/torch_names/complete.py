@@ -13,7 +13,7 @@ from typing import Any
 table_of = ModuleType.__dict__["__dict__"].__get__  # the dictionary as it is
 
 
-class Whole(ModuleType):
+class CompleteModule(ModuleType):
     """A module whose `__dict__` is complete when somebody looks at it."""
 
     @property
@@ -29,6 +29,6 @@ class Whole(ModuleType):
         return sorted(self.__dict__) if own is None else own()
 
 
-def show_whole(name: str) -> None:
+def show_complete(name: str) -> None:
     """Makes the module of that name such a module."""
-    sys.modules[name].__class__ = Whole
+    sys.modules[name].__class__ = CompleteModule
