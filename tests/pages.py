@@ -20,7 +20,8 @@ import types
 from dataclasses import dataclass
 from pathlib import Path
 
-_FENCE = re.compile(r"^(?:<!-- (?P<mark>not run|source): (?P<about>[^\n]+?) -->\n)?```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
+_FENCE = re.compile(
+    r"^(?:<!-- (?P<mark>not run|source): (?P<about>[^\n]+?) -->\n)?```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
 
 
 @dataclass

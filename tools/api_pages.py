@@ -1,4 +1,7 @@
-"""The API reference: a hook of mkdocs that adds a page for each module, made from the docstrings.
+"""Pages of the site that are no files below docs/: a hook of mkdocs.
+
+ARCHITECTURE.md and CONTRIBUTING.md are pages, too; links of the handbook to `../ARCHITECTURE.md` lead there. The API reference
+has a page for each module, made from the docstrings.
 
 The pages are made when the site is built and are no files here. (Most names come from the operations' table when flambeau is
 imported, so a tool that reads the source without running it would not find them.)
@@ -14,7 +17,10 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-import public_names
+import public_names  # noqa: E402
+
+ROOT = Path(__file__).parents[1]
+FRONT = {"ARCHITECTURE.md": "architecture.md", "CONTRIBUTING.md": "contributing.md"}
 
 
 def on_config(config: Any) -> Any:
@@ -29,7 +35,16 @@ def on_files(files: Any, config: Any) -> Any:
     for name in public_names.MODULES:
         files.append(File.generated(config, f"api/{name}.md", content=page(name)))
     files.append(File.generated(config, "api/index.md", content=contents()))
+    for source, target in FRONT.items():
+        text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
+        files.append(File.generated(config, target, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    for source, target in FRONT.items():
+        markdown = markdown.replace(f"](../{source}", f"]({target}")
+    return markdown
 
 
 def contents() -> str:

@@ -18,8 +18,8 @@ IMAGES = ROOT / "docs" / "images"
 SHOTS = {"autograd_step.html": ("autograd_explore.png", 9)}  # a page: its picture, and the step that it shows
 
 sys.path.insert(0, str(ROOT / "tests"))
-import chromium
-import pages
+import chromium  # noqa: E402
+import pages  # noqa: E402
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The public names of flambeau, module by module: what the API reference shows, the stubs declare and tools/docstrings.py counts.
+"""The public names of flambeau, module by module: what the API reference shows and tools/docstrings.py counts.
 
 A name that is refused (it raises NotImplementedError, and docs/coverage.md lists it) is not among them.
 """

@@ -20,7 +20,6 @@ from ..passes.recompute import recomputed
 from .dialects.c_program import Renderer
 from .lower import lowered
 
-
 listeners: list[Callable[[str, list[Any]], None]] = []  # are told a pass's name and what it made (docs/compiler.md shows it)
 
 
