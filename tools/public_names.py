@@ -12,6 +12,9 @@ import warnings
 from typing import Any
 
 import flambeau
+from flambeau.ops import linalg
+
+linalg.load_all()  # until then stand-ins answer to some names
 
 # module: what it is about
 MODULES = {

@@ -116,7 +116,7 @@ def export(name: str, function: Callable, *, method: bool = True, toplevel: bool
         fact(name, **facts)
     if toplevel or method:
         function.__module__, function.__qualname__ = _PACKAGE, name if toplevel else f"Tensor.{name}"
-        _examples.attach_to(name, function)
+        _examples.attach_to(name if toplevel else f"Tensor.{name}", function)
     for n in (name, *aliases):
         if toplevel:
             FUNCTIONS[n] = function
