@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 
-.PHONY: demo test test-machines lint bench wheels clean
+.PHONY: demo test test-gpu test-machines lint bench bench-steps docs wheels clean
 
 $(VENV)/.core: pyproject.toml
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -23,6 +23,11 @@ test: $(VENV)/.test
 	$(PY) -m ruff check .
 	$(PY) -m pytest -n 2 --dist loadfile
 
+# The half of the tests that is about CUDA, on the machine's GPU.
+test-gpu: $(VENV)/.test
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[cuda]"
+	$(PY) -m pytest tests/test_cuda*.py
+
 test-machines: $(VENV)/.test
 	$(PY) tools/machines.py
 
@@ -31,6 +36,14 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(PY) benchmarks/core.py
+
+bench-steps: $(VENV)/.test
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	$(PY) benchmarks/steps.py
+
+docs: $(VENV)/.core
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	$(PY) -m mkdocs build --strict --site-dir build/site
 
 wheels: $(VENV)/.core
 	$(PY) -m pip install --quiet --disable-pip-version-check "ziglang>=0.13"

@@ -3,6 +3,9 @@
 The same parts as the large ones: embeddings of characters and of positions, blocks of causal self-attention and a
 feed-forward network with LayerNorm before each, AdamW with weight decay on the matrices only, a cosine schedule with
 warm-up, gradients clipped by their norm. It reads Python's language reference and then writes some of its own.
+The whole step is compiled: its first calls build a native program, the others run it.
+
+Prints the size of text and model, the loss as it falls (from about 4.7 to 1.4), and 500 characters of new text.
 """
 
 import math
@@ -109,17 +112,21 @@ def main(steps=700, seed=0, quiet=False, batch=16, length=64, sample=500):
     schedule = optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, steps, warmup))
     window = torch.arange(length + 1)
 
-    losses = []
-    bar = Progress(steps, quiet)
-    for _ in bar:
-        rows = data[torch.randint(0, len(data) - length, (batch, 1)) + window]
+    @torch.compile
+    def step(rows):
         logits = model(rows[:, :-1])
         loss = F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        schedule.step()
+        return loss
+
+    losses = []
+    bar = Progress(steps, quiet)
+    for _ in bar:
+        loss = step(data[torch.randint(0, len(data) - length, (batch, 1)) + window])
+        schedule.step()  # outside of the step: the rate is a number that the program reads
         losses.append(loss.item())
         bar.note(loss=losses[-1])
 

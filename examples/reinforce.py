@@ -2,6 +2,8 @@
 
 The cart is pushed left or right fifty times a second; the reward is one for each moment the pole stands. Actions that
 were followed by more reward than usual become more likely. Most rounds last about 20 moments at first; 200 is the end.
+
+Prints how long the pole stands, as it learns: the loss that is shown is minus the reward.
 """
 
 import math

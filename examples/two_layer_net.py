@@ -1,6 +1,7 @@
 """A two-layer network three ways: gradients by hand, with autograd, and with a Function of our own.
 
 All three start from the same weights and take the same steps, so their losses must agree; the program checks it.
+Prints the loss of each as it falls, and that they agree.
 """
 
 from common import Progress, command_line

@@ -2,6 +2,8 @@
 
 The encoder says for each image where its code lies and how sure it is (a mean and a variance); the decoder draws the
 image again from a random code near there. At the end codes are drawn at random and decoded: digits nobody wrote.
+
+Prints the loss as it falls and a row of new digits in characters, and saves a picture of many.
 """
 
 from common import Progress, ascii_picture, command_line, load_digits, save_png

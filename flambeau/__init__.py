@@ -31,6 +31,7 @@ from .ops import rare as _rare  # noqa: F401
 from .autograd import hooks as _hooks  # noqa: F401  (gives Tensor register_hook and retain_grad)
 from .autograd import passes as _passes  # noqa: F401  (gives Tensor backward)
 from .ops.core import overrides as _overrides
+from .ops.core import examples as _examples
 from . import compat as _compat  # noqa: F401  (answers `import torch...` where torch means flambeau)
 # isort: on
 from .autograd.modes import (
@@ -141,6 +142,7 @@ def __getattr__(name: str) -> Any:
         if not hasattr(value, name):
             raise MissingName(f"module 'flambeau' has no attribute '{name}': not implemented in flambeau.{home}")
         value = getattr(value, name)
+        _examples.attach_to(name, value)
     globals()[name] = value
     return value
 
@@ -180,6 +182,7 @@ def _array_namespace(self: Tensor, /, *, api_version: str | None = None) -> Any:
 
 Tensor.__array_namespace__ = _array_namespace
 
+_examples.attach(globals())
 for _public in (Tensor, Size, device, dtype, finfo, iinfo, _random.Generator):
     _public.__module__ = __name__  # where a user finds it, and how it prints
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import gzip
 import inspect
 import json
-import pathlib
-import re
-import runpy
 import warnings
 
 import pytest
@@ -252,17 +249,3 @@ def test_autograd_profiler_is_the_same():
     with pytest.raises(RuntimeError, match="didn't finish"):
         off.key_averages()
     assert flambeau.autograd.profiler.Interval(1.0, 3.0).elapsed_us() == 2.0
-
-
-# ------------------------------------------------------------------------------------------------------------ the page
-@BUILDS
-def test_the_page_runs_as_it_stands(tmp_path, monkeypatch, capsys):
-    """docs/profiling.md: its blocks, one after the other, as a program of its own (whose lines can be found)."""
-    monkeypatch.chdir(tmp_path)
-    page = (pathlib.Path(__file__).parents[1] / "docs" / "profiling.md").read_text()
-    program = tmp_path / "page.py"
-    program.write_text("\n".join(re.findall(r"```python\n(.*?)```", page, re.S)))
-    runpy.run_path(str(program), run_name="page")
-    shown = capsys.readouterr().out
-    assert "Torch-Compiled Region: fused" in shown and "compiled::loop mul + exp + sum (page.py:" in shown
-    assert "ProfilerStep*" in shown and "Input Shapes" in shown and "Source Location" in shown

@@ -7,17 +7,17 @@ operations once, and the calls that each row receives on the way are kept; every
 import itertools
 import warnings
 
-import flambeau.fft
-import flambeau.linalg
 import flambeau.signal
-import flambeau.special
 import numpy as np
 import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 import flambeau
+import flambeau.fft
+import flambeau.linalg
 import flambeau.nn.functional
+import flambeau.special
 from flambeau.autograd.gradcheck import gradcheck, gradgradcheck
 from flambeau.ops.core.row import ROWS, Row
 from flambeau.ops.pointwise.families import Pointwise

@@ -146,6 +146,11 @@ class autocast:
 
     device_type: "cpu" or "cuda" (for others, and without a GPU, the block does nothing, with a warning); dtype: bfloat16 on
     the CPU and float16 on CUDA unless given; cache_enabled: parameters are cast once in a block, not at every use.
+
+    >>> with torch.autocast("cpu", dtype=torch.bfloat16):
+    ...     product = torch.ones(2, 2) @ torch.ones(2, 2)
+    >>> product.dtype
+    torch.bfloat16
     """
 
     def __init__(self, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None):

@@ -34,6 +34,10 @@ class GradScaler:
 
     A step with an infinite or nan gradient is left out, and the scale goes down by backoff_factor; after growth_interval
     good steps in a row it goes up by growth_factor.
+
+    >>> scaler = torch.amp.GradScaler("cpu")
+    >>> scaler.get_scale()
+    65536.0
     """
 
     def __init__(self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0,

@@ -62,7 +62,12 @@ class detect_anomaly:
 
 
 class set_detect_anomaly:
-    """Turns anomaly detection on or off: at once, and back at the end of the block if used with `with`."""
+    """Turns anomaly detection on or off: at once, and back at the end of the block if used with `with`.
+
+    >>> with torch.autograd.set_detect_anomaly(True):
+    ...     torch.is_anomaly_enabled()
+    True
+    """
 
     def __init__(self, mode: bool, check_nan: bool = True):
         self.before = is_anomaly_enabled(), state.anomaly_check_nan

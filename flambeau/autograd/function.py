@@ -37,6 +37,20 @@ class Function(FunctionCtx):
 
     Subclasses have static methods `forward(ctx, *args)` (or `forward(*args)` and `setup_context(ctx, inputs, output)`),
     `backward(ctx, *grads)` and, for forward mode, `jvp(ctx, *tangents)`. It is run with `apply`.
+
+    >>> class Cube(torch.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x ** 3
+    ...     @staticmethod
+    ...     def backward(ctx, grad):
+    ...         [x] = ctx.saved_tensors
+    ...         return grad * 3 * x ** 2
+    >>> x = torch.tensor([2.0], requires_grad=True)
+    >>> Cube.apply(x).backward()
+    >>> x.grad
+    tensor([12.])
     """
 
     generate_vmap_rule = False

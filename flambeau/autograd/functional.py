@@ -128,7 +128,11 @@ _INDEPENDENT = {
 # ------------------------------------------------------------------------------------------------------ products
 def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
         strict: bool = False) -> tuple[Any, Any]:
-    """(func(inputs), v^T J)."""
+    """(func(inputs), v^T J).
+
+    >>> torch.autograd.functional.vjp(lambda x: x ** 2, torch.tensor([1.0, 2.0]), torch.tensor([1.0, 0.0]))
+    (tensor([1., 4.]), tensor([2., 0.]))
+    """
     with enable_grad():
         several, inputs = _tuple(inputs, "inputs", "vjp")
         inputs = _prepare(inputs, create_graph, True)
@@ -154,7 +158,11 @@ def _vector(v: Any, outputs: tuple[Tensor, ...], several: bool, name: str, creat
 
 def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
         strict: bool = False) -> tuple[Any, Any]:
-    """(func(inputs), J v)."""
+    """(func(inputs), J v).
+
+    >>> torch.autograd.functional.jvp(lambda x: x ** 2, torch.tensor([1.0, 2.0]), torch.tensor([1.0, 0.0]))
+    (tensor([1., 4.]), tensor([2., 0.]))
+    """
     with enable_grad():
         several, inputs = _tuple(inputs, "inputs", "jvp")
         inputs = _prepare(inputs, create_graph, True)
@@ -184,7 +192,11 @@ def _ones(tensors: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
         strict: bool = False) -> tuple[Any, Any]:
-    """(func(inputs), v^T H) of a function with one element as its result."""
+    """(func(inputs), v^T H) of a function with one element as its result.
+
+    >>> torch.autograd.functional.vhp(lambda x: (x ** 3).sum(), torch.tensor([1.0, 2.0]), torch.tensor([1.0, 0.0]))
+    (tensor(9.), tensor([6., 0.]))
+    """
     with enable_grad():
         several, inputs = _tuple(inputs, "inputs", "vhp")
         inputs = _prepare(inputs, create_graph, True)
@@ -213,7 +225,11 @@ def _direction(v: Any, inputs: tuple[Tensor, ...], several: bool, name: str, cre
 
 def hvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
         strict: bool = False) -> tuple[Any, Any]:
-    """(func(inputs), H v) of a function with one element as its result."""
+    """(func(inputs), H v) of a function with one element as its result.
+
+    >>> torch.autograd.functional.hvp(lambda x: (x ** 3).sum(), torch.tensor([1.0, 2.0]), torch.tensor([1.0, 0.0]))
+    (tensor(9.), tensor([6., 0.]))
+    """
     with enable_grad():
         several, inputs = _tuple(inputs, "inputs", "hvp")
         inputs = _prepare(inputs, create_graph, True)
@@ -236,6 +252,10 @@ def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, 
     """All partial derivatives: result[i][j] has the shape of output i followed by that of input j.
 
     vectorize: all rows in one pass, under vmap; otherwise one after the other. strategy "forward-mode" goes column by column.
+
+    >>> torch.autograd.functional.jacobian(lambda x: x ** 2, torch.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
     """
     if strategy not in ("reverse-mode", "forward-mode"):
         raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function '
@@ -333,7 +353,12 @@ def _columns(tangents: list[Tensor], x: Tensor, stack: Any) -> Tensor:
 def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False,
             vectorize: bool = False,
             outer_jacobian_strategy: str = "reverse-mode") -> Any:
-    """All second derivatives of a function with one element as its result."""
+    """All second derivatives of a function with one element as its result.
+
+    >>> torch.autograd.functional.hessian(lambda x: (x ** 3).sum(), torch.tensor([1.0, 2.0]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]])
+    """
     if outer_jacobian_strategy not in ("reverse-mode", "forward-mode"):
         raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode".')
     several, inputs = _tuple(inputs, "inputs", "hessian")

@@ -38,6 +38,10 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
 
     Inputs should be float64 or complex128. fast_mode compares one random projection of the Jacobians instead of every
     element; masked is accepted and makes no difference to strided tensors.
+
+    >>> x = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
+    >>> torch.autograd.gradcheck(torch.exp, x)
+    True
     """
     if not (check_forward_ad or check_backward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
@@ -459,7 +463,12 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = Non
                   nondet_tol: float = 0.0, check_undefined_grad: bool = True, check_grad_dtypes: bool = False,
                   check_batched_grad: bool = False, check_fwd_over_rev: bool = False, check_rev_over_rev: bool = True,
                   fast_mode: bool = False, masked: bool = False) -> bool:
-    """Whether the gradients of func's gradients, by the inputs and grad_outputs, agree with differences."""
+    """Whether the gradients of func's gradients, by the inputs and grad_outputs, agree with differences.
+
+    >>> x = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
+    >>> torch.autograd.gradgradcheck(torch.exp, x)
+    True
+    """
     if not (check_fwd_over_rev or check_rev_over_rev):
         raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
     inputs = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)

@@ -50,7 +50,12 @@ for _kind in (BackwardCFunction, DelayedError, UndefinedGrad):
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
-    """The edge at which this tensor's gradient arrives."""
+    """The edge at which this tensor's gradient arrives.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> torch.autograd.graph.get_gradient_edge(x).output_nr
+    0
+    """
     edge = history_of(tensor)
     if edge is None:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
@@ -72,6 +77,13 @@ class saved_tensors_hooks:
     """Saves pack_hook(tensor) instead of each tensor, and calls unpack_hook on it when backward needs the tensor.
 
     The hooks are this thread's, and the innermost pair counts.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> with torch.autograd.graph.saved_tensors_hooks(lambda t: t.half(), lambda t: t.float()):
+    ...     y = (x * x).sum()
+    >>> y.backward()
+    >>> x.grad
+    tensor([2., 2.])
     """
 
     def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]):
@@ -90,7 +102,15 @@ class saved_tensors_hooks:
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """Keeps saved tensors in main memory, and brings them back to their device for backward."""
+    """Keeps saved tensors in main memory, and brings them back to their device for backward.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> with torch.autograd.graph.save_on_cpu():
+    ...     y = (x * x).sum()
+    >>> y.backward()
+    >>> x.grad
+    tensor([2., 2.])
+    """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda"):
         def pack(tensor: Tensor) -> Any:
@@ -226,7 +246,13 @@ class _MultiHandle(RemovableHandle):
 def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., None], *,
                              mode: str = "all") -> RemovableHandle:
     """Calls fn once per backward pass: with the list of all gradients when all have been computed (None where a tensor
-    gets none in this pass), or with mode="any" with the first one computed."""
+    gets none in this pass), or with mode="any" with the first one computed.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> handle = torch.autograd.graph.register_multi_grad_hook([x], lambda grads: print(grads))
+    >>> (x * 2).sum().backward()
+    [tensor([2., 2.])]
+    """
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     tensors = tuple(tensors)

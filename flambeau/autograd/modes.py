@@ -47,7 +47,14 @@ class _Mode:
 
 
 class no_grad(_Mode):
-    """Nothing is recorded inside; new tensors can join a graph later."""
+    """Nothing is recorded inside; new tensors can join a graph later.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> with torch.no_grad():
+    ...     y = x * 2
+    >>> y.requires_grad
+    False
+    """
 
     def __new__(cls, function: Any = None):
         made = object.__new__(cls)
@@ -61,14 +68,28 @@ class no_grad(_Mode):
 
 
 class enable_grad(no_grad):
-    """Recording is on inside, also within no_grad."""
+    """Recording is on inside, also within no_grad.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> with torch.no_grad(), torch.enable_grad():
+    ...     y = x * 2
+    >>> y.requires_grad
+    True
+    """
 
     def enter(self) -> None:
         state.mode &= ~NO_GRAD
 
 
 class set_grad_enabled(_Mode):
-    """Turns recording on or off: at once as a function, until the end of the block in a `with`."""
+    """Turns recording on or off: at once as a function, until the end of the block in a `with`.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> with torch.set_grad_enabled(False):
+    ...     y = x * 2
+    >>> y.requires_grad
+    False
+    """
 
     def __init__(self, mode: bool):
         self.wanted = bool(mode)
@@ -98,7 +119,13 @@ class set_grad_enabled(_Mode):
 
 
 class inference_mode(_Mode):
-    """Like no_grad, and without version counters and view tracking: its tensors can never take part in autograd."""
+    """Like no_grad, and without version counters and view tracking: its tensors can never take part in autograd.
+
+    >>> with torch.inference_mode():
+    ...     y = torch.ones(2) * 2
+    >>> y.is_inference()
+    True
+    """
 
     bits = INFERENCE | NO_GRAD
 

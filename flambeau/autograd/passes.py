@@ -22,6 +22,11 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
     """Adds the gradient of the tensors to the `.grad` of the leaves (or of `inputs`).
 
     grad_tensors: the gradient of each tensor; may be left out for those of one element.
+
+    >>> x = torch.tensor([3.0], requires_grad=True)
+    >>> torch.autograd.backward([x ** 2])
+    >>> x.grad
+    tensor([6.])
     """
     if grad_variables is not None:
         warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
@@ -86,6 +91,10 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     """The gradients of the outputs with respect to the inputs, without touching any `.grad`.
 
     is_grads_batched: the first dimension of each grad_output numbers independent gradients.
+
+    >>> x = torch.tensor([3.0], requires_grad=True)
+    >>> torch.autograd.grad(x ** 2, x)
+    (tensor([6.]),)
     """
     outputs, inputs = _as_tuple(outputs), _as_tuple(inputs)
     if _overrides.active:

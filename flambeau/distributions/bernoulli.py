@@ -16,7 +16,14 @@ __all__ = ["Bernoulli"]
 
 
 class Bernoulli(ProbsOrLogits, ExponentialFamily):
-    """1 with probability `probs` (or log odds `logits`), else 0."""
+    """1 with probability `probs` (or log odds `logits`), else 0.
+
+    >>> d = torch.distributions.Bernoulli(torch.tensor(0.25))
+    >>> d.log_prob(torch.tensor(1.0))
+    tensor(-1.3863)
+    >>> d.sample((3,)).shape
+    torch.Size([3])
+    """
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.boolean

@@ -19,7 +19,14 @@ def _clamp_by_zero(x: Tensor) -> Tensor:
 
 
 class Binomial(ProbsOrLogits, Distribution):
-    """How many of `total_count` trials succeed."""
+    """How many of `total_count` trials succeed.
+
+    >>> d = torch.distributions.Binomial(4, torch.tensor(0.5))
+    >>> d.log_prob(torch.tensor(2.0))
+    tensor(-0.9808)
+    >>> d.sample((3,)).shape
+    torch.Size([3])
+    """
 
     arg_constraints = {"total_count": constraints.nonnegative_integer, "probs": constraints.unit_interval,
                        "logits": constraints.real}

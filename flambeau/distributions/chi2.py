@@ -11,7 +11,14 @@ __all__ = ["Chi2"]
 
 
 class Chi2(Gamma):
-    """Sums of `df` squared standard normal numbers."""
+    """Sums of `df` squared standard normal numbers.
+
+    >>> d = torch.distributions.Chi2(torch.tensor(2.0))
+    >>> d.log_prob(torch.tensor(0.5))
+    tensor(-0.9431)
+    >>> d.sample((3,)).shape
+    torch.Size([3])
+    """
 
     arg_constraints = {"df": constraints.positive}
     _expands = Gamma._expands

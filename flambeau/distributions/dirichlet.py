@@ -19,7 +19,14 @@ def _Dirichlet_backward(x: Tensor, concentration: Tensor, grad_output: Tensor) -
 
 
 class Dirichlet(ExponentialFamily):
-    """Points of the simplex: the shares of gamma numbers in their sum, along the last dimension."""
+    """Points of the simplex: the shares of gamma numbers in their sum, along the last dimension.
+
+    >>> d = torch.distributions.Dirichlet(torch.tensor([2.0, 2.0]))
+    >>> d.log_prob(torch.tensor([0.5, 0.5]))
+    tensor(0.4055)
+    >>> d.sample((3,)).shape
+    torch.Size([3, 2])
+    """
 
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
     support = constraints.simplex

@@ -13,7 +13,14 @@ __all__ = ["Gamma"]
 
 
 class Gamma(ExponentialFamily):
-    """Sums of `concentration` waiting times of rate `rate` (the concentration need not be whole)."""
+    """Sums of `concentration` waiting times of rate `rate` (the concentration need not be whole).
+
+    >>> d = torch.distributions.Gamma(torch.tensor(2.0), torch.tensor(1.0))
+    >>> d.log_prob(torch.tensor(0.5))
+    tensor(-1.1931)
+    >>> d.sample((3,)).shape
+    torch.Size([3])
+    """
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support = constraints.nonnegative

@@ -16,7 +16,14 @@ __all__ = ["Geometric"]
 
 
 class Geometric(ProbsOrLogits, Distribution):
-    """How many trials of probability `probs` fail before the first succeeds."""
+    """How many trials of probability `probs` fail before the first succeeds.
+
+    >>> d = torch.distributions.Geometric(torch.tensor(0.5))
+    >>> d.log_prob(torch.tensor(2.0))
+    tensor(-2.0794)
+    >>> d.sample((3,)).shape
+    torch.Size([3])
+    """
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.nonnegative_integer

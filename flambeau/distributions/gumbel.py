@@ -17,7 +17,14 @@ __all__ = ["Gumbel"]
 
 
 class Gumbel(TransformedDistribution):
-    """The largest of many numbers: loc - scale * log(-log(u)) of a uniform u."""
+    """The largest of many numbers: loc - scale * log(-log(u)) of a uniform u.
+
+    >>> d = torch.distributions.Gumbel(torch.tensor(0.0), torch.tensor(1.0))
+    >>> d.log_prob(torch.tensor(0.5))
+    tensor(-1.1065)
+    >>> d.sample((3,)).shape
+    torch.Size([3])
+    """
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

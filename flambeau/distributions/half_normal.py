@@ -13,7 +13,14 @@ __all__ = ["HalfNormal"]
 
 
 class HalfNormal(Half):
-    """Absolute values of normal numbers of mean 0 and standard deviation `scale`."""
+    """Absolute values of normal numbers of mean 0 and standard deviation `scale`.
+
+    >>> d = torch.distributions.HalfNormal(torch.tensor(1.0))
+    >>> d.log_prob(torch.tensor(0.5))
+    tensor(-0.3508)
+    >>> d.sample((3,)).shape
+    torch.Size([3])
+    """
 
     base_dist: Normal
     _expands = ""

@@ -16,6 +16,10 @@ class Independent(Distribution):
     """A distribution whose last `reinterpreted_batch_ndims` batch dimensions count as event dimensions.
 
     Log probabilities are added up over them: Independent(Normal(loc, scale), 1) is a diagonal normal distribution.
+
+    >>> d = torch.distributions.Independent(torch.distributions.Normal(torch.zeros(3), torch.ones(3)), 1)
+    >>> d.batch_shape, d.event_shape
+    (torch.Size([]), torch.Size([3]))
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}

@@ -77,7 +77,12 @@ def _dispatch_kl(type_p: type, type_q: type) -> Any:
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
-    """KL(p || q) for each pair of the batch."""
+    """KL(p || q) for each pair of the batch.
+
+    >>> normal = torch.distributions.Normal
+    >>> torch.distributions.kl_divergence(normal(0.0, 1.0), normal(1.0, 1.0))
+    tensor(0.5000)
+    """
     pair = type(p), type(q)
     function = _KL_MEMOIZE.get(pair)
     if function is None:

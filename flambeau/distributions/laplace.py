@@ -12,7 +12,14 @@ __all__ = ["Laplace"]
 
 
 class Laplace(Distribution):
-    """Numbers whose distance from `loc` is exponential with mean `scale`, to either side."""
+    """Numbers whose distance from `loc` is exponential with mean `scale`, to either side.
+
+    >>> d = torch.distributions.Laplace(torch.tensor(0.0), torch.tensor(1.0))
+    >>> d.log_prob(torch.tensor(0.5))
+    tensor(-1.1931)
+    >>> d.sample((3,)).shape
+    torch.Size([3])
+    """
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real

@@ -33,7 +33,14 @@ def _batch_lowrank_mahalanobis(W: Tensor, D: Tensor, x: Tensor, capacitance_tril
 
 
 class LowRankMultivariateNormal(Distribution):
-    """Normal vectors of covariance cov_factor @ cov_factor.T + diag(cov_diag): costs grow with the rank, not the size."""
+    """Normal vectors of covariance cov_factor @ cov_factor.T + diag(cov_diag): costs grow with the rank, not the size.
+
+    >>> d = torch.distributions.LowRankMultivariateNormal(torch.zeros(2), torch.ones(2, 1), torch.ones(2))
+    >>> d.log_prob(torch.zeros(2))
+    tensor(-2.3872)
+    >>> d.sample((3,)).shape
+    torch.Size([3, 2])
+    """
 
     arg_constraints = {"loc": constraints.real_vector,
                        "cov_factor": constraints.independent(constraints.real, 2),

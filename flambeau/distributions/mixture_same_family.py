@@ -15,7 +15,13 @@ __all__ = ["MixtureSameFamily"]
 
 
 class MixtureSameFamily(Distribution):
-    """One of K components, picked by a Categorical; they are the last batch dimension of `component_distribution`."""
+    """One of K components, picked by a Categorical; they are the last batch dimension of `component_distribution`.
+
+    >>> d = torch.distributions
+    >>> mixture = d.MixtureSameFamily(d.Categorical(torch.ones(2)), d.Normal(torch.tensor([-1.0, 1.0]), torch.ones(2)))
+    >>> mixture.mean
+    tensor(0.)
+    """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
     has_rsample = False

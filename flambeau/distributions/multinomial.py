@@ -16,7 +16,14 @@ __all__ = ["Multinomial"]
 
 
 class Multinomial(OnCategorical, Distribution):
-    """How often each of K outcomes comes in `total_count` draws."""
+    """How often each of K outcomes comes in `total_count` draws.
+
+    >>> d = torch.distributions.Multinomial(3, torch.tensor([0.5, 0.5]))
+    >>> d.log_prob(torch.tensor([1.0, 2.0]))
+    tensor(-0.9808)
+    >>> d.sample((3,)).shape
+    torch.Size([3, 2])
+    """
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     total_count: int

@@ -36,7 +36,14 @@ def _precision_to_scale_tril(P: Tensor) -> Tensor:
 
 
 class MultivariateNormal(Distribution):
-    """Normal vectors of mean `loc` and a covariance given as itself, as its inverse or as its Cholesky factor."""
+    """Normal vectors of mean `loc` and a covariance given as itself, as its inverse or as its Cholesky factor.
+
+    >>> d = torch.distributions.MultivariateNormal(torch.zeros(2), torch.eye(2))
+    >>> d.log_prob(torch.zeros(2))
+    tensor(-1.8379)
+    >>> d.sample((3,)).shape
+    torch.Size([3, 2])
+    """
 
     arg_constraints = {"loc": constraints.real_vector, "covariance_matrix": constraints.positive_definite,
                        "precision_matrix": constraints.positive_definite, "scale_tril": constraints.lower_cholesky}

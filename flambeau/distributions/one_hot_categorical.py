@@ -15,7 +15,14 @@ __all__ = ["OneHotCategorical", "OneHotCategoricalStraightThrough"]
 
 
 class OneHotCategorical(OnCategorical, Distribution):
-    """Vectors with a single 1, at an index with the given probabilities or logits."""
+    """Vectors with a single 1, at an index with the given probabilities or logits.
+
+    >>> d = torch.distributions.OneHotCategorical(torch.tensor([0.25, 0.75]))
+    >>> d.log_prob(torch.tensor([0.0, 1.0]))
+    tensor(-0.2877)
+    >>> d.sample((3,)).shape
+    torch.Size([3, 2])
+    """
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.one_hot

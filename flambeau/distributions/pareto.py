@@ -15,7 +15,14 @@ __all__ = ["Pareto"]
 
 
 class Pareto(TransformedDistribution):
-    """Numbers above `scale` whose tail falls with the power `alpha`."""
+    """Numbers above `scale` whose tail falls with the power `alpha`.
+
+    >>> d = torch.distributions.Pareto(torch.tensor(1.0), torch.tensor(3.0))
+    >>> d.log_prob(torch.tensor(2.0))
+    tensor(-1.6740)
+    >>> d.sample((3,)).shape
+    torch.Size([3])
+    """
 
     arg_constraints = {"alpha": constraints.positive, "scale": constraints.positive}
     _expands = "scale alpha"

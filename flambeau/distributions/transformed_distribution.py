@@ -16,7 +16,12 @@ __all__ = ["TransformedDistribution"]
 
 
 class TransformedDistribution(Distribution):
-    """Samples of a base distribution after one transform or a list of them."""
+    """Samples of a base distribution after one transform or a list of them.
+
+    >>> d = torch.distributions
+    >>> d.TransformedDistribution(d.Normal(0.0, 1.0), [d.ExpTransform()]).log_prob(torch.tensor(1.0))
+    tensor(-0.9189)
+    """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
     _expands = ""

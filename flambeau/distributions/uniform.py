@@ -12,7 +12,14 @@ __all__ = ["Uniform"]
 
 
 class Uniform(Distribution):
-    """Numbers of [low, high), all equally likely."""
+    """Numbers of [low, high), all equally likely.
+
+    >>> d = torch.distributions.Uniform(torch.tensor(0.0), torch.tensor(2.0))
+    >>> d.log_prob(torch.tensor(0.5))
+    tensor(-0.6931)
+    >>> d.sample((3,)).shape
+    torch.Size([3])
+    """
 
     has_rsample = True
     _expands = "low high"

@@ -16,7 +16,14 @@ __all__ = ["Weibull"]
 
 
 class Weibull(TransformedDistribution):
-    """scale times an exponential number to the power 1 / concentration."""
+    """scale times an exponential number to the power 1 / concentration.
+
+    >>> d = torch.distributions.Weibull(torch.tensor(1.0), torch.tensor(2.0))
+    >>> d.log_prob(torch.tensor(0.5))
+    tensor(-0.2500)
+    >>> d.sample((3,)).shape
+    torch.Size([3])
+    """
 
     arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
     support = constraints.positive

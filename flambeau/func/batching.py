@@ -45,7 +45,11 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
          chunk_size: int | None = None) -> Callable[..., Any]:
     """The function over a batch: in_dims says which dimension of each input is the batch (None: not batched), out_dims
     where it goes in the results. randomness: "different" numbers for each example, the "same", or an "error".
-    chunk_size: how many examples are computed at a time."""
+    chunk_size: how many examples are computed at a time.
+
+    >>> torch.func.vmap(torch.dot)(torch.ones(3, 2), torch.ones(3, 2))
+    tensor([2., 2., 2.])
+    """
     if randomness not in _RANDOMNESS:
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
     if not (chunk_size is None or chunk_size > 0):

@@ -123,7 +123,11 @@ def _split_aux(made: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
 
 # ---------------------------------------------------------------------------------------------------------------- gradients
 def grad_and_value(func: Callable[..., Any], argnums: argnums_t = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """A function that gives (gradient, value) of a function with one number as its result."""
+    """A function that gives (gradient, value) of a function with one number as its result.
+
+    >>> torch.func.grad_and_value(lambda x: x ** 2)(torch.tensor(3.0))
+    (tensor(6.), tensor(9.))
+    """
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -146,7 +150,11 @@ def grad_and_value(func: Callable[..., Any], argnums: argnums_t = 0, has_aux: bo
 
 
 def grad(func: Callable[..., Any], argnums: argnums_t = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """The gradient of a function with one number as its result."""
+    """The gradient of a function with one number as its result.
+
+    >>> torch.func.grad(lambda x: x ** 2)(torch.tensor(3.0))
+    tensor(6.)
+    """
     both = grad_and_value(func, argnums, has_aux)
 
     @functools.wraps(func)
@@ -158,7 +166,12 @@ def grad(func: Callable[..., Any], argnums: argnums_t = 0, has_aux: bool = False
 
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """(func(*primals), a function from cotangents to v^T J)."""
+    """(func(*primals), a function from cotangents to v^T J).
+
+    >>> value, back = torch.func.vjp(lambda x: x ** 2, torch.tensor(3.0))
+    >>> back(torch.tensor(1.0))
+    (tensor(6.),)
+    """
     level = _Level()
     with enable_grad():
         values = tree_map(level.enter, primals)
@@ -193,7 +206,11 @@ def _push(outputs: list[Tensor], leaves: list[Tensor], tangents: list[Tensor], l
 
 
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> Any:
-    """(func(*primals), J v)."""
+    """(func(*primals), J v).
+
+    >>> torch.func.jvp(lambda x: x ** 2, (torch.tensor(3.0),), (torch.tensor(1.0),))
+    (tensor(9.), tensor(6.))
+    """
     if not isinstance(primals, tuple):
         raise RuntimeError(f"jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to call "
                            f"f(*primals). Got {type(primals)}")
@@ -217,7 +234,12 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
 
 
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
-    """(func(*primals), a function from tangents to J v at these primals)."""
+    """(func(*primals), a function from tangents to J v at these primals).
+
+    >>> value, along = torch.func.linearize(lambda x: x ** 2, torch.tensor(3.0))
+    >>> along(torch.tensor(1.0))
+    tensor(6.)
+    """
     level = _Level()
     with enable_grad():
         leaves, spec = tree_flatten(tree_map(level.enter, primals))
@@ -317,7 +339,12 @@ def _by_columns(outputs: list[Tensor], leaves: list[Tensor], level: _Level, rand
 
 def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, chunk_size: int | None = None,
            _preallocate_and_copy: bool = False) -> Callable[..., Any]:
-    """The Jacobian by reverse mode: all rows in one backward pass, or chunk_size rows at a time."""
+    """The Jacobian by reverse mode: all rows in one backward pass, or chunk_size rows at a time.
+
+    >>> torch.func.jacrev(lambda x: x ** 2)(torch.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
+    """
     if not (chunk_size is None or chunk_size > 0):
         raise ValueError("jacrev: `chunk_size` should be greater than 0.")
     return _jacobian(func, argnums, has_aux, functools.partial(_by_rows, chunk=chunk_size), "jacrev")
@@ -325,10 +352,20 @@ def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False,
 
 def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
            randomness: str = "error") -> Callable[..., Any]:
-    """The Jacobian by all columns at once."""
+    """The Jacobian by all columns at once.
+
+    >>> torch.func.jacfwd(lambda x: x ** 2)(torch.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
+    """
     return _jacobian(func, argnums, has_aux, functools.partial(_by_columns, randomness=randomness), "jacfwd")
 
 
 def hessian(func: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
-    """All second derivatives. (The gradient's rows: its columns are the same numbers, and would take two passes more.)"""
+    """All second derivatives. (The gradient's rows: its columns are the same numbers, and would take two passes more.)
+
+    >>> torch.func.hessian(lambda x: (x ** 3).sum())(torch.tensor([1.0, 2.0]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]])
+    """
     return jacrev(jacrev(func, argnums), argnums)

@@ -10,13 +10,23 @@ from ..tensors.tensor import Tensor
 
 def functional_call(module: Any, parameter_and_buffer_dicts: Any, args: Any = None,
                     kwargs: dict[str, Any] | None = None, *, tie_weights: bool = True, strict: bool = False) -> Any:
-    """module(*args, **kwargs) with the given tensors in place of its parameters and buffers of those names."""
+    """module(*args, **kwargs) with the given tensors in place of its parameters and buffers of those names.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> torch.func.functional_call(layer, {"weight": torch.ones(1, 2), "bias": torch.zeros(1)}, torch.ones(1, 2))
+    tensor([[2.]])
+    """
     from ..nn.utils.stateless import _functional_call
     return _functional_call(module, parameter_and_buffer_dicts, args, kwargs, tie_weights=tie_weights, strict=strict)
 
 
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The parameters and the buffers of models of one kind, stacked: what vmap takes for an ensemble."""
+    """The parameters and the buffers of models of one kind, stacked: what vmap takes for an ensemble.
+
+    >>> parameters, buffers = torch.func.stack_module_state([nn.Linear(2, 1) for _ in range(3)])
+    >>> parameters["weight"].shape
+    torch.Size([3, 1, 2])
+    """
     if not len(models):
         raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
     if not (all(m.training for m in models) or not any(m.training for m in models)):

@@ -18,7 +18,13 @@ __all__ = ["Threshold", "ReLU", "RReLU", "Hardtanh", "ReLU6", "Sigmoid", "Hardsi
 
 
 class Threshold(Layer, function=F.threshold):
-    """x where it is above the threshold, value elsewhere."""
+    """x where it is above the threshold, value elsewhere.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Threshold(1.0, 0.0)(torch.tensor([0.5, 2.0]))
+    tensor([0., 2.])
+    """
 
     threshold: float
     value: float
@@ -26,13 +32,25 @@ class Threshold(Layer, function=F.threshold):
 
 
 class ReLU(Layer, function=F.relu):
-    """max(x, 0)."""
+    """max(x, 0).
+
+    Shapes: Any shape, kept.
+
+    >>> nn.ReLU()(torch.tensor([-1.0, 2.0]))
+    tensor([0., 2.])
+    """
 
     inplace: bool = False
 
 
 class RReLU(Layer, function=F.rrelu):
-    """leaky_relu with random slopes in training."""
+    """leaky_relu with random slopes in training.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.RReLU().eval()(torch.tensor([-1.0, 2.0]))
+    tensor([-0.2292,  2.0000])
+    """
 
     lower: float = 1.0 / 8
     upper: float = 1.0 / 3
@@ -40,7 +58,13 @@ class RReLU(Layer, function=F.rrelu):
 
 
 class Hardtanh(Module):
-    """x limited to [min_val, max_val]."""
+    """x limited to [min_val, max_val].
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Hardtanh()(torch.tensor([-2.0, 0.5, 2.0]))
+    tensor([-1.0000,  0.5000,  1.0000])
+    """
 
     __constants__ = ["min_val", "max_val", "inplace"]
 
@@ -66,7 +90,13 @@ class Hardtanh(Module):
 
 
 class ReLU6(Hardtanh):
-    """min(max(x, 0), 6)."""
+    """min(max(x, 0), 6).
+
+    Shapes: Any shape, kept.
+
+    >>> nn.ReLU6()(torch.tensor([-1.0, 3.0, 8.0]))
+    tensor([0., 3., 6.])
+    """
 
     def __init__(self, inplace: bool = False):
         super().__init__(0.0, 6.0, inplace)
@@ -76,33 +106,63 @@ class ReLU6(Hardtanh):
 
 
 class Sigmoid(Module):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Sigmoid()(torch.tensor([0.0, 2.0]))
+    tensor([0.5000, 0.8808])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return input.sigmoid()
 
 
 class Tanh(Module):
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Tanh()(torch.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.7616])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return input.tanh()
 
 
 class SiLU(Layer, function=F.silu):
-    """x * sigmoid(x)."""
+    """x * sigmoid(x).
+
+    Shapes: Any shape, kept.
+
+    >>> nn.SiLU()(torch.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.7311])
+    """
 
     inplace: bool = False
 
 
 class Mish(Layer, function=F.mish):
-    """x * tanh(softplus(x))."""
+    """x * tanh(softplus(x)).
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Mish()(torch.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.8651])
+    """
 
     inplace: bool = False
 
 
 class Hardsigmoid(Layer, function=F.hardsigmoid):
-    """relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Hardsigmoid()(torch.tensor([-4.0, 0.0, 4.0]))
+    tensor([0.0000, 0.5000, 1.0000])
+    """
 
     inplace: bool = False
 
@@ -110,7 +170,13 @@ class Hardsigmoid(Layer, function=F.hardsigmoid):
 
 
 class Hardswish(Layer, function=F.hardswish):
-    """x * relu6(x + 3) / 6."""
+    """x * relu6(x + 3) / 6.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Hardswish()(torch.tensor([-4.0, 1.0, 4.0]))
+    tensor([-0.0000, 0.6667, 4.0000])
+    """
 
     inplace: bool = False
 
@@ -118,36 +184,72 @@ class Hardswish(Layer, function=F.hardswish):
 
 
 class SELU(Layer, function=F.selu):
-    """elu scaled so that mean and variance are kept."""
+    """elu scaled so that mean and variance are kept.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.SELU()(torch.tensor([-1.0, 1.0]))
+    tensor([-1.1113,  1.0507])
+    """
 
     inplace: bool = False
 
 
 class ELU(Layer, function=F.elu):
-    """max(0, x) + min(0, alpha * (exp(x) - 1))."""
+    """max(0, x) + min(0, alpha * (exp(x) - 1)).
+
+    Shapes: Any shape, kept.
+
+    >>> nn.ELU()(torch.tensor([-1.0, 1.0]))
+    tensor([-0.6321,  1.0000])
+    """
 
     alpha: float = 1.0
     inplace: bool = False
 
 
 class CELU(ELU, function=F.celu):
-    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)).
+
+    Shapes: Any shape, kept.
+
+    >>> nn.CELU()(torch.tensor([-1.0, 1.0]))
+    tensor([-0.6321,  1.0000])
+    """
 
 
 class GLU(Layer, function=F.glu):
-    """One half along dim times the sigmoid of the other."""
+    """One half along dim times the sigmoid of the other.
+
+    Shapes: (*, 2 n) to (*, n).
+
+    >>> nn.GLU()(torch.tensor([1.0, 2.0, 0.0, 0.0]))
+    tensor([0.5000, 1.0000])
+    """
 
     dim: int = -1
 
 
 class GELU(Layer, function=F.gelu):
-    """x times the probability that a normal number is below x."""
+    """x times the probability that a normal number is below x.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.GELU()(torch.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.1587,  0.0000,  0.8413])
+    """
 
     approximate: str = "none"
 
 
 class Hardshrink(Layer, function=F.hardshrink):
-    """x, with zero where |x| <= lambd."""
+    """x, with zero where |x| <= lambd.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Hardshrink()(torch.tensor([-1.0, 0.2, 1.0]))
+    tensor([-1.,  0.,  1.])
+    """
 
     lambd: float = 0.5
 
@@ -156,29 +258,59 @@ class Hardshrink(Layer, function=F.hardshrink):
 
 
 class Softshrink(Hardshrink, function=F.softshrink):
-    """x moved towards zero by lambd."""
+    """x moved towards zero by lambd.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Softshrink()(torch.tensor([-1.0, 0.2, 1.0]))
+    tensor([-0.5000,  0.0000,  0.5000])
+    """
 
 
 class LeakyReLU(Layer, function=F.leaky_relu):
-    """max(x, 0) + negative_slope * min(x, 0)."""
+    """max(x, 0) + negative_slope * min(x, 0).
+
+    Shapes: Any shape, kept.
+
+    >>> nn.LeakyReLU(0.1)(torch.tensor([-1.0, 2.0]))
+    tensor([-0.1000,  2.0000])
+    """
 
     negative_slope: float = 1e-2
     inplace: bool = False
 
 
 class LogSigmoid(Layer, function=F.logsigmoid):
-    """log(sigmoid(x))."""
+    """log(sigmoid(x)).
+
+    Shapes: Any shape, kept.
+
+    >>> nn.LogSigmoid()(torch.tensor([0.0]))
+    tensor([-0.6931])
+    """
 
 
 class Softplus(Layer, function=F.softplus):
-    """log(1 + exp(beta * x)) / beta."""
+    """log(1 + exp(beta * x)) / beta.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Softplus()(torch.tensor([0.0, 1.0]))
+    tensor([0.6931, 1.3133])
+    """
 
     beta: float = 1.0
     threshold: float = 20.0
 
 
 class PReLU(Module):
-    """leaky_relu with learned slopes: one, or one per channel."""
+    """leaky_relu with learned slopes: one, or one per channel.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.PReLU()(torch.tensor([-1.0, 2.0])).detach()
+    tensor([-0.2500,  2.0000])
+    """
 
     __constants__ = ["num_parameters"]
 
@@ -200,11 +332,23 @@ class PReLU(Module):
 
 
 class Softsign(Layer, function=F.softsign):
-    """x / (1 + |x|)."""
+    """x / (1 + |x|).
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Softsign()(torch.tensor([-1.0, 1.0]))
+    tensor([-0.5000,  0.5000])
+    """
 
 
 class Tanhshrink(Layer, function=F.tanhshrink):
-    """x - tanh(x)."""
+    """x - tanh(x).
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Tanhshrink()(torch.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.2384])
+    """
 
 
 class _Along(Module):
@@ -225,28 +369,52 @@ class _Along(Module):
 
 
 class Softmin(_Along):
-    """softmax(-x) along dim."""
+    """softmax(-x) along dim.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Softmin(dim=0)(torch.tensor([1.0, 2.0, 3.0]))
+    tensor([0.6652, 0.2447, 0.0900])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softmin(input, self.dim, _stacklevel=5)
 
 
 class Softmax(_Along):
-    """exp(x) / sum(exp(x)) along dim."""
+    """exp(x) / sum(exp(x)) along dim.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Softmax(dim=1)(torch.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[0.0900, 0.2447, 0.6652]])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softmax(input, self.dim, _stacklevel=5)
 
 
 class LogSoftmax(_Along):
-    """log(softmax(x)) along dim."""
+    """log(softmax(x)) along dim.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.LogSoftmax(dim=1)(torch.tensor([[0.0, 0.0]]))
+    tensor([[-0.6931, -0.6931]])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.log_softmax(input, self.dim, _stacklevel=5)
 
 
 class Softmax2d(Module):
-    """softmax over the channels of (N, C, H, W) or (C, H, W)."""
+    """softmax over the channels of (N, C, H, W) or (C, H, W).
+
+    Shapes: (batch, channels, height, width), kept: the channels of each pixel sum to one.
+
+    >>> nn.Softmax2d()(torch.zeros(1, 4, 2, 2))[0, :, 0, 0]
+    tensor([0.2500, 0.2500, 0.2500, 0.2500])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() not in (3, 4):

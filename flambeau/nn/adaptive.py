@@ -18,7 +18,14 @@ _ASMoutput = namedtuple("_ASMoutput", ["output", "loss"])
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """Classes below cutoffs[0] are in the head; each further cluster is reached through one class of the head."""
+    """Classes below cutoffs[0] are in the head; each further cluster is reached through one class of the head.
+
+    Shapes: (batch, in_features) and (batch).
+
+    >>> layer = nn.AdaptiveLogSoftmaxWithLoss(8, 20, cutoffs=[5, 10])
+    >>> layer(torch.randn(4, 8), torch.tensor([0, 6, 12, 19])).output.shape
+    torch.Size([4])
+    """
 
     def __init__(self, in_features: int, n_classes: int, cutoffs: Sequence[int], div_value: float = 4.0,
                  head_bias: bool = False, device: Any = None, dtype: Any = None):

@@ -22,6 +22,15 @@ class MultiheadAttention(Module):
 
     Inputs are (length, batch, features), with batch_first (batch, length, features), or (length, features). kdim, vdim:
     features of key and value where they differ; add_bias_kv appends a learned key and value, add_zero_attn one of zeros.
+
+    Shapes: With batch_first: (batch, length, embed_dim) for query, key and value; the result has the query's shape, the
+    weights are (batch, query length, key length).
+
+    >>> attention = nn.MultiheadAttention(16, num_heads=4, batch_first=True)
+    >>> x = torch.randn(2, 5, 16)
+    >>> out, weights = attention(x, x, x)
+    >>> out.shape, weights.shape
+    (torch.Size([2, 5, 16]), torch.Size([2, 5, 5]))
     """
 
     __constants__ = ["batch_first"]

@@ -17,7 +17,13 @@ __all__ = ["Container", "Identity", "Sequential", "ModuleList", "ModuleDict", "P
 
 
 class Identity(Module):
-    """Returns its input; takes any arguments and ignores them."""
+    """Returns its input; takes any arguments and ignores them.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Identity()(torch.tensor([1.0, 2.0]))
+    tensor([1., 2.])
+    """
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__()
@@ -78,7 +84,14 @@ class _Listed(_Held):
 
 
 class Sequential(_Listed):
-    """Modules that run one after the other; also takes an OrderedDict of named ones."""
+    """Modules that run one after the other; also takes an OrderedDict of named ones.
+
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> model(torch.randn(3, 4)).shape
+    torch.Size([3, 2])
+    >>> model[0]
+    Linear(in_features=4, out_features=8, bias=True)
+    """
 
     def __init__(self, *args: Any):
         super().__init__()
@@ -156,7 +169,12 @@ class Sequential(_Listed):
 
 
 class ModuleList(_Listed):
-    """A list whose modules are registered."""
+    """A list whose modules are registered.
+
+    >>> layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+    >>> len(layers), len(list(layers.parameters()))
+    (3, 6)
+    """
 
     def __init__(self, modules: Iterable[Module] | None = None):
         super().__init__()
@@ -221,7 +239,12 @@ class ModuleList(_Listed):
 
 
 class ModuleDict(_Held):
-    """A dictionary whose modules are registered; keeps the order of insertion."""
+    """A dictionary whose modules are registered; keeps the order of insertion.
+
+    >>> parts = nn.ModuleDict({"first": nn.Linear(2, 3)})
+    >>> parts["first"].out_features
+    3
+    """
 
     def __init__(self, modules: Any = None):
         super().__init__()
@@ -293,7 +316,12 @@ def _describe(value: Any, kind: str) -> str:
 
 
 class ParameterList(Module):
-    """A list whose tensors are registered as parameters; other values are kept as they are."""
+    """A list whose tensors are registered as parameters; other values are kept as they are.
+
+    >>> weights = nn.ParameterList([nn.Parameter(torch.ones(2))])
+    >>> len(list(weights.parameters()))
+    1
+    """
 
     def __init__(self, values: Iterable[Any] | None = None):
         super().__init__()
@@ -345,7 +373,12 @@ class ParameterList(Module):
 
 
 class ParameterDict(_Held):
-    """A dictionary whose tensors are registered as parameters; other values are kept as they are."""
+    """A dictionary whose tensors are registered as parameters; other values are kept as they are.
+
+    >>> weights = nn.ParameterDict({"scale": torch.ones(2)})
+    >>> list(weights.keys())
+    ['scale']
+    """
 
     def __init__(self, parameters: Any = None):
         super().__init__()

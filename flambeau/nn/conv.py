@@ -134,15 +134,36 @@ class _Conv(_ConvNd):
 
 
 class Conv1d(_Conv, dims=1, function=F.conv1d):
-    """The convolution of (batch, channels, length)."""
+    """The convolution of (batch, channels, length).
+
+    Shapes: (batch, in_channels, length) to (batch, out_channels, new length).
+
+    >>> nn.Conv1d(16, 33, 3, stride=2)(torch.randn(20, 16, 50)).shape
+    torch.Size([20, 33, 24])
+    """
 
 
 class Conv2d(_Conv, dims=2, function=F.conv2d):
-    """The convolution of (batch, channels, height, width)."""
+    """The convolution of (batch, channels, height, width).
+
+    Shapes: (batch, in_channels, height, width) to (batch, out_channels, new height, new width); a new size is floor((size +
+    2 padding - dilation (kernel - 1) - 1) / stride) + 1.
+
+    >>> nn.Conv2d(3, 8, kernel_size=3, padding=1)(torch.randn(4, 3, 32, 32)).shape
+    torch.Size([4, 8, 32, 32])
+    >>> nn.Conv2d(3, 8, 3, stride=2)(torch.randn(4, 3, 32, 32)).shape
+    torch.Size([4, 8, 15, 15])
+    """
 
 
 class Conv3d(_Conv, dims=3, function=F.conv3d):
-    """The convolution of (batch, channels, depth, height, width)."""
+    """The convolution of (batch, channels, depth, height, width).
+
+    Shapes: (batch, in_channels, depth, height, width) to (batch, out_channels, ...).
+
+    >>> nn.Conv3d(3, 8, 3)(torch.randn(2, 3, 8, 8, 8)).shape
+    torch.Size([2, 8, 6, 6, 6])
+    """
 
 
 # -------------------------------------------------------------------------------------------------------- transposed
@@ -187,15 +208,33 @@ class _ConvTransposeNd(_ConvNd):
 
 
 class ConvTranspose1d(_ConvTransposeNd, dims=1, function=F.conv_transpose1d):
-    """The transpose of Conv1d."""
+    """The transpose of Conv1d.
+
+    Shapes: (batch, in_channels, length) to (batch, out_channels, new length).
+
+    >>> nn.ConvTranspose1d(16, 8, 3, stride=2)(torch.randn(2, 16, 10)).shape
+    torch.Size([2, 8, 21])
+    """
 
 
 class ConvTranspose2d(_ConvTransposeNd, dims=2, function=F.conv_transpose2d):
-    """The transpose of Conv2d."""
+    """The transpose of Conv2d.
+
+    Shapes: (batch, in_channels, height, width) to (batch, out_channels, new height, new width).
+
+    >>> nn.ConvTranspose2d(16, 8, 2, stride=2)(torch.randn(2, 16, 7, 7)).shape
+    torch.Size([2, 8, 14, 14])
+    """
 
 
 class ConvTranspose3d(_ConvTransposeNd, dims=3, function=F.conv_transpose3d):
-    """The transpose of Conv3d."""
+    """The transpose of Conv3d.
+
+    Shapes: (batch, in_channels, depth, height, width) to (batch, out_channels, ...).
+
+    >>> nn.ConvTranspose3d(4, 2, 2, stride=2)(torch.randn(1, 4, 3, 3, 3)).shape
+    torch.Size([1, 2, 6, 6, 6])
+    """
 
 
 # --------------------------------------------------------------------------------------------------------------- lazy
@@ -254,24 +293,48 @@ class _LazyConvTranspose(_LazyConvXdMixin):
 
 
 class LazyConv1d(_LazyConv, Conv1d):
-    """Conv1d whose in_channels come with the first input."""
+    """Conv1d whose in_channels come with the first input.
+
+    >>> nn.LazyConv1d(8, 3)(torch.randn(2, 5, 10)).shape
+    torch.Size([2, 8, 8])
+    """
 
 
 class LazyConv2d(_LazyConv, Conv2d):
-    """Conv2d whose in_channels come with the first input."""
+    """Conv2d whose in_channels come with the first input.
+
+    >>> nn.LazyConv2d(8, 3)(torch.randn(2, 5, 10, 10)).shape
+    torch.Size([2, 8, 8, 8])
+    """
 
 
 class LazyConv3d(_LazyConv, Conv3d):
-    """Conv3d whose in_channels come with the first input."""
+    """Conv3d whose in_channels come with the first input.
+
+    >>> nn.LazyConv3d(8, 3)(torch.randn(2, 5, 6, 6, 6)).shape
+    torch.Size([2, 8, 4, 4, 4])
+    """
 
 
 class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
-    """ConvTranspose1d whose in_channels come with the first input."""
+    """ConvTranspose1d whose in_channels come with the first input.
+
+    >>> nn.LazyConvTranspose1d(8, 3)(torch.randn(2, 5, 10)).shape
+    torch.Size([2, 8, 12])
+    """
 
 
 class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
-    """ConvTranspose2d whose in_channels come with the first input."""
+    """ConvTranspose2d whose in_channels come with the first input.
+
+    >>> nn.LazyConvTranspose2d(8, 3)(torch.randn(2, 5, 6, 6)).shape
+    torch.Size([2, 8, 8, 8])
+    """
 
 
 class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
-    """ConvTranspose3d whose in_channels come with the first input."""
+    """ConvTranspose3d whose in_channels come with the first input.
+
+    >>> nn.LazyConvTranspose3d(8, 3)(torch.randn(2, 5, 4, 4, 4)).shape
+    torch.Size([2, 8, 6, 6, 6])
+    """

@@ -11,7 +11,13 @@ __all__ = ["PairwiseDistance", "CosineSimilarity"]
 
 
 class PairwiseDistance(Module):
-    """The p-norm of x1 - x2 along the last dimension."""
+    """The p-norm of x1 - x2 along the last dimension.
+
+    Shapes: (batch, features) twice, to (batch).
+
+    >>> nn.PairwiseDistance()(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]]))
+    tensor([5.0000])
+    """
 
     __constants__ = ["norm", "eps", "keepdim"]
 
@@ -24,7 +30,13 @@ class PairwiseDistance(Module):
 
 
 class CosineSimilarity(Layer, function=F.cosine_similarity, inputs="x1, x2"):
-    """The cosine of the angle between vectors along dim."""
+    """The cosine of the angle between vectors along dim.
+
+    Shapes: (batch, features) twice, to (batch).
+
+    >>> nn.CosineSimilarity()(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0]]))
+    tensor([1.])
+    """
 
     dim: int = 1
     eps: float = 1e-8

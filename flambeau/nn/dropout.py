@@ -22,30 +22,68 @@ class _DropoutNd(Layer):
 
 
 class Dropout(_DropoutNd, function=F.dropout):
-    """Single elements; the rest is scaled by 1 / (1 - p)."""
+    """Single elements; the rest is scaled by 1 / (1 - p).
+
+    Shapes: Any shape, kept.
+
+    >>> nn.Dropout(0.5)(torch.ones(8))
+    tensor([0., 0., 2., 0., 0., 0., 2., 2.])
+    >>> nn.Dropout(0.5).eval()(torch.ones(3))
+    tensor([1., 1., 1.])
+    """
 
 
 class Dropout1d(_DropoutNd, function=F.dropout1d):
-    """Whole channels of (N, C, L) or (C, L)."""
+    """Whole channels of (N, C, L) or (C, L).
+
+    Shapes: (batch, channels, length), kept.
+
+    >>> nn.Dropout1d(0.5).eval()(torch.ones(1, 2, 3)).shape
+    torch.Size([1, 2, 3])
+    """
 
 
 class Dropout2d(_DropoutNd, function=F.dropout2d):
-    """Whole channels of (N, C, H, W)."""
+    """Whole channels of (N, C, H, W).
+
+    Shapes: (batch, channels, height, width), kept.
+
+    >>> nn.Dropout2d(0.5).eval()(torch.ones(1, 2, 3, 3)).shape
+    torch.Size([1, 2, 3, 3])
+    """
 
 
 class Dropout3d(_DropoutNd, function=F.dropout3d):
-    """Whole channels of (N, C, D, H, W) or (C, D, H, W)."""
+    """Whole channels of (N, C, D, H, W) or (C, D, H, W).
+
+    Shapes: (batch, channels, depth, height, width), kept.
+
+    >>> nn.Dropout3d(0.5).eval()(torch.ones(1, 2, 3, 3, 3)).shape
+    torch.Size([1, 2, 3, 3, 3])
+    """
 
 
 class AlphaDropout(_DropoutNd):
-    """Single elements, for networks of SELU: mean and variance are kept."""
+    """Single elements, for networks of SELU: mean and variance are kept.
+
+    Shapes: Any shape, kept.
+
+    >>> nn.AlphaDropout(0.5).eval()(torch.ones(3))
+    tensor([1., 1., 1.])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.alpha_dropout(input, self.p, self.training)  # never in place, as PyTorch's
 
 
 class FeatureAlphaDropout(_DropoutNd):
-    """Whole channels, for networks of SELU."""
+    """Whole channels, for networks of SELU.
+
+    Shapes: (batch, channels, *), kept.
+
+    >>> nn.FeatureAlphaDropout(0.5).eval()(torch.ones(1, 2, 3)).shape
+    torch.Size([1, 2, 3])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.feature_alpha_dropout(input, self.p, self.training)  # never in place, as PyTorch's

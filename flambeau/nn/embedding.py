@@ -64,7 +64,14 @@ class _Table(Module):
 
 
 class Embedding(_Table):
-    """Looks rows up by number."""
+    """Looks rows up by number.
+
+    Shapes: (*) of whole numbers to (*, embedding_dim). weight: (num_embeddings, embedding_dim).
+
+    >>> words = nn.Embedding(1000, 64)
+    >>> words(torch.tensor([[1, 5, 2], [7, 7, 0]])).shape
+    torch.Size([2, 3, 64])
+    """
 
     __constants__ = ["num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq",
                      "sparse"]
@@ -112,7 +119,13 @@ class Embedding(_Table):
 
 
 class EmbeddingBag(_Table):
-    """Sums, means or maxima of bags of rows, without making the rows first."""
+    """Sums, means or maxima of bags of rows, without making the rows first.
+
+    Shapes: (batch, words), or (words) with offsets, to (batch, embedding_dim).
+
+    >>> nn.EmbeddingBag(10, 3, mode="mean")(torch.tensor([[1, 2], [4, 5]])).shape
+    torch.Size([2, 3])
+    """
 
     __constants__ = ["num_embeddings", "embedding_dim", "max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse",
                      "include_last_offset", "padding_idx"]

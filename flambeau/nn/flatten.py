@@ -12,7 +12,13 @@ __all__ = ["Flatten", "Unflatten"]
 
 
 class Flatten(Layer):
-    """Joins the dimensions from start_dim to end_dim; by default all but the first."""
+    """Joins the dimensions from start_dim to end_dim; by default all but the first.
+
+    Shapes: (batch, *) to (batch, product of *).
+
+    >>> nn.Flatten()(torch.randn(32, 1, 5, 5)).shape
+    torch.Size([32, 25])
+    """
 
     start_dim: int = 1
     end_dim: int = -1
@@ -22,7 +28,11 @@ class Flatten(Layer):
 
 
 class Unflatten(Module):
-    """Splits a dimension into several."""
+    """Splits a dimension into several.
+
+    >>> nn.Unflatten(1, (2, 5))(torch.randn(3, 10)).shape
+    torch.Size([3, 2, 5])
+    """
 
     __constants__ = ["dim", "unflattened_size"]
 

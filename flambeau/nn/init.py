@@ -20,7 +20,11 @@ _LINEAR = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_tra
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor by which a nonlinearity's layer should scale its weights (param: leaky_relu's negative slope)."""
+    """The factor by which a nonlinearity's layer should scale its weights (param: leaky_relu's negative slope).
+
+    >>> nn.init.calculate_gain("tanh")
+    1.6666666666666667
+    """
     if nonlinearity in _LINEAR:
         return 1
     if nonlinearity == "tanh":
@@ -43,18 +47,30 @@ def _draw(method: str, tensor: Tensor, *args: Any, generator: Any = None) -> Ten
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
-    """Values from the uniform distribution on [a, b)."""
+    """Values from the uniform distribution on [a, b).
+
+    >>> nn.init.uniform_(torch.empty(2))
+    tensor([0.4963, 0.7682])
+    """
     return _draw("uniform_", tensor, a, b, generator=generator)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
-    """Values from the normal distribution."""
+    """Values from the normal distribution.
+
+    >>> nn.init.normal_(torch.empty(3), std=0.02)
+    tensor([ 0.0308, -0.0059, -0.0436])
+    """
     return _draw("normal_", tensor, mean, std, generator=generator)
 
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
                   generator: Any = None) -> Tensor:
-    """Values from the normal distribution cut off at a and b, by drawing again what does not fit."""
+    """Values from the normal distribution cut off at a and b, by drawing again what does not fit.
+
+    >>> nn.init.trunc_normal_(torch.empty(100)).abs().max() <= 2
+    tensor(True)
+    """
     if tensor.is_meta:
         return tensor
     if mean < a - 2 * std or mean > b + 2 * std:
@@ -94,24 +110,41 @@ def _thinned_uniform(tensor: Tensor, mean: float, std: float, a: float, b: float
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """The same value everywhere."""
+    """The same value everywhere.
+
+    >>> nn.init.constant_(torch.empty(2), 0.5)
+    tensor([0.5000, 0.5000])
+    """
     with no_grad():
         return tensor.fill_(val)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """One everywhere."""
+    """One everywhere.
+
+    >>> nn.init.ones_(torch.empty(2))
+    tensor([1., 1.])
+    """
     return constant_(tensor, 1.0)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Zero everywhere."""
+    """Zero everywhere.
+
+    >>> nn.init.zeros_(torch.empty(2))
+    tensor([0., 0.])
+    """
     with no_grad():
         return tensor.zero_()
 
 
 def eye_(tensor: Tensor) -> Tensor:
-    """The identity matrix."""
+    """The identity matrix.
+
+    >>> nn.init.eye_(torch.empty(2, 2))
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
     if tensor.ndimension() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     with no_grad():
@@ -121,7 +154,11 @@ def eye_(tensor: Tensor) -> Tensor:
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """A convolution weight that passes as many channels through as it can, in each group."""
+    """A convolution weight that passes as many channels through as it can, in each group.
+
+    >>> nn.init.dirac_(torch.empty(1, 1, 3))
+    tensor([[[0., 1., 0.]]])
+    """
     dimensions = tensor.ndimension()
     if dimensions not in (3, 4, 5):
         raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
@@ -147,14 +184,22 @@ def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Glorot's uniform distribution: bound gain * sqrt(6 / (fan_in + fan_out))."""
+    """Glorot's uniform distribution: bound gain * sqrt(6 / (fan_in + fan_out)).
+
+    >>> nn.init.xavier_uniform_(torch.empty(2, 3)).shape
+    torch.Size([2, 3])
+    """
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     bound = math.sqrt(3.0) * (gain * math.sqrt(2.0 / float(fan_in + fan_out)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
-    """Glorot's normal distribution: std gain * sqrt(2 / (fan_in + fan_out))."""
+    """Glorot's normal distribution: std gain * sqrt(2 / (fan_in + fan_out)).
+
+    >>> nn.init.xavier_normal_(torch.empty(2, 3)).shape
+    torch.Size([2, 3])
+    """
     fan_in, fan_out = _calculate_fan_in_and_fan_out(tensor)
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / float(fan_in + fan_out)), generator)
 
@@ -177,7 +222,11 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
 
 def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
                      generator: Any = None) -> Tensor:
-    """He's uniform distribution: bound gain * sqrt(3 / fan). a: leaky_relu's negative slope."""
+    """He's uniform distribution: bound gain * sqrt(3 / fan). a: leaky_relu's negative slope.
+
+    >>> nn.init.kaiming_uniform_(torch.empty(2, 3), a=5 ** 0.5).abs().max() <= 1
+    tensor(True)
+    """
     std = _kaiming_std(tensor, a, mode, nonlinearity)
     if std is None:
         return tensor
@@ -187,13 +236,22 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonline
 
 def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
                     generator: Any = None) -> Tensor:
-    """He's normal distribution: std gain / sqrt(fan). a: leaky_relu's negative slope."""
+    """He's normal distribution: std gain / sqrt(fan). a: leaky_relu's negative slope.
+
+    >>> nn.init.kaiming_normal_(torch.empty(2, 3), nonlinearity="relu").shape
+    torch.Size([2, 3])
+    """
     std = _kaiming_std(tensor, a, mode, nonlinearity)
     return tensor if std is None else normal_(tensor, 0, std, generator)
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
-    """A (semi-)orthogonal matrix; further dimensions are flattened into the second."""
+    """A (semi-)orthogonal matrix; further dimensions are flattened into the second.
+
+    >>> w = nn.init.orthogonal_(torch.empty(3, 3))
+    >>> torch.allclose(w @ w.T, torch.eye(3), atol=1e-5)
+    True
+    """
     if tensor.ndimension() < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if tensor.numel() == 0:
@@ -213,7 +271,11 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
-    """Normal values, of which this fraction is zero in each column."""
+    """Normal values, of which this fraction is zero in each column.
+
+    >>> (nn.init.sparse_(torch.empty(10, 2), sparsity=0.5) == 0).sum(0)
+    tensor([5, 5])
+    """
     if tensor.ndimension() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     from ..ops.random.factories import randperm

@@ -17,7 +17,13 @@ __all__ = ["Linear", "Bilinear", "LazyLinear", "NonDynamicallyQuantizableLinear"
 
 
 class Linear(Module):
-    """y = x A.T + b, for x of shape (*, in_features)."""
+    """y = x A.T + b, for x of shape (*, in_features).
+
+    Shapes: (*, in_features) to (*, out_features). weight: (out_features, in_features); bias: (out_features).
+
+    >>> nn.Linear(20, 30)(torch.randn(128, 20)).shape
+    torch.Size([128, 30])
+    """
 
     __constants__ = ["in_features", "out_features"]
     in_features: int
@@ -61,7 +67,13 @@ class NonDynamicallyQuantizableLinear(Linear):
 
 
 class Bilinear(Module):
-    """y[k] = x1 . A[k] . x2 + b[k]."""
+    """y[k] = x1 . A[k] . x2 + b[k].
+
+    Shapes: (*, in1_features) and (*, in2_features) to (*, out_features).
+
+    >>> nn.Bilinear(20, 30, 40)(torch.randn(8, 20), torch.randn(8, 30)).shape
+    torch.Size([8, 40])
+    """
 
     __constants__ = ["in1_features", "in2_features", "out_features"]
 
@@ -96,7 +108,16 @@ class Bilinear(Module):
 
 
 class LazyLinear(LazyModuleMixin, Linear):
-    """A Linear whose in_features comes with the first input."""
+    """A Linear whose in_features comes with the first input.
+
+    Shapes: (*, any) to (*, out_features).
+
+    >>> layer = nn.LazyLinear(30)
+    >>> layer(torch.randn(128, 20)).shape
+    torch.Size([128, 30])
+    >>> layer.in_features
+    20
+    """
 
     weight: UninitializedParameter
     bias: UninitializedParameter

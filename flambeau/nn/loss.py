@@ -43,15 +43,33 @@ class _WeightedLoss(_Loss):
 
 # ----------------------------------------------------------------------------------------------------- of two tensors
 class L1Loss(_Loss, function=F.l1_loss):
-    """|x - y|."""
+    """|x - y|.
+
+    Shapes: Any shape, twice; a number.
+
+    >>> nn.L1Loss()(torch.tensor([1.0, 2.0]), torch.tensor([1.5, 4.0]))
+    tensor(1.2500)
+    """
 
 
 class MSELoss(_Loss, function=F.mse_loss):
-    """(x - y) ** 2."""
+    """(x - y) ** 2.
+
+    Shapes: Any shape, twice; a number.
+
+    >>> nn.MSELoss()(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0]))
+    tensor(2.)
+    """
 
 
 class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
-    """(x - y) ** 2 / (2 * beta) near zero, |x - y| - beta / 2 beyond."""
+    """(x - y) ** 2 / (2 * beta) near zero, |x - y| - beta / 2 beyond.
+
+    Shapes: Any shape, twice; a number.
+
+    >>> nn.SmoothL1Loss()(torch.tensor([0.0]), torch.tensor([2.0]))
+    tensor(1.5000)
+    """
 
     beta: float
 
@@ -62,7 +80,13 @@ class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
 
 
 class HuberLoss(_Loss, function=F.huber_loss):
-    """(x - y) ** 2 / 2 near zero, delta * (|x - y| - delta / 2) beyond."""
+    """(x - y) ** 2 / 2 near zero, delta * (|x - y| - delta / 2) beyond.
+
+    Shapes: Any shape, twice; a number.
+
+    >>> nn.HuberLoss(delta=1.0)(torch.tensor([0.0]), torch.tensor([2.0]))
+    tensor(1.5000)
+    """
 
     delta: float
 
@@ -74,11 +98,23 @@ class HuberLoss(_Loss, function=F.huber_loss):
 
 
 class SoftMarginLoss(_Loss, function=F.soft_margin_loss):
-    """log(1 + exp(-y * x))."""
+    """log(1 + exp(-y * x)).
+
+    Shapes: Any shape, twice; a number.
+
+    >>> nn.SoftMarginLoss()(torch.tensor([0.0]), torch.tensor([1.0]))
+    tensor(0.6931)
+    """
 
 
 class KLDivLoss(_Loss, function=F.kl_div):
-    """y * (log(y) - x) for log-probabilities x."""
+    """y * (log(y) - x) for log-probabilities x.
+
+    Shapes: Any shape, twice; a number. The input holds logarithms.
+
+    >>> nn.KLDivLoss(reduction="batchmean")(torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.5, 0.5]]))
+    tensor(0.)
+    """
 
     log_target: bool
 
@@ -89,7 +125,13 @@ class KLDivLoss(_Loss, function=F.kl_div):
 
 
 class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss, inputs="log_input, target"):
-    """The negative log-likelihood of counts under a Poisson distribution."""
+    """The negative log-likelihood of counts under a Poisson distribution.
+
+    Shapes: Any shape, twice; a number.
+
+    >>> nn.PoissonNLLLoss()(torch.tensor([0.0]), torch.tensor([1.0]))
+    tensor(1.)
+    """
 
     log_input: bool
     full: bool
@@ -102,7 +144,13 @@ class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss, inputs="log_input, targ
 
 
 class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, inputs="input, target, var"):
-    """The negative log-likelihood under a normal distribution with given variances."""
+    """The negative log-likelihood under a normal distribution with given variances.
+
+    Shapes: Any shape, three times; a number.
+
+    >>> nn.GaussianNLLLoss()(torch.tensor([0.0]), torch.tensor([1.0]), torch.tensor([1.0]))
+    tensor(0.5000)
+    """
 
     full: bool
     eps: float
@@ -114,7 +162,14 @@ class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss, inputs="input, target
 
 # ------------------------------------------------------------------------------------------------------- by classes
 class NLLLoss(_WeightedLoss, function=F.nll_loss):
-    """-x[class] for log-probabilities x."""
+    """-x[class] for log-probabilities x.
+
+    Shapes: (batch, classes) and (batch); a number.
+
+    >>> log_probabilities = torch.log_softmax(torch.zeros(2, 4), 1)
+    >>> nn.NLLLoss()(log_probabilities, torch.tensor([0, 3]))
+    tensor(1.3863)
+    """
 
     ignore_index: int
 
@@ -125,7 +180,13 @@ class NLLLoss(_WeightedLoss, function=F.nll_loss):
 
 
 class NLLLoss2d(NLLLoss):
-    """Old name of NLLLoss."""
+    """Old name of NLLLoss.
+
+    Shapes: (batch, classes, height, width) and (batch, height, width); a number.
+
+    >>> nn.NLLLoss2d()(torch.zeros(1, 4, 2, 2), torch.zeros(1, 2, 2, dtype=torch.long)).shape
+    torch.Size([])
+    """
 
     def __init__(self, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
                  reduce: bool | None = None, reduction: str = "mean"):
@@ -137,7 +198,16 @@ class NLLLoss2d(NLLLoss):
 
 
 class CrossEntropyLoss(_WeightedLoss, function=F.cross_entropy):
-    """nll_loss of log_softmax(x); targets are classes or probabilities of all classes."""
+    """nll_loss of log_softmax(x); targets are classes or probabilities of all classes.
+
+    Shapes: (batch, classes) and (batch), or (batch, classes, *) and (batch, *); a number.
+
+    >>> logits = torch.zeros(3, 5, requires_grad=True)
+    >>> loss = nn.CrossEntropyLoss()(logits, torch.tensor([1, 0, 4]))
+    >>> loss.backward()
+    >>> loss.item(), logits.grad.shape
+    (1.6094379425048828, torch.Size([3, 5]))
+    """
 
     ignore_index: int
     label_smoothing: float
@@ -203,11 +273,23 @@ class LinearCrossEntropyLoss(_WeightedLoss):
 
 
 class BCELoss(_WeightedLoss, function=F.binary_cross_entropy):
-    """Binary cross entropy of probabilities."""
+    """Binary cross entropy of probabilities.
+
+    Shapes: Any shape, twice; a number.
+
+    >>> nn.BCELoss()(torch.tensor([0.5, 0.5]), torch.tensor([0.0, 1.0]))
+    tensor(0.6931)
+    """
 
 
 class BCEWithLogitsLoss(_Loss, function=F.binary_cross_entropy_with_logits):
-    """Binary cross entropy of sigmoid(x)."""
+    """Binary cross entropy of sigmoid(x).
+
+    Shapes: Any shape, twice; a number.
+
+    >>> nn.BCEWithLogitsLoss()(torch.tensor([0.0, 0.0]), torch.tensor([0.0, 1.0]))
+    tensor(0.6931)
+    """
 
     weight: Tensor | None
     pos_weight: Tensor | None
@@ -221,7 +303,13 @@ class BCEWithLogitsLoss(_Loss, function=F.binary_cross_entropy_with_logits):
 
 # ------------------------------------------------------------------------------------------------------------ margins
 class HingeEmbeddingLoss(_Loss, function=F.hinge_embedding_loss):
-    """x where y is 1, max(0, margin - x) where y is -1."""
+    """x where y is 1, max(0, margin - x) where y is -1.
+
+    Shapes: Any shape, twice; a number.
+
+    >>> nn.HingeEmbeddingLoss()(torch.tensor([0.5, 0.5]), torch.tensor([1.0, -1.0]))
+    tensor(0.5000)
+    """
 
     margin: float
 
@@ -232,15 +320,33 @@ class HingeEmbeddingLoss(_Loss, function=F.hinge_embedding_loss):
 
 
 class MultiLabelMarginLoss(_Loss, function=F.multilabel_margin_loss):
-    """Hinge loss between an example's labels and all other classes."""
+    """Hinge loss between an example's labels and all other classes.
+
+    Shapes: (batch, classes) twice; a number.
+
+    >>> nn.MultiLabelMarginLoss()(torch.tensor([[0.1, 0.2, 0.4, 0.8]]), torch.tensor([[3, 0, -1, 1]]))
+    tensor(0.8500)
+    """
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss, function=F.multilabel_soft_margin_loss):
-    """The mean over the classes of binary cross entropy."""
+    """The mean over the classes of binary cross entropy.
+
+    Shapes: (batch, classes) twice; a number.
+
+    >>> nn.MultiLabelSoftMarginLoss()(torch.zeros(1, 3), torch.tensor([[1.0, 0.0, 1.0]]))
+    tensor(0.6931)
+    """
 
 
 class CosineEmbeddingLoss(_Loss, function=F.cosine_embedding_loss, inputs="input1, input2, target"):
-    """1 - cos where y is 1, max(0, cos - margin) where y is -1."""
+    """1 - cos where y is 1, max(0, cos - margin) where y is -1.
+
+    Shapes: (batch, features) twice and (batch); a number.
+
+    >>> nn.CosineEmbeddingLoss()(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([1.0]))
+    tensor(0.)
+    """
 
     margin: float
 
@@ -251,7 +357,13 @@ class CosineEmbeddingLoss(_Loss, function=F.cosine_embedding_loss, inputs="input
 
 
 class MarginRankingLoss(_Loss, function=F.margin_ranking_loss, inputs="input1, input2, target"):
-    """max(0, -y * (x1 - x2) + margin)."""
+    """max(0, -y * (x1 - x2) + margin).
+
+    Shapes: (batch) three times; a number.
+
+    >>> nn.MarginRankingLoss()(torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([1.0]))
+    tensor(1.)
+    """
 
     margin: float
 
@@ -262,7 +374,13 @@ class MarginRankingLoss(_Loss, function=F.margin_ranking_loss, inputs="input1, i
 
 
 class MultiMarginLoss(_WeightedLoss, function=F.multi_margin_loss):
-    """Hinge loss between the class and all others."""
+    """Hinge loss between the class and all others.
+
+    Shapes: (batch, classes) and (batch); a number.
+
+    >>> nn.MultiMarginLoss()(torch.tensor([[0.1, 0.2, 0.4, 0.8]]), torch.tensor([3]))
+    tensor(0.3250)
+    """
 
     p: float
     margin: float
@@ -278,7 +396,13 @@ class MultiMarginLoss(_WeightedLoss, function=F.multi_margin_loss):
 
 
 class TripletMarginLoss(_Loss, function=F.triplet_margin_loss, inputs="anchor, positive, negative"):
-    """max(0, |a - p| - |a - n| + margin)."""
+    """max(0, |a - p| - |a - n| + margin).
+
+    Shapes: (batch, features) three times; a number.
+
+    >>> nn.TripletMarginLoss()(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2) * 9)
+    tensor(0.)
+    """
 
     margin: float
     p: float
@@ -294,7 +418,13 @@ class TripletMarginLoss(_Loss, function=F.triplet_margin_loss, inputs="anchor, p
 
 
 class TripletMarginWithDistanceLoss(_Loss, function=F.triplet_margin_with_distance_loss, inputs="anchor, positive, negative"):
-    """TripletMarginLoss with a distance of one's own."""
+    """TripletMarginLoss with a distance of one's own.
+
+    Shapes: (batch, features) three times; a number.
+
+    >>> nn.TripletMarginWithDistanceLoss(margin=1.0)(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2) * 9)
+    tensor(0.)
+    """
 
     margin: float
     swap: bool
@@ -313,7 +443,14 @@ class TripletMarginWithDistanceLoss(_Loss, function=F.triplet_margin_with_distan
 
 
 class CTCLoss(_Loss, function=F.ctc_loss, inputs="log_probs, targets, input_lengths, target_lengths"):
-    """The loss of unaligned sequences."""
+    """The loss of unaligned sequences.
+
+    Shapes: (length, batch, classes) logarithms of probabilities, (batch, target length), two times (batch); a number.
+
+    >>> logits = torch.zeros(6, 1, 3).log_softmax(2)
+    >>> nn.CTCLoss()(logits, torch.tensor([[1, 2]]), torch.tensor([6]), torch.tensor([2])).shape
+    torch.Size([])
+    """
 
     blank: int
     zero_infinity: bool

@@ -55,7 +55,14 @@ def _forward_unimplemented(self, *input: Any) -> None:
 
 class Module(Conversion, StateDict):
     """Base class for all neural network modules: subclass it, set submodules and parameters as attributes in
-    `__init__`, and define `forward`."""
+    `__init__`, and define `forward`.
+
+    >>> class Double(nn.Module):
+    ...     def forward(self, x):
+    ...         return x * 2
+    >>> Double()(torch.tensor([1.0, 2.0]))
+    tensor([2., 4.])
+    """
 
     training: bool
     dump_patches: bool = False

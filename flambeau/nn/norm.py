@@ -119,15 +119,36 @@ class _BatchNorm(_NormBase):
 
 
 class BatchNorm1d(_BatchNorm, input_dims=(2, 3)):
-    """Batch normalization of (batch, channels) or (batch, channels, length)."""
+    """Batch normalization of (batch, channels) or (batch, channels, length).
+
+    Shapes: (batch, num_features) or (batch, num_features, length), kept.
+
+    >>> layer = nn.BatchNorm1d(3)
+    >>> layer(torch.randn(10, 3)).mean().abs() < 1e-5
+    tensor(True)
+    >>> layer.running_mean.shape
+    torch.Size([3])
+    """
 
 
 class BatchNorm2d(_BatchNorm, input_dims=(4,)):
-    """Batch normalization of (batch, channels, height, width)."""
+    """Batch normalization of (batch, channels, height, width).
+
+    Shapes: (batch, num_features, height, width), kept.
+
+    >>> nn.BatchNorm2d(3)(torch.randn(4, 3, 8, 8)).shape
+    torch.Size([4, 3, 8, 8])
+    """
 
 
 class BatchNorm3d(_BatchNorm, input_dims=(5,)):
-    """Batch normalization of (batch, channels, depth, height, width)."""
+    """Batch normalization of (batch, channels, depth, height, width).
+
+    Shapes: (batch, num_features, depth, height, width), kept.
+
+    >>> nn.BatchNorm3d(3)(torch.randn(2, 3, 4, 4, 4)).shape
+    torch.Size([2, 3, 4, 4, 4])
+    """
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -229,15 +250,33 @@ class _InstanceNorm(Spatial, _NormBase):
 
 
 class InstanceNorm1d(_InstanceNorm, dims=1):
-    """Instance normalization of (batch, channels, length) or (channels, length)."""
+    """Instance normalization of (batch, channels, length) or (channels, length).
+
+    Shapes: (batch, num_features, length), kept.
+
+    >>> nn.InstanceNorm1d(3)(torch.randn(2, 3, 8)).shape
+    torch.Size([2, 3, 8])
+    """
 
 
 class InstanceNorm2d(_InstanceNorm, dims=2):
-    """Instance normalization of (batch, channels, height, width) or (channels, height, width)."""
+    """Instance normalization of (batch, channels, height, width) or (channels, height, width).
+
+    Shapes: (batch, num_features, height, width), kept.
+
+    >>> nn.InstanceNorm2d(3)(torch.randn(2, 3, 8, 8)).shape
+    torch.Size([2, 3, 8, 8])
+    """
 
 
 class InstanceNorm3d(_InstanceNorm, dims=3):
-    """Instance normalization of (batch, channels, depth, height, width) or (channels, depth, height, width)."""
+    """Instance normalization of (batch, channels, depth, height, width) or (channels, depth, height, width).
+
+    Shapes: (batch, num_features, depth, height, width), kept.
+
+    >>> nn.InstanceNorm3d(3)(torch.randn(2, 3, 4, 4, 4)).shape
+    torch.Size([2, 3, 4, 4, 4])
+    """
 
 
 # --------------------------------------------------------------------------------------------------------------- lazy
@@ -276,27 +315,51 @@ class _LazyNormBase(LazyModuleMixin, _NormBase):
 
 
 class LazyBatchNorm1d(_LazyNormBase, BatchNorm1d):
-    """BatchNorm1d whose num_features come with the first input."""
+    """BatchNorm1d whose num_features come with the first input.
+
+    >>> nn.LazyBatchNorm1d()(torch.randn(10, 3)).shape
+    torch.Size([10, 3])
+    """
 
 
 class LazyBatchNorm2d(_LazyNormBase, BatchNorm2d):
-    """BatchNorm2d whose num_features come with the first input."""
+    """BatchNorm2d whose num_features come with the first input.
+
+    >>> nn.LazyBatchNorm2d()(torch.randn(2, 3, 4, 4)).shape
+    torch.Size([2, 3, 4, 4])
+    """
 
 
 class LazyBatchNorm3d(_LazyNormBase, BatchNorm3d):
-    """BatchNorm3d whose num_features come with the first input."""
+    """BatchNorm3d whose num_features come with the first input.
+
+    >>> nn.LazyBatchNorm3d()(torch.randn(2, 3, 4, 4, 4)).shape
+    torch.Size([2, 3, 4, 4, 4])
+    """
 
 
 class LazyInstanceNorm1d(_LazyNormBase, InstanceNorm1d):
-    """InstanceNorm1d whose num_features come with the first input."""
+    """InstanceNorm1d whose num_features come with the first input.
+
+    >>> nn.LazyInstanceNorm1d()(torch.randn(2, 3, 8)).shape
+    torch.Size([2, 3, 8])
+    """
 
 
 class LazyInstanceNorm2d(_LazyNormBase, InstanceNorm2d):
-    """InstanceNorm2d whose num_features come with the first input."""
+    """InstanceNorm2d whose num_features come with the first input.
+
+    >>> nn.LazyInstanceNorm2d()(torch.randn(2, 3, 8, 8)).shape
+    torch.Size([2, 3, 8, 8])
+    """
 
 
 class LazyInstanceNorm3d(_LazyNormBase, InstanceNorm3d):
-    """InstanceNorm3d whose num_features come with the first input."""
+    """InstanceNorm3d whose num_features come with the first input.
+
+    >>> nn.LazyInstanceNorm3d()(torch.randn(2, 3, 4, 4, 4)).shape
+    torch.Size([2, 3, 4, 4, 4])
+    """
 
 
 # -------------------------------------------------------------------------------------------------- layer, group, rms
@@ -315,7 +378,14 @@ def _wrong_last(wanted: tuple[int, ...], input: Tensor, name: str) -> str:
 
 
 class LayerNorm(Module):
-    """Normalizes each sample over its last dimensions."""
+    """Normalizes each sample over its last dimensions.
+
+    Shapes: (*, normalized_shape), kept.
+
+    >>> x = torch.tensor([[1.0, 2.0, 3.0]])
+    >>> nn.LayerNorm(3)(x).detach()
+    tensor([[-1.2247,  0.0000,  1.2247]])
+    """
 
     __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
 
@@ -342,7 +412,13 @@ class LayerNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalizes each sample over groups of its channels."""
+    """Normalizes each sample over groups of its channels.
+
+    Shapes: (batch, num_channels, *), kept.
+
+    >>> nn.GroupNorm(2, 6)(torch.randn(4, 6, 8, 8)).shape
+    torch.Size([4, 6, 8, 8])
+    """
 
     __constants__ = ["num_groups", "num_channels", "eps", "affine"]
 
@@ -373,7 +449,13 @@ class GroupNorm(Module):
 
 
 class RMSNorm(Module):
-    """Divides each sample by the root of its mean square over the last dimensions."""
+    """Divides each sample by the root of its mean square over the last dimensions.
+
+    Shapes: (*, normalized_shape), kept.
+
+    >>> nn.RMSNorm(2)(torch.tensor([[3.0, 4.0]])).detach()
+    tensor([[0.8485, 1.1314]])
+    """
 
     __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
 
@@ -399,7 +481,13 @@ class RMSNorm(Module):
 
 # ---------------------------------------------------------------------------------------------------- across channels
 class LocalResponseNorm(Layer, function=F.local_response_norm):
-    """Divides by a power of the mean square over neighbouring channels."""
+    """Divides by a power of the mean square over neighbouring channels.
+
+    Shapes: (batch, channels, *), kept.
+
+    >>> nn.LocalResponseNorm(2)(torch.randn(4, 6, 8, 8)).shape
+    torch.Size([4, 6, 8, 8])
+    """
 
     size: int
     alpha: float = 1e-4
@@ -411,7 +499,13 @@ class LocalResponseNorm(Layer, function=F.local_response_norm):
 
 
 class CrossMapLRN2d(Layer):
-    """LocalResponseNorm over a window that is centred on the channel, as Torch7 had it."""
+    """LocalResponseNorm over a window that is centred on the channel, as Torch7 had it.
+
+    Shapes: (batch, channels, height, width), kept.
+
+    >>> nn.CrossMapLRN2d(2)(torch.randn(4, 6, 8, 8)).shape
+    torch.Size([4, 6, 8, 8])
+    """
 
     size: int
     alpha: float = 1e-4

@@ -66,15 +66,27 @@ class _CircularPadNd(_Pad):
 
 
 class ConstantPad1d(_ConstantPadNd, dims=1):
-    """Pads the last dimension with a value."""
+    """Pads the last dimension with a value.
+
+    >>> nn.ConstantPad1d((1, 2), 9.0)(torch.tensor([[1.0, 2.0]]))
+    tensor([[9., 1., 2., 9., 9.]])
+    """
 
 
 class ConstantPad2d(_ConstantPadNd, dims=2):
-    """Pads the last two dimensions with a value."""
+    """Pads the last two dimensions with a value.
+
+    >>> nn.ConstantPad2d(1, 0.0)(torch.ones(1, 2, 2)).shape
+    torch.Size([1, 4, 4])
+    """
 
 
 class ConstantPad3d(_ConstantPadNd, dims=3):
-    """Pads the last three dimensions with a value."""
+    """Pads the last three dimensions with a value.
+
+    >>> nn.ConstantPad3d(1, 0.0)(torch.ones(1, 1, 2, 2, 2)).shape
+    torch.Size([1, 1, 4, 4, 4])
+    """
 
 
 class _Zeros(_ConstantPadNd):
@@ -85,48 +97,96 @@ class _Zeros(_ConstantPadNd):
 
 
 class ZeroPad1d(_Zeros, ConstantPad1d):
-    """Pads the last dimension with zeros."""
+    """Pads the last dimension with zeros.
+
+    >>> nn.ZeroPad1d(1)(torch.tensor([[1.0, 2.0]]))
+    tensor([[0., 1., 2., 0.]])
+    """
 
 
 class ZeroPad2d(_Zeros, ConstantPad2d):
-    """Pads the last two dimensions with zeros."""
+    """Pads the last two dimensions with zeros.
+
+    >>> nn.ZeroPad2d((1, 0, 0, 2))(torch.ones(1, 2, 2)).shape
+    torch.Size([1, 4, 3])
+    """
 
 
 class ZeroPad3d(_Zeros, ConstantPad3d):
-    """Pads the last three dimensions with zeros."""
+    """Pads the last three dimensions with zeros.
+
+    >>> nn.ZeroPad3d(1)(torch.ones(1, 1, 2, 2, 2)).shape
+    torch.Size([1, 1, 4, 4, 4])
+    """
 
 
 class ReflectionPad1d(_ReflectionPadNd, dims=1):
-    """Pads the last dimension with its mirror image."""
+    """Pads the last dimension with its mirror image.
+
+    >>> nn.ReflectionPad1d(2)(torch.tensor([[0.0, 1.0, 2.0]]))
+    tensor([[2., 1., 0., 1., 2., 1., 0.]])
+    """
 
 
 class ReflectionPad2d(_ReflectionPadNd, dims=2):
-    """Pads the last two dimensions with their mirror image."""
+    """Pads the last two dimensions with their mirror image.
+
+    >>> nn.ReflectionPad2d(1)(torch.ones(1, 2, 2)).shape
+    torch.Size([1, 4, 4])
+    """
 
 
 class ReflectionPad3d(_ReflectionPadNd, dims=3):
-    """Pads the last three dimensions with their mirror image."""
+    """Pads the last three dimensions with their mirror image.
+
+    >>> nn.ReflectionPad3d(1)(torch.ones(1, 1, 2, 2, 2)).shape
+    torch.Size([1, 1, 4, 4, 4])
+    """
 
 
 class ReplicationPad1d(_ReplicationPadNd, dims=1):
-    """Pads the last dimension with the values at its ends."""
+    """Pads the last dimension with the values at its ends.
+
+    >>> nn.ReplicationPad1d(1)(torch.tensor([[0.0, 1.0, 2.0]]))
+    tensor([[0., 0., 1., 2., 2.]])
+    """
 
 
 class ReplicationPad2d(_ReplicationPadNd, dims=2):
-    """Pads the last two dimensions with the values at their ends."""
+    """Pads the last two dimensions with the values at their ends.
+
+    >>> nn.ReplicationPad2d(1)(torch.ones(1, 2, 2)).shape
+    torch.Size([1, 4, 4])
+    """
 
 
 class ReplicationPad3d(_ReplicationPadNd, dims=3):
-    """Pads the last three dimensions with the values at their ends."""
+    """Pads the last three dimensions with the values at their ends.
+
+    >>> nn.ReplicationPad3d(1)(torch.ones(1, 1, 2, 2, 2)).shape
+    torch.Size([1, 1, 4, 4, 4])
+    """
 
 
 class CircularPad1d(_CircularPadNd, dims=1):
-    """Pads the last dimension with its other end."""
+    """Pads the last dimension with its other end.
+
+    >>> nn.CircularPad1d(1)(torch.tensor([[0.0, 1.0, 2.0]]))
+    tensor([[2., 0., 1., 2., 0.]])
+    """
 
 
 class CircularPad2d(_CircularPadNd, dims=2):
-    """Pads the last two dimensions with their other ends."""
+    """Pads the last two dimensions with their other ends.
+
+    >>> nn.CircularPad2d(1)(torch.ones(1, 2, 2)).shape
+    torch.Size([1, 4, 4])
+    """
 
 
 class CircularPad3d(_CircularPadNd, dims=3):
-    """Pads the last three dimensions with their other ends."""
+    """Pads the last three dimensions with their other ends.
+
+    >>> nn.CircularPad3d(1)(torch.ones(1, 1, 2, 2, 2)).shape
+    torch.Size([1, 1, 4, 4, 4])
+    """

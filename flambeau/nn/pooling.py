@@ -33,15 +33,33 @@ class _MaxPoolNd(_Windows):
 
 
 class MaxPool1d(_MaxPoolNd, function=F.max_pool1d):
-    """The largest element of each window of (batch, channels, length)."""
+    """The largest element of each window of (batch, channels, length).
+
+    Shapes: (batch, channels, length) to (batch, channels, new length).
+
+    >>> nn.MaxPool1d(2)(torch.arange(6.0).view(1, 1, 6))
+    tensor([[[1., 3., 5.]]])
+    """
 
 
 class MaxPool2d(_MaxPoolNd, function=F.max_pool2d):
-    """The largest element of each window of (batch, channels, height, width)."""
+    """The largest element of each window of (batch, channels, height, width).
+
+    Shapes: (batch, channels, height, width) to (batch, channels, new height, new width).
+
+    >>> nn.MaxPool2d(2)(torch.randn(4, 3, 32, 32)).shape
+    torch.Size([4, 3, 16, 16])
+    """
 
 
 class MaxPool3d(_MaxPoolNd, function=F.max_pool3d):
-    """The largest element of each window of (batch, channels, depth, height, width)."""
+    """The largest element of each window of (batch, channels, depth, height, width).
+
+    Shapes: (batch, channels, depth, height, width) to (batch, channels, ...).
+
+    >>> nn.MaxPool3d(2)(torch.randn(1, 3, 8, 8, 8)).shape
+    torch.Size([1, 3, 4, 4, 4])
+    """
 
 
 class _MaxUnpoolNd(Spatial):
@@ -60,15 +78,36 @@ class _MaxUnpoolNd(Spatial):
 
 
 class MaxUnpool1d(_MaxUnpoolNd, dims=1, function=F.max_unpool1d):
-    """Puts the maxima of MaxPool1d(return_indices=True) back at their places."""
+    """Puts the maxima of MaxPool1d(return_indices=True) back at their places.
+
+    Shapes: (batch, channels, length) to (batch, channels, new length).
+
+    >>> pooled, where = nn.MaxPool1d(2, return_indices=True)(torch.arange(4.0).view(1, 1, 4))
+    >>> nn.MaxUnpool1d(2)(pooled, where)
+    tensor([[[0., 1., 0., 3.]]])
+    """
 
 
 class MaxUnpool2d(_MaxUnpoolNd, dims=2, function=F.max_unpool2d):
-    """Puts the maxima of MaxPool2d(return_indices=True) back at their places."""
+    """Puts the maxima of MaxPool2d(return_indices=True) back at their places.
+
+    Shapes: (batch, channels, height, width) to (batch, channels, new height, new width).
+
+    >>> pooled, where = nn.MaxPool2d(2, return_indices=True)(torch.randn(1, 1, 4, 4))
+    >>> nn.MaxUnpool2d(2)(pooled, where).shape
+    torch.Size([1, 1, 4, 4])
+    """
 
 
 class MaxUnpool3d(_MaxUnpoolNd, dims=3, function=F.max_unpool3d):
-    """Puts the maxima of MaxPool3d(return_indices=True) back at their places."""
+    """Puts the maxima of MaxPool3d(return_indices=True) back at their places.
+
+    Shapes: (batch, channels, depth, height, width) to (batch, channels, ...).
+
+    >>> pooled, where = nn.MaxPool3d(2, return_indices=True)(torch.randn(1, 1, 4, 4, 4))
+    >>> nn.MaxUnpool3d(2)(pooled, where).shape
+    torch.Size([1, 1, 4, 4, 4])
+    """
 
 
 # ------------------------------------------------------------------------------------------------------------ average
@@ -82,7 +121,13 @@ class _AvgPoolNd(_Windows):
 
 
 class AvgPool1d(_AvgPoolNd, function=F.avg_pool1d):
-    """The mean of each window of (batch, channels, length)."""
+    """The mean of each window of (batch, channels, length).
+
+    Shapes: (batch, channels, length) to (batch, channels, new length).
+
+    >>> nn.AvgPool1d(2)(torch.arange(6.0).view(1, 1, 6))
+    tensor([[[0.5000, 2.5000, 4.5000]]])
+    """
 
     def _layer_prepare(self) -> None:
         super()._layer_prepare()
@@ -91,13 +136,25 @@ class AvgPool1d(_AvgPoolNd, function=F.avg_pool1d):
 
 
 class AvgPool2d(_AvgPoolNd, function=F.avg_pool2d):
-    """The mean of each window of (batch, channels, height, width)."""
+    """The mean of each window of (batch, channels, height, width).
+
+    Shapes: (batch, channels, height, width) to (batch, channels, new height, new width).
+
+    >>> nn.AvgPool2d(2)(torch.randn(4, 3, 32, 32)).shape
+    torch.Size([4, 3, 16, 16])
+    """
 
     divisor_override: int | None = None
 
 
 class AvgPool3d(AvgPool2d, function=F.avg_pool3d):
-    """The mean of each window of (batch, channels, depth, height, width)."""
+    """The mean of each window of (batch, channels, depth, height, width).
+
+    Shapes: (batch, channels, depth, height, width) to (batch, channels, ...).
+
+    >>> nn.AvgPool3d(2)(torch.randn(1, 3, 8, 8, 8)).shape
+    torch.Size([1, 3, 4, 4, 4])
+    """
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -133,13 +190,25 @@ class _FractionalMaxPoolNd(Layer):
 
 
 class FractionalMaxPool2d(_FractionalMaxPoolNd, function=F.fractional_max_pool2d):
-    """The maxima of windows at random distances."""
+    """The maxima of windows at random distances.
+
+    Shapes: (batch, channels, height, width) to (batch, channels, *output_size).
+
+    >>> nn.FractionalMaxPool2d(2, output_size=5)(torch.randn(1, 3, 8, 8)).shape
+    torch.Size([1, 3, 5, 5])
+    """
 
     _dims = 2
 
 
 class FractionalMaxPool3d(_FractionalMaxPoolNd, function=F.fractional_max_pool3d):
-    """The maxima of windows at random distances."""
+    """The maxima of windows at random distances.
+
+    Shapes: (batch, channels, depth, height, width) to (batch, channels, *output_size).
+
+    >>> nn.FractionalMaxPool3d(2, output_size=3)(torch.randn(1, 3, 6, 6, 6)).shape
+    torch.Size([1, 3, 3, 3, 3])
+    """
 
     _dims = 3
 
@@ -152,15 +221,33 @@ class _LPPoolNd(Layer):
 
 
 class LPPool1d(_LPPoolNd, function=F.lp_pool1d):
-    """The p-norm of each window of (batch, channels, length)."""
+    """The p-norm of each window of (batch, channels, length).
+
+    Shapes: (batch, channels, length) to (batch, channels, new length).
+
+    >>> nn.LPPool1d(2, 2)(torch.tensor([[[3.0, 4.0]]]))
+    tensor([[[5.]]])
+    """
 
 
 class LPPool2d(_LPPoolNd, function=F.lp_pool2d):
-    """The p-norm of each window of (batch, channels, height, width)."""
+    """The p-norm of each window of (batch, channels, height, width).
+
+    Shapes: (batch, channels, height, width) to (batch, channels, new height, new width).
+
+    >>> nn.LPPool2d(2, 2)(torch.randn(1, 3, 8, 8)).shape
+    torch.Size([1, 3, 4, 4])
+    """
 
 
 class LPPool3d(_LPPoolNd, function=F.lp_pool3d):
-    """The p-norm of each window of (batch, channels, depth, height, width)."""
+    """The p-norm of each window of (batch, channels, depth, height, width).
+
+    Shapes: (batch, channels, depth, height, width) to (batch, channels, ...).
+
+    >>> nn.LPPool3d(2, 2)(torch.randn(1, 3, 4, 4, 4)).shape
+    torch.Size([1, 3, 2, 2, 2])
+    """
 
 
 # ----------------------------------------------------------------------------------------------------------- adaptive
@@ -171,15 +258,33 @@ class _AdaptiveMaxPoolNd(Layer):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd, function=F.adaptive_max_pool1d):
-    """The maxima of output_size windows that cover the input evenly."""
+    """The maxima of output_size windows that cover the input evenly.
+
+    Shapes: (batch, channels, length) to (batch, channels, output_size).
+
+    >>> nn.AdaptiveMaxPool1d(2)(torch.arange(6.0).view(1, 1, 6))
+    tensor([[[2., 5.]]])
+    """
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd, function=F.adaptive_max_pool2d):
-    """The maxima of windows that cover the input evenly; None keeps a dimension."""
+    """The maxima of windows that cover the input evenly; None keeps a dimension.
+
+    Shapes: (batch, channels, height, width) to (batch, channels, *output_size).
+
+    >>> nn.AdaptiveMaxPool2d((5, 7))(torch.randn(1, 64, 8, 9)).shape
+    torch.Size([1, 64, 5, 7])
+    """
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd, function=F.adaptive_max_pool3d):
-    """The maxima of windows that cover the input evenly; None keeps a dimension."""
+    """The maxima of windows that cover the input evenly; None keeps a dimension.
+
+    Shapes: (batch, channels, depth, height, width) to (batch, channels, *output_size).
+
+    >>> nn.AdaptiveMaxPool3d(2)(torch.randn(1, 3, 5, 5, 5)).shape
+    torch.Size([1, 3, 2, 2, 2])
+    """
 
 
 class _AdaptiveAvgPoolNd(Layer):
@@ -187,12 +292,30 @@ class _AdaptiveAvgPoolNd(Layer):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd, function=F.adaptive_avg_pool1d):
-    """The mean over output_size windows that cover the input evenly."""
+    """The mean over output_size windows that cover the input evenly.
+
+    Shapes: (batch, channels, length) to (batch, channels, output_size).
+
+    >>> nn.AdaptiveAvgPool1d(2)(torch.arange(6.0).view(1, 1, 6))
+    tensor([[[1., 4.]]])
+    """
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd, function=F.adaptive_avg_pool2d):
-    """The mean over windows that cover the input evenly; None keeps a dimension."""
+    """The mean over windows that cover the input evenly; None keeps a dimension.
+
+    Shapes: (batch, channels, height, width) to (batch, channels, *output_size).
+
+    >>> nn.AdaptiveAvgPool2d(1)(torch.randn(4, 64, 8, 9)).shape
+    torch.Size([4, 64, 1, 1])
+    """
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd, function=F.adaptive_avg_pool3d):
-    """The mean over windows that cover the input evenly; None keeps a dimension."""
+    """The mean over windows that cover the input evenly; None keeps a dimension.
+
+    Shapes: (batch, channels, depth, height, width) to (batch, channels, *output_size).
+
+    >>> nn.AdaptiveAvgPool3d(2)(torch.randn(1, 3, 5, 5, 5)).shape
+    torch.Size([1, 3, 2, 2, 2])
+    """

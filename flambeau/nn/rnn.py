@@ -234,6 +234,13 @@ class RNN(RNNBase):
 
     RNN(input_size, hidden_size, num_layers=1, nonlinearity='tanh', bias=True, batch_first=False, dropout=0.0,
     bidirectional=False): input (steps, batch, features), state (layers * directions, batch, hidden_size).
+
+    Shapes: (length, batch, input_size), or (batch, length, input_size) with batch_first; gives all states (length, batch,
+    hidden_size) and the last (num_layers, batch, hidden_size).
+
+    >>> out, last = nn.RNN(10, 20, batch_first=True)(torch.randn(3, 5, 10))
+    >>> out.shape, last.shape
+    (torch.Size([3, 5, 20]), torch.Size([1, 3, 20]))
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -254,6 +261,14 @@ class LSTM(RNNBase):
 
     LSTM(input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False,
     proj_size=0); the state is the pair (h, c).
+
+    Shapes: (length, batch, input_size), or (batch, length, input_size) with batch_first; gives all states and (last state,
+    last cell), each (num_layers, batch, hidden_size).
+
+    >>> lstm = nn.LSTM(10, 20, num_layers=2, batch_first=True)
+    >>> out, (state, cell) = lstm(torch.randn(3, 5, 10))
+    >>> out.shape, state.shape, cell.shape
+    (torch.Size([3, 5, 20]), torch.Size([2, 3, 20]), torch.Size([2, 3, 20]))
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -294,6 +309,13 @@ class GRU(RNNBase):
     """Gated recurrent unit: h = (1 - z) * n + z * h with n = tanh(W x + r * (U h)), gates r, z of the input and of h.
 
     GRU(input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False).
+
+    Shapes: (length, batch, input_size), or (batch, length, input_size) with batch_first; gives all states and the last
+    (num_layers, batch, hidden_size).
+
+    >>> out, last = nn.GRU(10, 20, bidirectional=True)(torch.randn(5, 3, 10))
+    >>> out.shape, last.shape
+    (torch.Size([5, 3, 40]), torch.Size([2, 3, 20]))
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -357,7 +379,13 @@ class RNNCellBase(Module):
 
 
 class RNNCell(RNNCellBase):
-    """One step of an RNN: tanh(W_ih x + b_ih + W_hh h + b_hh), or relu."""
+    """One step of an RNN: tanh(W_ih x + b_ih + W_hh h + b_hh), or relu.
+
+    Shapes: (batch, input_size) to (batch, hidden_size).
+
+    >>> nn.RNNCell(10, 20)(torch.randn(3, 10)).shape
+    torch.Size([3, 20])
+    """
 
     __constants__ = ["input_size", "hidden_size", "bias", "nonlinearity"]
 
@@ -374,7 +402,14 @@ class RNNCell(RNNCellBase):
 
 
 class LSTMCell(RNNCellBase):
-    """One step of an LSTM."""
+    """One step of an LSTM.
+
+    Shapes: (batch, input_size) to a pair of (batch, hidden_size).
+
+    >>> state, cell = nn.LSTMCell(10, 20)(torch.randn(3, 10))
+    >>> state.shape
+    torch.Size([3, 20])
+    """
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None,
                  dtype: Any = None) -> None:
@@ -386,7 +421,13 @@ class LSTMCell(RNNCellBase):
 
 
 class GRUCell(RNNCellBase):
-    """One step of a GRU."""
+    """One step of a GRU.
+
+    Shapes: (batch, input_size) to (batch, hidden_size).
+
+    >>> nn.GRUCell(10, 20)(torch.randn(3, 10)).shape
+    torch.Size([3, 20])
+    """
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None,
                  dtype: Any = None) -> None:

@@ -61,7 +61,14 @@ def _masks(mask: Tensor | None, padding: Tensor | None, names: tuple[str, str], 
 
 
 class Transformer(Module):
-    """An encoder over src and a decoder over tgt that looks at the encoder's output."""
+    """An encoder over src and a decoder over tgt that looks at the encoder's output.
+
+    Shapes: With batch_first: (batch, source length, d_model) and (batch, target length, d_model); the second is kept.
+
+    >>> model = nn.Transformer(16, nhead=4, num_encoder_layers=1, num_decoder_layers=1, batch_first=True)
+    >>> model(torch.randn(2, 5, 16), torch.randn(2, 7, 16)).shape
+    torch.Size([2, 7, 16])
+    """
 
     def __init__(self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,
                  dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = F.relu,
@@ -114,7 +121,14 @@ class Transformer(Module):
 
 
 class TransformerEncoder(Module):
-    """A stack of encoder layers, all copies of the one given."""
+    """A stack of encoder layers, all copies of the one given.
+
+    Shapes: As its layers.
+
+    >>> layer = nn.TransformerEncoderLayer(16, nhead=4, batch_first=True)
+    >>> nn.TransformerEncoder(layer, num_layers=2)(torch.randn(2, 5, 16)).shape
+    torch.Size([2, 5, 16])
+    """
 
     __constants__ = ["norm"]
 
@@ -176,7 +190,14 @@ def _why_not_nested(layer: Any) -> str:
 
 
 class TransformerDecoder(Module):
-    """A stack of decoder layers, all copies of the one given."""
+    """A stack of decoder layers, all copies of the one given.
+
+    Shapes: As its layers.
+
+    >>> layer = nn.TransformerDecoderLayer(16, nhead=4, batch_first=True)
+    >>> nn.TransformerDecoder(layer, num_layers=2)(torch.randn(2, 5, 16), torch.randn(2, 7, 16)).shape
+    torch.Size([2, 5, 16])
+    """
 
     __constants__ = ["norm"]
 
@@ -234,7 +255,13 @@ class _TransformerLayer(Module):
 
 class TransformerEncoderLayer(_TransformerLayer):
     """Self-attention and a feed-forward network, each with a residual connection and a LayerNorm (before with norm_first,
-    else after)."""
+    else after).
+
+    Shapes: With batch_first: (batch, length, d_model), kept.
+
+    >>> nn.TransformerEncoderLayer(16, nhead=4, batch_first=True)(torch.randn(2, 5, 16)).shape
+    torch.Size([2, 5, 16])
+    """
 
     def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
                  activation: Any = F.relu, layer_norm_eps: float = 1e-5, batch_first: bool = False,
@@ -262,7 +289,13 @@ class TransformerEncoderLayer(_TransformerLayer):
 
 
 class TransformerDecoderLayer(_TransformerLayer):
-    """Self-attention, attention to the encoder's output and a feed-forward network."""
+    """Self-attention, attention to the encoder's output and a feed-forward network.
+
+    Shapes: With batch_first: (batch, length, d_model) and (batch, memory length, d_model); the first is kept.
+
+    >>> nn.TransformerDecoderLayer(16, nhead=4, batch_first=True)(torch.randn(2, 5, 16), torch.randn(2, 7, 16)).shape
+    torch.Size([2, 5, 16])
+    """
 
     def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
                  activation: Any = F.relu, layer_norm_eps: float = 1e-5, batch_first: bool = False,

@@ -12,7 +12,13 @@ __all__ = ["Upsample", "UpsamplingNearest2d", "UpsamplingBilinear2d"]
 
 
 class Upsample(Module):
-    """F.interpolate as a layer: to a size or by a factor."""
+    """F.interpolate as a layer: to a size or by a factor.
+
+    Shapes: (batch, channels, *) to (batch, channels, * scale_factor).
+
+    >>> nn.Upsample(scale_factor=2, mode="nearest")(torch.tensor([[[1.0, 2.0]]]))
+    tensor([[[1., 1., 2., 2.]]])
+    """
 
     __constants__ = ["size", "scale_factor", "mode", "align_corners", "name", "recompute_scale_factor"]
 
@@ -41,14 +47,26 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Upsample by repeating pixels."""
+    """Upsample by repeating pixels.
+
+    Shapes: (batch, channels, height, width).
+
+    >>> nn.UpsamplingNearest2d(scale_factor=2)(torch.ones(1, 1, 2, 2)).shape
+    torch.Size([1, 1, 4, 4])
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None):
         super().__init__(size, scale_factor, mode="nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Upsample with straight lines between pixels, corners aligned."""
+    """Upsample with straight lines between pixels, corners aligned.
+
+    Shapes: (batch, channels, height, width).
+
+    >>> nn.UpsamplingBilinear2d(scale_factor=2)(torch.ones(1, 1, 2, 2)).shape
+    torch.Size([1, 1, 4, 4])
+    """
 
     def __init__(self, size: Any = None, scale_factor: Any = None):
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)

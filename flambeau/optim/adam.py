@@ -22,7 +22,15 @@ def _check_tensors(lr: Any, betas: tuple[Any, Any], foreach_only: Any) -> None:
 
 
 class Adam(Optimizer):
-    """Steps along the mean of past gradients, divided by the root of the mean of their squares."""
+    """Steps along the mean of past gradients, divided by the root of the mean of their squares.
+
+    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = torch.optim.Adam([w], lr=0.1)
+    >>> (w ** 2).sum().backward()
+    >>> optimizer.step()
+    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
+    tensor([True, True])
+    """
 
     def __init__(self, params: Any, lr: Any = 1e-3, betas: tuple[Any, Any] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False,
@@ -95,7 +103,15 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam whose weight decay shrinks the parameter directly instead of entering the averages."""
+    """Adam whose weight decay shrinks the parameter directly instead of entering the averages.
+
+    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = torch.optim.AdamW([w], lr=0.1, weight_decay=0.1)
+    >>> (w ** 2).sum().backward()
+    >>> optimizer.step()
+    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
+    tensor([True, True])
+    """
 
     def __init__(self, params: Any, lr: Any = 1e-3, betas: tuple[Any, Any] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,

@@ -12,7 +12,19 @@ from .optimizer import Optimizer, check_lr
 
 
 class LBFGS(Optimizer):
-    """Minimises a closure; one `step` runs up to `max_iter` iterations. Takes a single group of parameters."""
+    """Minimises a closure; one `step` runs up to `max_iter` iterations. Takes a single group of parameters.
+
+    >>> w = torch.tensor([5.0], requires_grad=True)
+    >>> optimizer = torch.optim.LBFGS([w])
+    >>> def closure():
+    ...     optimizer.zero_grad()
+    ...     loss = ((w - 2) ** 2).sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> _ = optimizer.step(closure)
+    >>> abs(w.item() - 2) < 1e-3
+    True
+    """
 
     def __init__(self, params: Any, lr: Any = 1, max_iter: int = 20, max_eval: int | None = None,
                  tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9, history_size: int = 100,

@@ -13,7 +13,15 @@ from .optimizer import Optimizer, check, check_lr, check_range, counter, number,
 
 
 class Adafactor(Optimizer):
-    """Keeps only the row and column means of the squared gradient: memory of a sum instead of a product."""
+    """Keeps only the row and column means of the squared gradient: memory of a sum instead of a product.
+
+    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = torch.optim.Adafactor([w], lr=0.1)
+    >>> (w ** 2).sum().backward()
+    >>> optimizer.step()
+    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
+    tensor([True, True])
+    """
 
     _counts = ("step",)
 
@@ -70,7 +78,15 @@ def _length(x: Any) -> Any:
 
 
 class Muon(Optimizer):
-    """Momentum whose direction is made orthogonal by a few Newton-Schulz iterations; for matrices only."""
+    """Momentum whose direction is made orthogonal by a few Newton-Schulz iterations; for matrices only.
+
+    >>> w = torch.ones(2, 2, requires_grad=True)
+    >>> optimizer = torch.optim.Muon([w], lr=0.1)
+    >>> (w ** 2).sum().backward()
+    >>> optimizer.step()
+    >>> (w < 1).any()
+    tensor(True)
+    """
 
     def __init__(self, params: Any, lr: float = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
                  nesterov: bool = True, ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),

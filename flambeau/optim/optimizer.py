@@ -56,7 +56,13 @@ def register_optimizer_step_post_hook(hook: Callable) -> RemovableHandle:
 
 
 class Optimizer:
-    """The base of all optimizers: subclasses bring `prepare` and `update`, or their own `step`."""
+    """The base of all optimizers: subclasses bring `prepare` and `update`, or their own `step`.
+
+    >>> model = nn.Linear(2, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> optimizer.param_groups[0]["lr"]
+    0.1
+    """
 
     _counts: tuple[str, ...] = ()  # what is a zero-dim tensor in the state of each parameter
 

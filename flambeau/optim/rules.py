@@ -55,7 +55,15 @@ def _decayed(group, p, grad):
 
 
 class RMSprop(_OneByOne):
-    """Divides the gradient by the root of a running mean of its squares."""
+    """Divides the gradient by the root of a running mean of its squares.
+
+    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = torch.optim.RMSprop([w], lr=0.1)
+    >>> (w ** 2).sum().backward()
+    >>> optimizer.step()
+    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
+    tensor([True, True])
+    """
 
     shaped, kernel = ("square_avg", "momentum_buffer", "grad_avg"), "fused_rmsprop"
 
@@ -104,7 +112,15 @@ class RMSprop(_OneByOne):
 
 
 class Adagrad(_OneByOne):
-    """Divides the gradient by the root of the sum of all its squares so far."""
+    """Divides the gradient by the root of the sum of all its squares so far.
+
+    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = torch.optim.Adagrad([w], lr=0.1)
+    >>> (w ** 2).sum().backward()
+    >>> optimizer.step()
+    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
+    tensor([True, True])
+    """
 
     shaped, kernel = ("sum",), "fused_adagrad"
 
@@ -172,7 +188,15 @@ class Adagrad(_OneByOne):
 
 
 class Adadelta(_OneByOne):
-    """Steps in units of past steps: the ratio of two running root-mean-squares."""
+    """Steps in units of past steps: the ratio of two running root-mean-squares.
+
+    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = torch.optim.Adadelta([w], lr=1.0)
+    >>> (w ** 2).sum().backward()
+    >>> optimizer.step()
+    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
+    tensor([True, True])
+    """
 
     shaped, kernel = ("square_avg", "acc_delta"), "fused_adadelta"
 
@@ -205,7 +229,15 @@ class Adadelta(_OneByOne):
 
 
 class Adamax(_OneByOne):
-    """Adam with the largest recent gradient instead of the mean square."""
+    """Adam with the largest recent gradient instead of the mean square.
+
+    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = torch.optim.Adamax([w], lr=0.1)
+    >>> (w ** 2).sum().backward()
+    >>> optimizer.step()
+    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
+    tensor([True, True])
+    """
 
     shaped, kernel = ("exp_avg", "exp_inf"), "fused_adamax"
 
@@ -249,7 +281,15 @@ def _decay(group, p, grad):
 
 
 class NAdam(_OneByOne):
-    """Adam with Nesterov's look-ahead on the mean."""
+    """Adam with Nesterov's look-ahead on the mean.
+
+    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = torch.optim.NAdam([w], lr=0.1)
+    >>> (w ** 2).sum().backward()
+    >>> optimizer.step()
+    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
+    tensor([True, True])
+    """
 
     shaped, counts, kernel = ("exp_avg", "exp_avg_sq"), ("step", "mu_product"), "fused_nadam"
 
@@ -289,7 +329,15 @@ class NAdam(_OneByOne):
 
 
 class RAdam(_OneByOne):
-    """Adam that waits with the division until the mean of squares can be trusted."""
+    """Adam that waits with the division until the mean of squares can be trusted.
+
+    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = torch.optim.RAdam([w], lr=0.1)
+    >>> (w ** 2).sum().backward()
+    >>> optimizer.step()
+    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
+    tensor([True, True])
+    """
 
     shaped, kernel = ("exp_avg", "exp_avg_sq"), "fused_radam"
 
@@ -329,7 +377,15 @@ class RAdam(_OneByOne):
 
 
 class Rprop(_OneByOne):
-    """Uses the signs of the gradient only: a step grows while the sign stays and shrinks when it turns."""
+    """Uses the signs of the gradient only: a step grows while the sign stays and shrinks when it turns.
+
+    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = torch.optim.Rprop([w], lr=0.1)
+    >>> (w ** 2).sum().backward()
+    >>> optimizer.step()
+    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
+    tensor([True, True])
+    """
 
     shaped = ("prev", "step_size")
 
@@ -357,7 +413,15 @@ class Rprop(_OneByOne):
 
 
 class ASGD(_OneByOne):
-    """SGD that also keeps the average of the parameters."""
+    """SGD that also keeps the average of the parameters.
+
+    >>> w = torch.tensor([1.0, -2.0], requires_grad=True)
+    >>> optimizer = torch.optim.ASGD([w], lr=0.1)
+    >>> (w ** 2).sum().backward()
+    >>> optimizer.step()
+    >>> w.detach().abs() < torch.tensor([1.0, 2.0])
+    tensor([True, True])
+    """
 
     shaped = ("ax",)
 

@@ -11,7 +11,13 @@ from .optimizer import Optimizer, check, check_lr, check_range, number
 
 
 class SparseAdam(Optimizer):
-    """Adam whose step touches only the rows that have a gradient."""
+    """Adam whose step touches only the rows that have a gradient.
+
+    >>> table = nn.Embedding(4, 2, sparse=True)
+    >>> optimizer = torch.optim.SparseAdam(list(table.parameters()), lr=0.1)
+    >>> table(torch.tensor([1])).sum().backward()
+    >>> optimizer.step()
+    """
 
     def __init__(self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  maximize: bool = False):

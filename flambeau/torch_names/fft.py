@@ -1,5 +1,6 @@
 """`flambeau.fft`: discrete Fourier transforms under PyTorch's names."""
 
+from .ops.core import examples as _examples
 from .ops.linalg.fft import (
     fft,
     fft2,
@@ -27,3 +28,5 @@ from .ops.linalg.fft import (
 
 __all__ = ["fft", "ifft", "fft2", "ifft2", "fftn", "ifftn", "rfft", "irfft", "rfft2", "irfft2", "rfftn", "irfftn",
            "hfft", "ihfft", "hfft2", "ihfft2", "hfftn", "ihfftn", "fftfreq", "rfftfreq", "fftshift", "ifftshift"]
+
+_examples.attach_module("fft", globals())

@@ -1,6 +1,7 @@
 """`flambeau.linalg`: linear algebra under PyTorch's names."""
 
 from .backends.cpu.linalg.kernels import LinAlgError
+from .ops.core import examples as _examples
 from .ops.linalg.decompose import (
     cond,
     eig,
@@ -48,3 +49,5 @@ __all__ = ["LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "di
            "lu", "lu_factor", "lu_factor_ex", "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power",
            "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_ex", "solve_triangular", "svd",
            "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm"]
+
+_examples.attach_module("linalg", globals())

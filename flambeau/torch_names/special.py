@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .ops.core import examples as _examples
 from .ops.core.row import FUNCTIONS as _FUNCTIONS
 from .ops.pointwise.special import SPECIAL as _SPECIAL
 
@@ -29,3 +30,4 @@ def log_softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
 
 
 __all__ = sorted(name for name in globals() if not name.startswith("_") and name not in ("annotations", "Any"))
+_examples.attach_module("special", globals())

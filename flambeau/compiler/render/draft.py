@@ -7,6 +7,7 @@ when the program runs, or as they suit large ones. See template.py for what that
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 from ..ir.parts import CONSTANT, INPUT, TEMPORARY, Op, Storage, new_numbers
@@ -19,11 +20,20 @@ from ..passes.recompute import recomputed
 from .dialects.c_program import Renderer
 from .lower import lowered
 
+listeners: list[Callable[[str, list[Any]], None]] = []  # are told a pass's name and what it made (docs/compiler.md shows it)
+
+
+def _after(name: str, made: list[Any]) -> list[Any]:
+    for listener in listeners:
+        listener(name, made)
+    return made
+
 
 def prepared(ops: list[Op], kept: set[int], exact: bool) -> list[Op]:
     """What all drafts of a program begin with."""
     new_numbers.restart(False)
-    return simplified(ops if exact else expanded(ops), kept)
+    _after("capture", ops)
+    return _after("cleanup", simplified(ops if exact else _after("expand", expanded(ops)), kept))
 
 
 class Draft:
@@ -32,9 +42,9 @@ class Draft:
     def __init__(self, ops: list[Op], kept: list[Storage], given: list[Storage], exact: bool, timed: bool, general: bool):
         kept_ids = {s.id for s in (*kept, *given)}
         self.ops = self._recomputed(ops, kept_ids, exact, general)
-        self.groups = grouped(self.ops, _never if exact else lowered, exact)
+        self.groups = _after("fusion", grouped(self.ops, _never if exact else lowered, exact))
         if not exact:
-            self.groups = with_epilogues(self.groups, kept_ids)
+            self.groups = _after("epilogues", with_epilogues(self.groups, kept_ids))
         self.lives = lifetimes(self.groups)
         self._slots(kept, given)
         registers = self._registers(kept_ids)
@@ -56,7 +66,7 @@ class Draft:
         ops = [op.copy() for op in ops]  # there may be another draft of them
         for op in ops:
             op.general = general
-        return ops if exact else recomputed(ops, kept)
+        return ops if exact else _after("recompute", recomputed(ops, kept))
 
     # ------------------------------------------------------------------------------------------------- layout
     def _slots(self, kept: list[Storage], given: list[Storage]) -> None:

@@ -17,6 +17,10 @@ for _part in _PARTS:
         globals().update({name: getattr(_module, name) for name in _module.__all__})
         __all__ += _module.__all__
 
+from ...ops.core.examples import attach_module as _attach_module  # noqa: E402
+
+_attach_module("nn.functional", globals())
+
 # What PyTorch's file imports, and programs take from there.
 from ...ops.core.overrides import (  # noqa: E402, F401
     handle_torch_function,

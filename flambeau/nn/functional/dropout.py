@@ -24,7 +24,13 @@ def _call(name: str, input: Tensor, p: float, training: bool, inplace: bool) -> 
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """In training each element is zero with probability p and divided by 1 - p otherwise."""
+    """In training each element is zero with probability p and divided by 1 - p otherwise.
+
+    >>> F.dropout(torch.ones(8), 0.5)
+    tensor([0., 0., 2., 0., 0., 0., 2., 2.])
+    >>> F.dropout(torch.ones(3), 0.5, training=False)
+    tensor([1., 1., 1.])
+    """
     if _overrides.active:
         done, value = _overrides.dispatch(dropout, (input,), {"p": p, "training": training, "inplace": inplace})
         if done:
@@ -46,7 +52,11 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
 @functional
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    """Dropout that keeps mean and variance of SELU's outputs."""
+    """Dropout that keeps mean and variance of SELU's outputs.
+
+    >>> F.alpha_dropout(torch.ones(3), 0.5, training=False)
+    tensor([1., 1., 1.])
+    """
     _check(p)
     return _call("alpha_dropout", input, p, training, inplace)
 
@@ -68,7 +78,11 @@ def _channels(name: str, input: Tensor, p: float, training: bool, inplace: bool,
 
 @functional
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zeroes whole channels of (N, C, L) or (C, L)."""
+    """Zeroes whole channels of (N, C, L) or (C, L).
+
+    >>> F.dropout1d(torch.ones(1, 2, 3), 0.5, training=False).shape
+    torch.Size([1, 2, 3])
+    """
     _check(p)
     if input.dim() not in (2, 3):
         raise RuntimeError(f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input. Note that "
@@ -79,7 +93,11 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 @functional
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zeroes whole channels of (N, C, H, W)."""
+    """Zeroes whole channels of (N, C, H, W).
+
+    >>> F.dropout2d(torch.ones(1, 2, 3, 3), 0.5, training=False).shape
+    torch.Size([1, 2, 3, 3])
+    """
     _check(p)
     dims = input.dim()
     if dims not in (3, 4):
@@ -99,7 +117,11 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 @functional
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zeroes whole channels of (N, C, D, H, W) or (C, D, H, W)."""
+    """Zeroes whole channels of (N, C, D, H, W) or (C, D, H, W).
+
+    >>> F.dropout3d(torch.ones(1, 2, 3, 3, 3), 0.5, training=False).shape
+    torch.Size([1, 2, 3, 3, 3])
+    """
     _check(p)
     dims = input.dim()
     if dims not in (4, 5):

@@ -15,7 +15,14 @@ __all__ = ["embedding", "embedding_bag", "one_hot"]
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
               norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
     """The rows of weight with the given numbers. padding_idx: a row without gradient; max_norm: used rows are
-    shrunk to this norm first, in place."""
+    shrunk to this norm first, in place.
+
+    Shapes: Whole numbers (*) and a table (rows, width) to (*, width).
+
+    >>> F.embedding(torch.tensor([2, 0]), torch.arange(6.0).view(3, 2))
+    tensor([[4., 5.],
+            [0., 1.]])
+    """
     if _overrides.active:
         done, value = _overrides.dispatch(embedding, (input, weight), {
             "padding_idx": padding_idx, "max_norm": max_norm, "norm_type": norm_type,
@@ -43,7 +50,11 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
                   norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
                   per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
                   padding_idx: int | None = None) -> Tensor:
-    """Sums, means or maxima of bags of embeddings: rows of a 2-D input, or runs of a 1-D one that start at offsets."""
+    """Sums, means or maxima of bags of embeddings: rows of a 2-D input, or runs of a 1-D one that start at offsets.
+
+    >>> F.embedding_bag(torch.tensor([[0, 2]]), torch.arange(6.0).view(3, 2), mode="sum")
+    tensor([[4., 6.]])
+    """
     if weight.dtype.name == "int64" and input.is_floating_point():
         import warnings
         warnings.warn("Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input, "

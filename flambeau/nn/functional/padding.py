@@ -17,6 +17,11 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
     """Pads the last dimensions: pad = (before, after) of the last one, then of the one before it...
 
     mode: "constant" (any number of dimensions), or "reflect", "replicate", "circular" (the last 1 to 3).
+
+    >>> F.pad(torch.tensor([1, 2, 3]), (1, 2))
+    tensor([0, 1, 2, 3, 0, 0])
+    >>> F.pad(torch.tensor([[1.0, 2.0, 3.0]]), (1, 1), mode="reflect")
+    tensor([[2., 1., 2., 3., 2.]])
     """
     if isinstance(pad, Tensor):
         pad = pad.tolist()

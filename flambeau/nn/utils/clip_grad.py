@@ -23,7 +23,11 @@ def _gradients(parameters: Any) -> list[Tensor]:
 @no_grad()
 def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False,
                    foreach: bool | None = None) -> Tensor:
-    """The norm of all the tensors together, as if they were one vector."""
+    """The norm of all the tensors together, as if they were one vector.
+
+    >>> nn.utils.get_total_norm([torch.tensor([3.0]), torch.tensor([4.0])])
+    tensor(5.)
+    """
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     from ...creation.factories import tensor as make
     if not tensors:
@@ -58,7 +62,15 @@ def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Tensor, 
 @no_grad()
 def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
                     foreach: bool | None = None) -> Tensor:
-    """Scales the gradients of the parameters in place so that their total norm is at most max_norm; returns it."""
+    """Scales the gradients of the parameters in place so that their total norm is at most max_norm; returns it.
+
+    >>> w = nn.Parameter(torch.zeros(2))
+    >>> w.grad = torch.tensor([3.0, 4.0])
+    >>> nn.utils.clip_grad_norm_([w], 1.0)
+    tensor(5.)
+    >>> w.grad
+    tensor([0.6000, 0.8000])
+    """
     if isinstance(parameters, Tensor):
         parameters = [parameters]
     else:
@@ -81,7 +93,14 @@ def clip_grad_norm(parameters: Any, max_norm: float, norm_type: float = 2.0, err
 
 @no_grad()
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
-    """Clamps every gradient element in place to [-clip_value, clip_value]."""
+    """Clamps every gradient element in place to [-clip_value, clip_value].
+
+    >>> w = nn.Parameter(torch.zeros(2))
+    >>> w.grad = torch.tensor([3.0, -4.0])
+    >>> nn.utils.clip_grad_value_([w], 1.0)
+    >>> w.grad
+    tensor([ 1., -1.])
+    """
     clip_value = float(clip_value)
     for g in _gradients(parameters):
         g.clamp_(min=-clip_value, max=clip_value)

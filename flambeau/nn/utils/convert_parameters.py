@@ -19,7 +19,11 @@ def _check_param_device(param: Tensor, old_param_device: Any) -> Any:
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """All parameters flattened and joined."""
+    """All parameters flattened and joined.
+
+    >>> nn.utils.parameters_to_vector(nn.Linear(2, 3).parameters()).shape
+    torch.Size([9])
+    """
     from ...ops.shape.joining import cat
     device = None
     vectors = []
@@ -30,7 +34,13 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Makes the parameters views of consecutive vectors of the vector."""
+    """Makes the parameters views of consecutive vectors of the vector.
+
+    >>> layer = nn.Linear(1, 1)
+    >>> nn.utils.vector_to_parameters(torch.tensor([2.0, 3.0]), layer.parameters())
+    >>> layer.bias.item()
+    3.0
+    """
     if not isinstance(vec, Tensor):
         raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
     device = None

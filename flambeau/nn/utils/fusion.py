@@ -13,12 +13,22 @@ M = TypeVar("M")
 
 
 def fuse_conv_bn_eval(conv: M, bn: Any, transpose: bool = False) -> M:
-    """A copy of the convolution that does the batch norm, too; both must be in evaluation mode."""
+    """A copy of the convolution that does the batch norm, too; both must be in evaluation mode.
+
+    >>> fused = nn.utils.fuse_conv_bn_eval(nn.Conv2d(3, 4, 3).eval(), nn.BatchNorm2d(4).eval())
+    >>> type(fused).__name__
+    'Conv2d'
+    """
     return _fuse(conv, bn, lambda *tensors: fuse_conv_bn_weights(*tensors, transpose))
 
 
 def fuse_linear_bn_eval(linear: M, bn: Any) -> M:
-    """A copy of the linear layer that does the batch norm, too; both must be in evaluation mode."""
+    """A copy of the linear layer that does the batch norm, too; both must be in evaluation mode.
+
+    >>> fused = nn.utils.fuse_linear_bn_eval(nn.Linear(3, 4).eval(), nn.BatchNorm1d(4).eval())
+    >>> type(fused).__name__
+    'Linear'
+    """
     if linear.out_features != bn.num_features and bn.num_features != 1:
         raise AssertionError(f"To fuse, linear.out_features == bn.num_features or bn.num_features == 1, got "
                              f"{linear.out_features} and {bn.num_features}")

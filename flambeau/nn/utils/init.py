@@ -8,7 +8,11 @@ from ..module import Module
 
 
 def skip_init(module_cls: type, *args: Any, **kwargs: Any) -> Module:
-    """A module whose parameters are not initialised: built on the meta device, then given memory on `device`."""
+    """A module whose parameters are not initialised: built on the meta device, then given memory on `device`.
+
+    >>> nn.utils.skip_init(nn.Linear, 2, 3).weight.shape
+    torch.Size([3, 2])
+    """
     if not issubclass(module_cls, Module):
         raise RuntimeError(f"Expected a Module; got {module_cls}")
     if not _takes_device(module_cls):

@@ -139,7 +139,12 @@ class SpectralNormStateDictHook:
 
 def spectral_norm(module: M, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
                   dim: int | None = None) -> M:
-    """Divides a parameter by its largest singular value, which power iteration follows."""
+    """Divides a parameter by its largest singular value, which power iteration follows.
+
+    >>> layer = nn.utils.spectral_norm(nn.Linear(2, 3))
+    >>> layer(torch.ones(1, 2)).shape
+    torch.Size([1, 3])
+    """
     if dim is None:
         from ..conv import _ConvTransposeNd
         dim = 1 if isinstance(module, _ConvTransposeNd) else 0

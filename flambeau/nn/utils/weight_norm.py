@@ -73,13 +73,23 @@ class WeightNorm:
 
 
 def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
-    """Splits a parameter into length (`name_g`) and direction (`name_v`)."""
+    """Splits a parameter into length (`name_g`) and direction (`name_v`).
+
+    >>> layer = nn.utils.weight_norm(nn.Linear(2, 3))
+    >>> layer.weight_g.shape
+    torch.Size([3, 1])
+    """
     WeightNorm.apply(module, name, dim)
     return module
 
 
 def remove_weight_norm(module: M, name: str = "weight") -> M:
-    """Undoes weight_norm."""
+    """Undoes weight_norm.
+
+    >>> layer = nn.utils.remove_weight_norm(nn.utils.weight_norm(nn.Linear(2, 3)))
+    >>> sorted(name for name, _ in layer.named_parameters())
+    ['bias', 'weight']
+    """
     for key, hook in module._forward_pre_hooks.items():
         if isinstance(hook, WeightNorm) and hook.name == name:
             hook.remove(module)

@@ -19,6 +19,7 @@ from ...backends import registry
 from ...backends.cpu.memory import owner
 from ...tensors.dtypes import can_cast
 from ...tensors.tensor import Tensor, wrap
+from . import examples as _examples
 from . import overrides as _overrides
 
 ndarray = registry.CPU_ARRAY
@@ -115,6 +116,7 @@ def export(name: str, function: Callable, *, method: bool = True, toplevel: bool
         fact(name, **facts)
     if toplevel or method:
         function.__module__, function.__qualname__ = _PACKAGE, name if toplevel else f"Tensor.{name}"
+        _examples.attach_to(name if toplevel else f"Tensor.{name}", function)
     for n in (name, *aliases):
         if toplevel:
             FUNCTIONS[n] = function

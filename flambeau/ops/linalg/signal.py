@@ -8,6 +8,7 @@ from typing import Any
 from ...settings import warn_once
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
+from ..core.examples import attach_to
 from ..core.row import FUNCTIONS, public
 
 
@@ -62,6 +63,7 @@ def _window(name: str, coefficients: Any, extra: tuple[tuple[str, Any], ...] = (
     function.__name__ = function.__qualname__ = name
     function.__module__ = __package__.partition(".")[0]  # where users find it
     function.__doc__ = f"{name}(window_length, periodic=True): a window of weights that tapers a signal's ends."
+    attach_to(name, function)
     FUNCTIONS[name] = function
     return function
 

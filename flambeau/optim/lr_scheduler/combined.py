@@ -25,7 +25,15 @@ def _check_parts(name: str, schedulers: Sequence[LRScheduler], optimizer: Optimi
 
 
 class SequentialLR(LRScheduler):
-    """One schedule after another, changing at the milestones."""
+    """One schedule after another, changing at the milestones.
+
+    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    >>> first = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=0.1, total_iters=2)
+    >>> then = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.9)
+    >>> schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, [first, then], milestones=[2])
+    >>> optimizer.param_groups[0]["lr"]
+    0.1
+    """
 
     def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: list[int], last_epoch: int = -1):
         if len(schedulers) < 1:
@@ -72,7 +80,15 @@ class SequentialLR(LRScheduler):
 
 
 class ChainedScheduler(LRScheduler):
-    """Several schedules at once: their factors multiply."""
+    """Several schedules at once: their factors multiply.
+
+    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    >>> lower = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=0.1)
+    >>> parts = [lower, torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.9)]
+    >>> schedule = torch.optim.lr_scheduler.ChainedScheduler(parts)
+    >>> round(schedule.get_last_lr()[0], 4)
+    0.1
+    """
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None):
         if len(schedulers) < 1:

@@ -39,7 +39,18 @@ class _Lambdas(LRScheduler):
 
 
 class LambdaLR(_Lambdas):
-    """The initial rate times a function of the epoch."""
+    """The initial rate times a function of the epoch.
+
+    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (step + 1))
+    >>> rates = []
+    >>> for _ in range(3):
+    ...     optimizer.step()
+    ...     schedule.step()
+    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
+    >>> rates
+    [0.5, 0.3333, 0.25]
+    """
 
     def get_lr(self) -> list[Any]:
         self._check_asked()
@@ -47,7 +58,18 @@ class LambdaLR(_Lambdas):
 
 
 class MultiplicativeLR(_Lambdas):
-    """The present rate times a function of the epoch."""
+    """The present rate times a function of the epoch.
+
+    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = torch.optim.lr_scheduler.MultiplicativeLR(optimizer, lambda step: 0.5)
+    >>> rates = []
+    >>> for _ in range(3):
+    ...     optimizer.step()
+    ...     schedule.step()
+    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
+    >>> rates
+    [0.5, 0.25, 0.125]
+    """
 
     def get_lr(self) -> list[Any]:
         self._check_asked()
@@ -78,7 +100,18 @@ class _Factors(LRScheduler):
 
 
 class StepLR(_Factors):
-    """Times gamma every step_size epochs."""
+    """Times gamma every step_size epochs.
+
+    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.1)
+    >>> rates = []
+    >>> for _ in range(3):
+    ...     optimizer.step()
+    ...     schedule.step()
+    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
+    >>> rates
+    [1.0, 0.1, 0.1]
+    """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1):
         self.step_size, self.gamma = step_size, gamma
@@ -92,7 +125,18 @@ class StepLR(_Factors):
 
 
 class MultiStepLR(_Factors):
-    """Times gamma at each milestone."""
+    """Times gamma at each milestone.
+
+    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[1, 3], gamma=0.1)
+    >>> rates = []
+    >>> for _ in range(3):
+    ...     optimizer.step()
+    ...     schedule.step()
+    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
+    >>> rates
+    [0.1, 0.1, 0.01]
+    """
 
     def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1):
         self.milestones, self.gamma = Counter(milestones), gamma
@@ -107,7 +151,18 @@ class MultiStepLR(_Factors):
 
 
 class ConstantLR(_Factors):
-    """Times factor until total_iters epochs have passed."""
+    """Times factor until total_iters epochs have passed.
+
+    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=0.5, total_iters=2)
+    >>> rates = []
+    >>> for _ in range(3):
+    ...     optimizer.step()
+    ...     schedule.step()
+    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
+    >>> rates
+    [0.5, 1.0, 1.0]
+    """
 
     def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1):
         if factor > 1.0 or factor < 0:
@@ -125,7 +180,18 @@ class ConstantLR(_Factors):
 
 
 class LinearLR(_Factors):
-    """From start_factor to end_factor in total_iters equal steps."""
+    """From start_factor to end_factor in total_iters equal steps.
+
+    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.5, total_iters=2)
+    >>> rates = []
+    >>> for _ in range(3):
+    ...     optimizer.step()
+    ...     schedule.step()
+    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
+    >>> rates
+    [0.75, 1.0, 1.0]
+    """
 
     def __init__(self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5,
                  last_epoch: int = -1):
@@ -151,7 +217,18 @@ class LinearLR(_Factors):
 
 
 class ExponentialLR(_Factors):
-    """Times gamma every epoch."""
+    """Times gamma every epoch.
+
+    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+    >>> rates = []
+    >>> for _ in range(3):
+    ...     optimizer.step()
+    ...     schedule.step()
+    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
+    >>> rates
+    [0.5, 0.25, 0.125]
+    """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1):
         self.gamma = gamma
@@ -165,7 +242,18 @@ class ExponentialLR(_Factors):
 
 
 class PolynomialLR(_Factors):
-    """Down to zero in total_iters epochs along a power of what is left."""
+    """Down to zero in total_iters epochs along a power of what is left.
+
+    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = torch.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=4)
+    >>> rates = []
+    >>> for _ in range(3):
+    ...     optimizer.step()
+    ...     schedule.step()
+    ...     rates.append(round(optimizer.param_groups[0]["lr"], 4))
+    >>> rates
+    [0.75, 0.5, 0.25]
+    """
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
         self.total_iters, self.power = total_iters, power

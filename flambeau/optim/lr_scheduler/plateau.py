@@ -11,7 +11,15 @@ from .base import EPOCH_DEPRECATION_WARNING, LRScheduler, _copy, _set_rate
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """Times factor when a measured value has not improved for `patience` epochs."""
+    """Times factor when a measured value has not improved for `patience` epochs.
+
+    >>> optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    >>> schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+    >>> schedule.step(1.0)
+    >>> schedule.step(1.0)
+    >>> optimizer.param_groups[0]["lr"]
+    0.1
+    """
 
     def __init__(self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
                  threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0, min_lr: Any = 0,

@@ -24,7 +24,13 @@ default_collate_err_msg_format = (
 
 
 def default_convert(data: Any) -> Any:
-    """The same nesting with NumPy arrays and numbers as tensors; what is neither array nor container stays."""
+    """The same nesting with NumPy arrays and numbers as tensors; what is neither array nor container stays.
+
+    >>> import numpy
+    >>> from flambeau.utils.data import default_convert
+    >>> default_convert(numpy.zeros(2))
+    tensor([0., 0.], dtype=torch.float64)
+    """
     kind = type(data)
     if isinstance(data, Tensor):
         return data
@@ -134,5 +140,10 @@ default_collate_fn_map: dict[Any, Callable] = {
 
 
 def default_collate(batch: Any) -> Any:
-    """A batch of samples: tensors and arrays stacked, numbers in a tensor, strings in a list, containers kept."""
+    """A batch of samples: tensors and arrays stacked, numbers in a tensor, strings in a list, containers kept.
+
+    >>> from flambeau.utils.data import default_collate
+    >>> default_collate([(1, 2.0), (3, 4.0)])
+    [tensor([1, 3]), tensor([2., 4.], dtype=torch.float64)]
+    """
     return collate(batch, collate_fn_map=default_collate_fn_map)

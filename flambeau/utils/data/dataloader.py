@@ -45,7 +45,12 @@ class _InfiniteConstantSampler(Sampler[None]):
 
 class DataLoader(Generic[T_co]):
     """Walks through a dataset batch by batch, in the order of a sampler. With num_workers > 0 the batches are made
-    ahead of time by that many processes and arrive through shared memory."""
+    ahead of time by that many processes and arrive through shared memory.
+
+    >>> from flambeau.utils.data import DataLoader
+    >>> [batch.tolist() for batch in DataLoader(range(5), batch_size=2)]
+    [[0, 1], [2, 3], [4]]
+    """
 
     _initialized = False
     _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")

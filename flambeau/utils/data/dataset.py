@@ -22,7 +22,17 @@ __all__ = ["Dataset", "IterableDataset", "TensorDataset", "StackDataset", "Conca
 
 class Dataset(Generic[T_co]):
     """Samples by key. A subclass gives `__getitem__`, mostly `__len__`, and `__getitems__` where it can fetch a whole
-    batch at once."""
+    batch at once.
+
+    >>> from flambeau.utils.data import DataLoader, Dataset
+    >>> class Squares(Dataset):
+    ...     def __len__(self):
+    ...         return 3
+    ...     def __getitem__(self, i):
+    ...         return i * i
+    >>> next(iter(DataLoader(Squares(), batch_size=3)))
+    tensor([0, 1, 4])
+    """
 
     def __getitem__(self, index: Any) -> T_co:
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
@@ -32,14 +42,27 @@ class Dataset(Generic[T_co]):
 
 
 class IterableDataset(Dataset[T_co], Iterable[T_co]):
-    """Samples in a stream. Each worker process walks its own copy: `get_worker_info()` says which part is its own."""
+    """Samples in a stream. Each worker process walks its own copy: `get_worker_info()` says which part is its own.
+
+    >>> from flambeau.utils.data import DataLoader, IterableDataset
+    >>> class Count(IterableDataset):
+    ...     def __iter__(self):
+    ...         return iter(range(3))
+    >>> next(iter(DataLoader(Count(), batch_size=3)))
+    tensor([0, 1, 2])
+    """
 
     def __add__(self, other: Dataset[T_co]) -> ChainDataset:
         return ChainDataset([self, other])
 
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
-    """Rows of tensors that have one length."""
+    """Rows of tensors that have one length.
+
+    >>> from flambeau.utils.data import TensorDataset
+    >>> TensorDataset(torch.arange(3), torch.zeros(3))[1]
+    (tensor(1), tensor(0.))
+    """
 
     def __init__(self, *tensors: Tensor):
         if any(t.size(0) != tensors[0].size(0) for t in tensors):
@@ -55,7 +78,12 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
 
 class StackDataset(Dataset[Any]):
-    """Several datasets of one length side by side: samples are tuples, or dicts where the datasets have names."""
+    """Several datasets of one length side by side: samples are tuples, or dicts where the datasets have names.
+
+    >>> from flambeau.utils.data import StackDataset
+    >>> StackDataset([1, 2], ["a", "b"])[1]
+    (2, 'b')
+    """
 
     def __init__(self, *args: Dataset[Any], **kwargs: Dataset[Any]):
         if args and kwargs:
@@ -96,7 +124,12 @@ def _fetched(dataset: Any, indices: list[Any]) -> Sequence[Any]:
 
 
 class ConcatDataset(Dataset[T_co]):
-    """Map-style datasets one after the other."""
+    """Map-style datasets one after the other.
+
+    >>> from flambeau.utils.data import ConcatDataset
+    >>> len(ConcatDataset([[1, 2], [3]]))
+    3
+    """
 
     datasets: list[Dataset[T_co]]
     cumulative_sizes: list[int]
@@ -131,7 +164,15 @@ class ConcatDataset(Dataset[T_co]):
 
 
 class ChainDataset(IterableDataset[Any]):
-    """Iterable datasets one after the other; each is opened when its turn comes."""
+    """Iterable datasets one after the other; each is opened when its turn comes.
+
+    >>> from flambeau.utils.data import ChainDataset, IterableDataset
+    >>> class Count(IterableDataset):
+    ...     def __iter__(self):
+    ...         return iter(range(2))
+    >>> list(ChainDataset([Count(), Count()]))
+    [0, 1, 0, 1]
+    """
 
     def __init__(self, datasets: Iterable[Dataset[Any]]):
         super().__init__()
@@ -151,7 +192,12 @@ class ChainDataset(IterableDataset[Any]):
 
 
 class Subset(Dataset[T_co]):
-    """Some samples of a dataset, by their indices."""
+    """Some samples of a dataset, by their indices.
+
+    >>> from flambeau.utils.data import Subset
+    >>> Subset([10, 20, 30], [2, 0])[0]
+    30
+    """
 
     dataset: Dataset[T_co]
     indices: Sequence[int]
@@ -182,7 +228,12 @@ class Subset(Dataset[T_co]):
 
 def random_split(dataset: Dataset[T], lengths: Sequence[int | float],
                  generator: Any = _random.default_generator) -> list[Subset[T]]:
-    """Cuts a dataset at random into pieces of the given lengths, or of the given fractions where those add up to 1."""
+    """Cuts a dataset at random into pieces of the given lengths, or of the given fractions where those add up to 1.
+
+    >>> from flambeau.utils.data import random_split
+    >>> [len(part) for part in random_split(range(10), [0.8, 0.2])]
+    [8, 2]
+    """
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
         lengths = _shares(len(dataset), lengths)
     if sum(lengths) != len(dataset):

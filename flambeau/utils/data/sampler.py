@@ -42,7 +42,12 @@ class Sampler(Generic[T_co]):
 
 
 class SequentialSampler(Sampler[int]):
-    """0, 1, 2, ..."""
+    """0, 1, 2, ...
+
+    >>> from flambeau.utils.data import SequentialSampler
+    >>> list(SequentialSampler(range(3)))
+    [0, 1, 2]
+    """
 
     def __init__(self, data_source: Sized):
         self.data_source = data_source
@@ -55,7 +60,12 @@ class SequentialSampler(Sampler[int]):
 
 
 class RandomSampler(Sampler[int]):
-    """All samples in random order (several times over if num_samples asks for more), or draws with replacement."""
+    """All samples in random order (several times over if num_samples asks for more), or draws with replacement.
+
+    >>> from flambeau.utils.data import RandomSampler
+    >>> sorted(RandomSampler(range(3)))
+    [0, 1, 2]
+    """
 
     def __init__(self, data_source: Sized, replacement: bool = False, num_samples: int | None = None,
                  generator: Any = None):
@@ -96,7 +106,12 @@ class RandomSampler(Sampler[int]):
 
 
 class SubsetRandomSampler(Sampler[int]):
-    """The given indices in random order."""
+    """The given indices in random order.
+
+    >>> from flambeau.utils.data import SubsetRandomSampler
+    >>> sorted(SubsetRandomSampler([1, 4]))
+    [1, 4]
+    """
 
     def __init__(self, indices: Sequence[int], generator: Any = None):
         self.indices = indices
@@ -111,7 +126,12 @@ class SubsetRandomSampler(Sampler[int]):
 
 
 class WeightedRandomSampler(Sampler[int]):
-    """Indices drawn with the given weights, which need not add up to one."""
+    """Indices drawn with the given weights, which need not add up to one.
+
+    >>> from flambeau.utils.data import WeightedRandomSampler
+    >>> list(WeightedRandomSampler([0.0, 1.0], 3))
+    [1, 1, 1]
+    """
 
     def __init__(self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Any = None):
         _positive("num_samples", num_samples)
@@ -134,7 +154,12 @@ class WeightedRandomSampler(Sampler[int]):
 
 
 class BatchSampler(Sampler[list[int]]):
-    """Lists of batch_size indices from another sampler; a shorter last one is kept unless drop_last."""
+    """Lists of batch_size indices from another sampler; a shorter last one is kept unless drop_last.
+
+    >>> from flambeau.utils.data import BatchSampler, SequentialSampler
+    >>> list(BatchSampler(SequentialSampler(range(5)), batch_size=2, drop_last=False))
+    [[0, 1], [2, 3], [4]]
+    """
 
     def __init__(self, sampler: Sampler[int] | Iterable[int], batch_size: int, drop_last: bool):
         _positive("batch_size", batch_size)

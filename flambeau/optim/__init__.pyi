@@ -1,0 +1,20 @@
+"""Made by tools/stubs.py."""
+from . import lr_scheduler as lr_scheduler
+from . import swa_utils as swa_utils
+from .adam import Adam as Adam
+from .adam import AdamW as AdamW
+from .expect import expect_gradients as expect_gradients
+from .lbfgs import LBFGS as LBFGS
+from .matrices import Adafactor as Adafactor
+from .matrices import Muon as Muon
+from .optimizer import Optimizer as Optimizer
+from .rules import ASGD as ASGD
+from .rules import Adadelta as Adadelta
+from .rules import Adagrad as Adagrad
+from .rules import Adamax as Adamax
+from .rules import NAdam as NAdam
+from .rules import RAdam as RAdam
+from .rules import RMSprop as RMSprop
+from .rules import Rprop as Rprop
+from .sgd import SGD as SGD
+from .sparse_adam import SparseAdam as SparseAdam
