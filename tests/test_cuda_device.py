@@ -209,6 +209,8 @@ def test_pinned_memory(cuda):
     assert x.t().pin_memory().stride() == (1, 3)
     same(pinned, x)
     same(pinned.to(cuda, non_blocking=True), x)
+    many = [fl.full((1000,), float(i)).pin_memory().to(cuda, non_blocking=True) for i in range(20)]
+    assert [float(t.cpu().mean()) for t in many] == list(map(float, range(20)))  # memory is not used again too early
     for made in (fl.zeros(3, pin_memory=True), fl.empty(3, pin_memory=True), fl.full((3,), 2.0, pin_memory=True),
                  fl.tensor([1.0], pin_memory=True), fl.ones(3, pin_memory=True)):
         assert made.is_pinned()

@@ -83,16 +83,23 @@ def device_index(x: Any) -> int:
     return block.get("lent_by", current.device) if home is None else home.device.device
 
 
-def upload(source: ndarray) -> CudaArray:
-    """A host array on the current device, in its own order of dimensions where that is dense."""
+def upload(source: ndarray, wait: bool = True) -> CudaArray:
+    """A host array on the current device, in its own order of dimensions where that is dense.
+
+    wait: until it is there. Without, the array has to be in pinned memory, and whoever changes it meanwhile changes the copy.
+    """
     source = source if type(source) is ndarray else source.view(ndarray)
     if not source.flags.c_contiguous and _host_dense(source) is None:
-        source = np.ascontiguousarray(source)
+        source, wait = np.ascontiguousarray(source), True
     made = windows.like(source, source.dtype)
     if made.size:
         machine().activate(current.device)
         machine().upload(made.ctypes.data, source.ctypes.data, source.nbytes, current.stream)
-        machine().synchronize(current.stream)  # the host's memory may change as soon as this returns
+        if wait:
+            machine().synchronize(current.stream)  # the host's memory may change as soon as this returns
+        else:
+            from .pinned import hold
+            hold(source, current.stream)
     return made
 
 

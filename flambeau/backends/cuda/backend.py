@@ -280,6 +280,11 @@ def from_cpu(array: ndarray) -> CudaArray:
     return upload(array)
 
 
+def from_pinned(array: ndarray) -> CudaArray:
+    """A pinned array on the current device, some time soon: what is asked of the device next comes after the copy."""
+    return upload(array, wait=False)
+
+
 def from_device(array: CudaArray) -> CudaArray:
     """An array of any device on the current one: itself, or a copy from device to device."""
     there, here = device_index(array), current.device

@@ -29,11 +29,29 @@ class Pinned(ndarray):
 
 
 _free: dict[int, list[int]] = defaultdict(list)  # bytes -> addresses
-_lock = threading.Lock()
+_lock = threading.RLock()  # pieces die while it is held
+_held: list[tuple[int, ndarray]] = []  # (event, array): copies that may still be under way, oldest first
+
+
+def hold(x: ndarray, stream: int) -> None:
+    """Keeps an array until what is in a stream now is done: its memory is being copied from."""
+    event = machine().new_event(False)
+    machine().record(event, stream)
+    with _lock:
+        _held.append((event, x))
+    _let_go()
+
+
+def _let_go() -> None:
+    with _lock:
+        while _held and machine().has_passed(_held[0][0]):
+            event, _ = _held.pop(0)
+            machine().end_event(event)
 
 
 def _block(nbytes: int) -> ndarray:
     size = max(1 << (nbytes - 1).bit_length(), _PAGE)
+    _let_go()
     with _lock:
         address = _free[size].pop() if _free[size] else None
     if address is None:

@@ -170,12 +170,13 @@ public(_detach_, name="detach_", out=False)
 _warned: list[str] = []  # as in PyTorch, once per process
 
 
-def convert(self: Tensor, dtype: Any, device: Any, copy: bool = False, memory_format: Any = None) -> Tensor:
+def convert(self: Tensor, dtype: Any, device: Any, copy: bool = False, memory_format: Any = None,
+            non_blocking: bool = False) -> Tensor:
     """What `to` comes down to: self when nothing changes, else a copy."""
     name = format_name(memory_format)
     native = self._array.dtype if dtype is None else dtype.native
     if device is not None and device != self.device and (device := registry.placed(device)) != self.device:
-        return _moved(self, native, device, name)
+        return _moved(self, native, device, name, non_blocking)
     if native is self._array.dtype or native == self._array.dtype:
         if not copy and (name == "preserve" or name == suggested_format(self)):
             return self
@@ -190,7 +191,7 @@ def convert(self: Tensor, dtype: Any, device: Any, copy: bool = False, memory_fo
     return _to_copy(self, native, name)
 
 
-def _moved(self: Tensor, native: Any, device: Any, name: str) -> Tensor:
+def _moved(self: Tensor, native: Any, device: Any, name: str, non_blocking: bool) -> Tensor:
     target = registry.backend_for(device)
     if self.device.type == "meta":
         raise NotImplementedError("Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() "
@@ -201,7 +202,8 @@ def _moved(self: Tensor, native: Any, device: Any, name: str) -> Tensor:
     before = state.mode
     state.mode |= NO_GRAD  # the copies before and behind it belong to the one that is recorded
     try:
-        array = registry.move(self._array, target)
+        soon = non_blocking and target.NAME == "cuda" and pinning.is_pinned(self._array)
+        array = target.from_pinned(self._array) if soon else registry.move(self._array, target)
         if array.dtype != native or name != "preserve":
             array = _to_copy(wrap(array), native, name)._array
     finally:
@@ -212,8 +214,8 @@ def _moved(self: Tensor, native: Any, device: Any, name: str) -> Tensor:
 @public(toplevel=False, out=False)
 def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """to(dtype), to(device, dtype) or to(other): a tensor of that dtype on that device; self if it already is."""
-    dtype, device, _, copy, fmt = parse_to(args, kwargs)
-    return convert(self, dtype, device, copy, fmt)
+    dtype, device, non_blocking, copy, fmt = parse_to(args, kwargs)
+    return convert(self, dtype, device, copy, fmt, non_blocking)
 
 
 def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool, bool, Any]:
@@ -321,7 +323,7 @@ def cpu(self: Tensor, memory_format: Any = preserve_format) -> Tensor:
 @public(toplevel=False, out=False)
 def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = preserve_format) -> Tensor:
     """The tensor on a CUDA device."""
-    return convert(self, None, _device("cuda") if device is None else to_device(device), False, memory_format)
+    return convert(self, None, _device("cuda") if device is None else to_device(device), False, memory_format, non_blocking)
 
 
 @public(toplevel=False, out=False)
