@@ -76,6 +76,8 @@ def strided(made: ndarray, stride: Any) -> ndarray:
     shape, size = made.shape, made.itemsize
     if all([s * size == t for s, t, n in zip(stride, made.strides, shape) if n > 1]):
         return made
+    if len(shape) == 2 and made.size < LARGE:  # the same, in fewer steps
+        return made.T.copy().T if stride[0] < stride[1] else made.copy()
     order = sorted(range(len(shape)), key=lambda i: (-stride[i], shape[i] > 1, i))
     back = [order.index(i) for i in range(len(shape))]
     out = memory.empty(tuple([shape[i] for i in order]), made.dtype).transpose(back)
