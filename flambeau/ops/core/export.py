@@ -220,11 +220,14 @@ def _saved_in_place(node: Node, made: Any, target: Tensor) -> None:
 
 def check_writable(target: Tensor) -> None:
     array = target._array
-    if not array.flags.c_contiguous and array.ndim and (type(array) in registry.WINDOWS or _in_memory(array)):
+    if not array.flags.c_contiguous and array.ndim and registry.backend_of(array).NAME in _ADDRESSED:
         from ...backends.cpu.arrays import has_overlap
         if has_overlap(array):
             raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
                                "memory location. Please clone() the tensor before performing the operation.")
+
+
+_ADDRESSED = ("cpu", "cuda")  # backends whose arrays are memory at an address
 
 
 def _in_memory(array: Any) -> bool:
@@ -246,7 +249,7 @@ def check_overlap(target: Any, sources: Any, full: bool = False) -> None:
         elif state.mode & FOLLOW:
             if not _in_memory(source) or not _in_memory(target) or owner(source) is not owner(target):
                 continue
-        elif type(source) is not type(target) or type(target) not in registry.WINDOWS:
+        elif type(source) is not type(target) or registry.backend_of(target).NAME not in _ADDRESSED:
             continue
         from ...backends.cpu.arrays import overlap
         shared = overlap(target, source) if source is target or type(target) is ndarray else (

@@ -415,16 +415,16 @@ def _adaptive_max(dims: int, x: Any, output_size: Any, return_indices: bool) -> 
 
 def _adaptive_max_forms(dims: int) -> Any:
     """adaptive_max_pool and adaptive_max_pool_with_indices of one number of dimensions."""
-    def plain(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    def pooled(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         return _adaptive_max(dims, input, output_size, return_indices)
 
     def noted(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         return _adaptive_max(dims, input, output_size, True)
 
-    plain.__name__, noted.__name__ = f"adaptive_max_pool{dims}d", f"adaptive_max_pool{dims}d_with_indices"
-    plain.__doc__ = "The maxima of windows that cover the input evenly; with return_indices also where they are."
+    pooled.__name__, noted.__name__ = f"adaptive_max_pool{dims}d", f"adaptive_max_pool{dims}d_with_indices"
+    pooled.__doc__ = "The maxima of windows that cover the input evenly; with return_indices also where they are."
     noted.__doc__ = "The maxima of windows that cover the input evenly, and where they are."
-    return (public(plain, method=False, toplevel=False, autocast="float32" if dims == 3 else None),
+    return (public(pooled, method=False, toplevel=False, autocast="float32" if dims == 3 else None),
             public(noted, method=False, toplevel=False))
 
 
@@ -476,7 +476,7 @@ def _fractional_pool(dims: int, x: Tensor, kernel_size: Any, output_size: Any, o
 
 
 def _fractional_forms(dims: int) -> Any:
-    def plain(input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
+    def pooled(input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
               return_indices: bool = False, _random_samples: Tensor | None = None) -> Any:
         made = _fractional_pool(dims, input, kernel_size, output_size, output_ratio, _random_samples)
         return made if return_indices else made[0]
@@ -485,9 +485,9 @@ def _fractional_forms(dims: int) -> Any:
               return_indices: bool = False, _random_samples: Tensor | None = None) -> Any:
         return _fractional_pool(dims, input, kernel_size, output_size, output_ratio, _random_samples)
 
-    plain.__name__, noted.__name__ = f"fractional_max_pool{dims}d", f"fractional_max_pool{dims}d_with_indices"
-    plain.__doc__ = noted.__doc__ = "The maxima of windows at random distances (Graham, Fractional Max-Pooling)."
-    return (public(plain, method=False, toplevel=False, autocast="float32"),
+    pooled.__name__, noted.__name__ = f"fractional_max_pool{dims}d", f"fractional_max_pool{dims}d_with_indices"
+    pooled.__doc__ = noted.__doc__ = "The maxima of windows at random distances (Graham, Fractional Max-Pooling)."
+    return (public(pooled, method=False, toplevel=False, autocast="float32"),
             public(noted, method=False, toplevel=False))
 
 

@@ -143,14 +143,14 @@ def _finish(name: str, result: Any, out: Any) -> Any:
 _multiply = KERNELS["mul"]
 
 
-def _scaled_inplace(name: str, plain: Any, whole: Any) -> Any:
+def _scaled_inplace(name: str, unscaled: Any, general: Any) -> Any:
     """x.add_(y, alpha=...): the inner loop of most optimizers, so that without recording it is two kernel calls."""
-    recorded = make_inplace(name, whole)
+    recorded = make_inplace(name, general)
     scaled, kernel = f"{name}_scaled", KERNELS[name]
 
     def inplace(self, other, *more, alpha=1):
         if alpha.__class__ is int and alpha == 1 and not more:
-            return plain.inplace(self, other)
+            return unscaled.inplace(self, other)
         mode = state.mode
         if mode < 2 and not more and alpha.__class__ in (int, float) and isinstance(other, Tensor) and (
                 other._array.dtype.char in "fd") and (mode or (untracked(self) and untracked(other))):
@@ -162,15 +162,15 @@ def _scaled_inplace(name: str, plain: Any, whole: Any) -> Any:
                 if x.size < LARGE:
                     kernel(x, _multiply(y, constant(alpha, x.dtype)), out=x)
                 elif run(scaled, x, y, alpha, out=x) is None:
-                    return plain.inplace(self, mul(other, alpha))
+                    return unscaled.inplace(self, mul(other, alpha))
                 bump(self)
                 return self
-            return plain.inplace(self, mul(other, alpha))
+            return unscaled.inplace(self, mul(other, alpha))
         return recorded(self, other, *more, alpha=alpha)
 
     inplace.__name__, inplace.__qualname__ = name + "_", f"Tensor.{name}_"
     inplace.__doc__ = f"In-place form of {name}."
-    _overrides.STAND_INS[recorded] = _overrides.STAND_INS[plain.inplace] = inplace
+    _overrides.STAND_INS[recorded] = _overrides.STAND_INS[unscaled.inplace] = inplace
     return inplace
 
 

@@ -125,7 +125,7 @@ def _picked_rule(grad, self_shape, dim, result1, keepdim):
     return picked_grad(grad, self_shape, dim, result1, keepdim)
 
 
-_median = row("median", "self ignore_nan", safe=True, shape=rules.whole, backward=dict(self=whole_tied_grad))
+_median = row("median", "self ignore_nan", safe=True, shape=rules.one_element, backward=dict(self=whole_tied_grad))
 _nanmedian = row("nanmedian", "self ignore_nan", kernel="median", backward=dict(self=whole_tied_grad))
 _median_dim = along("median_dim", "self dim keepdim ignore_nan", shape=rules.with_position,
                     node="MedianBackward1", constant=(1,),

@@ -206,7 +206,7 @@ def normalised(x: Any, axis: int, dtype: Any = None) -> Made:
     return Made(x.shape, dtype or x.dtype)
 
 
-def whole(x: Any, *rest: Any) -> Made:
+def one_element(x: Any, *rest: Any) -> Made:
     """One element for all."""
     return Made((), x.dtype)
 

@@ -116,7 +116,7 @@ def writing(prepare: Callable | None = None, *, aliases: tuple[str, ...] = (), i
     renames = other_names(prepare)
 
     @functools.wraps(prepare)
-    def plain(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def copying(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         r, *rest = prepare(input, *args, **kwargs)
         return r(input, *rest)
 
@@ -131,6 +131,6 @@ def writing(prepare: Callable | None = None, *, aliases: tuple[str, ...] = (), i
 
     changed.__name__, changed.__qualname__ = name + "_", f"Tensor.{name}_"
     enter_inplace(changed, name, aliases, inplace)
-    made = public(plain, name=name, aliases=aliases, **facts)
+    made = public(copying, name=name, aliases=aliases, **facts)
     made.inplace = changed
     return made
