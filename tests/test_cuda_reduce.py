@@ -108,3 +108,9 @@ def test_searching(cuda):
     for right in (False, True):
         agree(lambda e, v, r=right: (fl.searchsorted(e, v, right=r), fl.searchsorted(e[0].contiguous(), v, right=r),
                                      fl.bucketize(v, e[1].contiguous(), out_int32=True, right=r)), edges, values)
+
+
+def test_distinct_elements(cuda):
+    x = twice(draw(4, 30))
+    agree(lambda x: (x.unique(), *x.unique(return_inverse=True, return_counts=True), x[:0].unique(), x[0, :1].unique()), x)
+    agree(lambda x: x.unique_consecutive(return_inverse=True, return_counts=True), (x > 0).long())

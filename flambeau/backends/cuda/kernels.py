@@ -14,4 +14,5 @@ from . import (
     scans,  # noqa: F401
     scatter,  # noqa: F401
     sorts,  # noqa: F401
+    uniques,  # noqa: F401
 )
