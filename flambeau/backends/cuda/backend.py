@@ -284,8 +284,12 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
 def _same_device(args: tuple[Any, ...]) -> None:
     for a in args:
         if isinstance(a, ndarray) and type(a) is not CudaArray and a.ndim:
-            raise RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
-                               f"cuda:{current.device} and cpu!")
+            raise two_devices()
+
+
+def two_devices() -> RuntimeError:
+    return RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
+                        f"cuda:{current.device} and cpu!")
 
 
 def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
