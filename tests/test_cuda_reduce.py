@@ -99,6 +99,8 @@ def test_sorted_parts(cuda):
 def test_counting(cuda):
     at = fl.tensor([3, 0, 3, 5, 3])
     agree(lambda i: (i.bincount(), i.bincount(minlength=9), i[:0].bincount(), i.bincount(i.float() / 3)), at)
+    with pytest.raises(RuntimeError, match="non-negative"):
+        (at.to(cuda) - 1).bincount()
     agree(lambda x: (x.histc(7), x.histc(5, -1, 2), x[:0].histc(4)), draw(300))
 
 
