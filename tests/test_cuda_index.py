@@ -132,6 +132,9 @@ def test_positions_out_of_range(cuda):
                        (lambda: x.take(bad * 5), "out of range: tried to access index 20 on a tensor of 20 elements")):
         with pytest.raises(IndexError, match=error):
             run().cpu()
+    F.embedding(bad, x)
+    with pytest.raises(IndexError, match="index out of range in self"):
+        fl.cuda.synchronize()
     with pytest.raises(RuntimeError, match="index 4 is out of bounds for dimension 0 with size 4"):
         x.gather(0, bad[None]).cpu()
     fl.testing.assert_close(x[bad - 1].cpu(), x.cpu()[(bad - 1).cpu()])  # and all is well again
