@@ -111,6 +111,17 @@ def test_triangles_and_one_hot(cuda):
     agree(lambda i: (F.one_hot(i), F.one_hot(i, 7)), AT)
 
 
+def test_positions_of_the_host(cuda):
+    x = draw(4, 5)
+    fl.testing.assert_close(x.to(cuda)[AT].cpu(), x[AT])  # index arrays may be the CPU's, as in PyTorch
+    fl.testing.assert_close(x.to(cuda)[[2, 0]].cpu(), x[[2, 0]])
+    for run in (lambda: x.to(cuda).gather(0, AT[None, :5] * 0), lambda: F.embedding(AT, x.to(cuda)),
+                lambda: x.to(cuda).index_add(0, AT[:4], x), lambda: F.nll_loss(x[0].to(cuda), AT[0]),
+                lambda: F.cross_entropy(x.to(cuda), AT[:4])):
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            run()
+
+
 def test_positions_out_of_range(cuda):
     x, bad = draw(4, 5).to(cuda), fl.tensor([0, 4]).to(cuda)
     for run, error in ((lambda: x[bad], "index 4 is out of bounds for dimension 0 with size 4"),
@@ -121,6 +132,9 @@ def test_positions_out_of_range(cuda):
                        (lambda: x.take(bad * 5), "out of range: tried to access index 20 on a tensor of 20 elements")):
         with pytest.raises(IndexError, match=error):
             run().cpu()
+    F.embedding(bad, x)
+    with pytest.raises(IndexError, match="index out of range in self"):
+        fl.cuda.synchronize()
     with pytest.raises(RuntimeError, match="index 4 is out of bounds for dimension 0 with size 4"):
         x.gather(0, bad[None]).cpu()
     fl.testing.assert_close(x[bad - 1].cpu(), x.cpu()[(bad - 1).cpu()])  # and all is well again

@@ -99,6 +99,8 @@ def test_sorted_parts(cuda):
 def test_counting(cuda):
     at = fl.tensor([3, 0, 3, 5, 3])
     agree(lambda i: (i.bincount(), i.bincount(minlength=9), i[:0].bincount(), i.bincount(i.float() / 3)), at)
+    with pytest.raises(RuntimeError, match="non-negative"):
+        (at.to(cuda) - 1).bincount()
     agree(lambda x: (x.histc(7), x.histc(5, -1, 2), x[:0].histc(4)), draw(300))
 
 
@@ -108,3 +110,9 @@ def test_searching(cuda):
     for right in (False, True):
         agree(lambda e, v, r=right: (fl.searchsorted(e, v, right=r), fl.searchsorted(e[0].contiguous(), v, right=r),
                                      fl.bucketize(v, e[1].contiguous(), out_int32=True, right=r)), edges, values)
+
+
+def test_distinct_elements(cuda):
+    x = twice(draw(4, 30))
+    agree(lambda x: (x.unique(), *x.unique(return_inverse=True, return_counts=True), x[:0].unique(), x[0, :1].unique()), x)
+    agree(lambda x: x.unique_consecutive(return_inverse=True, return_counts=True), (x > 0).long())

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from . import faults
 from .arrays import CudaArray, device_index, windows
 from .backend import call
 from .driver import machine
 from .launch import Plan, kernel
-from .places import INT64, add, checked, positions, zeros
+from .places import INT64, REPORTED, add, checked, positions, zeros
 from .pointwise import COMPUTED, STORED
 from .rows import plain
 from .rules import blank
@@ -86,12 +85,15 @@ def _counted(at: CudaArray, bins: int) -> CudaArray:
 def bincount(x: CudaArray, weights: CudaArray | None, minlength: int) -> Any:
     """The number of bins is a matter of values: this waits for the device."""
     at = positions(x)
-    bins = max(int(call("amax", (at, None, False)).item()) + 1 if at.size else 0, minlength)
+    least, most = (int(call(name, (at, None, False)).item()) for name in ("amin", "amax")) if at.size else (0, -1)
+    if least < 0:
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    bins = max(most + 1, minlength)
     if weights is None:
         return _counted(at, bins)
     kind = weights.dtype if weights.dtype.char == "f" else np.dtype(np.float64)
     out = zeros((bins,), np.dtype(np.float64))
-    add(out, checked(at, bins, False, faults.site(RuntimeError, "bincount: negative element {}")), weights, (1, bins, 1))
+    add(out, checked(at, bins, False, REPORTED), weights, (1, bins, 1))
     return out if kind == out.dtype else out.astype(kind)
 
 

@@ -104,7 +104,7 @@ def _plan(source: str, name: str, kinds: str, blocks: int, threads: int, count: 
 
 def _spread(a: CudaArray | None, shape: Any, dtype: np.dtype) -> CudaArray | None:
     """An array that broadcasts, dense and in full."""
-    if a is None or (a.shape == shape and a.dtype == dtype and a.flags.c_contiguous):
+    if a is None or (type(a) is CudaArray and a.shape == shape and a.dtype == dtype and a.flags.c_contiguous):
         return a
     return copied(a, windows.empty(shape, dtype))
 

@@ -224,7 +224,7 @@ def median_dim(x: CudaArray, axis: int, keepdim: bool = False, ignore_nan: bool 
     if not x.ndim:
         return _single(x)
     made = sorted_rows(_last(x, axis))
-    if COMPUTED[x.dtype] not in ("f32", "f64"):
+    if COMPUTED.get(x.dtype) not in ("f32", "f64"):
         return _at(made, (x.shape[axis] - 1) // 2, axis, keepdim)
     middle = _middle(made[0], ignore_nan)
     return _at(tuple([call("gather", (m, m.ndim - 1, middle)) for m in made]), 0, axis, keepdim)

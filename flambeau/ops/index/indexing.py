@@ -86,7 +86,8 @@ def getitem(self: Tensor, key: Any) -> Tensor:
                 start, stop, _ = key.indices(size)
                 stop = stop if stop > start else start
                 return _slice.tensor(mode, array[start:stop], self, 0, start, stop, 1)
-        elif kind is Tensor and array.ndim and key._array.ndim and key._array.dtype.char == "l":
+        elif kind is Tensor and array.ndim and key._array.ndim and key._array.dtype.char == "l" and (
+                key._array.__class__ is array.__class__):
             return index_row(self, [key])
         elif kind is tuple:
             if mode or edge_of(self) is None:

@@ -154,6 +154,8 @@ def synchronize(device: Any = None) -> None:
     found = machine("synchronize")
     found.activate(index)
     found.synchronize()
+    from ..backends.cuda import faults
+    faults.check()
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
