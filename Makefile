@@ -1,10 +1,11 @@
-# One command each: `make demo` sets up and trains a small network; `make test` sets up and runs all tests;
-# `make test-machines` runs them as on other machines (hours; see tools/machines.py).
+# One command each: `make demo` sets up and trains a small GPT (`flambeau demo`); `make test` sets up and runs all tests;
+# `make test-machines` runs them as on other machines (hours; see tools/machines.py); `make wheels` builds wheels with all kernels
+# for Linux on x86-64 and aarch64 into dist/ (half an hour on two cores), which benchmarks/install.py tries in a fresh environment.
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 
-.PHONY: demo test test-machines lint bench bench-steps docs clean
+.PHONY: demo test test-gpu test-machines lint bench bench-steps docs wheels clean
 
 $(VENV)/.core: pyproject.toml
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -16,11 +17,16 @@ $(VENV)/.test: $(VENV)/.core
 	touch $@
 
 demo: $(VENV)/.core
-	$(PY) examples/digits_mlp.py
+	$(VENV)/bin/flambeau demo
 
 test: $(VENV)/.test
 	$(PY) -m ruff check .
 	$(PY) -m pytest -n 2 --dist loadfile
+
+# The half of the tests that is about CUDA, on the machine's GPU.
+test-gpu: $(VENV)/.test
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[cuda]"
+	$(PY) -m pytest tests/test_cuda*.py
 
 test-machines: $(VENV)/.test
 	$(PY) tools/machines.py
@@ -38,6 +44,10 @@ bench-steps: $(VENV)/.test
 docs: $(VENV)/.core
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	$(PY) -m mkdocs build --strict --site-dir build/site
+
+wheels: $(VENV)/.core
+	$(PY) -m pip install --quiet --disable-pip-version-check "ziglang>=0.13"
+	$(PY) tools/wheels.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

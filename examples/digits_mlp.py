@@ -1,6 +1,6 @@
 """Train a small network on handwritten digits, from tensors and autograd alone.
 
-Run it with `make demo`, or `python examples/digits_mlp.py`. It prints the loss as it falls, the accuracy on images the
+Run it with `python examples/digits_mlp.py`. It prints the loss as it falls, the accuracy on images the
 network never saw, and the graph that autograd recorded for one step.
 """
 

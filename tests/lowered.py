@@ -11,7 +11,7 @@ import numpy as np
 from flambeau import native
 from flambeau.backends.cpu.table import KERNELS
 from flambeau.compiler.ir.parts import INPUT, Op, Storage, Value
-from flambeau.compiler.render.dialects.c import plain
+from flambeau.compiler.render.dialects.c import written_out
 from flambeau.compiler.render.dialects.c_program import prototype, signatures
 from flambeau.compiler.render.dialects.c_statements import code
 from flambeau.compiler.render.lower import lowered
@@ -49,7 +49,7 @@ def run_all(cases: list[tuple[str, tuple[Any, ...], Any]]) -> list[tuple[int, li
         op = Op(name, values, [value_of(out, held) for out in outs], [], None)
         made = lowered(op)
         assert made is not None, f"no lowering for {name} of {[getattr(a, 'shape', a) for a in args]}"
-        text = plain("\n".join(code(made, lambda v: (v.storage.id, v.offset))))
+        text = written_out("\n".join(code(made, lambda v: (v.storage.id, v.offset))))
         slots = "".join(f"    char *s{j} = p[{j}];\n" for j in range(len(held)))
         parts.append(f"long go{i}(char **p, char *scratch) {{\n    long status = 0;\n{slots}{text}\nfailed:\n"
                      "    return status;\n}\n")

@@ -16,7 +16,7 @@ from flambeau.backends.interface import Backend
 ROOT = Path(flambeau.__file__).parent
 # From the foundation up. A file belongs to the layer that names it, or the longest beginning of its name; "*" is the rest.
 LAYERS = [line.split() for line in """
-    complete tensors.shapes tensors.formats tensors.return_types tensors.device utils._pytree
+    complete tensors.shapes tensors.formats tensors.return_types tensors.device utils._pytree utils.progress
     native
     backends
     tensors autograd ops.core creation settings streams missing serialization.rebuild func.batching multiprocessing

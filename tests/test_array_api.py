@@ -494,6 +494,6 @@ def test_complex_numbers_can_be_told_apart():
 def test_tensors_themselves_stay_pytorchs(expression):
     """Where operators and methods deviate from the standard: docs/array_api.md lists them."""
     pytest.importorskip("torch", reason="PyTorch (extra: oracle) is not installed")
-    from expressions import agree
+    from compare import agree_on
     flambeau.set_default_dtype(flambeau.float32)
-    agree(expression)
+    agree_on(expression)

@@ -14,7 +14,7 @@ from compiled import agree, programs, same_seen, seen
 import flambeau as torch
 from flambeau import nn, optim
 from flambeau.compiler.ir.literals import array, blank, literal, size
-from flambeau.compiler.render.dialects.c import plain
+from flambeau.compiler.render.dialects.c import written_out
 from flambeau.compiler.render.template import Family
 from flambeau.native import toolchain
 
@@ -363,9 +363,9 @@ print(sum(name.startswith("step") for name in built))
 # ---------------------------------------------------------------------------------------------------------- the pieces
 def test_numbers_are_written_as_they_were():
     text = f"f({size(768)}, {size(-3)}, {literal(0.5)}, {literal(7)}, {literal(float('-inf'))}, {literal(-1 << 63)})"
-    assert plain(text) == "f(768, -3, (0x1.0000000000000p-1), (7L), (-INFINITY), (-9223372036854775807L - 1))"
-    assert plain(literal((1 << 64) - 1)) == "18446744073709551615UL"
-    assert plain(array("sizes", [1, 2])) == "static const long sizes[] = {1, 2};"
+    assert written_out(text) == "f(768, -3, (0x1.0000000000000p-1), (7L), (-INFINITY), (-9223372036854775807L - 1))"
+    assert written_out(literal((1 << 64) - 1)) == "18446744073709551615UL"
+    assert written_out(array("sizes", [1, 2])) == "static const long sizes[] = {1, 2};"
     assert blank(text) == blank(text.replace("768", "12").replace("-3", "4"))
     assert blank(array("a", [1])) == blank(array("a", [1, 2])) != blank(array("b", [1]))
 

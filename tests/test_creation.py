@@ -413,7 +413,12 @@ def test_arange_counts_and_values(start, end, step, dtype):
        st.sampled_from(["float32", "float64", "int64", "int8", "bfloat16"]))
 def test_linspace_and_logspace_values(start, end, steps, dtype):
     for name, ends in (("linspace", (start, end)), ("logspace", (start / 20, end / 20))):
-        theirs = getattr(torch, name)(*ends, steps, dtype=getattr(torch, dtype))
+        try:
+            theirs = getattr(torch, name)(*ends, steps, dtype=getattr(torch, dtype))
+        except RuntimeError:  # one number that does not fit
+            with pytest.raises(RuntimeError, match="without overflow"):
+                getattr(flambeau, name)(*ends, steps, dtype=getattr(flambeau, dtype))
+            continue
         ours = getattr(flambeau, name)(*ends, steps, dtype=getattr(flambeau, dtype))
         if dtype in ("float32", "float64"):
             np.testing.assert_array_max_ulp(ours.numpy(), theirs.numpy(), maxulp=1)

@@ -32,7 +32,6 @@ KNOWN = {
     "compiler/capture/builtins_known.py": "Python's operators", "compiler/passes/fusion.py": "functions of C",
     "backends/cpu/pointwise/loops.py": "functions of C", "fx/proxy.py": "Python's operators",
     "backends/cpu/layers/losses.py": "the numbers that losses.c gives its functions", "nn/init.py": "the values of an argument",
-    "backends/cuda/over_cupy.py": "functions of NumPy's that have another name in CuPy",
     "utils/flop_counter.py": "how many multiplications: what this file is about",
 }
 

@@ -25,11 +25,11 @@ def inputs(geometry, dtype):
 
 
 def attention_agrees(q, k, v, mask, causal, grad, scale=0.3, ulps=100):
-    """Results and gradients natively and by NumPy (which keeps its powers, so that the two have little in common)."""
-    out, statistic, kept = KERNELS["attention"](q, k, v, mask, causal, scale, True)
-    grads = KERNELS["attention_backward"](grad, q, k, v, mask, causal, scale, out, statistic, kept)
+    """Results and gradients natively and by NumPy."""
+    out, statistic = KERNELS["attention"](q, k, v, mask, causal, scale)
+    grads = KERNELS["attention_backward"](grad, q, k, v, mask, causal, scale, out, statistic)
     with native.off():
-        expected = KERNELS["attention"](q, k, v, mask, causal, scale, True)
+        expected = KERNELS["attention"](q, k, v, mask, causal, scale)
         reference = KERNELS["attention_backward"](grad, q, k, v, mask, causal, scale, *expected)
     same((expected[0], *reference), (out, *grads), rounding(ulps))
 
@@ -59,7 +59,7 @@ def test_rows_that_see_nothing():
     q, k, v, grad = inputs((2, 2, 6, 6, 4, 4), np.float32)
     mask = np.ones((6, 6), bool)
     mask[2] = False
-    out, statistic, _ = KERNELS["attention"](q, k, v, mask, False, 0.5, False)
+    out, statistic = KERNELS["attention"](q, k, v, mask, False, 0.5)
     assert not out[:, :, 2].any() and np.isposinf(statistic[:, :, 2]).all()
     attention_agrees(q, k, v, mask, False, grad)
 
@@ -88,14 +88,14 @@ def test_nan_and_large_scores():
     # scores of 1e5, and their rounding
     attention_agrees(*large, v.astype(np.float64), None, True, grad.astype(np.float64), 1.0, ulps=1e6)
     q[0, 0, 3] = np.nan
-    out = KERNELS["attention"](q, k, v, None, False, 0.5, False)[0]
+    out = KERNELS["attention"](q, k, v, None, False, 0.5)[0]
     assert np.isnan(out[0, 0, 3]).all() and not np.isnan(np.delete(out[0, 0], 3, 0)).any() and not np.isnan(out[0, 1]).any()
 
 
 def test_empty():
     for geometry in ((0, 2, 3, 3, 4, 4), (1, 2, 0, 3, 4, 4), (1, 2, 3, 0, 4, 4)):
         q, k, v, grad = inputs(geometry, np.float32)
-        out = KERNELS["attention"](q, k, v, None, False, 0.5, True)[0]
+        out = KERNELS["attention"](q, k, v, None, False, 0.5)[0]
         assert out.shape == grad.shape and not out.any()
 
 

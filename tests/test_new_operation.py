@@ -229,7 +229,7 @@ def test_a_batching_rule_in_the_row(no_trace):
 
     def rule(kernel, level, args):
         seen.append((kernel, args[0].shape))
-        return batching.batched(batching.run("flip", args[0].whole, (1,)), level)
+        return batching.batched(batching.run("flip", args[0].examples, (1,)), level)
 
     op = Row("witch", "self", shape=rules.same, batch=rule, backward=dict(self=lambda grad: grad.flip(0)))
     x = flambeau.arange(6.0).reshape(2, 3).requires_grad_()

@@ -202,7 +202,8 @@ def test_grouped_products_refuse_what_pytorch_refuses(wrong):
         offs = None if not wrong else t.tensor(OFFSETS, dtype=t.int64 if "offs" in wrong else t.int32)
         t.nn.functional.grouped_mm(a[0] if "flat" in wrong else a, b, offs=offs, bias=b if "bias" in wrong else None,
                                    out_dtype=t.bfloat16 if "out_dtype" in wrong else None)
-    assert outcome(call, flambeau) == outcome(call, torch)
+    (ours, said), (theirs, words) = outcome(call, flambeau), outcome(call, torch)
+    assert ours == theirs and str(said).startswith(str(words))  # ours may say more
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 6, 7])

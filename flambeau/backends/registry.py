@@ -43,7 +43,6 @@ def cuda(index: int | None = None) -> Any:
         raise MissingDevice(f"CUDA error: invalid device ordinal: device cuda:{index} was asked for, there are {count}")
     from .cuda import backend
     _BY_TYPE[backend.ARRAY] = backend
-    WINDOWS.add(backend.ARRAY)
     return backend if index is None else backend.on(index)
 
 

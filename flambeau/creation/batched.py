@@ -7,7 +7,7 @@ from typing import Any
 from ..autograd.state import BATCHED, mode_bits, state
 from ..backends import registry
 from ..backends.batched.arrays import Level, batch, levels_of
-from ..backends.batched.table import inside, run, whole
+from ..backends.batched.table import examples, inside, run
 from ..backends.facts import BATCHING
 
 _ERROR = ("vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' "
@@ -44,7 +44,7 @@ def _draw(levels: list[Level], array: Any, generator: Any, kernel: str, args: tu
         return array
     if not batched and keep:
         raise RuntimeError(_IN_PLACE)
-    goal = array.whole if batched else registry.cpu.empty((level.size, *array.shape), array.dtype)
+    goal = array.examples if batched else registry.cpu.empty((level.size, *array.shape), array.dtype)
     given = tuple([inside(a, level, array.ndim) if hasattr(a, "strides") else a for a in args])
     made = _draw(levels, goal, generator, kernel, given, keep)
     return array if keep else batch(level, made)
@@ -70,13 +70,13 @@ def _call(levels: list[Level], generator: Any, kernel: str, args: tuple[Any, ...
             raise RuntimeError("vmap: Cannot ask for the same randomness where the distribution differs between examples.")
         return _call(levels, generator, kernel, args)
     if BATCHING.get(kernel) == "pointwise":
-        given = tuple([whole(a, level) if hasattr(a, "strides") else a for a in args])
+        given = tuple([examples(a, level) if hasattr(a, "strides") else a for a in args])
         return batch(level, _call(levels, generator, kernel, given))
     if kernel == "draw_multinomial":
-        x = whole(args[0], level)
+        x = examples(args[0], level)
         made = _call(levels, generator, kernel, (x.reshape((-1, x.shape[-1])), *args[1:]))
         return batch(level, made.reshape((*x.shape[:-1], made.shape[-1])))
-    rows = [_call(list(levels), generator, kernel, tuple([a.whole[i] if level in levels_of(a) else a for a in args]))
+    rows = [_call(list(levels), generator, kernel, tuple([a.examples[i] if level in levels_of(a) else a for a in args]))
             for i in range(level.size)]
     return batch(level, run("stack", rows, 0, rows[0].dtype))
 

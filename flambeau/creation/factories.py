@@ -6,6 +6,7 @@ come from that device's backend, which checks sizes before it allocates.
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -418,7 +419,14 @@ def logspace(start, end, steps, base=10.0, *, out=None, dtype=None, layout=None,
     first, last, steps, d = _ends("logspace", start, end, steps, dtype, out, device)
     check_options("logspace", layout, pin_memory)
     backend = place(device if out is None else out.device)
-    array = backend.logspace(first, last, steps, scalar("logspace", "base", base), d.native)
+    base = scalar("logspace", "base", base)
+    if steps == 1 and not (d.is_floating_point or d.is_complex):  # PyTorch fills with it, and looks
+        try:
+            value = float(base) ** float(first)
+        except OverflowError:
+            value = math.inf
+        _fits(value, d)
+    array = backend.logspace(first, last, steps, base, d.native)
     return _deliver("logspace", array, out, requires_grad, sequence=True)
 
 

@@ -19,7 +19,7 @@ def debug_unwrap(tensor, *, recurse: bool = True):
     array = tensor._array
     if type(array) is not BatchedArray:
         return tensor
-    return wrap(innermost(array) if recurse else array.whole)
+    return wrap(innermost(array) if recurse else array.examples)
 
 
 __all__ = ["debug_unwrap", "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",

@@ -1,6 +1,7 @@
 """Native kernels: C sources beside this file, built on first use and cached on disk (toolchain.py).
 
-`library("softmax")` gives the functions of softmax.c, or None where there is no C compiler: callers then use NumPy.
+`library("softmax")` gives the functions of softmax.c, or None where there is neither a C compiler nor a built library in the
+wheel (prebuilt.py): callers then use NumPy.
 Every exported C function starts with `fl_` and takes raw pointers, `long` sizes and doubles; Python hands pointers over with
 `pointer(array)`. Calls release the interpreter lock.
 
@@ -66,10 +67,10 @@ class Family(Library):
         from . import toolchain
         self.name, self.source = name, (toolchain.HERE / f"{name}.c").read_text()
         self.signatures = signatures(self.source)
-        whole = name == "runtime" or not toolchain.is_gcc()  # runtime.c has more to give than what Python calls
-        self.parts = [tuple(self.signatures)] if whole else parts(self.source)
+        undivided = name == "runtime" or not toolchain.in_parts()  # runtime.c has more to give than what Python calls
+        self.parts = [tuple(self.signatures)] if undivided else parts(self.source)
         said = dict(re.findall(r"^//! (\w+) ?(.*)$", self.source, re.M))  # what the source asks for
-        self.flags = (*said.get("flags", "").split(), *(() if whole else ("-fwhole-program",)))
+        self.flags = (*said.get("flags", "").split(), *(() if undivided else ("-fwhole-program",)))
         self.uses = said.get("uses", "").split()
         self.now = "now" in said  # even during a capture
         self.loaded: set[tuple[str, ...]] = set()
@@ -136,7 +137,7 @@ def _load(name: str) -> Family | None:
     with _lock:
         if name in _libraries:
             return _libraries[name]
-        if toolchain.compiler() is None:
+        if not toolchain.usable():
             toolchain.hint()
             return _libraries.setdefault(name, None)
         family = _family(name)
@@ -183,7 +184,7 @@ def prepare(functions: Iterable[tuple[str, str]], *more: Request) -> list[Path]:
 def coming() -> bool:
     """Whether native code is used in this process, even if some of it is not built yet."""
     from . import toolchain
-    return toolchain.compiler() is not None and not isinstance(_libraries, _Nothing)
+    return toolchain.usable() and not isinstance(_libraries, _Nothing)
 
 
 class Postponed(Exception):

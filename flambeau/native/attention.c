@@ -21,9 +21,6 @@
 #endif
 #define BLOCK 64        // queries at a time
 #define FAR (1L << 60)  // "diagonal" of attention that is not causal
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
-#define X(name) JOIN(name, SUFFIX)
 #define LANES ((long)(WIDTH / sizeof(T)))
 #define PANEL (2 * LANES)
 
@@ -33,14 +30,8 @@ enum { BATCH, HEADS, ROWS, COLUMNS, DEPTH, BREADTH, CAUSAL };
 static inline long fl_least(long a, long b) { return a < b ? a : b; }
 static inline long fl_up(long n, long unit) { return (n + unit - 1) / unit * unit; }
 
-#define T float
-#define SUFFIX f32
-#include "attention.c"
-#undef T
-#undef SUFFIX
-#define T double
-#define SUFFIX f64
-#include "attention.c"
+#define BODY "attention.c"
+#include "both_types.h"
 
 #else
 

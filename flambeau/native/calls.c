@@ -1,5 +1,5 @@
 // Calls from Python into native functions without ctypes, which takes as long over a call as a small kernel does.
-// native/calls.py makes a builtin function of Python's for each native one; `fl_call` is what they all run.
+// native/calls.py makes a builtin function of Python's for each native one; `fl_calls_run` is what they all run.
 #include <stdint.h>
 
 // Functions of Python's stable interface, looked up by ctypes: this file needs none of Python's headers.
@@ -46,7 +46,7 @@ typedef long l;
 typedef double d;
 typedef long any(l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, l, d, d, d, d, d, d, d, d);
 
-void *fl_call(void *self, void *const *arguments, long given) {
+void *fl_calls_run(void *self, void *const *arguments, long given) {
     const struct function *f = py.as_address(self);
     long n[LONGS];
     double x[DOUBLES];

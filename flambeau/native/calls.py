@@ -41,7 +41,7 @@ def _call() -> int | None:
     library.fl_calls_attach((_P * (len(found) + 3))(*found, id(None), id(ndarray), id(TypeError)))
     _attached.append(library)
     promises(*_promises)
-    return ctypes.cast(library.fl_call, _P).value
+    return ctypes.cast(library.fl_calls_run, _P).value
 
 
 _attached: list[Any] = []  # the library, once it is loaded

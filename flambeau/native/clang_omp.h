@@ -2,7 +2,7 @@
 #pragma once
 #include <stdarg.h>
 
-#define FL_LOCAL __attribute__((visibility("hidden")))
+#define FL_LOCAL __attribute__((visibility("hidden") FL_ONE_OF_MANY))
 #define FL_MOST_SHARED 48  // variables that one region may share
 typedef void (*fl_outlined)(int *, int *, ...);
 struct fl_region { fl_outlined work; void *v[FL_MOST_SHARED]; };

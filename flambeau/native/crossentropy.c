@@ -11,18 +11,8 @@
 //: fl_nll_loss_backward_f32(ppppplllll)
 //: fl_nll_loss_backward_f64(ppppplllll)
 
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
-#define X(name) JOIN(name, SUFFIX)
-
-#define T float
-#define SUFFIX f32
-#include "crossentropy.c"
-#undef T
-#undef SUFFIX
-#define T double
-#define SUFFIX f64
-#include "crossentropy.c"
+#define BODY "crossentropy.c"
+#include "both_types.h"
 
 #else
 

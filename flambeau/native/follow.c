@@ -84,7 +84,7 @@ struct follower {           // what C knows of a call that is followed
     long version;           // goes up with each kernel call
     long inside;            // calls that are being looked at: more than one if a finalizer has come between
     void *self;             // the Follower, and methods of its type:
-    void *make, *slow;      // for a call that fits a step; for any other;
+    void *make, *fallback;      // for a call that fits a step; for any other;
     void *memory;           // memory for a storage
 };
 static __thread struct follower *current;
@@ -310,7 +310,7 @@ static void *python(struct follower *f, struct step *fitting, void *const *args,
     void *all[7] = {f->self}, **next = all + 1, *version = py.from_long(f->version);
     if (fitting) *next++ = version, *next++ = fitting->self;
     memcpy(next, args, given * sizeof *args);
-    void *made = py.call(fitting ? f->make : f->slow, all, next - all + given, 0);
+    void *made = py.call(fitting ? f->make : f->fallback, all, next - all + given, 0);
     py.forget(version);
     return made;
 }

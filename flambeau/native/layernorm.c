@@ -12,18 +12,8 @@
 #define TOGETHER 4  // rows whose shares of the weight's gradient are added up in registers
 #define LONG 512   // elements of a row that is worked on alone
 #define BATCH 64   // rows whose weight gradients are added up in their own precision
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
-#define X(name) JOIN(name, SUFFIX)
-
-#define T float
-#define SUFFIX f32
-#include "layernorm.c"
-#undef T
-#undef SUFFIX
-#define T double
-#define SUFFIX f64
-#include "layernorm.c"
+#define BODY "layernorm.c"
+#include "both_types.h"
 
 #else
 

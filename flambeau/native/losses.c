@@ -19,18 +19,8 @@ enum { MSE, HUBER, SMOOTH_L1, SOFT_MARGIN, BCE, BCE_LOGITS };
     case BCE_LOGITS: F(BCE_LOGITS, __VA_ARGS__); break;                                                                     \
     }
 #define INLINED static inline __attribute__((always_inline))
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
-#define X(name) JOIN(name, SUFFIX)
-
-#define T float
-#define SUFFIX f32
-#include "losses.c"
-#undef T
-#undef SUFFIX
-#define T double
-#define SUFFIX f64
-#include "losses.c"
+#define BODY "losses.c"
+#include "both_types.h"
 
 #else
 

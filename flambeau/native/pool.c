@@ -68,26 +68,15 @@ void fl_max_pool_indices(const void *which, long wide, int64_t *at, const long *
 static inline long first_of(long i, long n, long out) { return i * n / out; }
 static inline long end_of(long i, long n, long out) { return ((i + 1) * n + out - 1) / out; }
 
-#define JOIN_(a, b) a##b
-#define JOIN(a, b) JOIN_(a, b)
-#define NAME(n) JOIN(n, SUFFIX)
-#define T float
-#define LANE int32_t
-#define SUFFIX _f32
-#include "pool.c"
-#undef T
-#undef LANE
-#undef SUFFIX
-#define T double
-#define LANE int64_t
-#define SUFFIX _f64
-#include "pool.c"
+#define LANE __typeof__(__builtin_choose_expr(sizeof(T) == 4, (int32_t)0, (int64_t)0))
+#define BODY "pool.c"
+#include "both_types.h"
 #else
 
 #define TAKE(v, tap) { T v_ = (v); int take = (v_ > m) | (v_ != v_); m = take ? v_ : m; w = take ? tap : w; }
 
 // ------------------------------------------------------------------------------------------------------------- maximum
-static inline __attribute__((always_inline)) void NAME(better)(const T *x, T *best, LANE *won, long n, long step, LANE tap) {
+static inline __attribute__((always_inline)) void X(better)(const T *x, T *best, LANE *won, long n, long step, LANE tap) {
     for (long j = 0; j < n; j++) {
         T m = best[j];
         LANE w = won[j];
@@ -97,7 +86,7 @@ static inline __attribute__((always_inline)) void NAME(better)(const T *x, T *be
     }
 }
 
-static void NAME(narrow)(const LANE *won, void *which, long wide, long at, long n) {
+static void X(narrow)(const LANE *won, void *which, long wide, long at, long n) {
     if (!which) return;
     if (wide)
         for (long j = 0; j < n; j++) ((int32_t *)which)[at + j] = (int32_t)won[j];
@@ -106,7 +95,7 @@ static void NAME(narrow)(const LANE *won, void *which, long wide, long at, long 
 }
 
 // One row of windows, [low, high) of its columns.
-static void NAME(max_row)(const T *x, T *out, LANE *won, const long *g, long d, long h, long low, long high) {
+static void X(max_row)(const T *x, T *out, LANE *won, const long *g, long d, long h, long low, long high) {
     long d0 = d * g[SD] - g[PD], h0 = h * g[SH] - g[PH], sw = g[SW];
     long first = up(-d0, g[DD]) * g[KH] + up(-h0, g[DH]);  // the first tap that is not padding wins until beaten
     for (long j = low; j < high; j++) {
@@ -127,20 +116,20 @@ static void NAME(max_row)(const T *x, T *out, LANE *won, const long *g, long d, 
                 LANE tap = (LANE)((a * g[KH] + b) * g[KW] + c);
                 T *best = out + from - low;
                 LANE *noted = won + from - low;
-                if (sw == 1) NAME(better)(seen, best, noted, to - from, 1, tap);
-                else if (sw == 2) NAME(better)(seen, best, noted, to - from, 2, tap);
-                else NAME(better)(seen, best, noted, to - from, sw, tap);
+                if (sw == 1) X(better)(seen, best, noted, to - from, 1, tap);
+                else if (sw == 2) X(better)(seen, best, noted, to - from, 2, tap);
+                else X(better)(seen, best, noted, to - from, sw, tap);
             }
         }
     }
 }
 
-static inline int NAME(is_halving)(const long *g) {  // 2 x 2 windows side by side, nothing hanging over
+static inline int X(is_halving)(const long *g) {  // 2 x 2 windows side by side, nothing hanging over
     return g[D] == 1 && g[KD] == 1 && g[KH] == 2 && g[KW] == 2 && g[SH] == 2 && g[SW] == 2 && !g[PH] && !g[PW] && g[DH] == 1 &&
            g[DW] == 1 && 2 * g[OH] <= g[H] && 2 * g[OW] <= g[W] && g[OW] <= 2 * COLUMNS;
 }
 
-static void NAME(max_halving)(const T *x, T *out, void *which, const long *g, long p) {
+static void X(max_halving)(const T *x, T *out, void *which, const long *g, long p) {
     long height = g[OH], width = g[OW], many = most(1, 2 * COLUMNS / width);
     LANE won[2 * COLUMNS];
     for (long h = 0; h < height; h += many) {
@@ -159,17 +148,17 @@ static void NAME(max_halving)(const T *x, T *out, void *which, const long *g, lo
                 noted[j] = w;
             }
         }
-        NAME(narrow)(won, which, 0, at, rows * width);
+        X(narrow)(won, which, 0, at, rows * width);
     }
 }
 
 // which may be null: then only the values are wanted.
-void NAME(fl_max_pool)(const T *x, T *out, void *which, long wide, const long *g, long planes) {
-    long each = g[OD] * g[OH] * g[OW], size = g[D] * g[H] * g[W], halving = NAME(is_halving)(g);
+void X(fl_max_pool)(const T *x, T *out, void *which, long wide, const long *g, long planes) {
+    long each = g[OD] * g[OH] * g[OW], size = g[D] * g[H] * g[W], halving = X(is_halving)(g);
 #pragma omp parallel for num_threads(fl_team(planes * (size + each * g[KD] * g[KH] * g[KW]) / 4))
     for (long p = 0; p < planes; p++) {
         if (halving) {
-            NAME(max_halving)(x, out, which, g, p);
+            X(max_halving)(x, out, which, g, p);
             continue;
         }
         LANE won[COLUMNS];
@@ -177,13 +166,13 @@ void NAME(fl_max_pool)(const T *x, T *out, void *which, long wide, const long *g
             for (long h = 0; h < g[OH]; h++)
                 for (long low = 0; low < g[OW]; low += COLUMNS) {
                     long high = least(low + COLUMNS, g[OW]), at = p * each + (d * g[OH] + h) * g[OW] + low;
-                    NAME(max_row)(x + p * size, out + at, won, g, d, h, low, high);
-                    NAME(narrow)(won, which, wide, at, high - low);
+                    X(max_row)(x + p * size, out + at, won, g, d, h, low, high);
+                    X(narrow)(won, which, wide, at, high - low);
                 }
     }
 }
 
-static void NAME(scatter_halving)(const T *grad, const uint8_t *which, T *dx, const long *g, long p) {
+static void X(scatter_halving)(const T *grad, const uint8_t *which, T *dx, const long *g, long p) {
     long height = g[OH], width = g[OW], many = most(1, 2 * COLUMNS / width);
     LANE won[2 * COLUMNS];
     for (long h = 0; h < height; h += many) {
@@ -205,15 +194,15 @@ static void NAME(scatter_halving)(const T *grad, const uint8_t *which, T *dx, co
 }
 
 // The gradient of the input: each window's goes to the tap that won.
-void NAME(fl_max_pool_scatter)(const T *grad, const void *which, long wide, T *dx, const long *g, long planes) {
+void X(fl_max_pool_scatter)(const T *grad, const void *which, long wide, T *dx, const long *g, long planes) {
     long each = g[OD] * g[OH] * g[OW], size = g[D] * g[H] * g[W], off[g[KD] * g[KH] * g[KW]];
-    long halving = NAME(is_halving)(g) && !wide, all = 2 * g[OH] == g[H] && 2 * g[OW] == g[W];
+    long halving = X(is_halving)(g) && !wide, all = 2 * g[OH] == g[H] && 2 * g[OW] == g[W];
     tap_offsets(g, off);
 #pragma omp parallel for num_threads(fl_team(planes * (size / 4 + each)))
     for (long p = 0; p < planes; p++) {
         if (!halving || !all) memset(dx + p * size, 0, size * sizeof(T));
         if (halving) {
-            NAME(scatter_halving)(grad, which, dx, g, p);
+            X(scatter_halving)(grad, which, dx, g, p);
             continue;
         }
         long i = p * each;
@@ -227,17 +216,17 @@ void NAME(fl_max_pool_scatter)(const T *grad, const void *which, long wide, T *d
 
 // ------------------------------------------------------------------------------------------------------------- average
 // By how many elements a window's sum is divided: along one dimension.
-static inline long NAME(count)(long i, long n, long k, long s, long p, long with_padding) {
+static inline long X(count)(long i, long n, long k, long s, long p, long with_padding) {
     long start = i * s - p, end = least(start + k, n + p);
     return with_padding ? end - start : least(end, n) - most(start, 0);
 }
 
-static inline __attribute__((always_inline)) void NAME(add)(const T *x, T *to, long n, long from_step, long to_step) {
+static inline __attribute__((always_inline)) void X(add)(const T *x, T *to, long n, long from_step, long to_step) {
     for (long j = 0; j < n; j++) to[j * to_step] += x[j * from_step];
 }
 
 // Adds all taps of a row of windows into sums (x to sums), or a row of shares to all taps (sums to x).
-static void NAME(avg_taps)(T *x, T *sums, const long *g, long d, long h, long low, long high, int back) {
+static void X(avg_taps)(T *x, T *sums, const long *g, long d, long h, long low, long high, int back) {
     long d0 = d * g[SD] - g[PD], h0 = h * g[SH] - g[PH], sw = g[SW];
     for (long z = most(d0, 0); z < least(d0 + g[KD], g[D]); z++)
         for (long y = most(h0, 0); y < least(h0 + g[KH], g[H]); y++)
@@ -247,27 +236,27 @@ static void NAME(avg_taps)(T *x, T *sums, const long *g, long d, long h, long lo
                 if (from >= to) continue;
                 T *place = x + (z * g[H] + y) * g[W] + from * sw + c - g[PW], *sum = sums + from - low;
                 long n = to - from;
-                if (back && sw == 1) NAME(add)(sum, place, n, 1, 1);
-                else if (back) NAME(add)(sum, place, n, 1, sw);
-                else if (sw == 1) NAME(add)(place, sum, n, 1, 1);
-                else if (sw == 2) NAME(add)(place, sum, n, 2, 1);
-                else NAME(add)(place, sum, n, sw, 1);
+                if (back && sw == 1) X(add)(sum, place, n, 1, 1);
+                else if (back) X(add)(sum, place, n, 1, sw);
+                else if (sw == 1) X(add)(place, sum, n, 1, 1);
+                else if (sw == 2) X(add)(place, sum, n, 2, 1);
+                else X(add)(place, sum, n, sw, 1);
             }
 }
 
-static inline void NAME(divide)(const T *from, T *to, const long *g, long d, long h, long low, long high, long with_padding,
+static inline void X(divide)(const T *from, T *to, const long *g, long d, long h, long low, long high, long with_padding,
                                 long override) {
-    long above = NAME(count)(d, g[D], g[KD], g[SD], g[PD], with_padding) *
-                 NAME(count)(h, g[H], g[KH], g[SH], g[PH], with_padding);
+    long above = X(count)(d, g[D], g[KD], g[SD], g[PD], with_padding) *
+                 X(count)(h, g[H], g[KH], g[SH], g[PH], with_padding);
     if (!override && !g[PW] && (g[OW] - 1) * g[SW] + g[KW] <= g[W]) override = above * g[KW];
     if (override)
         for (long j = 0; j < high - low; j++) to[j] = from[j] / (T)override;
     else
         for (long j = low; j < high; j++)
-            to[j - low] = from[j - low] / (T)(above * NAME(count)(j, g[W], g[KW], g[SW], g[PW], with_padding));
+            to[j - low] = from[j - low] / (T)(above * X(count)(j, g[W], g[KW], g[SW], g[PW], with_padding));
 }
 
-void NAME(fl_avg_pool)(T *x, T *out, const long *g, long planes, long with_padding, long override) {
+void X(fl_avg_pool)(T *x, T *out, const long *g, long planes, long with_padding, long override) {
     long each = g[OD] * g[OH] * g[OW], size = g[D] * g[H] * g[W];
 #pragma omp parallel for num_threads(fl_team(planes * (size + each * g[KD] * g[KH] * g[KW]) / 4))
     for (long p = 0; p < planes; p++)
@@ -275,12 +264,12 @@ void NAME(fl_avg_pool)(T *x, T *out, const long *g, long planes, long with_paddi
             for (long h = 0; h < g[OH]; h++) {
                 T *sums = out + p * each + (d * g[OH] + h) * g[OW];
                 memset(sums, 0, g[OW] * sizeof(T));
-                NAME(avg_taps)(x + p * size, sums, g, d, h, 0, g[OW], 0);
-                NAME(divide)(sums, sums, g, d, h, 0, g[OW], with_padding, override);
+                X(avg_taps)(x + p * size, sums, g, d, h, 0, g[OW], 0);
+                X(divide)(sums, sums, g, d, h, 0, g[OW], with_padding, override);
             }
 }
 
-void NAME(fl_avg_pool_grad)(const T *grad, T *dx, const long *g, long planes, long with_padding, long override) {
+void X(fl_avg_pool_grad)(const T *grad, T *dx, const long *g, long planes, long with_padding, long override) {
     long each = g[OD] * g[OH] * g[OW], size = g[D] * g[H] * g[W];
 #pragma omp parallel for num_threads(fl_team(planes * (size + each * g[KD] * g[KH] * g[KW]) / 4))
     for (long p = 0; p < planes; p++) {
@@ -290,15 +279,15 @@ void NAME(fl_avg_pool_grad)(const T *grad, T *dx, const long *g, long planes, lo
             for (long h = 0; h < g[OH]; h++)
                 for (long low = 0; low < g[OW]; low += COLUMNS) {
                     long high = least(low + COLUMNS, g[OW]);
-                    NAME(divide)(grad + p * each + (d * g[OH] + h) * g[OW] + low, shares, g, d, h, low, high, with_padding,
+                    X(divide)(grad + p * each + (d * g[OH] + h) * g[OW] + low, shares, g, d, h, low, high, with_padding,
                                  override);
-                    NAME(avg_taps)(dx + p * size, shares, g, d, h, low, high, 1);
+                    X(avg_taps)(dx + p * size, shares, g, d, h, low, high, 1);
                 }
     }
 }
 
 // ------------------------------------------------------------------------------------------------------------ adaptive
-static inline T NAME(total)(const T *x, long n) {
+static inline T X(total)(const T *x, long n) {
     double all = 0;
     for (long i = 0; i < n; i += 1024) {
         long m = least(1024, n - i);
@@ -322,13 +311,13 @@ static inline T NAME(total)(const T *x, long n) {
                 BODY                                                                                      \
             }
 
-void NAME(fl_adaptive_avg)(const T *x, T *out, const long *g, long planes) {
+void X(fl_adaptive_avg)(const T *x, T *out, const long *g, long planes) {
     long each = g[OD] * g[OH] * g[OW], size = g[D] * g[H] * g[W];
 #pragma omp parallel for num_threads(fl_team(planes * size))
     for (long p = 0; p < planes; p++) {
         const T *plane = x + p * size;
         if (each == 1) {
-            out[p] = NAME(total)(plane, size) / (T)size;
+            out[p] = X(total)(plane, size) / (T)size;
             continue;
         }
         WINDOWS({
@@ -341,7 +330,7 @@ void NAME(fl_adaptive_avg)(const T *x, T *out, const long *g, long planes) {
     }
 }
 
-void NAME(fl_adaptive_avg_grad)(const T *grad, T *dx, const long *g, long planes) {
+void X(fl_adaptive_avg_grad)(const T *grad, T *dx, const long *g, long planes) {
     long each = g[OD] * g[OH] * g[OW], size = g[D] * g[H] * g[W];
 #pragma omp parallel for num_threads(fl_team(planes * size))
     for (long p = 0; p < planes; p++) {
@@ -361,7 +350,7 @@ void NAME(fl_adaptive_avg_grad)(const T *grad, T *dx, const long *g, long planes
     }
 }
 
-void NAME(fl_adaptive_max)(const T *x, T *out, int64_t *at, const long *g, long planes) {
+void X(fl_adaptive_max)(const T *x, T *out, int64_t *at, const long *g, long planes) {
     long each = g[OD] * g[OH] * g[OW], size = g[D] * g[H] * g[W];
 #pragma omp parallel for num_threads(fl_team(planes * size))
     for (long p = 0; p < planes; p++) {

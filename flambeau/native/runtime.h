@@ -18,11 +18,16 @@ void fl_unlock(void);
 void fl_alone(int begins);
 int fl_share_number(void);
 int fl_share_count(void);
+#ifdef FL_TOGETHER  // several sources become one library: all bring these functions, and one of each is kept
+#define FL_ONE_OF_MANY , weak
+#else
+#define FL_ONE_OF_MANY
+#endif
 #ifdef __clang__
 #include "clang_omp.h"
 #else
 // Hidden from other libraries, but there when the compiler writes the calls, though nothing calls them before.
-#define FL_LOCAL __attribute__((visibility("hidden"), externally_visible))
+#define FL_LOCAL __attribute__((visibility("hidden"), externally_visible FL_ONE_OF_MANY))
 FL_LOCAL void GOMP_parallel(void (*work)(void *), void *data, unsigned shares, unsigned flags) { fl_parallel(work, data, shares); }
 FL_LOCAL void GOMP_barrier(void) { fl_barrier(); }
 FL_LOCAL void GOMP_atomic_start(void) { fl_lock(); }

@@ -5,20 +5,11 @@
 #include "runtime.h"
 #define WIDTH 256
 enum { SUMS, PRODUCTS, FROM_END };
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
-#define NAME(a) JOIN(a, S)
-#define T float
-#define S f32
-#include "scan.c"
-#undef T
-#undef S
-#define T double
-#define S f64
-#include "scan.c"
+#define BODY "scan.c"
+#include "both_types.h"
 #else
 
-static inline __attribute__((always_inline)) void NAME(rows)(const T *x, T *out, long count, long n, int mode) {
+static inline __attribute__((always_inline)) void X(rows)(const T *x, T *out, long count, long n, int mode) {
     const int times = mode == PRODUCTS;
     long o = 0;
     for (; o + 4 <= count; o += 4) {  // four rows at once: each step waits for the one before
@@ -42,7 +33,7 @@ static inline __attribute__((always_inline)) void NAME(rows)(const T *x, T *out,
     }
 }
 
-static inline __attribute__((always_inline)) void NAME(strip)(const T *x, T *out, long n, long width, long step, int mode) {
+static inline __attribute__((always_inline)) void X(strip)(const T *x, T *out, long n, long width, long step, int mode) {
     const int times = mode == PRODUCTS;
     double running[WIDTH];
     for (long j = 0; j < width; j++) running[j] = times;
@@ -60,16 +51,16 @@ static inline __attribute__((always_inline)) void NAME(strip)(const T *x, T *out
 }
 
 // mode: sums, products, or sums from the last element to the first.
-void NAME(fl_cumulate)(const T *x, T *out, long outer, long n, long inner, int mode) {
+void X(fl_cumulate)(const T *x, T *out, long outer, long n, long inner, int mode) {
     int team = fl_team(outer * n * inner);
     if (inner == 1) {
         #pragma omp parallel num_threads(team) if(team > 1)
         {
             long from, to;
             fl_share(outer, 4, omp_get_thread_num(), omp_get_num_threads(), &from, &to);
-            if (mode == PRODUCTS) NAME(rows)(x + from * n, out + from * n, to - from, n, PRODUCTS);
-            else if (mode == FROM_END) NAME(rows)(x + from * n, out + from * n, to - from, n, FROM_END);
-            else NAME(rows)(x + from * n, out + from * n, to - from, n, SUMS);
+            if (mode == PRODUCTS) X(rows)(x + from * n, out + from * n, to - from, n, PRODUCTS);
+            else if (mode == FROM_END) X(rows)(x + from * n, out + from * n, to - from, n, FROM_END);
+            else X(rows)(x + from * n, out + from * n, to - from, n, SUMS);
         }
         return;
     }
@@ -77,9 +68,9 @@ void NAME(fl_cumulate)(const T *x, T *out, long outer, long n, long inner, int m
     #pragma omp parallel for num_threads(team) schedule(static) if(team > 1)
     for (long s = 0; s < outer * strips; s++) {
         long o = s / strips, j = s % strips * WIDTH, width = inner - j < WIDTH ? inner - j : WIDTH, at = o * n * inner + j;
-        if (mode == PRODUCTS) NAME(strip)(x + at, out + at, n, width, inner, PRODUCTS);
-        else if (mode == FROM_END) NAME(strip)(x + at, out + at, n, width, inner, FROM_END);
-        else NAME(strip)(x + at, out + at, n, width, inner, SUMS);
+        if (mode == PRODUCTS) X(strip)(x + at, out + at, n, width, inner, PRODUCTS);
+        else if (mode == FROM_END) X(strip)(x + at, out + at, n, width, inner, FROM_END);
+        else X(strip)(x + at, out + at, n, width, inner, SUMS);
     }
 }
 #endif

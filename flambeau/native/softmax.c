@@ -12,18 +12,8 @@
 //: fl_log_softmax_backward_f64(ppplll)
 
 #define STRIP 64  // columns at a time where the dimension is not the last
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
-#define X(name) JOIN(name, SUFFIX)
-
-#define T float
-#define SUFFIX f32
-#include "softmax.c"
-#undef T
-#undef SUFFIX
-#define T double
-#define SUFFIX f64
-#include "softmax.c"
+#define BODY "softmax.c"
+#include "both_types.h"
 
 #else
 

@@ -1,5 +1,7 @@
 """From C source to a loaded shared library: finding a compiler, building, and the cache on disk.
 
+What came built with the wheel (prebuilt.py) is taken before a compiler is asked for.
+
 A library is cached under a name that is the digest of all that makes it: source, headers, compiler, flags and CPU. Files are
 written elsewhere and renamed into place, so processes that build the same thing at once do not disturb each other; a file
 that does not match its recorded digest is built again. The folder is the user's own (`FLAMBEAU_CACHE` moves it): one that
@@ -27,6 +29,9 @@ import time
 import warnings
 from pathlib import Path
 from typing import Any
+
+from . import prebuilt
+from .notice import building
 
 HERE = Path(__file__).parent
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w")
@@ -63,12 +68,20 @@ def compiler() -> tuple[str, ...] | None:
     return (sys.executable, "-m", "ziglang", "cc")
 
 
+def usable() -> bool:
+    """Whether there can be native kernels at all: some came with the wheel, or there is a compiler."""
+    return prebuilt.active() is not None or compiler() is not None
+
+
 @functools.cache
 def hint() -> None:
-    """Says once what is missed without a compiler."""
-    if os.environ.get("FLAMBEAU_NATIVE", "1") != "0":
-        warnings.warn("flambeau found no C compiler (cc, gcc, clang, or the ziglang wheel): everything works, on NumPy, but "
-                      "large operations and flambeau.compile are several times slower", RuntimeWarning, stacklevel=3)
+    """Says once what is missed without a compiler: all kernels, or only those of `compile`."""
+    if os.environ.get("FLAMBEAU_NATIVE", "1") == "0":
+        return
+    missed = ("compile runs eagerly" if prebuilt.active() is not None else
+              "everything works, on NumPy, but large operations take several times as long, and compile runs eagerly")
+    warnings.warn(f"flambeau found no C compiler (cc, gcc or clang): {missed}. `pip install ziglang` brings one.",
+                  RuntimeWarning, stacklevel=3)
 
 
 @functools.cache
@@ -90,12 +103,17 @@ def _version(command: tuple[str, ...]) -> str:
         return str(error)
 
 
+def version_line() -> str:
+    """What the compiler says of itself, in one line."""
+    return _version(compiler() or ()).partition("\n")[0]
+
+
 @functools.cache
 def folder() -> Path:
     """Where built libraries are kept: FLAMBEAU_CACHE, or the user's cache folder, or (when neither can be used) a new one."""
-    asked = os.environ.get("FLAMBEAU_CACHE")
+    wanted = os.environ.get("FLAMBEAU_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    place = Path(asked) if asked else Path(base) / "flambeau"
+    place = Path(wanted) if wanted else Path(base) / "flambeau"
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         info = place.stat()
@@ -147,17 +165,26 @@ def _wide() -> tuple[str, ...]:
 
 def _flags(extra: tuple[str, ...]) -> tuple[str, ...]:
     """All flags, less what other compilers than GCC do not know. `FLAMBEAU_MARCH` names the CPU to build for: x86-64-v3..."""
-    march = f"-march={os.environ.get('FLAMBEAU_MARCH') or 'native'}"
-    return tuple(f for f in (*FLAGS, march, *_wide(), *_NO_MMX, *extra) if is_gcc() or not f.startswith("-fno-tree-"))
+    cpu = os.environ.get("FLAMBEAU_MARCH") or "native"
+    if "ziglang" in (compiler() or ()):
+        cpu = cpu.replace("-", "_")  # as Zig spells them
+    return tuple(f for f in (*FLAGS, f"-march={cpu}", *_wide(), *_NO_MMX, *extra) if is_gcc() or not f.startswith("-fno-tree-"))
 
 
 def _target(source: str, name: str, flags: tuple[str, ...]) -> Path:
     return folder() / f"{name}-{digest(source, flags)}.so"
 
 
+def in_parts() -> bool:
+    """Whether sources are built in parts: only GCC can tell which functions of a source are to be seen from outside."""
+    made = prebuilt.active()
+    return made.in_parts if made is not None else is_gcc()
+
+
 def cached(source: str, name: str, extra: tuple[str, ...] = ()) -> bool:
     """Whether `build` would find the library on disk."""
-    return _target(source, name, _flags(extra)).exists()
+    made = prebuilt.active()
+    return (made is not None and made.find(source, extra) is not None) or _target(source, name, _flags(extra)).exists()
 
 
 def build_all(requests: list[tuple[str, str, tuple[str, ...]]]) -> list[Path]:
@@ -199,17 +226,21 @@ def _cores() -> int:
 
 
 def build(source: str, name: str, extra: tuple[str, ...] = ()) -> Path:
-    """The shared library of a C source, from the cache or fresh. Raises BuildError."""
+    """The shared library of a C source: from the wheel, from the cache, or fresh. Raises BuildError."""
+    made = prebuilt.active()
+    if made is not None and (found := made.find(source, extra)) is not None:
+        return found
     command = compiler()
     if command is None:
-        raise BuildError("no C compiler was found")
+        raise BuildError("no C compiler was found: `pip install ziglang` brings one")
     flags = _flags(extra)
     target = _target(source, name, flags)
     with _building.setdefault(target.name, threading.Lock()):  # another thread may be at it
         if _intact(target):
             return target
         try:
-            _compile(command, flags, source, target)
+            with building:
+                _compile(command, flags, source, target)
         except OSError as error:  # the disk is full, the folder went away...
             place, target = target.parent, _own_folder() / target.name
             warnings.warn(f"flambeau could not write to its cache folder {place}: {error}", RuntimeWarning, stacklevel=3)

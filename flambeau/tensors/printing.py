@@ -222,7 +222,7 @@ def tensor_repr(t: Tensor, *, tensor_contents: str | None = None) -> str:
     For a Parameter this is the text without its ``Parameter containing:`` line; see ``parameter_repr``.
     """
     if type(t._array) is BatchedArray:
-        inside = repr(wrap(t._array.whole)).replace("\n", "\n    ")
+        inside = repr(wrap(t._array.examples)).replace("\n", "\n    ")
         return f"BatchedTensor(lvl={len(levels_of(t._array))}, bdim=0, value=\n    {inside}\n)"
     opts = PRINT_OPTS
     as_tensor = type(t) in (Tensor, Parameter)

@@ -104,15 +104,19 @@ def load(repo_or_dir: str, model: str, *args: Any, source: str = "github", trust
 
 # ------------------------------------------------------------------------------------------------------- checkpoints
 def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, progress: bool = True) -> None:
-    """Fetches a file; it appears whole or not at all. hash_prefix: how its SHA-256 must begin."""
+    """Fetches a file; it appears whole or not at all. hash_prefix: how its SHA-256 must begin; progress: with a bar."""
+    from .utils import progress as bars
     folder = os.path.dirname(os.path.expanduser(dst)) or "."
     handle, partial = tempfile.mkstemp(dir=folder)
     digest = hashlib.sha256()
     try:
         with os.fdopen(handle, "wb") as file, urllib.request.urlopen(url, timeout=30) as answer:
-            while block := answer.read(1 << 17):
-                file.write(block)
-                digest.update(block)
+            size = answer.headers.get("Content-Length") if answer.headers else None
+            with bars.progress(None, os.path.basename(dst), int(size) if size else None, "B", quiet=not progress) as bar:
+                while block := answer.read(1 << 17):
+                    file.write(block)
+                    digest.update(block)
+                    bar.update(len(block))
         if hash_prefix is not None and not digest.hexdigest().startswith(hash_prefix):
             raise RuntimeError(f'invalid hash value (expected "{hash_prefix}", got "{digest.hexdigest()}")')
         shutil.move(partial, os.path.expanduser(dst))
@@ -138,43 +142,8 @@ def load_state_dict_from_url(url: str, model_dir: str | None = None, map_locatio
     return load(path, map_location=map_location, weights_only=weights_only)
 
 
-# ------------------------------------------------------------------------------------------------------------ progress
-class _PlainBar:
-    """What is shown of a progress where the package tqdm is not there: the share that is done."""
-
-    def __init__(self, iterable: Any = None, total: int | None = None, disable: bool = False, **options: Any):
-        self.iterable, self.total, self.disable, self.n = iterable, total, disable, 0
-
-    def update(self, n: int) -> None:
-        self.n += n
-        if not self.disable:
-            sys.stderr.write(f"\r{100 * self.n / self.total:.1f}%" if self.total else f"\r{self.n} bytes")
-            sys.stderr.flush()
-
-    def __iter__(self) -> Any:
-        for item in self.iterable:
-            yield item
-            self.update(1)
-
-    def set_description(self, *args: Any, **options: Any) -> None:
-        """Accepted; only numbers are shown."""
-
-    def close(self) -> None:
-        if not self.disable:
-            sys.stderr.write("\n")
-
-    def __enter__(self) -> _PlainBar:
-        return self
-
-    def __exit__(self, *exc: Any) -> None:
-        self.close()
-
-
 def __getattr__(name: str) -> Any:
     if name != "tqdm":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return _PlainBar
-    return tqdm
+    from .utils.progress import kind
+    return kind()  # tqdm's where it is installed

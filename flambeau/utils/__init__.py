@@ -10,7 +10,7 @@ from ..missing import refused_modules
 from ..ops.rare import swap_tensors
 
 _LAZY = ("hooks", "checkpoint", "data", "dlpack", "tensorboard", "weak", "_pytree", "deterministic", "collect_env",
-         "model_zoo", "benchmark", "cpp_extension", "flop_counter", "module_tracker", "backcompat")
+         "model_zoo", "benchmark", "cpp_extension", "flop_counter", "module_tracker", "backcompat", "progress")
 __all__ = ["hooks", "checkpoint", "data", "swap_tensors", "set_module"]
 
 

@@ -219,7 +219,7 @@ def _operation(node: Node) -> Vertex:
 
 def _where(node: Node) -> tuple[str, int, str, str] | None:
     """The user's line that recorded a node, if anomaly detection (or `recording`) was on."""
-    found = re.match(r'File "(.*)", line (\d+), in (.*)', (node._metadata or {}).get("forward_line", ""), re.DOTALL)
+    found = re.match(r'File "(.*)", line (\d+), in (.*)', (node._metadata or {}).get("forward_line", ""))
     if found is None:
         return None
     file, line, function = found[1], int(found[2]), found[3]

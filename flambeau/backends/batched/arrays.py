@@ -51,15 +51,15 @@ class Marked(tuple):
 class BatchedArray:
     """One example of a batch, to those who look at it. Rules use NumPy's methods on it as on any whole array."""
 
-    __slots__ = ("dtype", "level", "ndim", "shape", "whole")
+    __slots__ = ("dtype", "examples", "level", "ndim", "shape")
     __array_ufunc__ = None
     base = None
 
-    def __init__(self, level: Level, whole: Any):
-        self.level, self.whole = level, whole
-        self.shape = shape = whole.shape[1:]
+    def __init__(self, level: Level, examples: Any):
+        self.level, self.examples = level, examples
+        self.shape = shape = examples.shape[1:]
         self.ndim = len(shape)
-        self.dtype = whole.dtype
+        self.dtype = examples.dtype
 
     # -------------------------------------------------------------------------------------------- what an array has
     @property
@@ -68,7 +68,7 @@ class BatchedArray:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        return self.whole.strides[1:]
+        return self.examples.strides[1:]
 
     @property
     def flags(self) -> Any:
@@ -92,46 +92,46 @@ class BatchedArray:
 
     # ----------------------------------------------------------------------------------- NumPy's methods, for rules
     def __getitem__(self, index: Any) -> BatchedArray:
-        return BatchedArray(self.level, self.whole[(_ALL, *index) if index.__class__ is tuple else (_ALL, index)])
+        return BatchedArray(self.level, self.examples[(_ALL, *index) if index.__class__ is tuple else (_ALL, index)])
 
     def reshape(self, *shape: Any) -> BatchedArray:
         shape = shape[0] if len(shape) == 1 and shape[0].__class__ is not int else shape
-        return BatchedArray(self.level, self.whole.reshape((self.level.size, *shape)))
+        return BatchedArray(self.level, self.examples.reshape((self.level.size, *shape)))
 
     def transpose(self, axes: Any) -> BatchedArray:
-        return BatchedArray(self.level, self.whole.transpose((0, *[a % self.ndim + 1 for a in axes])))
+        return BatchedArray(self.level, self.examples.transpose((0, *[a % self.ndim + 1 for a in axes])))
 
     def swapaxes(self, a: int, b: int) -> BatchedArray:
-        return BatchedArray(self.level, self.whole.swapaxes(a % self.ndim + 1, b % self.ndim + 1))
+        return BatchedArray(self.level, self.examples.swapaxes(a % self.ndim + 1, b % self.ndim + 1))
 
     def astype(self, dtype: Any, **options: Any) -> BatchedArray:
-        return BatchedArray(self.level, self.whole.astype(dtype, **options))
+        return BatchedArray(self.level, self.examples.astype(dtype, **options))
 
     def view(self, *dtype: Any) -> BatchedArray:
-        return BatchedArray(self.level, self.whole.view(*dtype))
+        return BatchedArray(self.level, self.examples.view(*dtype))
 
     def copy(self, order: str = "C") -> BatchedArray:
-        return BatchedArray(self.level, self.whole.copy(order))
+        return BatchedArray(self.level, self.examples.copy(order))
 
     def __repr__(self) -> str:
-        return f"<batched array of {self.level.size} x {self.shape}, level {self.level.number}: {self.whole!r}>"
+        return f"<batched array of {self.level.size} x {self.shape}, level {self.level.number}: {self.examples!r}>"
 
 
 def example(array: Any) -> ndarray:
     """An ndarray with the geometry of one example."""
     while array.__class__ is BatchedArray:
-        inner = array.whole
+        inner = array.examples
         if not array.level.size:
             return np.zeros(array.shape, array.dtype)
         array = inner[0]
     return array
 
 
-def batch(level: Level, whole: Any) -> BatchedArray:
+def batch(level: Level, examples: Any) -> BatchedArray:
     """An array whose first dimension is the batch of a level, as a BatchedArray: the highest level goes outside."""
-    if whole.__class__ is BatchedArray and whole.level.number > level.number:
-        return BatchedArray(whole.level, batch(level, whole.whole.swapaxes(0, 1)))
-    return BatchedArray(level, whole)
+    if examples.__class__ is BatchedArray and examples.level.number > level.number:
+        return BatchedArray(examples.level, batch(level, examples.examples.swapaxes(0, 1)))
+    return BatchedArray(level, examples)
 
 
 def unbatch(array: Any, level: Level) -> Any:
@@ -139,8 +139,8 @@ def unbatch(array: Any, level: Level) -> Any:
     if array.__class__ is not BatchedArray or array.level.number < level.number:
         return None
     if array.level is level:
-        return array.whole
-    inner = unbatch(array.whole, level)
+        return array.examples
+    inner = unbatch(array.examples, level)
     return None if inner is None else BatchedArray(array.level, inner.swapaxes(0, 1))
 
 
@@ -149,7 +149,7 @@ def levels_of(array: Any) -> tuple[Level, ...]:
     found = []
     while array.__class__ is BatchedArray:
         found.append(array.level)
-        array = array.whole
+        array = array.examples
     return tuple(found)
 
 
@@ -166,12 +166,12 @@ def broadcast(x: Any, shape: tuple[int, ...]) -> Any:
     """np.broadcast_to, for batched arrays too."""
     if x.__class__ is not BatchedArray:
         return np.broadcast_to(x, shape)
-    whole = x.whole.reshape((x.level.size, *(1,) * (len(shape) - x.ndim), *x.shape))
-    return BatchedArray(x.level, broadcast(whole, (x.level.size, *shape)))
+    examples = x.examples.reshape((x.level.size, *(1,) * (len(shape) - x.ndim), *x.shape))
+    return BatchedArray(x.level, broadcast(examples, (x.level.size, *shape)))
 
 
 def innermost(array: Any) -> Any:
     """The array in memory behind all levels."""
     while array.__class__ is BatchedArray:
-        array = array.whole
+        array = array.examples
     return array

@@ -56,7 +56,7 @@ class Maker:
 
 
 def like(x: Any, dtype: Any) -> Any:
-    return BatchedArray(x.level, registry.backend_of(x.whole).like(x.whole, dtype))
+    return BatchedArray(x.level, registry.backend_of(x.examples).like(x.examples, dtype))
 
 
 def empty_like(x: Any) -> Any:
@@ -64,7 +64,7 @@ def empty_like(x: Any) -> Any:
 
 
 def copy(x: Any, dtype: Any = None) -> Any:
-    return BatchedArray(x.level, registry.backend_of(x.whole).copy(x.whole, dtype))
+    return BatchedArray(x.level, registry.backend_of(x.examples).copy(x.examples, dtype))
 
 
 def copy_with_layout(source: Any, like_: Any) -> Any:
@@ -77,14 +77,14 @@ def write(target: Any, source: Any) -> None:
     """target[...] = source; a batched value does not fit into a tensor that is not."""
     if source.__class__ is BatchedArray and source.level.number > target.level.number:
         raise RuntimeError(INPLACE)
-    goal = target.whole
+    goal = target.examples
     if hasattr(source, "shape"):
         source = inside(source, target.level, target.ndim)
     registry.backend_of(goal).write(goal, source)
 
 
 def fill(target: Any, value: Any) -> None:
-    registry.backend_of(target.whole).fill(target.whole, value)
+    registry.backend_of(target.examples).fill(target.examples, value)
 
 
 def from_cpu(array: Any) -> Any:

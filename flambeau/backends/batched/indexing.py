@@ -8,7 +8,7 @@ import numpy as np
 
 from .arrays import Level, broadcast
 from .elementwise import pointwise
-from .table import batched, has, inside, one_by_one, rule, run, up, whole
+from .table import batched, examples, has, inside, one_by_one, rule, run, up
 
 
 # ------------------------------------------------------------------------------------------------ x[positions, ...]
@@ -40,13 +40,13 @@ def index(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
         return one_by_one(kernel, level, args)
     given, together, count = _places(indices)
     if not any([has(a, level) for a in indices]):
-        made = run(kernel, x.whole, [None, *indices])
+        made = run(kernel, x.examples, [None, *indices])
         if not together:  # the positions come first
             made = made.transpose((count, *range(count), *range(count + 1, made.ndim)))
         return batched(made, level)
     places = [None if a is None else inside(a, level, count) for a in indices]
     if has(x, level):
-        made = run(kernel, x.whole, [_numbers(level, count), *places])
+        made = run(kernel, x.examples, [_numbers(level, count), *places])
         if together and given[0]:
             made = made.transpose(_order(given[0], count, made.ndim))
     else:
@@ -76,7 +76,7 @@ def index_put(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     else:
         rest = len(x.shape) - len(given)
         values = inside(values, level, count + rest)
-    return batched(run(kernel, whole(x, level), [_numbers(level, count), *places], values, accumulate), level)
+    return batched(run(kernel, examples(x, level), [_numbers(level, count), *places], values, accumulate), level)
 
 
 @rule
@@ -87,9 +87,9 @@ def index_select(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
             return index_select(kernel, level, (x.reshape((1,)), 0, positions.reshape((positions.size,)))).reshape(())
         return index("index", level, (x, [None] * (dim % x.ndim) + [positions.reshape((positions.size,))]))
     if not x.ndim:
-        made = run(kernel, x.whole.reshape((level.size, 1)), 1, positions.reshape((-1,)))
+        made = run(kernel, x.examples.reshape((level.size, 1)), 1, positions.reshape((-1,)))
         return batched(made.reshape((level.size,)), level)
-    return batched(run(kernel, x.whole, up(dim), positions), level)
+    return batched(run(kernel, x.examples, up(dim), positions), level)
 
 
 @rule
@@ -105,10 +105,10 @@ def index_change(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     if has(positions, level):
         return _index_change_each(kernel, level, args)
     if kernel != "index_fill":
-        values = whole(values, level)
+        values = examples(values, level)
         if values.ndim == x.ndim and x.ndim == 1:
             values = values.reshape((level.size, 1))
-    return batched(run(kernel, whole(x, level), up(dim), positions, values, *rest), level)
+    return batched(run(kernel, examples(x, level), up(dim), positions, values, *rest), level)
 
 
 def _index_change_each(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
@@ -120,7 +120,7 @@ def _index_change_each(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     order = (0, dim, *[d for d in range(1, x.ndim + 1) if d != dim])
 
     def flat(a: Any) -> Any:
-        a = whole(a, level).transpose(order)
+        a = examples(a, level).transpose(order)
         return a.reshape((a.shape[0] * a.shape[1], *a.shape[2:]))
 
     at = _shifted(_wrapped(positions.reshape((positions.size,)), x.shape[dim - 1]), level, x.shape[dim - 1]).reshape((-1,))
@@ -134,8 +134,8 @@ def added_rows(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Rows of all examples, one example's behind the other's."""
     source, positions, shape = args
     size, rows = level.size, shape[0]
-    source = whole(source, level).reshape((size * positions.size, *shape[1:]))
-    at = whole(positions, level).reshape((size, positions.size))
+    source = examples(source, level).reshape((size * positions.size, *shape[1:]))
+    at = examples(positions, level).reshape((size, positions.size))
     at = run("add", run("remainder", at, np.asarray(rows, at.dtype)), (np.arange(size) * rows).astype(at.dtype)[:, None])
     return batched(run(kernel, source, at.reshape((-1,)), (size * rows, *shape[1:])).reshape((size, *shape)), level)
 
@@ -144,7 +144,7 @@ def added_rows(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 @rule
 def picked_along(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, dim, positions = args
-    a, at = whole(x, level), whole(positions, level)
+    a, at = examples(x, level), examples(positions, level)
     if x.ndim and positions.ndim:
         return batched(run(kernel, a, up(dim), at), level)
     size = level.size
@@ -163,10 +163,10 @@ def scatter(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     if not positions.ndim:
         return one_by_one(kernel, level, args)
     if hasattr(values, "strides") and (values.ndim or has(values, level)):
-        values = whole(values, level)
+        values = examples(values, level)
         if values.ndim == 1:  # one number per example
             values = broadcast(values.reshape((level.size, *(1,) * positions.ndim)), (level.size, *positions.shape))
-    return batched(run(kernel, whole(x, level), up(dim), whole(positions, level), values, *rest), level)
+    return batched(run(kernel, examples(x, level), up(dim), examples(positions, level), values, *rest), level)
 
 
 @rule
@@ -176,7 +176,7 @@ def scatter_added(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
         flat = [a.reshape((a.size,)) for a in (source, positions)]
         made = scatter_added(kernel, level, (flat[0], 0, flat[1], shape or (1,)))
         return made.reshape(shape)
-    return batched(run(kernel, whole(source, level), up(dim), whole(positions, level), (level.size, *shape)), level)
+    return batched(run(kernel, examples(source, level), up(dim), examples(positions, level), (level.size, *shape)), level)
 
 
 @rule
@@ -184,12 +184,12 @@ def take(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, positions = args
     size = level.size
     if not has(positions, level):
-        made = run("index_select", x.whole.reshape((size, x.size)), 1, _wrapped(positions.reshape((-1,)), x.size))
+        made = run("index_select", x.examples.reshape((size, x.size)), 1, _wrapped(positions.reshape((-1,)), x.size))
     elif not has(x, level):
-        return batched(run(kernel, x, positions.whole), level)
+        return batched(run(kernel, x, positions.examples), level)
     else:
-        flat = _wrapped(positions.whole.reshape((size, positions.size)), x.size)
-        made = run("gather", x.whole.reshape((size, x.size)), 1, flat)
+        flat = _wrapped(positions.examples.reshape((size, positions.size)), x.size)
+        made = run("gather", x.examples.reshape((size, x.size)), 1, flat)
     return batched(made.reshape((size, *positions.shape)), level)
 
 
@@ -199,8 +199,8 @@ def put(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, positions, values, accumulate = args
     size, count = level.size, x.size
     at = _shifted(_wrapped(positions.reshape((positions.size,)), count), level, count)
-    flat = whole(x, level).reshape((size * count,))
-    made = run(kernel, flat, at.reshape((-1,)), whole(values, level).reshape((-1,)), accumulate)
+    flat = examples(x, level).reshape((size * count,))
+    made = run(kernel, flat, at.reshape((-1,)), examples(values, level).reshape((-1,)), accumulate)
     return batched(made.reshape((size, *x.shape)), level)
 
 
@@ -229,7 +229,7 @@ def _wrapped(positions: Any, size: int) -> Any:
 # ---------------------------------------------------------------------------------------------------- embeddings
 def _shifted(positions: Any, level: Level, rows: int) -> Any:
     """Rows of each example's table, where all tables lie behind each other."""
-    at = whole(positions, level)
+    at = examples(positions, level)
     return run("add", at, (np.arange(level.size) * rows).astype(at.dtype).reshape((-1, *(1,) * positions.ndim)))
 
 
@@ -237,11 +237,11 @@ def _shifted(positions: Any, level: Level, rows: int) -> Any:
 def embedding(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     weight, positions, *rest = args
     if not has(weight, level):
-        return batched(run(kernel, weight, positions.whole, *rest), level)
+        return batched(run(kernel, weight, positions.examples, *rest), level)
     if not has(positions, level):
-        made = run("index_select", weight.whole, 1, positions.reshape((-1,)))
+        made = run("index_select", weight.examples, 1, positions.reshape((-1,)))
         return batched(made.reshape((level.size, *positions.shape, weight.shape[1])), level)
-    table = weight.whole.reshape((level.size * weight.shape[0], weight.shape[1]))
+    table = weight.examples.reshape((level.size * weight.shape[0], weight.shape[1]))
     return batched(run(kernel, table, _shifted(positions, level, weight.shape[0]), *rest), level)
 
 
@@ -251,5 +251,5 @@ def embedding_dense_backward(kernel: str, level: Level, args: tuple[Any, ...]) -
     if padding >= 0:  # its number is another one in each example's table: its gradients are made zero instead
         kept = pointwise("ne", level, (positions, np.asarray(padding, positions.dtype)))
         grad = pointwise("mul", level, (grad, kept.astype(grad.dtype)[..., None]))
-    made = run(kernel, whole(grad, level), _shifted(positions, level, count), level.size * count, -1, by_frequency)
+    made = run(kernel, examples(grad, level), _shifted(positions, level, count), level.size * count, -1, by_frequency)
     return batched(made.reshape((level.size, count, grad.shape[-1])), level)

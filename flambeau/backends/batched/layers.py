@@ -6,12 +6,12 @@ from typing import Any
 
 from .arrays import Level
 from .elementwise import pointwise
-from .table import batched, has, one_by_one, rule, run, whole
+from .table import batched, examples, has, one_by_one, rule, run
 
 
 def _samples(x: Any, level: Level) -> Any:
     """(batch, n, ...) as (batch * n, ...)."""
-    x = whole(x, level)
+    x = examples(x, level)
     return x.reshape((x.shape[0] * x.shape[1], *x.shape[2:]))
 
 
@@ -22,7 +22,7 @@ def _apart(x: Any, level: Level, n: int = 0) -> Any:
 
 def _channels(x: Any, level: Level) -> Any:
     """(batch, n, c, ...) as (n, batch * c, ...)."""
-    x = whole(x, level).swapaxes(0, 1)
+    x = examples(x, level).swapaxes(0, 1)
     return x.reshape((x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:]))
 
 
@@ -39,7 +39,7 @@ def convolution(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     if not has(weight, level):
         extra = bias if has(bias, level) else None
         if not has(x, level):
-            made = batched(whole(run(kernel, x, weight, None, *rest), level), level)
+            made = batched(examples(run(kernel, x, weight, None, *rest), level), level)
         else:
             made = run(kernel, _samples(x, level), weight, None if extra is not None else bias, *rest)
             made = batched(_apart(made, level, x.shape[0]), level)
@@ -71,7 +71,7 @@ def conv_weight(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 # -------------------------------------------------------------------------------------------------- pooling, resizing
 def _by_sample(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """Kernels whose arrays are ([n,] c, ...): all arrays have the same leading dimensions."""
-    arrays = [whole(a, level) if hasattr(a, "strides") else a for a in args]
+    arrays = [examples(a, level) if hasattr(a, "strides") else a for a in args]
     lead = next(a for a in arrays if hasattr(a, "strides")).shape
     flat = [a.reshape((a.shape[0] * a.shape[1], *a.shape[2:])) if hasattr(a, "strides") else a for a in arrays]
     made = run(kernel, *flat)
@@ -88,14 +88,14 @@ def by_sample(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 def im2col(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, size = args[:2]
     if x.ndim == len(size) + 1:
-        return batched(run(kernel, x.whole, *args[1:]), level)
+        return batched(run(kernel, x.examples, *args[1:]), level)
     return _by_sample(kernel, level, args)
 
 
 @rule
 def col2im(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     if args[0].ndim == 2:
-        return batched(run(kernel, args[0].whole, *args[1:]), level)
+        return batched(run(kernel, args[0].examples, *args[1:]), level)
     return _by_sample(kernel, level, args)
 
 
@@ -121,7 +121,7 @@ def batch_norm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     for goal, part in ((mean, parts[2]), (var, parts[3])):
         if training and goal is not None:
             rows = part.reshape((level.size, -1))
-            _write(goal.whole if has(goal, level) else goal, rows if has(goal, level) else rows[0])
+            _write(goal.examples if has(goal, level) else goal, rows if has(goal, level) else rows[0])
     return (batched(_from_channels(out, level), level),
             *[batched(r.reshape((level.size, -1)), level) if r.size else r for r in rest])
 
@@ -152,8 +152,8 @@ def _affine(out: Any, weight: Any, bias: Any, level: Level, after: int = 0) -> A
 def layer_norm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, dims, weight, bias, eps = args
     if not (has(weight, level) or has(bias, level)):
-        return batched(run(kernel, x.whole, dims, weight, bias, eps), level)
-    out, mean, rstd = batched(run(kernel, whole(x, level), dims, None, None, eps), level)
+        return batched(run(kernel, x.examples, dims, weight, bias, eps), level)
+    out, mean, rstd = batched(run(kernel, examples(x, level), dims, None, None, eps), level)
     return _affine(out, weight, bias, level), mean, rstd
 
 
@@ -161,8 +161,8 @@ def layer_norm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 def rms_norm(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     x, dims, weight, eps = args
     if not has(weight, level):
-        return batched(run(kernel, x.whole, dims, weight, eps), level)
-    out, rstd = batched(run(kernel, whole(x, level), dims, None, eps), level)
+        return batched(run(kernel, x.examples, dims, weight, eps), level)
+    out, rstd = batched(run(kernel, examples(x, level), dims, None, eps), level)
     return _affine(out, weight, None, level), rstd
 
 
@@ -180,16 +180,17 @@ def layer_norm_grad(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
         grad_in, scale = grad, weight
     made: list[Any] = [None] * len(needs)
     if needs[0]:
-        given = [whole(s, level) for s in statistics]
-        dx = run(kernel, whole(grad_in, level), whole(x, level), dims, *given, scale, (True, *[False] * (len(needs) - 1)))[0]
+        given = [examples(s, level) for s in statistics]
+        only = (True, *[False] * (len(needs) - 1))
+        dx = run(kernel, examples(grad_in, level), examples(x, level), dims, *given, scale, only)[0]
         made[0] = batched(dx, level)
     axes = tuple(range(1, x.ndim + 1 - dims))
     if needs[1]:
         centred = x if len(statistics) == 1 else pointwise("sub", level, (x, statistics[0]))
         normal = _times(centred, statistics[-1], level)
-        made[1] = batched(run("sum", whole(_times(grad, normal, level), level), axes, False, None), level)
+        made[1] = batched(run("sum", examples(_times(grad, normal, level), level), axes, False, None), level)
     if len(needs) > 2 and needs[2]:
-        made[2] = batched(run("sum", whole(grad, level), axes, False, None), level)
+        made[2] = batched(run("sum", examples(grad, level), axes, False, None), level)
     return tuple(made)
 
 
@@ -218,11 +219,11 @@ def group_norm_grad(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     axes = (1, *range(3, x.ndim + 1))
     if needs[1]:
         each = x.shape[1] // groups
-        parts = whole(x, level).reshape((level.size, x.shape[0], groups, each, *x.shape[2:]))
+        parts = examples(x, level).reshape((level.size, x.shape[0], groups, each, *x.shape[2:]))
         further = (..., *(None,) * (x.ndim - 1))
-        normal = run("mul", run("sub", parts, whole(mean, level)[further]), whole(rstd, level)[further])
-        product = run("mul", whole(grad, level), normal.reshape((level.size, *x.shape)))
+        normal = run("mul", run("sub", parts, examples(mean, level)[further]), examples(rstd, level)[further])
+        product = run("mul", examples(grad, level), normal.reshape((level.size, *x.shape)))
         made[1] = batched(run("sum", product, axes, False, None), level)
     if needs[2]:
-        made[2] = batched(run("sum", whole(grad, level), axes, False, None), level)
+        made[2] = batched(run("sum", examples(grad, level), axes, False, None), level)
     return tuple(made)

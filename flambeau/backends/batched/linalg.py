@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .arrays import Level
-from .table import batched, rule, run, whole
+from .table import batched, examples, rule, run
 
 _ARRAYS = "strides"
 
@@ -13,7 +13,7 @@ _ARRAYS = "strides"
 @rule
 def leading(kernel: str, level: Level, args: tuple[Any, ...], *own: int) -> Any:
     """Any number of leading dimensions. own: those that the arrays have besides, where the leading ones are broadcast."""
-    arrays = [whole(a, level) if hasattr(a, _ARRAYS) else a for a in args]
+    arrays = [examples(a, level) if hasattr(a, _ARRAYS) else a for a in args]
     if own:  # examples' leading dimensions are broadcast: all must have as many
         lead = max([a.ndim - n for a, n in zip(arrays, own) if hasattr(a, _ARRAYS)])
         for k, n in enumerate(own):
@@ -29,4 +29,4 @@ def leading(kernel: str, level: Level, args: tuple[Any, ...], *own: int) -> Any:
 @rule
 def plain(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     """A question about matrices, with one answer for all of them."""
-    return run(kernel, *[whole(a, level) if hasattr(a, _ARRAYS) else a for a in args])
+    return run(kernel, *[examples(a, level) if hasattr(a, _ARRAYS) else a for a in args])

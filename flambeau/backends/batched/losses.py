@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import Level, broadcast
-from .table import batched, has, inside, one_by_one, rule, run, whole
+from .table import batched, examples, has, inside, one_by_one, rule, run
 
 _NONE, _MEAN, _SUM = range(3)
 
@@ -53,7 +53,7 @@ def pair_backward(kernel: str, level: Level, args: tuple[Any, ...], weights: int
 # ------------------------------------------------------------------------------------------- negative log-likelihood
 def _folded(x: Any, target: Any, level: Level) -> tuple[Any, Any]:
     """(scores, targets): the batch joins the examples' own, where they have one."""
-    scores, targets = whole(x, level), whole(target, level)
+    scores, targets = examples(x, level), examples(target, level)
     if x.ndim == 1:
         return scores, targets
     size, n = level.size, x.shape[0]
@@ -83,7 +83,7 @@ def nll_loss_backward(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     if has(weight, level):
         return one_by_one(kernel, level, args)
     size = level.size
-    targets = whole(target, level)
+    targets = examples(target, level)
     grad = inside(grad, level, target.ndim)
     if reduction == _MEAN:
         grad = run("div", grad, inside(total, level, target.ndim))

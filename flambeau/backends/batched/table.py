@@ -26,14 +26,14 @@ def rule(function: Callable) -> Callable:
 
 def run(kernel: str, *args: Any) -> Any:
     """A kernel on whole arrays, which may be batched at outer levels."""
-    plain = registry.following is None
+    on_cpu = registry.following is None
     for a in args:
         kind = a.__class__
         if kind is BatchedArray:
             return call(kernel, args)
         if kind not in _PLAIN:
-            plain = False
-    if plain:
+            on_cpu = False
+    if on_cpu:
         return registry.cpu.call(kernel, args)
     arrays = []
     for a in args:
@@ -58,17 +58,17 @@ def has(x: Any, level: Level) -> bool:
     return x.__class__ is BatchedArray and x.level is level
 
 
-def whole(x: Any, level: Level) -> Any:
+def examples(x: Any, level: Level) -> Any:
     """The whole array of an argument; what is not batched is repeated (without memory of its own)."""
     if x.__class__ is BatchedArray and x.level is level:
-        return x.whole
+        return x.examples
     return broadcast(x, (level.size, *x.shape))
 
 
 def inside(x: Any, level: Level, ndim: int) -> Any:
     """An argument such that it broadcasts against whole arrays of examples with `ndim` dimensions."""
     if x.__class__ is BatchedArray and x.level is level:
-        x = x.whole
+        x = x.examples
         if x.ndim <= ndim:
             shape = x.shape
             x = x.reshape((shape[0], *(1,) * (ndim + 1 - len(shape)), *shape[1:]))
@@ -100,7 +100,7 @@ def one_by_one(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
 
 def _one(a: Any, level: Level, i: int) -> Any:
     if a.__class__ is BatchedArray and a.level is level:
-        return a.whole[i, ...] if level.size else registry.cpu.zeros(a.shape, a.dtype)
+        return a.examples[i, ...] if level.size else registry.cpu.zeros(a.shape, a.dtype)
     if a.__class__ is list or a.__class__ is tuple:
         return a.__class__([_one(t, level, i) for t in a])
     return a

@@ -11,7 +11,7 @@ import numpy as np
 from numpy import ndarray
 
 from . import arrays, memory
-from .random.engine import _split as split
+from .random.engine import fma
 from .table import kernel
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -89,8 +89,7 @@ def number(value: Any, dtype: np.dtype) -> Any:
 def empty_strided(shape: tuple[int, ...], stride: tuple[int, ...], dtype: np.dtype) -> ndarray:
     count = 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if all(shape) else 0
     check_bytes(count * dtype.itemsize, shape)
-    flat = memory.empty((count,), dtype)
-    return ndarray(shape, dtype, buffer=flat, strides=[s * dtype.itemsize for s in stride])
+    return arrays.empty_strided(shape, stride, dtype)
 
 
 def like(x: ndarray, dtype: np.dtype) -> ndarray:
@@ -144,17 +143,6 @@ def _float_range(start: float, step: float, count: int, dtype: np.dtype) -> ndar
         first = np.repeat(out[:whole:lanes], lanes).astype(np.float64)
         out[:whole] = fma(lane[:whole], step, first).astype(np.float32)
     return out
-
-
-def fma(x: ndarray, scale: float, shift: Any) -> ndarray:
-    """x * scale + shift in float64, rounded once."""
-    product = x * scale
-    x_high, x_low = split(x)
-    scale_high, scale_low = split(scale)
-    rest = ((x_high * scale_high - product) + x_high * scale_low + x_low * scale_high) + x_low * scale_low
-    total = product + shift
-    part = total - product
-    return total + (rest + ((product - (total - part)) + (shift - part)))
 
 
 def _to(x: ndarray, dtype: np.dtype) -> ndarray:
@@ -271,11 +259,11 @@ def _from_integers(values: list[Any], dtype: np.dtype) -> ndarray:
 
 
 def check_range(x: ndarray, dtype: np.dtype) -> None:
-    """PyTorch lets negative numbers wrap around in unsigned types, but none that is larger than the type."""
+    """PyTorch lets negative whole numbers wrap around in unsigned types, but none that is larger than the type."""
     if not x.size:
         return
     info = np.iinfo(dtype)
-    low = -int(info.max) if dtype.kind == "u" else int(info.min)
+    low = -int(info.max) if dtype.kind == "u" and x.dtype.kind in "iub" else int(info.min)
     most, least = x.max(), x.min()
     if not (most <= int(info.max) and least >= low):
         raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
@@ -296,7 +284,8 @@ def item_fits(value: Any, dtype: np.dtype) -> bool:
         if value != value or value in (math.inf, -math.inf):
             return False
         info = np.iinfo(dtype)
-        return (-int(info.max) if dtype.kind == "u" else int(info.min)) <= int(value) <= int(info.max)
+        wraps = dtype.kind == "u" and value.__class__ is not float  # whole numbers below zero do
+        return (-int(info.max) if wraps else int(info.min)) <= value <= int(info.max)
     if value.__class__ is int:
         return True
     if value != value or value in (math.inf, -math.inf):

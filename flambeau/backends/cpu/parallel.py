@@ -25,9 +25,9 @@ SPLIT = 1 << 19
 LARGE = 1 << 16  # elements from which a result comes from the pool and the work may be shared among cores
 NATIVE = 1 << 12  # elements from which a call into C, with its checks, costs less than the passes it saves
 NATIVE_COPY = 1 << 16  # the same for a copy, which NumPy does in one pass too
-_asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # as PyTorch, although no OpenMP is used
+_threads_wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # as PyTorch, although no OpenMP is used
 _cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-_threads = int(_asked) if _asked.isdigit() and int(_asked) > 0 else _cores
+_threads = int(_threads_wanted) if _threads_wanted.isdigit() and int(_threads_wanted) > 0 else _cores
 threads.changed(_threads)
 _team: list[_Worker] = []
 _team_pid = 0
@@ -92,25 +92,25 @@ def get_num_threads() -> int:
 
 def split(count: int, work) -> None:
     """work(start, stop) over pieces of range(count), one per core; the caller's piece is larger by a helper's waking."""
-    pieces = min(_threads, max(1, count))
-    if pieces < 2:
+    shares = min(_threads, max(1, count))
+    if shares < 2:
         work(0, count)
         return
-    team = _workers(pieces - 1)
+    team = _workers(shares - 1)
     if not _busy.acquire(False):  # another thread, or an outer split, has the helpers
         work(0, count)
         return
     try:
-        first = min(count, count // pieces + count // (16 * pieces))
+        first = min(count, count // shares + count // (16 * shares))
         rest = count - first
-        bounds = [first + rest * i // (pieces - 1) for i in range(pieces)]
-        for i in range(pieces - 1):
+        bounds = [first + rest * i // (shares - 1) for i in range(shares)]
+        for i in range(shares - 1):
             team[i].give((work, bounds[i], bounds[i + 1]))
         failed = None
         try:
             work(0, first)
         finally:
-            for i in range(pieces - 1):
+            for i in range(shares - 1):
                 try:
                     team[i].wait()
                 except BaseException as error:
@@ -178,7 +178,7 @@ def native(function: Callable[..., Any], least: int = NATIVE) -> Callable[..., A
     return chosen
 
 
-early = functools.partial(native, least=2)  # for what takes NumPy several passes: a call into C takes less than two of them
+native_from_two = functools.partial(native, least=2)  # for what takes NumPy several passes: a call into C takes less than two
 
 
 @kernel(safe=True, batch="trailing")

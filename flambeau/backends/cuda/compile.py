@@ -14,7 +14,7 @@ from .driver import Unavailable
 
 _P = ctypes.c_void_p
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
-OPTIONS = ("--std=c++17", "--fmad=true", "-default-device")
+OPTIONS = ("--std=c++17", "--fmad=true", "--disable-warnings", "-default-device")
 
 
 @functools.cache
@@ -79,7 +79,7 @@ def _compiled(text: str, architecture: str) -> bytes:
             library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
             log = ctypes.create_string_buffer(size.value)
             library.nvrtcGetProgramLog(program, log)
-            raise toolchain.BuildError(f"NVRTC failed:\n{log.value.decode()[-3000:]}\n{text}")
+            raise toolchain.BuildError(f"NVRTC failed:\n{log.value.decode()[:3000]}\n{text}")
         size = ctypes.c_size_t()
         _check(library.nvrtcGetCUBINSize(program, ctypes.byref(size)), text)
         image = ctypes.create_string_buffer(size.value)

@@ -115,11 +115,19 @@ extern "C" __global__ void fold(const Folding f, R *o, const A *x, W *parts) {{
 }}
 
 extern "C" __global__ void last(const Folding f, R *o, const W *parts) {{
-    const long step = (long)gridDim.x * blockDim.x;
-    for (long number = (long)blockIdx.x * blockDim.x + threadIdx.x; number < f.totals; number += step) {{
+    __shared__ W met[{threads}];
+    for (long number = blockIdx.x; number < f.totals; number += gridDim.x) {{
         W total = {start};
-        for (long chunk = 0; chunk < f.chunks; chunk++) total = joined(total, parts[chunk * f.totals + number]);
-        o[place(f.kept, 1, number)] = finished(total, f.divisor);
+        for (long chunk = threadIdx.x; chunk < f.chunks; chunk += blockDim.x)
+            total = joined(total, parts[chunk * f.totals + number]);
+        met[threadIdx.x] = total;
+        __syncthreads();
+        for (int half = blockDim.x / 2; half; half /= 2) {{
+            if (threadIdx.x < half) met[threadIdx.x] = joined(met[threadIdx.x], met[threadIdx.x + half]);
+            __syncthreads();
+        }}
+        if (threadIdx.x == 0) o[place(f.kept, 1, number)] = finished(met[0], f.divisor);
+        __syncthreads();
     }}
 }}
 """
@@ -178,8 +186,7 @@ def _planned(name: str, args: tuple[Any, ...], device: int) -> Any:
     stride = None if sample.flags.c_contiguous else [s // sample.itemsize for s in sample.strides]
     threads = _THREADS if elements * tile >= _THREADS else max(1 << (elements * tile - 1).bit_length(), tile, 32)
     first = Plan(kernel(source, "fold", device), device, min(blocks * chunks, most * 16), threads, "ppp", fixed)
-    second = None if chunks == 1 else Plan(kernel(source, "last", device), device, min(-(-totals // 256), most), 256, "pp",
-                                           fixed)
+    second = None if chunks == 1 else Plan(kernel(source, "last", device), device, min(totals, most), 256, "pp", fixed)
     return first, second, sample.shape, sample.dtype, stride, (totals * chunks, wide)
 
 

@@ -25,10 +25,13 @@ from .. import facts
 from ..cpu import arrays as _arrays
 from ..cpu import memory as _memory
 from ..cpu import parallel as _parallel
+from ..cpu.pointwise import loops as _loops
+from ..geometry import RUNS
 from .arrays import CudaArray, device_index, windows
 from .backend import copied
 from .driver import machine
 from .memory import Block, Pages
+from .numpy_words import Like, cupy, numpy_words
 from .streams import current
 
 _HERE = os.path.dirname(os.path.abspath(_arrays.__file__))
@@ -36,79 +39,7 @@ _REAL = __package__.rpartition(".")[0] + ".cpu"
 _NAME = __package__.rpartition(".")[0] + ".cpu_over_cupy"  # as deep as the real one: relative imports mean the same
 
 
-@functools.cache
-def cupy() -> Any:
-    """CuPy; None where it is not installed."""
-    try:
-        return importlib.import_module("cupy")
-    except ImportError:
-        return None
-
-
 # ----------------------------------------------------------------------------------------------------------- modules
-class _Like(ModuleType):
-    """A module that stands for others: its own names first, then those of each."""
-
-    def __init__(self, name: str, *others: Any, **own: Any):
-        super().__init__(name)
-        self.__dict__.update(own, _others=others)
-
-    def __getattr__(self, name: str) -> Any:
-        for other in self.__dict__["_others"]:
-            found = getattr(other, name, None)
-            if found is not None:
-                return found
-        raise AttributeError(f"{self.__name__} has no {name}")
-
-
-_REDUCED = {"maximum": "max", "minimum": "min", "fmax": "nanmax", "fmin": "nanmin", "logical_and": "all", "logical_or": "any"}
-
-
-class _Function:
-    """A function of two arguments with the reduction that CuPy has under another name."""
-
-    def __init__(self, name: str, reduced: str):
-        self.function, self.reduced = getattr(cupy(), name), getattr(cupy(), reduced)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.function, name)
-
-    def reduce(self, x: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        return self.reduced(x, axis=axis, out=out, keepdims=keepdims)
-
-
-@functools.cache
-def _numpy() -> _Like:
-    def into(out: Any, source: Any, casting: str = "unsafe", where: Any = True) -> None:
-        cupy().copyto(out, source, casting=casting, where=where)
-
-    host = ("errstate", "seterr", "dtype", "finfo", "iinfo", "broadcast_shapes", "result_type", "generic", "ufunc")
-    own: dict[str, Any] = {name: getattr(numpy, name) for name in host}
-    def vecdot(x: Any, y: Any) -> Any:
-        return (x.conj() * y).sum(-1)
-
-    def take(x: Any, at: Any, axis: Any = None, out: Any = None, mode: str = "clip") -> Any:
-        return cupy().take(x, at, axis, out)
-
-    def prod(x: Any, *args: Any, **kwargs: Any) -> Any:
-        return (numpy if isinstance(x, (tuple, list)) else cupy()).prod(x, *args, **kwargs)
-
-    def array(x: Any, *args: Any, subok: bool = False, **kwargs: Any) -> Any:
-        return cupy().array(x, *args, **kwargs)
-
-    def empty_like(x: Any, dtype: Any = None, order: str = "K", subok: bool = False) -> Any:
-        return cupy().empty_like(x, dtype, order)
-
-    own.update({name: _Function(name, reduced) for name, reduced in _REDUCED.items()}, take=take, prod=prod, array=array,
-               empty_like=empty_like)
-    core = _Like("numpy._core", umath=_Like("numpy._core.umath", clip=cupy().clip))
-    return _Like("numpy", cupy(), numpy, copyto=into, vecdot=vecdot, fft=cupy().fft, _core=core,
-                 linalg=_Like("numpy.linalg", cupy().linalg, numpy.linalg), **own)
-
-
 def _whole(count: int, work: Any) -> None:
     work(0, count)
 
@@ -140,14 +71,14 @@ def _substitutes() -> dict[str, Any]:
         return function
 
     return {
-        "native": _Like("native", native, library=lambda name: None, postponed=lambda *args: False),
-        "facts": _Like("facts", facts, enter=lambda *args: None),
-        "memory": _Like("memory", _memory, empty=_empty, like=lambda x, dtype=None: cupy().empty_like(x, dtype),
+        "native": Like("native", native, library=lambda name: None, postponed=lambda *args: False),
+        "facts": Like("facts", facts, enter=lambda *args: None),
+        "memory": Like("memory", _memory, empty=_empty, like=lambda x, dtype=None: cupy().empty_like(x, dtype),
                         window=lambda x, shape, strides: cupy().ndarray(shape, x.dtype, x.data, strides),
                         is_writable=lambda x: True),
-        "parallel": _Like("parallel", _parallel, large=_run, split=_whole, native=same, early=same, copy_into=_into,
+        "parallel": Like("parallel", _parallel, large=_run, split=_whole, native=same, native_from_two=same, copy_into=_into,
                           LARGE=1 << 62, SPLIT=1 << 62, copied=lambda x: x.copy(), get_num_threads=lambda: 1),
-        "arrays": _Like("arrays", _arrays, asarray=cupy().asarray, restride=_restride, cast_into=_into,
+        "arrays": Like("arrays", _arrays, asarray=cupy().asarray, restride=_restride, cast_into=_into,
                         settled=lambda x: x, is_contiguous=lambda x: x.flags.c_contiguous)}
 
 
@@ -173,14 +104,14 @@ class _Finder(importlib.abc.MetaPathFinder):
 def _import(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
     """`import` in those files."""
     if not level:
-        return _numpy() if name == "numpy" else builtins.__import__(name, globals, locals, fromlist)
+        return numpy_words() if name == "numpy" else builtins.__import__(name, globals, locals, fromlist)
     substitutes = _all_substitutes()
     words = name.split(".") if name else []
     if words and words[-1] in substitutes:
         return substitutes[words[-1]]
     if not name and any([f in substitutes for f in fromlist]):  # from . import memory, table
         package = importlib.util.resolve_name("." * level, globals["__package__"])
-        return _Like(package, **{f: substitutes[f] if f in substitutes else importlib.import_module(f"{package}.{f}")
+        return Like(package, **{f: substitutes[f] if f in substitutes else importlib.import_module(f"{package}.{f}")
                                  for f in fromlist})
     return builtins.__import__(name, globals, locals, fromlist, level)
 
@@ -206,7 +137,19 @@ def _kernel(name: str) -> Any:
     module = getattr(host, "__module__", "") or ""
     if name not in table.KERNELS and module.startswith(_REAL + "."):
         importlib.import_module(_NAME + module[len(_REAL):])
-    return table.KERNELS.get(name)
+    return table.KERNELS.get(name) or (_expressed(name) if name in _loops.kernels() else None)
+
+
+def _expressed(name: str) -> Any:
+    """A kernel that is nothing but the expression in its row."""
+    function = importlib.import_module(f"{_NAME}.pointwise.expressed").function
+
+    def call(x: Any, *rest: Any) -> Any:
+        e = _loops.expression(name, (x, *rest))
+        made = function(e.args, e.c)(x, *rest)
+        return made if _loops.result_is_bool(name) else made.astype(x.dtype, copy=False)
+
+    return call
 
 
 # -------------------------------------------------------------------------------------------------------------- calls
@@ -221,10 +164,11 @@ def _given(value: Any) -> Any:
     return value.__class__([_given(v) for v in value]) if value.__class__ in (list, tuple) else value
 
 
-def _taken(made: Any, held: list[Any]) -> Any:
-    """What CuPy made as an array of ours: a view of ours stays one, new memory is kept alive by its block."""
+def _taken(made: Any, held: list[Any], rule: Any = None) -> Any:
+    """What CuPy made as an array of ours: a view of ours stays one, all else is copied, laid out as the shape rule says."""
     if made.__class__ in (list, tuple):
-        return made.__class__([_taken(m, held) for m in made])
+        rules = rule if rule.__class__ is list and len(rule) == len(made) else [None] * len(made)
+        return made.__class__([_taken(m, held, r) for m, r in zip(made, rules)])
     if isinstance(made, (ndarray, numpy.generic)):
         raise TypeError("a kernel made an array of the host's")
     if not isinstance(made, cupy().ndarray):
@@ -233,7 +177,10 @@ def _taken(made: Any, held: list[Any]) -> Any:
         if block.nbytes and block.ctypes.data <= made.data.ptr < block.ctypes.data + block.nbytes:
             return windows.over(block, made.shape, made.dtype, made.data.ptr - block.ctypes.data, made.strides)
     borrowed = windows.over(_borrowed(made), made.shape, made.dtype, 0, made.strides)
-    return copied(borrowed, windows.like(_sized(made), made.dtype))
+    if rule is None or rule.__class__ is list or tuple(rule[0]) != made.shape:
+        return copied(borrowed, windows.like(_sized(made), made.dtype))
+    shape, dtype, stride = rule
+    return copied(borrowed, windows.empty(shape, dtype) if stride is None else windows.empty_strided(shape, stride, dtype))
 
 
 def _sized(made: Any) -> ndarray:
@@ -266,4 +213,7 @@ def run(name: str, args: tuple[Any, ...]) -> Any:
     collect(args)
     machine().activate(current.device)
     with cupy().cuda.ExternalStream(current.stream) if current.stream else cupy().cuda.Stream.null:
-        return _taken(kernel(*[_given(a) for a in args]), blocks)
+        made = kernel(*[_given(a) for a in args])
+    rule = facts.SHAPES.get(name)
+    known = rule is not None and rule is not RUNS and name not in facts.DYNAMIC
+    return _taken(made, blocks, rule(*args) if known else None)

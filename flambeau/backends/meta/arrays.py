@@ -125,7 +125,7 @@ def _start(x: ndarray, root: Reserved) -> int:
     return min(max(_cpu_arrays.address(x) - _cpu_arrays.address(root), 0), root.nbytes)
 
 
-def plain(x: MetaArray) -> ndarray:
+def zeros_of(x: MetaArray) -> ndarray:
     """The same geometry as an ordinary (read-only) array of zeros, for CPU kernels to look at."""
     root = owner(x)
     if root is None:

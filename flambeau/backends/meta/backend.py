@@ -14,7 +14,7 @@ from ..cpu.table import KERNELS
 from ..facts import POINTWISE, SHAPES, VIEWS
 from ..geometry import RUNS
 from ..strides import elementwise_strides, ordered_strides
-from .arrays import MetaArray, Reserved, meta, over, owner, plain, reserve, reserve_like, reserve_strided, storage
+from .arrays import MetaArray, Reserved, meta, over, owner, reserve, reserve_like, reserve_strided, storage, zeros_of
 
 ARRAY = MetaArray
 NAME = "meta"
@@ -100,7 +100,7 @@ def address(x: Any) -> int:
 
 
 def storage_offset(x: MetaArray) -> int:
-    return _cpu_arrays.storage_offset(plain(x))
+    return _cpu_arrays.storage_offset(zeros_of(x))
 
 
 class Storage:
@@ -125,7 +125,7 @@ def over_bytes(raw: Any, shape: Any, stride: Any, offset: int, dtype: np.dtype) 
 
 
 def as_strided(x: MetaArray, shape: Any, stride: Any, offset: int) -> MetaArray:
-    return meta(_cpu_arrays.as_strided(plain(x), shape, stride, offset))
+    return meta(_cpu_arrays.as_strided(zeros_of(x), shape, stride, offset))
 
 
 def resized(x: MetaArray, shape: Any, stride: Any) -> MetaArray:
@@ -171,7 +171,7 @@ def _reserved(made: Any) -> Any:
 
 def _swap(value: Any) -> Any:
     if isinstance(value, MetaArray):
-        return plain(value)
+        return zeros_of(value)
     if value.__class__ in (list, tuple):
         return type(value)(_swap(v) for v in value)
     return value

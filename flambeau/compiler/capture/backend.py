@@ -30,7 +30,7 @@ def _made(name: str) -> Any:
     return make
 
 
-def _asked(name: str) -> Any:
+def _of_geometry(name: str) -> Any:
     """A function of the CPU backend that looks at an array's geometry."""
     function = getattr(cpu, name)
     return lambda x, *args, **kwargs: function(stripped(x), *args, **kwargs)
@@ -44,7 +44,7 @@ def _window(name: str) -> Any:
 
 empty, zeros, full, empty_strided, like, ordered, arange, linspace, logspace, eye, empty_like = map(_made, (
     "empty", "zeros", "full", "empty_strided", "like", "ordered", "arange", "linspace", "logspace", "eye", "empty_like"))
-strides, storage_offset, address, is_contiguous, Storage, is_shared = map(_asked, (
+strides, storage_offset, address, is_contiguous, Storage, is_shared = map(_of_geometry, (
     "strides", "storage_offset", "address", "is_contiguous", "Storage", "is_shared"))
 as_strided, over_bytes, storage_bytes, settled = map(_window, ("as_strided", "over_bytes", "storage_bytes", "settled"))
 

@@ -182,7 +182,7 @@ def _container(w: Any, f: Any, owner: Any, kind: type) -> Any:
 def _change(w: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
     """A change of a container that the call made."""
     if f.__name__ in ("extend", "update", "difference_update", "intersection_update"):
-        args = tuple([w.whole(a) if issubclass(type(a), dict) else w.iterable(a) for a in args])
+        args = tuple([w.keywords(a) if issubclass(type(a), dict) else w.iterable(a) for a in args])
     if f.__name__ == "sort" and kwargs.get("key") is not None:
         kwargs["key"] = w.call(kwargs["key"])
     return f(*args, **kwargs)
@@ -320,8 +320,8 @@ def _construct(w: Any, kind: Any) -> Any:
     if kind in (map, filter):
         return lambda f, *parts: w.made(kind(None if f is None else w.call(f), *[w.iterable(p) for p in parts]))
     if kind in (dict, OrderedDict):
-        return lambda *args, **kwargs: w.made(kind(*[w.whole(a) if issubclass(type(a), dict) else w.iterable(a) for a in args],
-                                                   **kwargs))
+        return lambda *args, **kwargs: w.made(kind(
+            *[w.keywords(a) if issubclass(type(a), dict) else w.iterable(a) for a in args], **kwargs))
     if kind is functools.partial or kind is object or kind is super:
         return lambda *args, **kwargs: w.made(kind(*args, **kwargs))
     return _instance(w, kind)

@@ -27,13 +27,13 @@ def _plainly(value: Any) -> Any:
     return with_plain_numbers(value) if getattr(_local, "numbers", False) else value
 
 
-def _helper(witness_class: type, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _helper(witness_class: type, name: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """The function that rewritten code calls: the witness's method, or what Python would do where there is none."""
     method = getattr(witness_class, name)
 
     def helper(*args: Any) -> Any:
         witness = state.witness
-        return plain(*args) if witness is None else method(witness, *args)
+        return otherwise(*args) if witness is None else method(witness, *args)
 
     helper.__name__ = name
     return helper
@@ -55,5 +55,5 @@ _PYTHON: dict[str, Callable[..., Any]] = {
 def helpers_of(witness_class: type) -> dict[str, Callable[..., Any]]:
     """The helpers by the names that rewritten code has for them, over the methods of the witness's class."""
     made = {f"_fl_{n}": _helper(witness_class, n, _PYTHON.get(n, _ITSELF)) for n in (
-        *_PYTHON, "iterable", "iterables", "test", "compared", "manager", "whole", "shown")}
+        *_PYTHON, "iterable", "iterables", "test", "compared", "manager", "keywords", "shown")}
     return {**made, "_fl_slice": slice}

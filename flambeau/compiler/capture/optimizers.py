@@ -11,7 +11,7 @@ from typing import Any
 from ...optim.optimizer import Optimizer
 from ...tensors.tensor import Tensor
 from .files import where
-from .symbolic import SymFloat, plain
+from .symbolic import SymFloat, bare_float
 from .traced import active
 from .tracing import Recorder
 from .watch import present
@@ -37,7 +37,7 @@ def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs:
             if symbolic is not None and now is symbolic:
                 group[key] = value
             elif isinstance(now, SymFloat) and now is not value:  # the step changed it: `function.py` sees that
-                group[key] = plain(now)
+                group[key] = bare_float(now)
     try:
         for group, key, _, symbolic in given:
             if symbolic is not None:
@@ -50,7 +50,7 @@ def captured_step(optimizer: Any, step: Callable, args: tuple[Any, ...], kwargs:
         for some in optimizer.state.values():
             for key, value in list(some.items()) if isinstance(some, dict) else ():
                 if isinstance(value, SymFloat):
-                    some[key] = plain(value)
+                    some[key] = bare_float(value)
                     recorder.fail("the optimizer keeps a number in its state that depends on its hyper-parameters")
         if not any(optimizer is o for o, _ in recorder.optimizers):
             recorder.optimizers.append((optimizer, Kept(optimizer)))

@@ -244,7 +244,7 @@ class _Rewriter(ast.NodeTransformer):
         node.func = self.call(called, "call", self.visit(called))
         node.args = [self.spread(a) for a in node.args]
         for k in node.keywords:
-            k.value = self.visit(k.value) if k.arg else self.call(k.value, "whole", self.visit(k.value))
+            k.value = self.visit(k.value) if k.arg else self.call(k.value, "keywords", self.visit(k.value))
         return node
 
     def spread(self, node: Any) -> Any:
@@ -298,7 +298,7 @@ class _Rewriter(ast.NodeTransformer):
         return self.call(node, "made", node)
 
     def visit_Dict(self, node: ast.Dict) -> Any:
-        node.values = [self.visit(v) if k else self.call(v, "whole", self.visit(v)) for k, v in zip(node.keys, node.values)]
+        node.values = [self.visit(v) if k else self.call(v, "keywords", self.visit(v)) for k, v in zip(node.keys, node.values)]
         node.keys = [k and self.visit(k) for k in node.keys]
         return self.call(node, "made", node)
 

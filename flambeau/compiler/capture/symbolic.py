@@ -18,7 +18,7 @@ _PYTHON = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operato
            "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
            "neg": lambda a: -a, "abs": abs, "sqrt": math.sqrt, "max": max, "min": min,
            "is": lambda a, b: type(a) is type(b) and repr(a) == repr(b)}
-plain = float.__float__  # the number alone, for those who remember the origin themselves
+bare_float = float.__float__  # the number alone, for those who remember the origin themselves
 
 
 class SymFloat(float):
@@ -33,15 +33,15 @@ class SymFloat(float):
 
     def __float__(self) -> float:
         """NumPy, too, asks here."""
-        self._compare("is", plain(self))
-        return plain(self)
+        self._compare("is", bare_float(self))
+        return bare_float(self)
 
     def _compare(self, sign: str, other: Any) -> bool:
         if isinstance(other, complex):
             return _PYTHON[sign](float(self), other)
         if not isinstance(other, (int, float)):
             return NotImplemented
-        outcome = _PYTHON[sign](plain(self), plain(other) if isinstance(other, float) else other)
+        outcome = _PYTHON[sign](bare_float(self), bare_float(other) if isinstance(other, float) else other)
         from .traced import active
         recorder = active()
         if recorder is not None:
@@ -52,7 +52,7 @@ class SymFloat(float):
         return self._compare("!=", 0.0)
 
     def __hash__(self) -> int:
-        self._compare("is", plain(self))
+        self._compare("is", bare_float(self))
         return float.__hash__(self)
 
     def conjugate(self) -> SymFloat:
@@ -63,7 +63,7 @@ class SymFloat(float):
         return self
 
     def __reduce__(self) -> tuple[type, tuple[float]]:
-        return float, (plain(self),)
+        return float, (bare_float(self),)
 
 
 def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], Any]:
@@ -73,7 +73,7 @@ def _arithmetic(sign: str, swapped: bool = False) -> Callable[[SymFloat, Any], A
         if not isinstance(other, (int, float)):
             return NotImplemented
         pair = (other, self) if swapped else (self, other)
-        compute = lambda: _PYTHON[sign](*[plain(p) if isinstance(p, float) else p for p in pair])
+        compute = lambda: _PYTHON[sign](*[bare_float(p) if isinstance(p, float) else p for p in pair])
         from .traced import active
         if active() is None:  # the capture is over: from here on it is a number like others
             return compute()
@@ -112,9 +112,9 @@ for _name in ("mod", "floordiv", "divmod"):
 for _name in ("__int__", "__trunc__", "__floor__", "__ceil__", "__round__", "__format__", "__str__", "__repr__", "is_integer",
               "as_integer_ratio", "hex"):
     setattr(SymFloat, _name, lambda self, *args, name=_name: getattr(float(self), name)(*args))
-SymFloat.__neg__ = lambda self: SymFloat(-plain(self), ("neg", self.expression))
+SymFloat.__neg__ = lambda self: SymFloat(-bare_float(self), ("neg", self.expression))
 SymFloat.__pos__ = lambda self: self
-SymFloat.__abs__ = lambda self: SymFloat(abs(plain(self)), ("abs", self.expression))
+SymFloat.__abs__ = lambda self: SymFloat(abs(bare_float(self)), ("abs", self.expression))
 
 
 def settled(value: Any) -> Any:
@@ -130,7 +130,7 @@ def with_plain_numbers(value: Any, seen: tuple[int, ...] = ()) -> Any:
     """A result of a captured call, whose lists and dicts stay the same objects. seen: those around it."""
     kind = type(value)
     if kind is SymFloat:
-        return plain(value)
+        return bare_float(value)
     if id(value) in seen:
         return value
     seen = (*seen, id(value))
@@ -151,7 +151,7 @@ def with_plain_numbers(value: Any, seen: tuple[int, ...] = ()) -> Any:
 
 def extreme(which: str, a: Any, b: Any) -> Any:
     """max or min of two numbers, without a branch on them."""
-    value = _PYTHON[which](*[plain(v) if isinstance(v, float) else v for v in (a, b)])
+    value = _PYTHON[which](*[bare_float(v) if isinstance(v, float) else v for v in (a, b)])
     if not isinstance(a, SymFloat) and not isinstance(b, SymFloat):
         return value
     return SymFloat(value, (which, expression_of(a), expression_of(b)))

@@ -11,13 +11,13 @@ from numpy import ndarray
 from ...autograd.state import not_repeatable, state
 from ...backends import registry
 from ..ir.parts import SCALAR
-from .symbolic import SymFloat, expression_of, plain
+from .symbolic import SymFloat, bare_float, expression_of
 
 
 class Traced(ndarray):
     """An array whose kernel calls are noted. See the text of tracing.py."""
 
-    plain: Any = None   # the array that this one stands for, where it is known
+    original: Any = None   # the array that this one stands for, where it is known
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         not_repeatable(f"NumPy's {ufunc.__name__} was called on a tensor's memory")
@@ -110,9 +110,9 @@ def stripped(value: Any) -> Any:
     """A Traced array as the plain array over the same memory; a SymFloat as its number."""
     kind = value.__class__
     if kind is Traced:
-        return value.plain if value.plain is not None else value.view(ndarray)
+        return value.original if value.original is not None else value.view(ndarray)
     if kind is SymFloat:
-        return plain(value)
+        return bare_float(value)
     if kind is list or kind is tuple:
         return kind([stripped(v) for v in value])
     return value
@@ -127,14 +127,14 @@ def traced(array: ndarray) -> Traced:
     if array.__class__ is Traced:
         return array
     made = array.view(Traced)
-    made.plain = array
+    made.original = array
     return made
 
 
 def scalar(number: SymFloat, dtype: np.dtype) -> ndarray:
     """A run-time number as a zero-dim array for kernels."""
     recorder = active()
-    array = np.asarray(plain(number), dtype)
+    array = np.asarray(bare_float(number), dtype)
     if recorder is None:
         return array
     storage = recorder.new_storage(SCALAR, array)

@@ -329,6 +329,8 @@ class Recorder:
             return array if active() is self else stripped(array)
         if kind is ndarray and active() is self and not tensor.is_sparse:
             return self._meet(tensor, array)
+        if kind is not ndarray and active() is self and registry.backend_of(array).NAME == "cuda":
+            self.fail("a tensor on a CUDA device: programs are made for the CPU alone")
         return array
 
     def _assign(self, tensor: Any, array: Any) -> None:

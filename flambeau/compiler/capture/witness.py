@@ -392,7 +392,7 @@ class Witness(Net):
             self.fail(f"'with' a '{type(value).__name__}'")
         return value
 
-    def whole(self, value: Any) -> Any:
+    def keywords(self, value: Any) -> Any:
         if type(value) in (dict, OrderedDict):
             return self.content(value)
         self.fail(f"the keywords come from a '{type(value).__name__}'")

@@ -58,7 +58,7 @@ class Follower:
         self.changed: list[Any] = []               # arrays from before that will be written, promises until then
         self.native: Any = native()
         self.known = State(done=id(self.done), views=id(self.views), changed=id(self.changed), self=id(self), make=id(_MAKE),
-                           slow=id(_SLOW), memory=id(_MEMORY))
+                           fallback=id(_FALLBACK), memory=id(_MEMORY))
         self.address = ctypes.addressof(self.known)
         self.call = self.native.call(self.known)   # a kernel call: its name and arguments, and what `_call` takes further
         self._begin()
@@ -122,7 +122,7 @@ class Follower:
     def alone(self, array: Any, others: int) -> bool:
         """Whether an array is all of a result to which only so many others refer."""
         made = self.made.get(id(array)) or (self.region and self.region.made.get(id(array)))
-        if made is None or made.whole is None:
+        if made is None or made.single is None:
             return False
         return getrefcount(array) <= PAIRED + others
 
@@ -301,14 +301,14 @@ class Follower:
         self._known()
         new = self.native.fits(self.address, step.address, flat, count)
         if new == ASK:
-            new = self._fits_slowly(step, flat, count)
+            new = self._fits_by_comparing(step, flat, count)
         return new >= 0 and (not step.ties or self._tied(step))
 
     def _tied(self, step: Step) -> bool:
         base = self.places.put
         return all([base[i] - base[j] == distance for i, j, distance in step.ties])
 
-    def _fits_slowly(self, step: Step, flat: list[Any], before: int) -> int:
+    def _fits_by_comparing(self, step: Step, flat: list[Any], before: int) -> int:
         """What `fits` does, where an argument is not plain; memory that others may change is exchanged for a copy."""
         base, count = self.places.put, before
         for at, (leaf, a) in enumerate(zip(step.leaves, flat)):
@@ -375,7 +375,7 @@ class Follower:
         nobody will ever see."""
         if not made.survives:
             return self.region.start + made.place
-        raw = memory.empty(*made.whole) if made.whole else memory.empty((made.nbytes,), _BYTES)
+        raw = memory.empty(*made.single) if made.single else memory.empty((made.nbytes,), _BYTES)
         if 2 * self.known.n_given + 2 > self.given.size:
             self.given.grow(0)
             self.known.given = self.given.address
@@ -394,7 +394,7 @@ class Follower:
             if spec[0] == MADE:
                 made, raw = step.made[spec[1]], memories[spec[1]]
                 if raw.__class__ is not int:
-                    array = raw if made.whole else ndarray.__new__(Promise, spec[3], spec[5], raw, spec[2], spec[4])
+                    array = raw if made.single else ndarray.__new__(Promise, spec[3], spec[5], raw, spec[2], spec[4])
                     self.made[id(array)] = made
                     roots.append((made, array))
                 else:
@@ -418,7 +418,7 @@ def _fix(step: Step, region: Any, stamp: int, pairs: list[Any]) -> None:
     """Lets C make the results of a step, where each is all of a storage that is kept, or an array that nobody ever kept."""
     results: list[Any] = []
     found = [(step.made[spec[1]], pair) for spec, pair in zip(step.results, pairs) if spec[0] == MADE]
-    if len(found) != len(step.made) or len(pairs) > MOST or any([made.survives and not made.whole for made, _ in found]):
+    if len(found) != len(step.made) or len(pairs) > MOST or any([made.survives and not made.single for made, _ in found]):
         return
     for spec, pair in zip(step.results, pairs):
         if spec[0] == MADE:
@@ -435,14 +435,14 @@ def _fix(step: Step, region: Any, stamp: int, pairs: list[Any]) -> None:
     step.table.fixed(stamp, entry, results or [(id(step.answer), None, None, 0, 0)], step.form is tuple, kept)
 
 
-_MAKE, _SLOW, _MEMORY = Follower._make, Follower._call, Follower._memory  # for C
+_MAKE, _FALLBACK, _MEMORY = Follower._make, Follower._call, Follower._memory  # for C
 
 
 def _window(array: Any, delta: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> Any:
     """Another window onto an argument's memory."""
-    plain = stripped(array)
-    if plain.dtype != dtype:
-        plain = plain.view(dtype)
+    bare = stripped(array)
+    if bare.dtype != dtype:
+        bare = bare.view(dtype)
     size = dtype.itemsize
-    made = restride(plain, shape, tuple([s // size for s in strides]), delta // size)
+    made = restride(bare, shape, tuple([s // size for s in strides]), delta // size)
     return made.view(Promise) if type(array) is Promise else made

@@ -48,8 +48,8 @@ class State(ctypes.Structure):
 
     _fields_ = [("done", _P), ("views", _P), ("changed", _P), ("known", _L), ("at", _P), ("base", _P), ("room", _L),
                 ("low", _P), ("high", _P), ("given", _P), ("n_given", _L), ("written", _P), ("n_written", _L),
-                ("room_written", _L), ("stamp", _L), ("version", _L), ("inside", _L), ("self", _P), ("make", _P), ("slow", _P),
-                ("memory", _P)]
+                ("room_written", _L), ("stamp", _L), ("version", _L), ("inside", _L), ("self", _P), ("make", _P),
+                ("fallback", _P), ("memory", _P)]
 
 
 MOST = 8  # results of a step that C deals with

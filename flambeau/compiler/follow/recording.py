@@ -188,8 +188,8 @@ class Recording:
             start, nbytes = pointer(r) or 0, span(r)
         storage = Storage(step.count, TEMPORARY, start, nbytes, None)
         step.count += 1
-        whole = (r.shape, r.dtype) if r.nbytes == nbytes and _plain_strides(r) else None
-        step.made.append(Made(storage, step.place(nbytes), whole))
+        single = (r.shape, r.dtype) if r.nbytes == nbytes and _plain_strides(r) else None
+        step.made.append(Made(storage, step.place(nbytes), single))
         self.place(start)
         self._add(storage, start)
         if nbytes >= _LARGE:

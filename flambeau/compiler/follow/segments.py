@@ -48,12 +48,12 @@ class End:
 
     def _separate(self, steps: list[Step], inputs: Inputs) -> None:
         """What has to be apart: the inputs of each owner that is written, and all others."""
-        whole: dict[int, tuple[int, int]] = {}  # storage of the program -> an input in it, offset
+        first_input: dict[int, tuple[int, int]] = {}  # storage of the program -> an input in it, offset
         for i, (over, offset) in inputs.of.items():
-            whole.setdefault(over.id, (i, offset))
+            first_input.setdefault(over.id, (i, offset))
         sizes = {over.id: over.nbytes for over, _ in inputs.of.values()}
         written = {inputs.of[i][0].id for i in inputs.written}
-        rows = [(n, i, offset, sizes[over], over in written) for n, (over, (i, offset)) in enumerate(whole.items())]
+        rows = [(n, i, offset, sizes[over], over in written) for n, (over, (i, offset)) in enumerate(first_input.items())]
         self.spans = np.array(rows if written else [], np.int64).reshape(-1, 5).T.copy()
         self.starts = np.zeros(len(self.spans[0]), np.int64)
         self.fine = False  # whether these were found to be apart

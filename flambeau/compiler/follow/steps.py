@@ -26,11 +26,11 @@ _LINE = 64
 class Made:
     """A storage that a step makes. survives: it was once alive when its segment ended, and has memory of its own since."""
 
-    __slots__ = ("id", "nbytes", "place", "storage", "survives", "whole")
+    __slots__ = ("id", "nbytes", "place", "single", "storage", "survives")
 
-    def __init__(self, storage: Storage, place: int, whole: Any):
+    def __init__(self, storage: Storage, place: int, single: Any):
         self.id, self.nbytes, self.storage, self.place = storage.id, storage.nbytes, storage, place
-        self.whole = whole        # shape and dtype of the one result that it is, contiguous; or None
+        self.single = single        # shape and dtype of the one result that it is, contiguous; or None
         self.survives = False
 
 
@@ -166,9 +166,9 @@ class Inputs:
         first = some[0].id
         at = {first: 0} | {s.id: self.distance[s.id][1] for s in some if self.distance.get(s.id, (None,))[0] == first}
         start = min(at.values())
-        whole = Storage(first, INPUT, 0, max(at[s.id] + s.nbytes for s in some if s.id in at) - start, None)
+        joined = Storage(first, INPUT, 0, max(at[s.id] + s.nbytes for s in some if s.id in at) - start, None)
         for s in some:
-            self.of[s.id] = (whole, at[s.id] - start) if s.id in at else (Storage(s.id, INPUT, 0, s.nbytes, None), 0)
+            self.of[s.id] = (joined, at[s.id] - start) if s.id in at else (Storage(s.id, INPUT, 0, s.nbytes, None), 0)
         self.written.update([s.id for s in some])
 
 

@@ -73,7 +73,7 @@ class Value:
         return True
 
     @property
-    def whole(self) -> bool:
+    def covers_storage(self) -> bool:
         """Whether it covers the whole storage."""
         return self.dense and self.nbytes == self.storage.nbytes
 

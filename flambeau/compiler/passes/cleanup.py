@@ -66,7 +66,7 @@ def common(ops: list[Op], kept: set[int]) -> list[Op]:
             op.reads = list(values_in(op.args))
             op.writes = [change(v) for v in op.writes]
         pure = len(op.writes) == len(op.outs) and all(
-            o.storage.id in once and o.storage.kind is TEMPORARY and o.storage.init is None and o.whole
+            o.storage.id in once and o.storage.kind is TEMPORARY and o.storage.init is None and o.covers_storage
             and o.storage.id not in kept for o in op.outs)
         if pure:
             key = _key(op, versions)
@@ -127,7 +127,8 @@ def without_copies(ops: list[Op], kept: set[int]) -> list[Op]:
             source, out = op.args[0], op.outs[0]
             # The source takes the copy's name, from the operation that makes it on.
             if (source.storage.kind is TEMPORARY and source.storage.init is None and source.storage.id not in kept
-                    and last[source.storage.id] == i and source.whole and out.whole and source.dtype == out.dtype
+                    and last[source.storage.id] == i and source.covers_storage and out.covers_storage
+                    and source.dtype == out.dtype
                     and source.strides == out.strides and source.shape == out.shape and source.offset == out.offset
                     and out.storage.init is None and source.storage.id not in instead):
                 instead[source.storage.id] = out.storage

@@ -113,7 +113,7 @@ def _place_for(op: Op, loop: Loop, free: set[int]) -> Storage | None:
     for s in loop.steps[first:]:
         v = s.out.value
         t = v.storage
-        if (t.id in free and t.kind is TEMPORARY and t.init is None and v.whole and out.whole
+        if (t.id in free and t.kind is TEMPORARY and t.init is None and v.covers_storage and out.covers_storage
                 and v.dtype == out.dtype and v.offset == out.offset and s.out.strides == _steps(out)):
             return t
     return None

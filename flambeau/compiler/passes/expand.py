@@ -37,8 +37,8 @@ def _window(out: Value, dim: int, start: int, count: int, step: int = 1, drop: b
 
 
 def _cat(op: Op) -> list[Op] | None:
-    pieces, dim, out = op.args[0], op.args[1], op.outs[0]
-    parts = [p for p in pieces if p.shape != (0,)]
+    arrays, dim, out = op.args[0], op.args[1], op.outs[0]
+    parts = [p for p in arrays if p.shape != (0,)]
     if any(p.dtype != out.dtype for p in parts):
         return None
     made, at = [], 0
@@ -50,10 +50,10 @@ def _cat(op: Op) -> list[Op] | None:
 
 
 def _stack(op: Op) -> list[Op] | None:
-    pieces, dim, out = op.args[0], op.args[1], op.outs[0]
-    if any(p.dtype != out.dtype for p in pieces):
+    arrays, dim, out = op.args[0], op.args[1], op.outs[0]
+    if any(p.dtype != out.dtype for p in arrays):
         return None
-    return [_into(op, _window(out, dim, i, 1, drop=True), p) for i, p in enumerate(pieces)]
+    return [_into(op, _window(out, dim, i, 1, drop=True), p) for i, p in enumerate(arrays)]
 
 
 def _zero(dtype: Any) -> Value:

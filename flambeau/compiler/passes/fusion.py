@@ -251,8 +251,8 @@ def fold_step(op: Op) -> tuple[list[int], Step] | None:
     if x.__class__ is not Value or not x.size or x.storage.kind is SCALAR:
         return None
     axes = all_axes(x, (*op.args, None, None)[fold.axes])
-    whole = x.dtype.char in "?bBhil" and out.dtype.char == "l" and fold.by == "sum" and not fold.total
-    if not whole and (x.dtype != out.dtype or x.dtype.char not in "fd"):
+    integers = x.dtype.char in "?bBhil" and out.dtype.char == "l" and fold.by == "sum" and not fold.total
+    if not integers and (x.dtype != out.dtype or x.dtype.char not in "fd"):
         return None
     kept = [n for d, n in enumerate(x.shape) if d not in axes and n != 1]
     steps = [s for n, s in zip(out.shape, out.strides) if n != 1]
@@ -263,7 +263,7 @@ def fold_step(op: Op) -> tuple[list[int], Step] | None:
     onto = [0 if d in axes else next(rest) for d, n in enumerate(x.shape) if n != 1]
     finish = {"": "", "root": "sqrt", "mean": count}[fold.total]
     dims = [n for n in x.shape if n != 1]
-    return dims, Step(op, fold.of, "i64" if whole else pointwise.SUFFIXES[x.dtype], {"a": Access(x, _strides(x, x.shape))},
+    return dims, Step(op, fold.of, "i64" if integers else pointwise.SUFFIXES[x.dtype], {"a": Access(x, _strides(x, x.shape))},
                       Access(out, tuple(onto)), (fold.by, finish))
 
 

@@ -51,7 +51,7 @@ def _candidate(op: Op, kept: set[int], writers: dict[int, list[int]]) -> Value |
     if len(op.writes) != len(op.outs) or not _is_cheap(op):
         return None
     main = max(op.outs, key=lambda o: o.nbytes)
-    if (main.nbytes < _LARGE and not op.general) or main.size == 1 or not main.whole:
+    if (main.nbytes < _LARGE and not op.general) or main.size == 1 or not main.covers_storage:
         return None
     if any(4 * o.nbytes > main.nbytes for o in op.outs if o is not main):
         return None

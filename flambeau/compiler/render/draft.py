@@ -126,7 +126,7 @@ def _overwritten(storage: Storage, group: Any) -> bool:
             return False
         for w in op.writes:
             if w.storage is storage:
-                return w.whole and (op.kernel == "copy_into" or w in op.outs)
+                return w.covers_storage and (op.kernel == "copy_into" or w in op.outs)
     return False
 
 

@@ -500,8 +500,8 @@ def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> An
     for n, a in enumerate(leaves):
         if issubclass(type(a), Tensor):
             array, node = a._array, a._node
-            parts.append((a.__class__, array.shape, array.strides, array.dtype.num, None if node is None else node.__class__
-                          is AccumulateGrad, first.setdefault(id(a), n), a._inference))
+            parts.append((a.__class__, array.__class__, array.shape, array.strides, array.dtype.num, None if node is None
+                          else node.__class__ is AccumulateGrad, first.setdefault(id(a), n), a._inference))
         elif type(a) is float and (shape, n) in varying:
             parts.append(float)
         elif type(a) in _SIMPLE:

@@ -193,7 +193,7 @@ class CompiledFunctionBackward(Node):
         if not levels:
             return self.plan.run_backward(grads, leaves, raws)
         level = max(levels, key=lambda known: known.number)
-        each = [self._of_each([wrap(g._array.whole[i, ...]) if g is not None and type(g._array) is BatchedArray and (
+        each = [self._of_each([wrap(g._array.examples[i, ...]) if g is not None and type(g._array) is BatchedArray and (
             g._array.level is level) else g for g in grads], leaves, raws) for i in range(level.size)]
         return [None if column[0] is None else wrap(batch(level, together("stack", [t._array for t in column], 0,
                                                                           column[0]._array.dtype))) for column in zip(*each)]
@@ -247,12 +247,12 @@ class JointPlan(Plan):
         new = [s for i, s in grads.items() if s.kind is TEMPORARY and i not in saved and i not in own]
         self.new_grads = new
         given = [*self.saved, *[v.storage for v in joint.given]]
-        self.behind = Program(back, new, given, len(self.numbers), exact, family)
-        self.behind_sources = Sources(self.behind, recorder, leaves)
+        self.backward_program = Program(back, new, given, len(self.numbers), exact, family)
+        self.backward_sources = Sources(self.backward_program, recorder, leaves)
 
     def marks(self, leaves: list[Any]) -> list[int]:
         """Versions of everything that the backward program will read."""
-        tensors = [t for t, _, _ in self.behind_sources.held] + [leaves[i] for i, _, _ in self.behind_sources.from_args]
+        tensors = [t for t, _, _ in self.backward_sources.held] + [leaves[i] for i, _, _ in self.backward_sources.from_args]
         return [0 if t._counter is None else t._counter.value for t in tensors]
 
     def all_marks(self, leaves: list[Any]) -> list[int]:
@@ -275,8 +275,8 @@ class JointPlan(Plan):
 
     def adopt(self, recorder: Recorder, results: list[Any], leaves: list[Any]) -> None:
         """Lets the results of the captured call itself continue in the backward program, on the memory of that call."""
-        whole = [Value(s, 0, (s.nbytes,), (1,), BYTES) for s in self.saved]
-        raws = {v.storage.id: array_at(v.storage.start, v) for v in whole}
+        spans = [Value(s, 0, (s.nbytes,), (1,), BYTES) for s in self.saved]
+        raws = {v.storage.id: array_at(v.storage.start, v) for v in spans}
         raws["held"] = [s.hold for s in self.saved]
         recorder.joint = None
         born = set(map(id, recorder.born))
@@ -287,9 +287,9 @@ class JointPlan(Plan):
         self._attach(results, leaves, raws)
 
     def run_backward(self, grads: list[Any], leaves: list[Any], raws: dict[int, Any]) -> list[Any]:
-        program, table = self.behind, self.behind.table
+        program, table = self.backward_program, self.backward_program.table
         with program.lock:
-            self.behind_sources.fill(leaves)
+            self.backward_sources.fill(leaves)
             for n, value in enumerate(self._read_numbers()):
                 program.numbers[n] = value
             held = []
@@ -319,7 +319,7 @@ class JointPlan(Plan):
             array = next((array_in(h.reshape(-1).view(np.uint8), v) for g, h in zip(self.grad_inputs, held)
                           if g.storage is v.storage), None)
             if array is None:
-                at = v.storage.start if v.storage.kind is CONSTANT else self.behind.address(v.storage)
+                at = v.storage.start if v.storage.kind is CONSTANT else self.backward_program.address(v.storage)
                 array = array_at(at + v.offset, v).copy()
         t = _new(Tensor)
         t._array, t._node, t._counter = array, None, None

@@ -12,6 +12,7 @@ from ...autograd.state import state
 from ...native import toolchain
 from ..passes.epilogues import Product
 from ..passes.fusion import Loop
+from .joint import JointPlan
 from .plan import Undone
 from .program import Program
 from .report import kernels_of, place_of
@@ -58,8 +59,8 @@ def _programs(compiled: Any) -> Iterator[Program]:
     for plans in compiled.plans.values():
         for plan in plans:
             yield plan.program
-            if (behind := getattr(plan, "behind", None)) is not None:
-                yield behind
+            if isinstance(plan, JointPlan):
+                yield plan.backward_program
     for end in list(compiled.paths.ends):
         yield end.program
 

@@ -308,7 +308,7 @@ class Replay:
                 raise Unsuitable
             rules.tensor(leaf)
             rules.add(_ATTRIBUTE, node, "hooks", None) if node is not None else None
-        self.asked: list[float] | None = None
+        self.checked_numbers: list[float] | None = None
         self.defined = [guard for guard in plan.number_guards if guard[0][0] == "defined"]  # may be asked of any number
         if len(self.defined) != len(plan.number_guards):
             for container, key, _ in plan.numbers:
@@ -424,9 +424,9 @@ class Replay:
             self.plan.brought[n] = args[n]
         if self.defined:
             numbers = self.plan._read_numbers()
-            if numbers != self.asked and any([evaluate(e, numbers) != outcome for e, outcome in self.defined]):
+            if numbers != self.checked_numbers and any([evaluate(e, numbers) != outcome for e, outcome in self.defined]):
                 return MISS
-            self.asked = numbers  # those for which all was well
+            self.checked_numbers = numbers  # those for which all was well
         raws = [memory.empty(shape, dtype) for shape, dtype in self.fresh]
         with self.lock:
             status = self.call(self.address, args, raws)

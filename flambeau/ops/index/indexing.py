@@ -16,6 +16,7 @@ from ...autograd.state import FOLLOW, FOLLOWED, state
 from ...autograd.views import edge_of, mark_view
 from ...backends import registry, values
 from ...backends.batched.arrays import BatchedArray
+from ...backends.cpu.creation import item_fits as _item_fits
 from ...settings import alert_not_deterministic
 from ...tensors import dtypes as _dtypes
 from ...tensors.parameter import Parameter
@@ -445,12 +446,9 @@ def number_for(dtype: Any, value: Any, halves: bool = True) -> Any:
         if abs(value) > (_RANGES.get(dtype.name, math.inf) if halves or dtype.itemsize > 2 else math.inf):
             raise error
         return float(value)
-    if isinstance(value, float) and not math.isfinite(value):
+    if not _item_fits(value, dtype.native):
         raise error
-    value = int(value)
-    info = _dtypes.iinfo(dtype)
-    if not (info.min or -info.max) <= value <= info.max:
-        raise error
+    value, info = int(value), _dtypes.iinfo(dtype)
     return value % (info.max + 1) if value < 0 and not info.min else value
 
 

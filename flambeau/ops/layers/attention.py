@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...autograd.state import FORWARD_AD, NO_GRAD, state
+from ...autograd.state import FORWARD_AD, state
 from ...backends import registry
 from ...backends.cpu.layers import attention as _kernels  # noqa: F401  (enters the kernels into the table)
 from ...tensors.shapes import broadcast_shapes
@@ -21,12 +21,12 @@ ndarray = registry.CPU_ARRAY
 
 _safe_softmax = along("_safe_softmax", "self dim dtype", shape=rules.normalised, kernel="safe_softmax", backward=dict(
     self=lambda grad, result, dim: _softmax_grad(grad, result, dim)), node="SafeSoftmaxBackward0")
-Row("attention_backward", "grad query key value attn_mask is_causal scale output statistic kept",
+Row("attention_backward", "grad query key value attn_mask is_causal scale output statistic",
     shape=layers.attention_backward)
 
 
 def _in_steps(query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, is_causal: bool, scale: float,
-              keep: bool = False, dropout_p: float = 0.0) -> Tensor:
+              dropout_p: float = 0.0) -> Tensor:
     """softmax(q k^T * scale + mask) v in small operations; the scale goes half to q and half to k, as in PyTorch."""
     return _weighted(query, key, value, attn_mask, is_causal, scale, dropout_p)[0]
 
@@ -67,9 +67,9 @@ def _bool() -> Any:
 
 _ARGS = "query key value attn_mask is_causal scale"
 _attention = Row(
-    "attention", f"{_ARGS} keep", constant=(1, 2), shape=layers.attention,
+    "attention", _ARGS, constant=(1,), shape=layers.attention,
     node="ScaledDotProductFlashAttentionForCpuBackward0", backward=by_steps(_in_steps, _ARGS, "query key value"),
-    fused={"query key value": f"attention_backward(grad, {', '.join(_ARGS.split())}, result0, result1, result2)"})
+    fused={"query key value": f"attention_backward(grad, {', '.join(_ARGS.split())}, result0, result1)"})
 
 
 # ------------------------------------------------------------------------------------------------------ arguments
@@ -149,8 +149,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         query, key, value = [t.expand(*batch, *t.shape[-2:]) for t in (query, key, value)]
     if not _fits(query, key, value, attn_mask):
         return _in_steps(query, key, value, attn_mask, is_causal, scale)
-    keep = not state.mode & NO_GRAD and (query.requires_grad or key.requires_grad or value.requires_grad)
-    return _attention(query, key, value, attn_mask, bool(is_causal), float(scale), keep)[0]
+    return _attention(query, key, value, attn_mask, bool(is_causal), float(scale))[0]
 
 
 __all__ = ["scaled_dot_product_attention"]

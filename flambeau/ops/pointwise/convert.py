@@ -10,6 +10,7 @@ from ...autograd.node import bump, start_counter, type_name
 from ...autograd.state import NO_GRAD, state
 from ...autograd.views import check_creation, check_inplace, set_history, written
 from ...backends import registry
+from ...backends.cpu.creation import item_fits as _item_fits
 from ...backends.strides import CHANNEL_ORDER
 from ...backends.strides import format_strides as dense_format
 from ...tensors import dtypes as _dtypes
@@ -25,6 +26,7 @@ from ..rules import moves
 
 ndarray = registry.CPU_ARRAY
 _FEW = 1 << 15
+_LARGEST = 3e38  # of single precision, nearly
 
 # fmt: off
 _clone = moving("clone", "self format", copies=True, batch="cloned", shape=moves.copy,
@@ -418,7 +420,7 @@ def _check_fill(value: Tensor) -> None:
 
 def _fill_(self: Tensor, value: Any) -> Tensor:
     """Writes one value into every element."""
-    if value.__class__ in (float, int) and _unrecorded(self) and self._array.dtype.char in "fd":
+    if value.__class__ in (float, int) and _unrecorded(self) and self._array.dtype.char in "fd" and abs(value) < _LARGEST:
         self._array.fill(value)
         bump(self)
         return self
@@ -431,7 +433,7 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
 
 
 def filler(self: Tensor, value: Any) -> Any:
-    """A number as a zero-dim array that can be written into self; integers must fit, fractions are cut."""
+    """A number as a zero-dim array that can be written into self; it must fit, fractions are cut."""
     from .families import number
     if isinstance(value, complex) and not self.is_complex():
         if value.imag:
@@ -439,9 +441,9 @@ def filler(self: Tensor, value: Any) -> Any:
                                f"{self.dtype.name} without overflow: it has an imaginary part")
         value = value.real
     native = self._array.dtype
-    if native.kind in "iu":
-        value = int(value) if value == value and abs(value) != float("inf") else 0
-    return number(value, native)
+    if not _item_fits(value, native):
+        raise RuntimeError(f"value cannot be converted to type {self.dtype.scalar_word} without overflow: {value}")
+    return number(int(value) if native.kind in "iu" else value, native)
 
 
 def _zero_(self: Tensor) -> Tensor:

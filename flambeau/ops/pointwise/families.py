@@ -57,8 +57,8 @@ class Pointwise(Row):
         self.takes = takes if complex_ok else takes.replace("c", "")
         self.plain = frozenset(self.args.index(p) for p in plain.split())
         if self.c is not None:
-            enter(self.kernel, len(self.args), self.c, c_kinds, self.plain, kind == "bool",
-                  None if mask is None else self.args.index(mask))
+            self.cpu = enter(self.kernel, len(self.args), self.c, c_kinds, self.plain, kind == "bool",
+                             None if mask is None else self.args.index(mask))
 
     def __call__(self, *args: Any) -> Any:
         tensors = [a for a in args if isinstance(a, Tensor)]

@@ -104,11 +104,10 @@ def ctc(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *
 
 
 # ----------------------------------------------------------------------------------------------------------- attention
-def attention(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, keep: bool) -> list[Made]:
-    """The result in the query's order of dimensions; a statistic per row; no exponentials are kept."""
+def attention(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float) -> list[Made]:
+    """The result in the query's order of dimensions; a statistic per row."""
     shape = (*q.shape[:-1], v.shape[-1])
-    return [like(q) if shape == q.shape else Made(shape, q.dtype), Made((*q.shape[:-1], 1), _wide(q)),
-            Made((0, 0, 0, 0), _wide(q))]
+    return [like(q) if shape == q.shape else Made(shape, q.dtype), Made((*q.shape[:-1], 1), _wide(q))]
 
 
 def attention_backward(grad: Any, q: Any, k: Any, v: Any, *rest: Any) -> list[Made]:

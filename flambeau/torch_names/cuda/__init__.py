@@ -111,5 +111,7 @@ for _name in ("random", "graphs"):  # PyTorch's files: the names are all here
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
+    if name == "_initialized":  # private in PyTorch, but what reversible networks look at before they keep the random state
+        return is_initialized()
     from .. import MissingName
     raise MissingName(f"flambeau.cuda.{name}: it is not implemented")

@@ -11,7 +11,7 @@ from ....native import library
 from .. import memory
 from ..reduce.reductions import wide
 from ..table import kernel
-from .rows import in_range, index_add_rows, plain_positions, quick_add, quick_take
+from .rows import add_natively, dense_positions, in_range, index_add_rows, take_natively
 
 _FEW = 1 << 16  # rows times indices up to which a product with ones and zeros is faster than adding row by row
 _MESSAGE = "index out of range in self"
@@ -22,7 +22,7 @@ def taken(weight: ndarray, indices: ndarray) -> ndarray:
     shape = indices.shape + weight.shape[1:]
     if indices.size and weight.size:
         out = memory.empty(shape, weight.dtype)
-        if quick_take(weight, 0, indices, out, False):
+        if take_natively(weight, 0, indices, out, False):
             return out
     if indices.size and not in_range(indices, weight.shape[0]):
         raise IndexError(_MESSAGE)
@@ -61,7 +61,7 @@ def embedding_dense_backward(grad: ndarray, indices: ndarray, count: int, paddin
                              scale_grad_by_freq: bool) -> ndarray:
     if not scale_grad_by_freq and grad.dtype.char in "fd" and grad.size:
         out = memory.empty((count, grad.shape[-1]), grad.dtype)
-        if quick_add(out, indices, grad, True, padding_idx):
+        if add_natively(out, indices, grad, True, padding_idx):
             return out
     flat, rows = embedding_rows(grad, indices, count, padding_idx, scale_grad_by_freq)
     if 0 < count * flat.size <= _FEW and rows.dtype.char in "fd":
@@ -97,7 +97,7 @@ def _sorted(places: ndarray, limit: int) -> Any:
     n = places.size
     if functions is None or not 0 < n < 1 << 31:
         return None
-    places = plain_positions(places)
+    places = dense_positions(places)
     order, starts, found = np.empty(n, np.int32), np.empty(n + 1, np.int32), np.empty(n, np.int64)
     count = functions.fl_sort_positions(places, n, limit, order, starts, found)
     return None if count < 0 else (functions, order, starts, found[:count])
@@ -235,7 +235,7 @@ def embedding_bag_backward(grad: ndarray, indices: ndarray, bags: ndarray, sizes
 def one_hot(indices: ndarray, classes: int) -> ndarray:
     functions = library("index")
     if functions is not None and indices.size:
-        indices, out = plain_positions(indices), memory.empty((*indices.shape, classes), np.dtype(np.int64))
+        indices, out = dense_positions(indices), memory.empty((*indices.shape, classes), np.dtype(np.int64))
         if not functions.fl_one_hot(indices, out, indices.size, classes):
             return out
     out = np.zeros((*indices.shape, classes), np.int64)

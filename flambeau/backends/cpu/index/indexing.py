@@ -17,7 +17,7 @@ from ...geometry import broadcasts_to, indexed_shape, placed, value_shape_error
 from .. import memory
 from ..table import KERNELS, add, kernel
 from . import scatter
-from .rows import index_add_rows, picked_rows, quick_add, quick_put, quick_take, wrapped
+from .rows import add_natively, index_add_rows, picked_rows, put_natively, take_natively, wrapped
 
 _INT64 = np.dtype(np.int64)
 _MANY = 1 << 10  # elements from which native code fills faster
@@ -111,7 +111,7 @@ def taken(x: ndarray, dim: int, positions: ndarray) -> ndarray:
     if positions.size >= _FEW:
         shape = x.shape[:dim] + positions.shape + x.shape[dim + 1:]
         out = memory.empty(shape, x.dtype)
-        if not out.size or quick_take(x, dim, positions, out, True):
+        if not out.size or take_natively(x, dim, positions, out, True):
             return out
     if positions.size < 1 << 10:  # NumPy's own check is cheaper than the two passes of `wrapped`
         try:
@@ -150,7 +150,7 @@ def index_put_into(x: ndarray, indices: Any, values: ndarray, accumulate: bool) 
         return
     given = [d for d, a in enumerate(arrays) if a is not None]
     if len(given) == 1 and values.shape == x.shape[:given[0]] + arrays[given[0]].shape + x.shape[given[0] + 1:] \
-            and quick_put(x, given[0], arrays[given[0]], values, True):
+            and put_natively(x, given[0], arrays[given[0]], values, True):
         return
     shape = _result_shape(x.shape, arrays)
     if not broadcasts_to(values.shape, shape):
@@ -209,7 +209,7 @@ def index_select(x: ndarray, dim: int, positions: ndarray) -> ndarray:
         return x.copy()
     if positions.size >= _FEW and x.size:
         out = memory.empty((*x.shape[:dim], positions.size, *x.shape[dim + 1:]), x.dtype)
-        if quick_take(x, dim, positions, out, False):
+        if take_natively(x, dim, positions, out, False):
             return out
     return taken(x, dim, picked_rows(positions, x.shape[dim], "index out of range in self"))
 
@@ -218,7 +218,7 @@ def index_select(x: ndarray, dim: int, positions: ndarray) -> ndarray:
 def index_add_into(x: ndarray, dim: int, positions: ndarray, source: ndarray, alpha: Any) -> None:
     positions = positions.reshape(-1)
     if dim == 0 and x.ndim and alpha == 1 and positions.size and x.size and not np.may_share_memory(source, x) \
-            and quick_add(x, positions, source):
+            and add_natively(x, positions, source):
         return
     if x.ndim > 1 and positions.size:
         scatter.check_range(positions, x.shape[dim], dim)
@@ -238,7 +238,7 @@ def index_add_into(x: ndarray, dim: int, positions: ndarray, source: ndarray, al
 def added_rows(source: ndarray, positions: ndarray, shape: tuple[int, ...]) -> ndarray:
     """Zeros of a shape with source's slices added at positions of the first dimension, which may be negative."""
     out = memory.empty(tuple(shape), source.dtype)
-    if source.size and source.dtype.char in "fd" and quick_add(out, positions, source, True):
+    if source.size and source.dtype.char in "fd" and add_natively(out, positions, source, True):
         return out
     out.fill(0)
     positions = wrapped(positions.reshape(-1), shape[0], 0)
@@ -273,7 +273,7 @@ def index_copy_into(x: ndarray, dim: int, positions: ndarray, source: ndarray) -
         if positions.size:
             x[...] = source.reshape(-1)[-1]
         return
-    if source.ndim == x.ndim and positions.size and quick_put(x, dim, positions, source, False):
+    if source.ndim == x.ndim and positions.size and put_natively(x, dim, positions, source, False):
         return
     np.moveaxis(x, dim, 0)[positions] = np.moveaxis(source, dim, 0) if source.ndim else source
 
@@ -294,7 +294,7 @@ def take(x: ndarray, positions: ndarray) -> ndarray:
     flat = x.reshape(-1)
     if positions.size >= _FEW and x.size:
         out = memory.empty(positions.shape, x.dtype)
-        if quick_take(flat, 0, positions, out, True):
+        if take_natively(flat, 0, positions, out, True):
             return out
     return taken(flat, 0, _flat_positions(positions, x.size))
 
@@ -322,19 +322,19 @@ def put_into(x: ndarray, positions: ndarray, source: ndarray, accumulate: bool) 
 
 
 def masked_fill_into(x: ndarray, mask: ndarray, value: Any) -> None:
-    if not _quick_fill(x, mask, value, x):
+    if not _fill_natively(x, mask, value, x):
         np.copyto(x, value, where=mask, casting="unsafe")
 
 
 def masked_fill(x: ndarray, mask: ndarray, value: Any) -> ndarray:
     out = memory.empty(x.shape, x.dtype)
-    if not _quick_fill(x, mask, value, out):
+    if not _fill_natively(x, mask, value, out):
         np.copyto(out, x)
         np.copyto(out, value, where=mask, casting="unsafe")
     return out
 
 
-def _quick_fill(x: ndarray, mask: ndarray, value: Any, out: ndarray) -> bool:
+def _fill_natively(x: ndarray, mask: ndarray, value: Any, out: ndarray) -> bool:
     """out = value where mask, else x; by native code, if the mask has x's shape or that of its last dimensions."""
     functions = library("index") if x.size >= _MANY and x.itemsize <= 8 else None
     if functions is None or not x.flags.c_contiguous or not mask.flags.c_contiguous or not mask.size:

@@ -1,6 +1,6 @@
 """Rows of a matrix by position: picked, replaced and added to. The heart of indexing, embedding and their gradients.
 
-The functions `quick_...` are native (native/index.c). They answer False, having done nothing, when they cannot serve these
+The functions `..._natively` are native (native/index.c). They answer False, having done nothing, when they cannot serve these
 arrays or when a position is out of range; the NumPy code that follows then does the work or raises the error.
 """
 
@@ -52,11 +52,11 @@ def picked_rows(positions: ndarray, size: int, message: str) -> ndarray:
     return positions
 
 
-def plain_positions(positions: ndarray) -> ndarray:
+def dense_positions(positions: ndarray) -> ndarray:
     return positions if positions.dtype is _INT64 and positions.flags.c_contiguous else np.ascontiguousarray(positions, _INT64)
 
 
-def _plain(x: ndarray) -> ndarray:
+def _dense(x: ndarray) -> ndarray:
     return x if x.flags.c_contiguous else np.ascontiguousarray(x)
 
 
@@ -65,27 +65,27 @@ def _split(shape: tuple[int, ...], dim: int, itemsize: int) -> tuple[int, int]:
     return math.prod(shape[:dim]), math.prod(shape[dim + 1:]) * itemsize
 
 
-def quick_take(x: ndarray, dim: int, positions: ndarray, out: ndarray, wrap: bool) -> bool:
+def take_natively(x: ndarray, dim: int, positions: ndarray, out: ndarray, wrap: bool) -> bool:
     """out = x[:, ..., positions] at one dimension; wrap: negative positions count from the end."""
     functions = library("index")
     if functions is None or not x.flags.c_contiguous:
         return False
-    positions = plain_positions(positions)
+    positions = dense_positions(positions)
     outer, width = _split(x.shape, dim, x.itemsize)
     return not functions.fl_take(x, positions, out, outer, x.shape[dim], positions.size, width, wrap)
 
 
-def quick_put(x: ndarray, dim: int, positions: ndarray, source: ndarray, wrap: bool) -> bool:
+def put_natively(x: ndarray, dim: int, positions: ndarray, source: ndarray, wrap: bool) -> bool:
     """x[:, ..., positions] = source of that very shape."""
     functions = library("index")
     if functions is None or not x.flags.c_contiguous or source.dtype != x.dtype or not x.size:
         return False
-    positions, source = plain_positions(positions), _plain(source)
+    positions, source = dense_positions(positions), _dense(source)
     outer, width = _split(x.shape, dim, x.itemsize)
     return not functions.fl_put(x, positions, source, outer, x.shape[dim], positions.size, width, wrap, False)
 
 
-def quick_add(target: ndarray, positions: ndarray, source: ndarray, zero: bool = False, skip: int = -1) -> bool:
+def add_natively(target: ndarray, positions: ndarray, source: ndarray, zero: bool = False, skip: int = -1) -> bool:
     """target[positions[i]] += source[i] for rows; zero: target starts as zeros; skip: a position to leave out."""
     char = target.dtype.char
     if char not in "fd" or source.dtype is not target.dtype or not target.flags.c_contiguous:
@@ -93,7 +93,7 @@ def quick_add(target: ndarray, positions: ndarray, source: ndarray, zero: bool =
     functions: Any = library("index")
     if functions is None:
         return False
-    positions, source = plain_positions(positions), _plain(source)
+    positions, source = dense_positions(positions), _dense(source)
     add = functions.fl_add_rows_f32 if char == "f" else functions.fl_add_rows_f64
     return not add(target, positions, source, positions.size, target.shape[0], math.prod(target.shape[1:]), zero, skip)
 
@@ -104,7 +104,7 @@ def index_add_rows(target: ndarray, positions: ndarray, source: ndarray) -> None
     Narrow rows go through np.add.at over single elements (fast for one-dimensional arrays only). Wide rows are added in
     rounds of positions that differ from each other; few rows that come often are summed one after the other instead.
     """
-    if not positions.size or not target.size or quick_add(target, positions, source):
+    if not positions.size or not target.size or add_natively(target, positions, source):
         return
     compute = accumulation(target.dtype)
     if compute is not target.dtype:

@@ -15,7 +15,7 @@ from numpy import ndarray
 from ....native import library
 from .. import memory
 from ..table import KERNELS, add, kernel
-from .rows import accumulation, in_range, picked_rows, plain_positions
+from .rows import accumulation, dense_positions, in_range, picked_rows
 
 _INT64 = np.dtype(np.int64)
 _UFUNCS = {"sum": np.add, "mean": np.add, "add": np.add, "prod": np.multiply, "multiply": np.multiply,
@@ -72,42 +72,42 @@ def split(x: tuple[int, ...], dim: int, index: tuple[int, ...]) -> tuple[int, in
     return math.prod(index[:dim]), x[dim], index[dim], math.prod(index[dim + 1:])
 
 
-def _quick(name: str, x: ndarray, dim: int, index: ndarray, others: tuple[Any, ...], *more: Any) -> bool:
+def _natively(name: str, x: ndarray, dim: int, index: ndarray, others: tuple[Any, ...], *more: Any) -> bool:
     """A native function over x, positions and other arrays; False if it cannot work or a position is out of range."""
     functions = library("index") if index.size and x.flags.c_contiguous else None
     sizes = split(x.shape, dim, index.shape) if functions is not None else None
     if sizes is None:
         return False
-    index = plain_positions(index)
+    index = dense_positions(index)
     return not getattr(functions, name)(x, index, *others, *sizes, *more)
 
 
 # `base`: x holds nothing yet and starts as a copy of that; `fresh` without a base: as zeros.
-def _quick_scatter(x: ndarray, dim: int, index: ndarray, source: Any, base: ndarray | None = None) -> bool:
+def _scatter_natively(x: ndarray, dim: int, index: ndarray, source: Any, base: ndarray | None = None) -> bool:
     if x.itemsize > 8:
         return False
     one = not (isinstance(source, ndarray) and source.ndim)
     source = np.asarray(source).astype(x.dtype) if one else np.ascontiguousarray(source, x.dtype)
-    return _quick(f"fl_scatter_{8 * x.itemsize}", x, dim, index, (source, base), 0 if base is None else x.size,
+    return _natively(f"fl_scatter_{8 * x.itemsize}", x, dim, index, (source, base), 0 if base is None else x.size,
                   one)
 
 
-def _quick_scatter_add(x: ndarray, dim: int, index: ndarray, source: ndarray, base: ndarray | None = None,
+def _scatter_add_natively(x: ndarray, dim: int, index: ndarray, source: ndarray, base: ndarray | None = None,
                        fresh: bool = False) -> bool:
     if x.dtype.char not in "fd" or source.shape != index.shape:
         return False
-    return _quick("fl_scatter_add_f32" if x.dtype.char == "f" else "fl_scatter_add_f64", x, dim, index,
+    return _natively("fl_scatter_add_f32" if x.dtype.char == "f" else "fl_scatter_add_f64", x, dim, index,
                   (np.ascontiguousarray(source, x.dtype), base), 0 if base is None and not fresh else x.size)
 
 
-_QUICK = {"scatter": _quick_scatter, "scatter_add": _quick_scatter_add}
+_NATIVE = {"scatter": _scatter_natively, "scatter_add": _scatter_add_natively}
 
 
 # ----------------------------------------------------------------------------------------------------------- kernels
 @kernel
 def gather(x: ndarray, dim: int, index: ndarray) -> ndarray:
     out = memory.empty(index.shape, x.dtype)
-    if x.itemsize <= 8 and _quick(f"fl_gather_{8 * x.itemsize}", x, dim, index, (out,)):
+    if x.itemsize <= 8 and _natively(f"fl_gather_{8 * x.itemsize}", x, dim, index, (out,)):
         return out
     if index.size:
         at = positions(x.shape, dim, index)
@@ -118,13 +118,13 @@ def gather(x: ndarray, dim: int, index: ndarray) -> ndarray:
 def _on_flat(into: Any) -> Any:
     """Turns work on (flat array, flat positions, ...) into the kernels `name_into` and `name`."""
     name = into.__name__.removesuffix("_flat")
-    quick = _QUICK.get(name)
+    natively = _NATIVE.get(name)
 
     def name_into(x: ndarray, dim: int, index: ndarray, source: Any, *rest: Any) -> None:
         if isinstance(source, ndarray) and source.ndim:
             source = source[tuple([slice(n) for n in index.shape])] if source.shape != index.shape else source
             source = source.copy() if np.may_share_memory(source, x) else source
-        if quick is not None and quick(x, dim, index, source):
+        if natively is not None and natively(x, dim, index, source):
             return
         at = positions(x.shape, dim, index).reshape(-1)
         if isinstance(source, ndarray) and source.ndim:
@@ -138,8 +138,8 @@ def _on_flat(into: Any) -> Any:
 
     def out_of_place(x: ndarray, *args: Any) -> ndarray:
         out = memory.empty(x.shape, x.dtype)
-        if quick is not None and x.flags.c_contiguous and not (isinstance(args[2], ndarray) and args[2].ndim and
-                                                               args[2].shape != args[1].shape) and quick(out, *args, x):
+        if natively is not None and x.flags.c_contiguous and not (isinstance(args[2], ndarray) and args[2].ndim and
+                                                               args[2].shape != args[1].shape) and natively(out, *args, x):
             return out
         np.copyto(out, x)
         name_into(out, *args)
@@ -171,7 +171,7 @@ def scatter_with_flat(flat: ndarray, at: ndarray, source: Any, reduce: str) -> N
 def scatter_added(source: ndarray, dim: int, index: ndarray, shape: tuple[int, ...]) -> ndarray:
     """Zeros of a shape with source added at the positions of index along dim: the gradient of gather."""
     out = memory.empty(tuple(shape), source.dtype)
-    if not _quick_scatter_add(out, dim, index, source, None, True):
+    if not _scatter_add_natively(out, dim, index, source, None, True):
         out.fill(0)
         KERNELS["scatter_add_into"](out, dim, index, source)
     return out

@@ -1,29 +1,23 @@
-"""Scaled dot-product attention and its backward pass, a block of heads at a time.
+"""Scaled dot-product attention and its backward pass: natively (native/attention.c), or head by head.
 
-A block's scores fit into the cache, so the passes over them (mask, exp, sum) cost little beside the products. Blocks are
-shared among the cores. For short sequences the exponentials are kept for the backward pass; for long ones they are
-computed again from the saved log-sum-exp, so memory grows with the length, not with its square.
+The backward pass computes the scores again from the saved log-sum-exp, so memory grows with the length of a sequence, not with
+its square.
 """
 
 from __future__ import annotations
 
 import functools
-import math
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 from numpy import ndarray
 
-from ....native import Library, coming, library
-from .. import memory, parallel
+from ....native import Library, library
+from .. import memory
+from ..reduce.reductions import narrow
 from ..table import KERNELS, kernel
 
 _FLOAT32 = np.dtype(np.float32)
-_BLOCK = 1 << 17      # scores of one block
-_SHARED = 1 << 16     # scores from which both cores work
-KEPT = 1 << 21        # scores up to which the exponentials are kept for the backward pass
-_CAUSAL_ROWS = 128    # rows at a time in a long causal sequence
-_SAFE = 40.0          # scores within this range need no maximum taken off before exp
 
 
 def _as_four(x: ndarray) -> ndarray:
@@ -46,21 +40,11 @@ def _wide(x: ndarray) -> ndarray:
     return x if dense or x.size == 0 else np.ascontiguousarray(x)
 
 
-@functools.lru_cache(maxsize=16)
-def _causal(rows: int, columns: int, dtype: Any) -> ndarray:
-    """-inf above the diagonal: what a row may not see."""
-    made = np.zeros((rows, columns), dtype)
-    made[np.triu_indices(rows, 1, columns)] = -np.inf
-    made.flags.writeable = False
-    return made
-
-
-def _additive(mask: ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> tuple[ndarray | None, bool]:
-    """The mask as numbers to add, broadcast to four dimensions; and whether they are only 0 and -inf."""
+def _additive(mask: ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> ndarray | None:
+    """The mask as numbers to add, broadcast to four dimensions."""
     if mask is None:
-        return None, True
-    plain = mask.dtype.kind == "b"
-    if plain:
+        return None
+    if mask.dtype.kind == "b":
         mask = np.where(mask, dtype.type(0), dtype.type(-np.inf))
     elif mask.dtype != dtype:
         mask = mask.astype(dtype)
@@ -70,68 +54,13 @@ def _additive(mask: ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> 
     elif len(shape) == 3 and mask.ndim == 3:
         mask = mask[:, None]
     batch, heads, rows, columns = _four_shape(shape)
-    return np.broadcast_to(mask, (batch, heads, rows, columns)), plain
+    return np.broadcast_to(mask, (batch, heads, rows, columns))
 
 
 def _four_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     if len(shape) >= 4:
         return (int(np.prod(shape[:-3], dtype=np.int64)), *shape[-3:])
     return (1, 1, *shape) if len(shape) == 2 else (shape[0], 1, *shape[1:])
-
-
-def _blocks(batch: int, heads: int, rows: int, columns: int) -> list[tuple[slice, slice]]:
-    """The pieces of (batch, heads) to work on at a time."""
-    each = max(1, rows * columns)
-    total = batch * heads * each
-    size = min(_BLOCK, max(1, total // parallel.get_num_threads())) if total >= _SHARED else _BLOCK
-    if heads * each <= size:
-        step = max(1, size // (heads * each))
-        return [(slice(b, b + step), slice(0, heads)) for b in range(0, batch, step)]
-    step = max(1, size // each)
-    return [(slice(b, b + 1), slice(h, h + step)) for b in range(batch) for h in range(0, heads, step)]
-
-
-def _share(blocks: list[Any], work: Any, scores: int) -> None:
-    def some(start: int, stop: int) -> None:
-        for i in range(start, stop):
-            work(*blocks[i])
-
-    if scores >= _SHARED and len(blocks) > 1:
-        parallel.split(len(blocks), some)
-    else:
-        some(0, len(blocks))
-
-
-def _times(x: ndarray, factor: Any) -> ndarray:
-    return np.multiply(x, factor, out=np.empty(x.shape, x.dtype))
-
-
-def _totals(p: ndarray) -> ndarray:
-    """Sums of the rows, by BLAS."""
-    columns = p.shape[-1]
-    return np.dot(p.reshape(math.prod(p.shape[:-1]), columns), np.ones(columns, p.dtype)).reshape(*p.shape[:-1], 1)
-
-
-def _powers(s: ndarray, mask: ndarray | None, plain: bool) -> tuple[ndarray, Any]:
-    """exp(s + mask - shift) in place of s, the sums of its rows, and the shift (0 where none was needed)."""
-    shift: Any = 0
-    near = plain and s.size and -_SAFE < s.min() and s.max() < _SAFE
-    if mask is not None:
-        np.add(s, mask, out=s)
-    if not near and s.shape[-1]:
-        shift = s.max(axis=-1, keepdims=True)
-        shift[np.isneginf(shift)] = 0
-        np.subtract(s, shift, out=s)
-    np.exp(s, out=s)
-    return _totals(s), shift
-
-
-def _row_step(rows: int, columns: int, whole: bool, causal: bool) -> int:
-    """Rows of scores at a time: all of them, unless a single head is far larger than a block, or causal: rows then only
-    meet the columns before their end, which saves almost half of the work."""
-    if whole or rows * columns <= (8 * _BLOCK if not causal else 4 * _CAUSAL_ROWS**2):
-        return max(1, rows)
-    return _CAUSAL_ROWS if causal else max(64, 4 * _BLOCK // max(1, columns))
 
 
 def _like_query(q: ndarray, columns: int) -> ndarray:
@@ -143,54 +72,45 @@ def _like_query(q: ndarray, columns: int) -> ndarray:
     return memory.empty((*q.shape[:-1], columns), q.dtype)
 
 
-@kernel
-def attention(q: ndarray, k: ndarray, v: ndarray, mask: ndarray | None, causal: bool, scale: float,
-              keep: bool) -> tuple[ndarray, ndarray, ndarray]:
-    """(softmax(q k^T * scale + mask) v, statistic, exponentials).
+def _functions(q: ndarray, *others: ndarray) -> Library | None:
+    """The native functions where they serve these arrays."""
+    return library("attention") if q.size and all([x.size and x.dtype is q.dtype for x in others]) else None
 
-    With keep, and where they are few, the exponentials are returned with the reciprocals of their sums; otherwise an
-    empty array with the log-sum-exp. Leading dimensions are equal.
-    """
-    native = q.dtype
+
+@kernel
+def attention(q: ndarray, k: ndarray, v: ndarray, mask: ndarray | None, causal: bool,
+              scale: float) -> tuple[ndarray, ndarray]:
+    """(softmax(q k^T * scale + mask) v, the log-sum-exp of each row of scores). Leading dimensions are equal."""
+    dtype = q.dtype
     q, k, v = _wide(q), _wide(k), _wide(v)
-    rows, columns = q.shape[-2], k.shape[-2]
-    scores = (*q.shape[:-1], columns)
-    bias, plain = _additive(mask, scores, q.dtype)
+    bias = _additive(mask, (*q.shape[:-1], k.shape[-2]), q.dtype)
     out = _like_query(q, v.shape[-1])
     statistic = np.empty((*q.shape[:-1], 1), q.dtype)
-    functions = library("attention") if q.size and v.size and q.dtype is k.dtype is v.dtype else None
+    functions = _functions(q, k, v)
     if functions is not None:
         _attention_natively(functions, q, k, v, bias, causal, scale, out, statistic)
-        return out if out.dtype == native else out.astype(native), statistic, np.empty((0, 0, 0, 0), q.dtype)
-    q4, k4, v4, out4, stat4 = (_as_four(x) for x in (q, k, v, out, statistic))
-    batch, heads = q4.shape[:2]
-    keep = keep and not coming() and batch * heads * rows * columns <= KEPT
-    kept = memory.empty((batch, heads, rows, columns) if keep else (0, 0, 0, 0), q.dtype)
-    tri = _causal(rows, columns, q.dtype) if causal else None
-    step = _row_step(rows, columns, keep, causal)
-    cut = causal and step < rows  # no row of a piece sees further than its own end
+        return narrow(out, dtype), statistic
+    values, made, logs = _as_four(v), _as_four(out), _as_four(statistic)
+    for head, scores in _scores(_as_four(q), _as_four(k), bias, causal, scale):
+        top = scores.max(-1, keepdims=True, initial=-np.inf)
+        top[np.isneginf(top)] = 0  # a row that sees nothing
+        powers = np.exp(scores - top)
+        total = powers.sum(-1, keepdims=True)
+        logs[head] = np.where(total == 0, np.inf, np.log(total) + top)
+        made[head] = np.divide(powers @ values[head], total, where=total != 0, out=np.zeros_like(made[head]))
+    return narrow(out, dtype), statistic
 
-    def work(b: slice, h: slice) -> None:
-        query, key, value = _times(q4[b, h], scale), k4[b, h].swapaxes(-1, -2), v4[b, h]
-        for r in range(0, max(rows, 1), step):
-            at, seen = slice(r, r + step), slice(0, min(columns, r + step) if cut else columns)
-            s = np.matmul(query[:, :, at], key[..., seen], out=kept[b, h] if keep else None)
-            add = None if bias is None else bias[b, h, at, seen]
-            if tri is not None:
-                add = tri[at, seen] if add is None else add + tri[at, seen]
-            total, shift = _powers(s, add, plain)
-            none = total == 0
-            inverse = np.divide(1, total)
-            if none.any():
-                inverse[none] = 0
-                total[none] = np.inf
-            target = out4[b, h, at]
-            np.matmul(s, value[:, :, seen], out=target)
-            np.multiply(target, inverse, out=target)
-            stat4[b, h, at] = inverse if keep else np.log(total) + shift
 
-    _share(_blocks(batch, heads, rows, columns), work, batch * heads * rows * columns)
-    return out if out.dtype == native else out.astype(native), statistic, kept
+def _scores(q: ndarray, k: ndarray, bias: ndarray | None, causal: bool,
+            scale: float) -> Iterator[tuple[tuple[int, ...], ndarray]]:
+    """q k^T * scale + mask of each head."""
+    for head in np.ndindex(q.shape[:2]):
+        scores = (q[head] * scale) @ k[head].T
+        if bias is not None:
+            scores += bias[head]
+        if causal:
+            scores[np.triu_indices(scores.shape[0], 1, scores.shape[1])] = -np.inf
+        yield head, scores
 
 
 @functools.lru_cache(maxsize=64)
@@ -225,61 +145,22 @@ def _backward_natively(functions: Library, grad: ndarray, q: ndarray, k: ndarray
 
 @kernel
 def attention_backward(grad: ndarray, q: ndarray, k: ndarray, v: ndarray, mask: ndarray | None, causal: bool,
-                       scale: float, out: ndarray, statistic: ndarray, kept: ndarray) -> tuple[ndarray, ndarray, ndarray]:
+                       scale: float, out: ndarray, statistic: ndarray) -> tuple[ndarray, ndarray, ndarray]:
     """The gradients of q, k and v."""
-    native = q.dtype
+    dtype = q.dtype
     grad, q, k, v, out = (_wide(x) for x in (grad, q, k, v, out))
-    rows, columns = q.shape[-2], k.shape[-2]
-    keep = kept.shape[-1] == columns and kept.size > 0
-    bias = None if keep else _additive(mask, (*q.shape[:-1], columns), q.dtype)[0]
-    functions = library("attention") if not keep and q.size and v.size and q.dtype is k.dtype is v.dtype is grad.dtype else None
+    bias = _additive(mask, (*q.shape[:-1], k.shape[-2]), q.dtype)
+    functions = _functions(q, k, v, grad)
     if functions is not None:
         made = _backward_natively(functions, grad, q, k, v, bias, causal, scale, out, statistic)
-        made = [x.reshape(y.shape) for x, y in zip(made, (q, k, v))]
-        return tuple([x if x.dtype == native else x.astype(native) for x in made])
-    tri = _causal(rows, columns, q.dtype) if causal and not keep else None
-    g4, q4, k4, v4, o4, s4 = (_as_four(x) for x in (grad, q, k, v, out, statistic))
-    dq, dk, dv = (_gradient_memory(x) for x in (q4, k4, v4))
-    batch, heads = q4.shape[:2]
-    step = _row_step(rows, columns, keep, causal)
-    cut = causal and step < rows  # no row of a piece sees further than its own end
-    many = step < rows
-    ones = np.ones(v.shape[-1], q.dtype)
-
-    def work(b: slice, h: slice) -> None:
-        key, value = k4[b, h], v4[b, h]
-        if many:
-            dk[b, h] = 0
-            dv[b, h] = 0
-        for r in range(0, max(rows, 1), step):
-            at, seen = slice(r, r + step), slice(0, min(columns, r + step) if cut else columns)
-            query, g, near = q4[b, h, at], g4[b, h, at], key[:, :, seen]
-            if keep:
-                p = kept[b, h, :, seen]
-                g = _times(g, s4[b, h])
-            else:
-                p = np.matmul(_times(query, scale), near.swapaxes(-1, -2))
-                for add in (None if bias is None else bias[b, h, at, seen], None if tri is None else tri[at, seen]):
-                    if add is not None:
-                        np.add(p, add, out=p)
-                np.subtract(p, s4[b, h, at], out=p)
-                np.exp(p, out=p)
-            ds = np.matmul(g, value[:, :, seen].swapaxes(-1, -2))
-            np.subtract(ds, np.matmul(g * o4[b, h, at], ones)[..., None], out=ds)
-            np.multiply(ds, p, out=ds)
-            np.matmul(ds, near, out=dq[b, h, at])
-            if many:
-                dv[b, h, seen] += np.matmul(p.swapaxes(-1, -2), g)
-                dk[b, h, seen] += np.matmul(ds.swapaxes(-1, -2), query)
-            else:
-                np.matmul(p.swapaxes(-1, -2), g, out=dv[b, h])
-                np.matmul(ds.swapaxes(-1, -2), query, out=dk[b, h])
-        dq[b, h] *= scale
-        dk[b, h] *= scale
-
-    _share(_blocks(batch, heads, rows, columns), work, batch * heads * rows * columns)
-    made = [x.reshape(y.shape) for x, y in zip((dq, dk, dv), (q, k, v))]
-    return tuple([x if x.dtype == native else x.astype(native) for x in made])
+    else:
+        slopes, queries, keys, values, results, logs = (_as_four(x) for x in (grad, q, k, v, out, statistic))
+        made = dq, dk, dv = [_gradient_memory(x) for x in (queries, keys, values)]
+        for head, scores in _scores(queries, keys, bias, causal, scale):
+            weights, slope = np.exp(scores - logs[head]), slopes[head]
+            inner = weights * (slope @ values[head].T - (slope * results[head]).sum(-1, keepdims=True)) * scale
+            dq[head], dk[head], dv[head] = inner @ keys[head], inner.T @ queries[head], weights.T @ slope
+    return tuple([narrow(x.reshape(y.shape), dtype) for x, y in zip(made, (q, k, v))])
 
 
 def _gradient_memory(x: ndarray) -> ndarray:

@@ -1,10 +1,9 @@
-"""Convolution: native (native/conv.c; of volumes see conv3d.py), else by matrix products: the windows are copied into a matrix
-that stays in the cache, and BLAS does the rest.
+"""Convolution: native (native/conv.c; of volumes see conv3d.py), else by matrix products: the windows of a few samples at a
+time are copied into a matrix, and BLAS does the rest. Large strides, as those of image patches, always take that way.
 
 Three kernels, each the derivative of the others: `conv_forward` (input, weight), `conv_input` (what the input's
 gradient is, and what a transposed convolution computes) and `conv_weight` (the weight's gradient). Weights are
-(out channels, in channels / groups, *kernel). Depthwise convolutions have no matrix to speak of: there each tap of the
-kernel is one multiplication and one addition over the whole input.
+(out channels, in channels / groups, *kernel).
 """
 
 from __future__ import annotations
@@ -22,58 +21,23 @@ from .... import native as _native
 from ...geometry import out_size, transposed_size
 from .. import memory
 from ..linalg import blas
+from ..reduce.reductions import narrow, wide
 from ..shape.windows import Windows
 from ..table import kernel
 from . import conv3d
 
 BUFFER = 3 << 19   # bytes of copied windows at a time: about what a core's own cache holds
 _SHARED = 1 << 22  # multiplications from which both cores work
-_FLIP = 1          # output channels per input channel up to which the input's gradient is a convolution
-_THIN = 32         # rows of windows below which shorter products are faster
-SHORT = 100        # positions below which several samples are put side by side for one product
-_DEPTHWISE = 1 << 18  # bytes of a sample chunk in a depthwise convolution
 
 Ints = "tuple[int, ...]"
 
 
-def _wide(x: ndarray) -> ndarray:
-    """Half precision is computed in float32."""
-    return x.astype(np.float32) if x.dtype.kind in "fV" and x.dtype.itemsize < 4 else x
-
-
 def _ready(x: ndarray) -> ndarray:
-    return x if x.flags.c_contiguous and x.dtype.char in "fd" else np.ascontiguousarray(_wide(x))
-
-
-def _narrow(x: ndarray, dtype: np.dtype) -> ndarray:
-    return x if x.dtype == dtype else x.astype(dtype)
-
-
-def _chunk(n: int, row_bytes: int) -> int:
-    return max(1, min(n, BUFFER // max(1, row_bytes)))
-
-
-def _pays(w: ndarray, groups: int) -> bool:
-    """Whether wide windows pay: short rows of each tap take longer to copy than gaps in each output to skip."""
-    return w.size // len(w) * groups > len(w) if len(w) else False
-
-
-def _few(n: int, sample_bytes: int) -> int:
-    """Samples at a time in a depthwise convolution."""
-    return max(1, min(n, _DEPTHWISE // max(1, sample_bytes)))
-
-
-def _zeros(win: Windows, shape: Ints, dtype: np.dtype) -> ndarray | None:
-    """Memory for a gradient laid out as wide windows are; None when they have no gaps."""
-    if win.exact:
-        return None
-    made = memory.empty(shape, dtype)
-    made.fill(0)
-    return made
+    return x if x.flags.c_contiguous and x.dtype.char in "fd" else np.ascontiguousarray(wide(x))
 
 
 def _bias(bias: ndarray | None, dims: int) -> ndarray | None:
-    return None if bias is None else _wide(bias).reshape(-1, *(1,) * dims)
+    return None if bias is None else wide(bias).reshape(-1, *(1,) * dims)
 
 
 # ------------------------------------------------------------------------------------------------ the native kernels
@@ -139,7 +103,61 @@ def _deep(kind: np.dtype, size: Ints, kernel: Ints, stride: Ints, padding: Ints,
     return conv3d.Depth(size[0], kernel[0], stride[0], padding[0], dilation[0], out[0]) if min(out) > 0 else None
 
 
-# ------------------------------------------------------------------------------------------------------ forward
+# ----------------------------------------------------------------------------------------------------------- by products
+def _shared(n: int, win: Windows, channels: int, itemsize: int, multiplications: int,
+            work: Callable[[int, int], None]) -> None:
+    """work(start, stop) over samples, as many at a time as have their windows in the buffer, on all cores where it pays."""
+    step = max(1, min(n, BUFFER // max(1, channels * math.prod(win.kernel) * math.prod(win.out) * itemsize)))
+
+    def share(start: int, stop: int) -> None:
+        for at in range(start, stop, step):
+            work(at, min(at + step, stop))
+
+    blas.split(n, share, multiplications >= _SHARED)
+
+
+def _forward(x: ndarray, w: ndarray, bias: ndarray | None, win: Windows, groups: int, out: ndarray) -> None:
+    inner, count = w.size // len(w), math.prod(win.out)
+    matrix = w.reshape(groups, len(w) // groups, inner)
+
+    def work(start: int, stop: int) -> None:
+        columns = np.ascontiguousarray(win.view(win.pad(x[start:stop]))).reshape(stop - start, groups, inner, count)
+        np.matmul(matrix, columns, out=out[start:stop].reshape(stop - start, *matrix.shape[:2], count))
+        if bias is not None:  # while the result is in the cache
+            out[start:stop] += bias
+
+    _shared(len(x), win, x.shape[1], x.itemsize, out.size * inner, work)
+
+
+def _input(g: ndarray, w: ndarray, win: Windows, groups: int, out: ndarray) -> None:
+    inner, each = w.size // len(w), len(w) // groups
+    matrix = w.reshape(groups, each, inner).transpose(0, 2, 1)
+
+    def work(start: int, stop: int) -> None:
+        rows = g[start:stop].reshape(stop - start, groups, each, math.prod(win.out))
+        columns = np.matmul(matrix, rows, out=memory.empty((stop - start, groups, inner, rows.shape[-1]), g.dtype))
+        win.add(columns.reshape(stop - start, out.shape[1], *win.kernel, *win.out), out[start:stop])
+
+    _shared(len(g), win, out.shape[1], g.itemsize, g.size * inner, work)
+
+
+def _weight(g: ndarray, x: ndarray, win: Windows, groups: int) -> ndarray:
+    """(groups, inner, out channels of each): this way round the product is up to twice as fast."""
+    channels, count = x.shape[1], math.prod(win.out)
+    inner = channels // groups * math.prod(win.kernel)
+    sums: list[tuple[int, ndarray]] = []
+
+    def work(start: int, stop: int) -> None:
+        columns = np.moveaxis(win.view(win.pad(x[start:stop])), 0, 1 + len(win.kernel))
+        columns = np.ascontiguousarray(columns).reshape(groups, inner, (stop - start) * count)
+        rows = np.ascontiguousarray(g[start:stop].swapaxes(0, 1)).reshape(groups, -1, (stop - start) * count)
+        sums.append((start, np.matmul(columns, rows.transpose(0, 2, 1))))
+
+    _shared(len(g), win, channels, x.itemsize, g.size * inner, work)
+    return sum([own for _, own in sorted(sums, key=lambda pair: pair[0])])  # always in one order: reproducible
+
+
+# ----------------------------------------------------------------------------------------------------------- the kernels
 @kernel(batch="convolution")
 def conv_forward(x: ndarray, w: ndarray, bias: ndarray | None, stride: Ints, padding: Ints, dilation: Ints,
                  groups: int) -> ndarray:
@@ -151,139 +169,22 @@ def conv_forward(x: ndarray, w: ndarray, bias: ndarray | None, stride: Ints, pad
         out = memory.empty((len(x), len(w), *served.size), x.dtype)
         ready = None if bias is None else _ready(bias)
         served.function(served.numbers, x, w, ready, out)
-        return _narrow(out, native)
+        return narrow(out, native)
+    size = out_size(x.shape[2:], w.shape[2:], stride, padding, dilation)
     depth = _deep(x.dtype, x.shape[2:], w.shape[2:], stride, padding, dilation) if x.size and w.size else None
     if depth is not None:
         plane = lambda images, weight: conv_forward(images, weight, bias, stride[1:], padding[1:], dilation[1:], groups)
-        size = out_size(x.shape[2:], w.shape[2:], stride, padding, dilation)
-        return _narrow(conv3d.forward(depth, x, w, size, plane), native)
-    win = Windows(x.shape[2:], w.shape[2:], stride, padding, dilation, wide=_pays(w, groups))
-    out = memory.empty((len(x), len(w), *win.out), x.dtype)
-    if not out.size:
-        return _narrow(out, native)
-    bias = _bias(bias, len(win.out))
-    if not x.shape[1] or not w.size:
+        return narrow(conv3d.forward(depth, x, w, size, plane), native)
+    out, bias = memory.empty((len(x), len(w), *size), x.dtype), _bias(bias, len(size))
+    if not x.size or not w.size:
         out[...] = 0 if bias is None else bias
-    elif groups == x.shape[1] == len(w) and groups > 1:
-        _depthwise(x, w, bias, win, out)
-    elif groups == 1 and win.count < SHORT and len(x) > 1:
-        _side_by_side(x, w, bias, win, out)
-    else:
-        _each_sample(x, w, bias, win, groups, out)
-    return _narrow(out, native)
+    elif out.size:
+        _forward(x, w, bias, Windows(x.shape[2:], w.shape[2:], stride, padding, dilation, size), groups, out)
+    return narrow(out, native)
 
 
-def _each_sample(x, w, bias, win: Windows, groups: int, out: ndarray) -> None:
-    """One product per sample and group, a few samples in the buffer at a time."""
-    n, channels = x.shape[:2]
-    inner = w.size // len(w)
-    window = math.prod(win.kernel)
-    taps = channels * window
-    matrix = w.reshape(len(w), inner) if groups == 1 else w.reshape(groups, len(w) // groups, inner)
-    split = (inner,) if groups == 1 else (groups, inner)
-    with_bias = bias is not None and groups == 1 and not win.single
-    if with_bias:  # as one more row of windows, full of ones: a pass over the result less
-        matrix, bias, split, taps = np.concatenate([matrix, bias.reshape(-1, 1)], 1), None, (inner + 1,), taps + 1
-
-    def work(start: int, stop: int) -> None:
-        size = _chunk(stop - start, taps * win.count * x.itemsize)
-        margin = win.buffer(size, channels, x.dtype)
-        copied = None if win.single else memory.empty((size, taps, win.count), x.dtype)
-        if with_bias:
-            copied[:, -1] = 1
-        rows = None if win.exact else memory.empty((size, len(w), win.row), x.dtype)
-        for at in range(start, stop, size):
-            part = win.pad(x[at:min(at + size, stop)], margin)
-            m = len(part)
-            if copied is None:
-                columns = part.reshape(m, *split, win.count)
-            else:
-                view = win.view(part)
-                np.copyto(copied[:m, :channels * window].reshape(view.shape), view)
-                columns = copied[:m].reshape(m, *split, win.count)
-            target = out[at:at + m]
-            if rows is None:
-                flat = target.reshape(m, *matrix.shape[:-1], win.count)
-                np.matmul(matrix, columns, out=flat)
-                if bias is not None:
-                    np.add(target, bias, out=target)
-            else:
-                made = rows[:m].reshape(m, *matrix.shape[:-1], win.row)
-                np.matmul(matrix, columns, out=made[..., :win.count])
-                _take(win.grid(rows[:m]), bias, target)
-
-    blas.split(n, work, out.size * inner >= _SHARED)
-
-
-def _take(source: ndarray, bias: ndarray | None, out: ndarray) -> None:
-    if bias is None:
-        np.copyto(out, source)
-    else:
-        np.add(source, bias, out=out)
-
-
-def _side_by_side(x, w, bias, win: Windows, out: ndarray) -> None:
-    """Few positions per sample: one product for many samples."""
-    n, channels = x.shape[:2]
-    inner = w.size // len(w)
-
-    def work(start: int, stop: int) -> None:
-        size = _chunk(stop - start, inner * win.row * x.itemsize)
-        margin = win.buffer(size, channels, x.dtype)
-        for at in range(start, stop, size):
-            part = win.pad(x[at:min(at + size, stop)], margin)
-            m = len(part)
-            columns = _columns(win, part)
-            made = np.matmul(w.reshape(len(w), inner), columns.reshape(inner, m * win.row)).reshape(len(w), m, win.row)
-            _take(win.grid(made).swapaxes(0, 1), bias, out[at:at + m])
-
-    blas.split(n, work, out.size * inner >= _SHARED)
-
-
-def _columns(win: Windows, part: ndarray) -> ndarray:
-    """The windows of several samples side by side: (channels, *kernel, samples, row)."""
-    view = win.view(part)
-    dims = len(win.kernel)
-    order = (1, *range(2, 2 + dims), 0, *range(2 + dims, view.ndim))
-    if not win.wide:
-        return np.ascontiguousarray(view.transpose(order)).reshape(part.shape[1], *win.kernel, len(part), win.row)
-    columns = memory.empty((part.shape[1], *win.kernel, len(part), win.row), part.dtype)
-    columns[..., win.count:] = 0
-    np.copyto(columns[..., :win.count], view.transpose(order))
-    return columns
-
-
-def _depthwise(x, w, bias, win: Windows, out: ndarray) -> None:
-    n, channels = x.shape[:2]
-    w = w.reshape(channels, *win.kernel)
-    grid = (win.count,) if win.wide else win.out
-
-    def work(start: int, stop: int) -> None:
-        size = _few(stop - start, channels * win.row * x.itemsize)
-        margin = win.buffer(size, channels, x.dtype)
-        total = memory.empty((size, channels, win.row), x.dtype)
-        product = memory.empty((size, channels, *grid), x.dtype)
-        for at in range(start, stop, size):
-            part = win.pad(x[at:min(at + size, stop)], margin)
-            m = len(part)
-            view = win.view(part)
-            sums = total[:m].reshape(m, channels, *grid) if not win.wide else total[:m, :, :win.count]
-            for i, tap in enumerate(win.taps()):
-                factor = w[(slice(None), *tap)].reshape(channels, *(1,) * len(grid))
-                if i == 0:
-                    np.multiply(view[(slice(None), slice(None), *tap)], factor, out=sums)
-                else:
-                    np.multiply(view[(slice(None), slice(None), *tap)], factor, out=product[:m])
-                    np.add(sums, product[:m], out=sums)
-            _take(win.grid(total[:m]), bias, out[at:at + m])
-
-    blas.split(n, work, out.size * math.prod(win.kernel) >= _SHARED)
-
-
-# ------------------------------------------------------------------------------------------- gradient of the input
 @kernel
-def convolution(x: ndarray, w: ndarray, bias: ndarray | None, stride: Ints, padding: Ints, dilation: Ints,
-                transposed: bool,
+def convolution(x: ndarray, w: ndarray, bias: ndarray | None, stride: Ints, padding: Ints, dilation: Ints, transposed: bool,
                 output_padding: Ints, groups: int) -> ndarray:
     """A convolution or, transposed, what inverts the shapes of one."""
     if not transposed:
@@ -298,182 +199,45 @@ def conv_input(g: ndarray, w: ndarray, bias: ndarray | None, size: Ints, stride:
     """The gradient of the input, of spatial size `size`, from the output's; also the transposed convolution of g."""
     native = g.dtype
     g, w = _ready(g), _ready(w)
-    channels = w.shape[1] * groups
-    served = _served("input", g.dtype, (len(g), channels, *size), w.shape, g.shape[2:], stride, padding, dilation, groups)
+    shape = (len(g), w.shape[1] * groups, *size)
+    served = _served("input", g.dtype, shape, w.shape, g.shape[2:], stride, padding, dilation, groups)
     if served is not None:
-        out = memory.empty((len(g), channels, *size), g.dtype)
+        out = memory.empty(shape, g.dtype)
         ready = None if bias is None else _ready(bias)
         served.function(served.numbers, g, w, ready, out)
-        return _narrow(out, native)
+        return narrow(out, native)
     depth = _deep(g.dtype, size, w.shape[2:], stride, padding, dilation, g.shape[2:]) if g.size and w.size else None
     if depth is not None:
         plane = lambda part, weight: conv_input(part, weight, None, size[1:], stride[1:], padding[1:], dilation[1:], groups)
-        out = conv3d.input_gradient(depth, g, w, (len(g), channels, *size), plane)
-        return _narrow(out if bias is None else np.add(out, _bias(bias, 3), out=out), native)
-    if groups == 1 and len(w) <= _FLIP * channels and set(stride) == {1} and bias is None:
-        margin = tuple([d * (k - 1) - p for d, k, p in zip(dilation, w.shape[2:], padding)])
-        natural = out_size(g.shape[2:], w.shape[2:], stride, margin, dilation)
-        if min(margin) >= 0 and natural == tuple(size):
-            return _narrow(_flipped(g, w, margin, dilation), native)
-    win = Windows(size, w.shape[2:], stride, padding, dilation, g.shape[2:], wide=_pays(w, groups))
-    out = memory.empty((len(g), channels, *size), g.dtype)
-    if not out.size:
-        return _narrow(out, native)
-    if not g.size or not w.size:
-        out[...] = 0
-    elif groups == channels == len(w) and groups > 1:
-        _input_depthwise(g, w, win, out)
-    elif groups == 1 and win.count < SHORT and len(g) > 1:
-        _input_side_by_side(g, w, win, out)
+        out = conv3d.input_gradient(depth, g, w, shape, plane)
     else:
-        _input_each_sample(g, w, win, groups, out)
+        out = memory.empty(shape, g.dtype)
+        if not g.size or not w.size:
+            out[...] = 0
+        elif out.size:
+            _input(g, w, Windows(size, w.shape[2:], stride, padding, dilation, g.shape[2:]), groups, out)
     if bias is not None:
         out += _bias(bias, len(size))
-    return _narrow(out, native)
+    return narrow(out, native)
 
 
-def _flipped(g: ndarray, w: ndarray, margin: Ints, dilation: Ints) -> ndarray:
-    """At stride 1 the gradient of the input is a convolution itself, with the weight turned around: copying the windows
-    of the gradient takes less time than adding up windows of the input, unless there are many more of them."""
-    dims = len(margin)
-    turned = w.swapaxes(0, 1)[(slice(None), slice(None), *[slice(None, None, -1)] * dims)]
-    return conv_forward(g, turned, None, (1,) * dims, margin, dilation, 1)
-
-
-def _target(win: Windows, out: ndarray, margin: ndarray | None) -> ndarray:
-    """Zeroed memory to add windows into: the result's own, unless a margin is needed around it."""
-    target = out if margin is None else margin[:len(out)]
-    target.fill(0)
-    return target
-
-
-def _input_each_sample(g, w, win: Windows, groups: int, out: ndarray) -> None:
-    n, channels = out.shape[:2]
-    inner = w.size // len(w)
-    each = len(w) // groups
-    matrix = w.reshape(groups, each, inner).transpose(0, 2, 1)
-    straight = win.single and not win.is_padded
-
-    def work(start: int, stop: int) -> None:
-        size = _chunk(stop - start, channels * math.prod(win.kernel) * win.row * g.itemsize)
-        margin = win.buffer(size, channels, g.dtype)
-        gaps = _zeros(win, (size, len(w), win.row), g.dtype)
-        made = None if straight else memory.empty((size, groups, inner, win.row), g.dtype)
-        for at in range(start, stop, size):
-            part = _spaced(win, g[at:min(at + size, stop)], gaps)
-            m = len(part)
-            rows = part.reshape(m, groups, each, win.row)
-            target = out[at:at + m]
-            if straight:
-                np.matmul(matrix, rows, out=target.reshape(m, groups, inner, win.row))
-                continue
-            np.matmul(matrix, rows, out=made[:m])
-            total = _target(win, target, margin)
-            win.add(total, made[:m].reshape(m, channels, *win.kernel, win.row))
-            if margin is not None:
-                target[...] = win.inner(total)
-
-    blas.split(n, work, g.size * inner >= _SHARED)
-
-
-def _spaced(win: Windows, part: ndarray, gaps: ndarray | None) -> ndarray:
-    """A gradient laid out as wide windows are."""
-    if gaps is None:
-        return part
-    np.copyto(win.grid(gaps[:len(part)]), part)
-    return gaps[:len(part)]
-
-
-def _rows(win: Windows, part: ndarray) -> ndarray:
-    """A gradient of several samples side by side: (channels, samples, row), zero where wide windows wrap around."""
-    m, channels = part.shape[:2]
-    if win.exact:
-        return np.ascontiguousarray(part.reshape(m, channels, win.row).swapaxes(0, 1))
-    rows = memory.empty((channels, m, win.row), part.dtype)
-    rows.fill(0)
-    np.copyto(win.grid(rows), part.swapaxes(0, 1))
-    return rows
-
-
-def _input_side_by_side(g, w, win: Windows, out: ndarray) -> None:
-    n, channels = out.shape[:2]
-    inner = w.size // len(w)
-
-    def work(start: int, stop: int) -> None:
-        size = _chunk(stop - start, inner * win.row * g.itemsize)
-        margin = win.buffer(size, channels, g.dtype)
-        for at in range(start, stop, size):
-            rows = _rows(win, g[at:min(at + size, stop)])
-            m = rows.shape[1]
-            made = np.matmul(w.reshape(len(w), inner).T, rows.reshape(len(w), m * win.row))
-            total = _target(win, out[at:at + m], margin)
-            columns = made.reshape(channels, *win.kernel, m, win.row)
-            win.add(total, np.moveaxis(columns, -2, 0))
-            if margin is not None:
-                out[at:at + m] = win.inner(total)
-
-    blas.split(n, work, g.size * inner >= _SHARED)
-
-
-def _input_depthwise(g, w, win: Windows, out: ndarray) -> None:
-    n, channels = out.shape[:2]
-    w = w.reshape(channels, *win.kernel)
-
-    def work(start: int, stop: int) -> None:
-        size = _few(stop - start, channels * win.row * g.itemsize)
-        margin = win.buffer(size, channels, g.dtype)
-        gaps = _zeros(win, (size, channels, win.row), g.dtype)
-        for at in range(start, stop, size):
-            part = _spaced(win, g[at:min(at + size, stop)], gaps)
-            m = len(part)
-            total = _target(win, out[at:at + m], margin)
-            rows = part.reshape(m, channels, win.row)
-            win.add_each(total, lambda tap, rows=rows: rows * w[(slice(None), *tap, None)])
-            if margin is not None:
-                out[at:at + m] = win.inner(total)
-
-    blas.split(n, work, g.size * math.prod(win.kernel) >= _SHARED)
-
-
-# ------------------------------------------------------------------------------------------ gradient of the weight
 @kernel
 def conv_weight(g: ndarray, x: ndarray, size: Ints, stride: Ints, padding: Ints, dilation: Ints,
                 groups: int) -> ndarray:
     """The gradient of the weight, of kernel size `size`, from the output's and the input."""
     native = g.dtype
     g, x = _ready(g), _ready(x)
-    n, channels = x.shape[:2]
-    each, inner = g.shape[1] // groups, channels // groups * math.prod(size)
-    shape = (g.shape[1], channels // groups, *size)
+    shape = (g.shape[1], x.shape[1] // groups, *size)
     made = _native_weight(g, x, shape, stride, padding, dilation, groups, None)
     if made is not None:
-        return _narrow(made, native)
-    depth = _deep(g.dtype, x.shape[2:], size, stride, padding, dilation, g.shape[2:]) if g.size and x.size else None
-    if depth is not None:
-        plane = lambda part, images: conv_weight(part, images, size[1:], stride[1:], padding[1:], dilation[1:], groups)
-        return _narrow(conv3d.weight_gradient(depth, g, x, shape, plane), native)
+        return narrow(made, native)
     if not g.size or not x.size:
         return np.zeros(shape, native)
-    win = Windows(x.shape[2:], size, stride, padding, dilation, g.shape[2:], wide=inner * groups > g.shape[1])
-    if groups == channels == g.shape[1] and groups > 1:
-        return _narrow(_weight_depthwise(g, x, win).reshape(shape), native)
-    sums: list[tuple[int, Any]] = []  # (groups, inner, each): this way round the product is up to twice as fast
-
-    def work(start: int, stop: int) -> None:
-        sample = (groups * inner + g.shape[1]) * win.row * g.itemsize
-        chunk = _chunk(stop - start, sample if inner > _THIN else sample * 4)
-        margin = win.buffer(chunk, channels, x.dtype)
-        own = 0
-        for at in range(start, stop, chunk):
-            part = win.pad(x[at:min(at + chunk, stop)], margin)
-            m = len(part)
-            columns = _columns(win, part).reshape(groups, inner, m * win.row)
-            rows = _rows(win, g[at:at + m]).reshape(groups, each, m * win.row)
-            own = own + np.matmul(columns, rows.transpose(0, 2, 1))
-        sums.append((start, own))
-
-    blas.split(n, work, g.size * inner >= _SHARED)
-    total = sum([own for _, own in sorted(sums, key=lambda pair: pair[0])])  # always in one order: reproducible
+    depth = _deep(g.dtype, x.shape[2:], size, stride, padding, dilation, g.shape[2:])
+    if depth is not None:
+        plane = lambda part, images: conv_weight(part, images, size[1:], stride[1:], padding[1:], dilation[1:], groups)
+        return narrow(conv3d.weight_gradient(depth, g, x, shape, plane), native)
+    total = _weight(g, x, Windows(x.shape[2:], size, stride, padding, dilation, g.shape[2:]), groups)
     return np.ascontiguousarray(total.transpose(0, 2, 1), native).reshape(shape)
 
 
@@ -492,62 +256,31 @@ def conv_weight_bias(g: ndarray, x: ndarray, size: Ints, stride: Ints, padding: 
                      groups: int) -> tuple[ndarray, ndarray]:
     """The gradients of weight and bias, while the output's gradient is in the cache."""
     native = g.dtype
-    wide, image = _ready(g), _ready(x)
-    bias = np.empty(g.shape[1], wide.dtype)
+    grads, image = _ready(g), _ready(x)
+    bias = np.empty(g.shape[1], grads.dtype)
     shape = (g.shape[1], x.shape[1] // groups, *size)
-    made = _native_weight(wide, image, shape, stride, padding, dilation, groups, bias)
+    made = _native_weight(grads, image, shape, stride, padding, dilation, groups, bias)
     if made is None:
-        made = conv_weight(wide, image, size, stride, padding, dilation, groups)
-        wide.sum((0, *range(2, g.ndim)), out=bias)
-    return _narrow(made, native), _narrow(bias, native)
-
-
-def _weight_depthwise(g: ndarray, x: ndarray, win: Windows) -> ndarray:
-    n, channels = x.shape[:2]
-    size = _few(n, channels * win.row * g.itemsize)
-    margin = win.buffer(size, channels, x.dtype)
-    gaps = _zeros(win, (size, channels, win.row), g.dtype)
-    total = np.zeros((channels, *win.kernel), g.dtype)
-    letters = "x" if win.wide else "xyz"[:len(win.out)]
-    for at in range(0, n, size):
-        view = win.view(win.pad(x[at:at + size], margin))
-        part = _spaced(win, g[at:at + size], gaps)
-        m = len(part)
-        rows = part.reshape(m, channels, win.row)[..., :win.count]
-        if not win.wide:
-            rows = rows.reshape(m, channels, *win.out)
-        for tap in win.taps():
-            seen = view[(slice(None), slice(None), *tap)]
-            if win.wide:
-                total[(slice(None), *tap)] += np.vecdot(seen, rows).sum(0)
-            else:
-                total[(slice(None), *tap)] += np.einsum(f"nc{letters},nc{letters}->c", seen, rows)
-    return total
+        made = conv_weight(grads, image, size, stride, padding, dilation, groups)
+        grads.sum((0, *range(2, g.ndim)), out=bias)
+    return narrow(made, native), narrow(bias, native)
 
 
 # ------------------------------------------------------------------------------------------------- unfold and fold
 @kernel
 def im2col(x: ndarray, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints) -> ndarray:
     """([batch,] channels, *size) -> ([batch,] channels * taps, windows)."""
-    if x.ndim == len(kernel) + 1:
-        return im2col(x[None], kernel, dilation, padding, stride)[0]
-    win = Windows(x.shape[2:], kernel, stride, padding, dilation)
-    win.wide = False
-    part = win.pad(x, win.buffer(len(x), x.shape[1], x.dtype))
-    taken = win.view(np.ascontiguousarray(part))
-    return np.ascontiguousarray(taken).reshape(len(x), x.shape[1] * math.prod(kernel), math.prod(win.out))
+    win = Windows(x.shape[x.ndim - len(kernel):], kernel, stride, padding, dilation)
+    *lead, channels = x.shape[:x.ndim - len(kernel)]
+    return np.ascontiguousarray(win.view(win.pad(x))).reshape(*lead, channels * math.prod(kernel), math.prod(win.out))
 
 
 @kernel
 def col2im(columns: ndarray, size: Ints, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints) -> ndarray:
     """The sum of all windows at their places: the transpose of im2col."""
-    if columns.ndim == 2:
-        return col2im(columns[None], size, kernel, dilation, padding, stride)[0]
-    native, columns = columns.dtype, _wide(columns)
     win = Windows(size, kernel, stride, padding, dilation)
-    win.wide = False
-    n, channels = len(columns), columns.shape[1] // math.prod(kernel)
-    total = np.zeros((n, channels, *win.padded), columns.dtype)
-    win.add(total, columns.reshape(n, channels, *kernel, math.prod(win.out)))
-    made = np.ascontiguousarray(win.inner(total)) if win.is_padded else total
-    return _narrow(made, native)
+    *lead, rows, _ = columns.shape
+    given = wide(columns).reshape(*lead, rows // math.prod(kernel), *kernel, *win.out)
+    made = memory.empty((*given.shape[:len(lead) + 1], *size), given.dtype)
+    win.add(given, made)
+    return narrow(made, columns.dtype)

@@ -15,25 +15,12 @@ from numpy import ndarray
 from ....native import Library, library
 from .. import memory
 from ..index.rows import in_range
-from ..parallel import large, native, split
-from ..pointwise.activations import _log1p_exp, _sigmoid
+from ..parallel import large
+from ..pointwise.expressed import sigmoid
 from ..reduce.reductions import mean as _mean
 from ..reduce.reductions import sum_ as _sum
 from ..reduce.reductions import sum_one, wide
 from ..table import KERNELS, kernel
-
-_SHARED = 1 << 18   # elements from which the cores share a derivative
-_ranges: dict[int, ndarray] = {}
-
-
-def _range(n: int) -> ndarray:
-    """0 .. n-1; those of the usual batch sizes are kept."""
-    found = _ranges.get(n)
-    if found is None:
-        found = np.arange(n)
-        if len(_ranges) < 64 and n <= 1 << 16:
-            _ranges[n] = found
-    return found
 
 
 def _dense(x: ndarray) -> ndarray:
@@ -100,72 +87,28 @@ def pairwise(name: str, value: Callable, slope: Callable) -> None:
         made = _pair_natively(name, x, y, reduction, *numbers)
         if made is not None:
             return made
-        return reduced(value(wide(x), wide(y), *numbers), reduction, x.dtype)
+        return reduced(np.asarray(value(wide(x), wide(y), *numbers)), reduction, x.dtype)
 
     def backward(grad: ndarray, x: ndarray, y: ndarray, reduction: int, *numbers: Any) -> ndarray:
         made = _pair_backward_natively(name, grad, x, y, reduction, *numbers)
         if made is not None:
             return made
-        return scaled(slope(wide(x), wide(y), *numbers), grad, reduction, x.dtype)
+        return scaled(np.asarray(slope(wide(x), wide(y), *numbers)), grad, reduction, x.dtype)
 
     KERNELS[name], KERNELS[f"{name}_backward"] = forward, backward
 
 
-def _difference(x: ndarray, y: ndarray) -> ndarray:
-    if x.shape == y.shape and x.size >= 1 << 16:
-        return np.subtract(x, y, out=memory.empty(x.shape, x.dtype))
-    return np.asarray(x - y)
-
-
-def _mse(x: ndarray, y: ndarray) -> ndarray:
-    d = _difference(x, y)
-    return np.multiply(d, d, out=d)
-
-
-def _mse_slope(x: ndarray, y: ndarray) -> ndarray:
-    d = _difference(x, y)
-    return np.add(d, d, out=d)
-
-
 def _huber(x: ndarray, y: ndarray, delta: float) -> ndarray:
     """Half the square up to |d| = delta, delta * (|d| - delta / 2) beyond: m * (|d| - m / 2), m = min(|d|, delta)."""
-    d = _difference(x, y)
-    np.abs(d, out=d)
+    d = np.abs(x - y)
     m = np.minimum(d, delta)
-    np.subtract(d, 0.5 * m, out=d)
-    return np.multiply(m, d, out=d)
+    return m * (d - 0.5 * m)
 
 
-def _huber_slope(x: ndarray, y: ndarray, delta: float) -> ndarray:
-    return np.asarray(np.clip(_difference(x, y), -delta, delta))
-
-
-def _smooth(x: ndarray, y: ndarray, beta: float) -> ndarray:
-    return np.divide(made := _huber(x, y, beta), beta, out=made)
-
-
-def _smooth_slope(x: ndarray, y: ndarray, beta: float) -> ndarray:
-    return np.divide(made := _huber_slope(x, y, beta), beta, out=made)
-
-
-def _soft_margin(x: ndarray, y: ndarray) -> ndarray:
-    z = np.negative(x) * y
-    out = np.empty_like(z)
-    _log1p_exp(z, out)
-    return out
-
-
-def _soft_margin_slope(x: ndarray, y: ndarray) -> ndarray:
-    z = np.negative(x) * y
-    out = np.empty_like(z)
-    _sigmoid(z, out)
-    return np.multiply(out, np.negative(y), out=out)
-
-
-pairwise("mse_loss", _mse, _mse_slope)
-pairwise("huber_loss", _huber, _huber_slope)
-pairwise("smooth_l1_loss", _smooth, _smooth_slope)
-pairwise("soft_margin_loss", _soft_margin, _soft_margin_slope)
+pairwise("mse_loss", lambda x, y: np.square(x - y), lambda x, y: 2 * (x - y))
+pairwise("huber_loss", _huber, lambda x, y, delta: np.clip(x - y, -delta, delta))
+pairwise("smooth_l1_loss", lambda x, y, beta: _huber(x, y, beta) / beta, lambda x, y, beta: np.clip(x - y, -beta, beta) / beta)
+pairwise("soft_margin_loss", lambda x, y: np.logaddexp(0, -x * y).astype(x.dtype), lambda x, y: -y * sigmoid(-x * y))
 
 
 # --------------------------------------------------------------------------------------------- binary cross entropy
@@ -203,11 +146,7 @@ def bce_with_logits(x: ndarray, target: ndarray, weight: ndarray | None, pos_wei
     if made is not None:
         return made
     a, t = wide(x), wide(target)
-    values = np.empty(a.shape, a.dtype)
-    if a.ndim:
-        _log1p_exp(np.negative(a), values)
-    else:
-        values = np.logaddexp(0, -a)
+    values = np.logaddexp(0, -a).astype(a.dtype)
     if pos_weight is not None:
         values = values * (1 + (wide(pos_weight) - 1) * t)
     values = np.asarray(values + (1 - t) * a)
@@ -222,28 +161,13 @@ def bce_with_logits_backward(grad: ndarray, x: ndarray, target: ndarray, weight:
         if made is not None:
             return made
     a, t = wide(x), wide(target)
-    slope = np.asarray(1 / (1 + np.exp(-a)))
+    slope = np.asarray(sigmoid(a))
     if pos_weight is None:
         slope = np.asarray(slope - t)
     else:
         positive = wide(pos_weight) * t
         slope = np.asarray((positive + 1 - t) * slope - positive)
     return scaled(_weighted(slope, weight), grad, reduction, x.dtype)
-
-
-# -------------------------------------------------------------------------------------------------- Kullback-Leibler
-@kernel
-@native
-def kl_term(x: ndarray, target: ndarray) -> ndarray:
-    """target * (log(target) - x), where target * log(target) is 0 for a target of 0."""
-    zero = target == 0
-    return np.where(zero, target, target * np.log(np.where(zero, 1, target))) - target * x
-
-
-@kernel
-@native
-def kl_log_term(x: ndarray, target: ndarray) -> ndarray:
-    return np.exp(target) * (target - x)
 
 
 # ------------------------------------------------------------------------------------------- negative log-likelihood
@@ -286,7 +210,7 @@ def nll_loss(x: ndarray, target: ndarray, weight: ndarray | None, reduction: int
     count, classes, places = a.shape
     counts = _counted(t, classes, ignore_index)
     chosen = t if counts is None else np.where(counts, t, 0)
-    values = -a[_range(count)[:, None], chosen, _range(places)[None]]
+    values = -a[np.arange(count)[:, None], chosen, np.arange(places)[None]]
     weights = None if weight is None else wide(weight)[chosen]
     if weights is not None:
         values = values * weights
@@ -353,7 +277,7 @@ def nll_loss_backward(grad: ndarray, shape: tuple[int, ...], target: ndarray, we
         values = values * wide(weight)[chosen]
     if counts is not None:
         values = np.where(counts, values, g.dtype.type(0))
-    a[_range(a.shape[0])[:, None], chosen, _range(a.shape[2])[None]] = values
+    a[np.arange(a.shape[0])[:, None], chosen, np.arange(a.shape[2])[None]] = values
     return out if out.dtype is grad.dtype else out.astype(grad.dtype)
 
 
@@ -404,7 +328,7 @@ def cross_entropy(x: ndarray, target: ndarray, weight: ndarray | None, reduction
     np.exp(powers, out=powers)
     sums = powers.sum(axis=1)
     chosen = target if counts is None else np.where(counts, target, 0)
-    values = np.log(sums) + (top[:, 0] - x[_range(count), chosen])
+    values = np.log(sums) + (top[:, 0] - x[np.arange(count), chosen])
     inverse = 1 / sums
     weights = np.ones(count, kind) if weight is None else weight[chosen]
     if counts is not None:
@@ -450,16 +374,8 @@ def cross_entropy_backward(grad: ndarray, powers: ndarray, inverse: ndarray, tar
     chosen = np.where(counts, target, 0)
     factor = grad / total if weight is None else grad / total * weight[chosen]
     factor = np.where(counts, factor, kind.type(0)).astype(kind, copy=False)
-    scale = factor * inverse
-
-    def work(start: int, stop: int) -> None:
-        piece = np.multiply(powers[start:stop], scale[start:stop, None], out=out[start:stop])
-        piece[_range(stop - start), chosen[start:stop]] -= factor[start:stop]
-
-    if out.size < _SHARED:
-        work(0, count)
-    else:
-        split(count, work)
+    np.multiply(powers, (factor * inverse)[:, None], out=out)
+    out[np.arange(count), chosen] -= factor
     return out
 
 
@@ -481,7 +397,7 @@ def multi_margin_loss(x: ndarray, target: ndarray, p: int, margin: float, weight
 def _margins(a: ndarray, t: ndarray, margin: float) -> tuple[ndarray, ndarray]:
     if t.size and not in_range(t, a.shape[1]):
         raise RuntimeError(f"target out of range: expected classes from 0 to {a.shape[1] - 1}")
-    rows = _range(len(t))
+    rows = np.arange(len(t))
     z = margin - a[rows, t][:, None] + a
     np.maximum(z, 0, out=z)
     z[rows, t] = 0

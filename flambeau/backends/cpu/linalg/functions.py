@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .base import _batch, _cabs1, _expand, _eye, _stack, check_info
+from .base import _batch, _cabs1, _expand, _eye, _stack
 from .lu import _pivot_rows
 
 # --------------------------------------------------------------------------
@@ -105,73 +105,70 @@ def _swap(x, y):
     y[...] = saved
 
 
+def _ldl_pivot(a, k, magnitude):
+    """(row to exchange, 1 or 2 columns at a time) for column k; no row where the column is zero or NaN."""
+    alpha, here, colmax, imax = (1 + 17 ** 0.5) / 8, magnitude(k), 0, k
+    if k < len(a) - 1:
+        below = _cabs1(a[k + 1:, k])
+        imax = int(_pivot_rows(below[None])[0])
+        colmax = below[imax]
+        imax += k + 1
+    if not (here > 0 or colmax > 0) or here != here:
+        return None, 1
+    if here >= alpha * colmax:
+        return k, 1
+    rowmax = _cabs1(a[imax, k:imax]).max()
+    if imax < len(a) - 1:
+        rowmax = max(rowmax, _cabs1(a[imax + 1:, imax]).max())
+    if here >= alpha * colmax * (colmax / rowmax):
+        return k, 1
+    return imax, 1 if magnitude(imax) >= alpha * rowmax else 2
+
+
+def _ldl_exchange(a, k, row, other, conj):
+    """Exchanges two rows and columns of what is left of the lower triangle from column k on."""
+    _swap(a[other + 1:, row], a[other + 1:, other])
+    between = conj(a[other, row + 1:other].copy())
+    a[other, row + 1:other] = conj(a[row + 1:other, row])
+    a[row + 1:other, row] = between
+    a[other, row] = conj(a[other, row])
+    a[row, row], a[other, other] = a[other, other], a[row, row]
+    if row != k:
+        a[k + 1, k], a[other, k] = a[other, k], a[k + 1, k]
+
+
 def _ldl_one(a, herm):
     """Bunch-Kaufman factor of one matrix, lower triangle, in place."""
     n = a.shape[0]
     pivots = np.empty(n, np.int32)
-    info = 0
-    alpha = (1 + 17 ** 0.5) / 8
+    info = k = 0
     conj = np.conj if herm else (lambda z: z)
 
-    def mag_diag(i):
+    def magnitude(i):
         return abs(a[i, i].real) if herm else _cabs1(a[i, i])
 
-    k = 0
     while k < n:
-        step, kp = 1, k
-        here = mag_diag(k)
-        colmax = 0
-        if k < n - 1:
-            below = _cabs1(a[k + 1:, k])
-            imax = int(_pivot_rows(below[None])[0])
-            colmax = below[imax]
-            imax += k + 1
-        if not (here > 0 or colmax > 0) or here != here:
+        found, step = _ldl_pivot(a, k, magnitude)
+        kp, row, rest = k if found is None else found, k + step - 1, k + step
+        if found is None:
             info = info or k + 1
+        elif kp != row:
+            _ldl_exchange(a, k, row, kp, conj)
+        if herm:
+            for i in (k, row, kp):
+                a[i, i] = a[i, i].real
+        if found is not None and rest < n:
+            w = a[rest:, k:rest].copy()
+            if step == 1:
+                a[rest:, k:rest] = w / a[k, k]
+            else:  # rows l of L solve l D = w, i.e. D^T l^T = w^T
+                a[rest:, k], a[rest:, k + 1] = _solve_2x2(a[k, k], conj(a[k + 1, k]), a[k + 1, k + 1], w[:, 0], w[:, 1], herm)
+            a[rest:, rest:] -= a[rest:, k:rest] @ conj(w).T
             if herm:
-                a[k, k] = a[k, k].real
-        else:
-            if here < alpha * colmax:
-                rowmax = _cabs1(a[imax, k:imax]).max()
-                if imax < n - 1:
-                    rowmax = max(rowmax, _cabs1(a[imax + 1:, imax]).max())
-                if here >= alpha * colmax * (colmax / rowmax):
-                    pass
-                elif mag_diag(imax) >= alpha * rowmax:
-                    kp = imax
-                else:
-                    kp, step = imax, 2
-            kk = k + step - 1
-            if kp != kk:
-                _swap(a[kp + 1:, kk], a[kp + 1:, kp])
-                between = conj(a[kp, kk + 1:kp].copy())
-                a[kp, kk + 1:kp] = conj(a[kk + 1:kp, kk])
-                a[kk + 1:kp, kk] = between
-                if herm:
-                    a[kp, kk] = np.conj(a[kp, kk])
-                a[kk, kk], a[kp, kp] = a[kp, kp], a[kk, kk]
-                if step == 2:
-                    a[k + 1, k], a[kp, k] = a[kp, k], a[k + 1, k]
-            if herm:
-                for i in (k, kk, kp):
-                    a[i, i] = a[i, i].real
-            rest = k + step
-            if rest < n:
-                w = a[rest:, k:rest].copy()
-                if step == 1:
-                    a[rest:, k:rest] = w / a[k, k]
-                else:
-                    # rows l of L solve l D = w, i.e. D^T l^T = w^T
-                    c = a[k + 1, k]
-                    x, y = _solve_2x2(a[k, k], conj(c), a[k + 1, k + 1], w[:, 0], w[:, 1], herm)
-                    a[rest:, k] = x
-                    a[rest:, k + 1] = y
-                a[rest:, rest:] -= a[rest:, k:rest] @ conj(w).T
-                if herm:
-                    i = np.arange(rest, n)
-                    a[i, i] = a[i, i].real
-        pivots[k:k + step] = kp + 1 if step == 1 else -(kp + 1)
-        k += step
+                i = np.arange(rest, n)
+                a[i, i] = a[i, i].real
+        pivots[k:rest] = kp + 1 if step == 1 else -(kp + 1)
+        k = rest
     return pivots, info
 
 
@@ -187,12 +184,6 @@ def ldl_factor_ex(a, hermitian=False):
             pivots[i], info[i] = _ldl_one(flat[i], herm)
     return (np.tril(flat).reshape(a.shape), pivots.reshape(batch + (n,)),
             info.reshape(batch))
-
-
-def ldl_factor(a, hermitian=False):
-    ld, pivots, info = ldl_factor_ex(a, hermitian)
-    check_info(info, "torch.linalg.ldl_factor")
-    return ld, pivots
 
 
 def _ldl_solve_one(ld, pivots, b, herm):

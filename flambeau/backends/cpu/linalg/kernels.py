@@ -1,9 +1,9 @@
-"""Dense linear algebra kernels of the CPU backend, gathered from their files (linalg_*.py)."""
+# ruff: noqa: F401
+"""Dense linear algebra kernels of the CPU backend, gathered from their files."""
 
 from .base import LinAlgError, _is_vector_rhs, check_info, solve_triangular
-from .functions import cdist, ldl_factor, ldl_factor_ex, ldl_solve, matrix_exp
+from .functions import cdist, ldl_factor_ex, ldl_solve, matrix_exp
 from .lu import (
-    cholesky,
     cholesky_ex,
     cholesky_inverse,
     cholesky_solve,
@@ -12,64 +12,15 @@ from .lu import (
     det,
     det_lapack,
     det_lu,
-    inv,
     inv_ex,
     lu,
-    lu_factor,
     lu_factor_ex,
     lu_solve,
     lu_unpack,
     slogdet,
     slogdet_lapack,
-    solve,
     solve_ex,
     solve_lapack,
     steps_aside,
 )
 from .spectra import eig, eigh, eigvals, eigvalsh, geqrf, householder_product, lstsq, ormqr, pinv, qr, svd, svdvals
-
-__all__ = [
-    "LinAlgError",
-    "_is_vector_rhs",
-    "cdist",
-    "check_info",
-    "cholesky",
-    "cholesky_ex",
-    "cholesky_inverse",
-    "cholesky_solve",
-    "cofactor",
-    "cofactor_lu",
-    "det",
-    "det_lapack",
-    "det_lu",
-    "eig",
-    "eigh",
-    "eigvals",
-    "eigvalsh",
-    "geqrf",
-    "householder_product",
-    "inv",
-    "inv_ex",
-    "ldl_factor",
-    "ldl_factor_ex",
-    "ldl_solve",
-    "lstsq",
-    "lu",
-    "lu_factor",
-    "lu_factor_ex",
-    "lu_solve",
-    "lu_unpack",
-    "matrix_exp",
-    "ormqr",
-    "pinv",
-    "qr",
-    "slogdet",
-    "slogdet_lapack",
-    "solve",
-    "solve_ex",
-    "solve_lapack",
-    "solve_triangular",
-    "steps_aside",
-    "svd",
-    "svdvals",
-]

@@ -73,12 +73,6 @@ def cholesky_ex(a, upper=False):
     return (_contig(_h(out)) if upper else out), info
 
 
-def cholesky(a, upper=False):
-    out, info = cholesky_ex(a, upper)
-    check_info(info, "linalg.cholesky")
-    return out
-
-
 def cholesky_solve(b, factor, upper=False):
     """Solve ``A X = b`` from the Cholesky factor of A."""
     low = _h(factor) if upper else factor
@@ -164,12 +158,6 @@ def lu_factor_ex(a, pivot=True):
     return flat.reshape(a.shape), pivots.reshape(batch + (k,)), info.reshape(batch)
 
 
-def lu_factor(a, pivot=True):
-    lu, pivots, info = lu_factor_ex(a, pivot)
-    check_info(info, "torch.linalg.lu_factor")
-    return lu, pivots
-
-
 def _permutation(pivots, m):
     """Row order ``perm`` with ``(P^T B)[i] = B[perm[i]]`` for LAPACK pivots."""
     batch, k = pivots.shape[:-1], pivots.shape[-1]
@@ -237,12 +225,6 @@ def solve_ex(a, b, left=True, vector=None):
     return (x[..., 0] if vector else x), lu, pivots, info
 
 
-def solve(a, b, left=True):
-    x, _, _, info = solve_ex(a, b, left)
-    check_info(info, "torch.linalg.solve")
-    return x
-
-
 def inv_ex(a):
     """(inverse, info)."""
     info = np.zeros(a.shape[:-2], np.int32)
@@ -256,12 +238,6 @@ def inv_ex(a):
     n = a.shape[-1]
     lu, pivots, info = lu_factor_ex(a)
     return lu_solve(lu, pivots, _eye((), n, n, a.dtype)), info
-
-
-def inv(a):
-    out, info = inv_ex(a)
-    check_info(info, "linalg.inv")
-    return out
 
 
 def _parity(pivots):

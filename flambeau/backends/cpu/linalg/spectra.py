@@ -148,49 +148,47 @@ def svdvals(a):
     return _svd_call(a, compute_uv=False)[0]
 
 
-def _triangle_finite(a, uplo):
-    return _finite_matrices(np.tril(a) if uplo == "L" else np.triu(a))
+def _eigen(function, a, name, **options):
+    """One of numpy's functions for eigenvalues, with PyTorch's error."""
+    with np.errstate(all="ignore"):
+        try:
+            return function(a, **options)
+        except np.linalg.LinAlgError:
+            raise _failure("eig", name, a.shape[-1] - 1, 0 if a.ndim > 2 else None) from None
+
+
+def _hermitian(function, a, uplo):
+    """(what a function gives for finite matrices, zeros in the place of others; those others, None if there are none)."""
+    uplo = uplo.upper()
+    ok = _finite_matrices(np.tril(a) if uplo == "L" else np.triu(a))
+    if ok.all():
+        return _eigen(function, a, "linalg.eigh", UPLO=uplo), None
+    return _eigen(function, np.where(ok[..., None, None], a, 0), "linalg.eigh", UPLO=uplo), ~ok
 
 
 def eigh(a, uplo="L"):
     """(eigenvalues ascending, eigenvectors); non-finite matrices give NaN."""
-    uplo = uplo.upper()
     if a.size == 0:
         return np.zeros(a.shape[:-1], _real_dtype(a.dtype)), np.zeros(a.shape, a.dtype)
-    ok = _triangle_finite(a, uplo)
-    every = ok.all()
-    src = a if every else np.where(ok[..., None, None], a, 0)
-    with np.errstate(all="ignore"):
-        try:
-            w, v = np.linalg.eigh(src, UPLO=uplo)
-        except np.linalg.LinAlgError:
-            raise _failure("eig", "linalg.eigh", a.shape[-1] - 1,
-                           0 if a.ndim > 2 else None) from None
-    if not every:
-        w = np.where(ok[..., None], w, np.nan).astype(w.dtype)
-        v = np.where(ok[..., None, None], v, np.nan).astype(v.dtype)
-    return w, v
+    (values, vectors), others = _hermitian(np.linalg.eigh, a, uplo)
+    if others is not None:
+        values[others], vectors[others] = np.nan, np.nan
+    return values, vectors
 
 
 def eigvalsh(a, uplo="L"):
-    uplo = uplo.upper()
     if a.size == 0:
         return np.zeros(a.shape[:-1], _real_dtype(a.dtype))
-    ok = _triangle_finite(a, uplo)
-    every = ok.all()
-    src = a if every else np.where(ok[..., None, None], a, 0)
-    with np.errstate(all="ignore"):
-        try:
-            w = np.linalg.eigvalsh(src, UPLO=uplo)
-        except np.linalg.LinAlgError:
-            raise _failure("eig", "linalg.eigh", a.shape[-1] - 1,
-                           0 if a.ndim > 2 else None) from None
-    return w if every else np.where(ok[..., None], w, np.nan).astype(w.dtype)
+    values, others = _hermitian(np.linalg.eigvalsh, a, uplo)
+    if others is not None:
+        values[others] = np.nan
+    return values
 
 
-def _eig_input(a, name):
+def _general(function, a, name):
     if not np.isfinite(a).all():
         raise RuntimeError(f"torch.{name}: input tensor should not contain infs or NaNs.")
+    return _eigen(function, a, name)
 
 
 def eig(a):
@@ -198,28 +196,14 @@ def eig(a):
     dtype = _complex_dtype(a.dtype)
     if a.size == 0:
         return np.zeros(a.shape[:-1], dtype), np.zeros(a.shape, dtype)
-    _eig_input(a, "linalg.eig")
-    with np.errstate(all="ignore"):
-        try:
-            w, v = np.linalg.eig(a)
-        except np.linalg.LinAlgError:
-            raise _failure("eig", "linalg.eig", a.shape[-1] - 1,
-                           0 if a.ndim > 2 else None) from None
-    return w.astype(dtype, copy=False), v.astype(dtype, copy=False)
+    return tuple([part.astype(dtype, copy=False) for part in _general(np.linalg.eig, a, "linalg.eig")])
 
 
 def eigvals(a):
     dtype = _complex_dtype(a.dtype)
     if a.size == 0:
         return np.zeros(a.shape[:-1], dtype)
-    _eig_input(a, "linalg.eigvals")
-    with np.errstate(all="ignore"):
-        try:
-            w = np.linalg.eigvals(a)
-        except np.linalg.LinAlgError:
-            raise _failure("eig", "linalg.eigvals", a.shape[-1] - 1,
-                           0 if a.ndim > 2 else None) from None
-    return w.astype(dtype, copy=False)
+    return _general(np.linalg.eigvals, a, "linalg.eigvals").astype(dtype, copy=False)
 
 
 # --------------------------------------------------------------------------
@@ -284,81 +268,61 @@ def _pivoted_lstsq(a, b, rcond):
     return x, rank
 
 
+def _by_rank(a, b, rcond, batch):
+    """(solution, rank) by pivoted QR, where not all matrices have full rank."""
+    x, ranks = np.zeros(batch + (a.shape[-1], b.shape[-1]), a.dtype), np.zeros(batch, np.int64)
+    if not x.size:
+        return x, np.zeros(a.shape[:-2], np.int64)
+    s = svdvals(a)
+    if (s[..., -1] > 10 * rcond * s[..., 0]).all():
+        return _full_rank_lstsq(a, b, False), np.full(a.shape[:-2], s.shape[-1])
+    every_a, every_b = [np.broadcast_to(v, batch + v.shape[-2:]) for v in (a, b)]
+    for at in np.ndindex(*batch):
+        x[at], ranks[at] = _pivoted_lstsq(every_a[at], every_b[at], rcond)
+    first = (0,) * (len(batch) - a.ndim + 2) + tuple(slice(0, d) for d in a.shape[:-2])
+    return x, np.array(ranks[first]).reshape(a.shape[:-2])
+
+
+def _by_singular_values(a, b, rcond):
+    """(solution, rank, singular values)."""
+    u, values, vh = svd(a, False)
+    keep = values > np.maximum(values[..., :1] * rcond, np.finfo(values.dtype).tiny)
+    scale = np.where(keep, 1 / np.where(keep, values, 1), 0).astype(values.dtype)
+    return _h(vh) @ (scale[..., None] * (_h(u) @ b)), np.asarray(keep.sum(-1), np.int64), values
+
+
 def lstsq(a, b, rcond=None, driver="gelsy"):
     """(solution, residuals, rank, singular_values) as torch.linalg.lstsq on CPU.
 
     Results a driver does not define are empty.  ``b`` may be a batch of
     vectors; rank and singular values have ``a``'s batch shape.
     """
-    if driver is None:
-        driver = "gelsy"
+    driver = driver or "gelsy"
     if driver not in ("gels", "gelsy", "gelsd", "gelss"):
         raise RuntimeError("torch.linalg.lstsq: parameter `driver` should be one of "
                            "(gels, gelsy, gelsd, gelss)")
     vector = _is_vector_rhs(a, b)
-    if vector:
-        b = b[..., None]
-    m, n = a.shape[-2:]
-    k = min(m, n)
-    real = _real_dtype(a.dtype)
-    eps = float(np.finfo(real).eps)
-    abatch = a.shape[:-2]
-    batch = _batch(abatch, b.shape[:-2])
-    nrhs = b.shape[-1]
-    if rcond is None:
-        rcond = eps * max(m, n)
-    elif rcond < 0:
-        rcond = eps
-    x = np.zeros(batch + (n, nrhs), a.dtype)
+    b = b[..., None] if vector else b
+    (m, n), real = a.shape[-2:], _real_dtype(a.dtype)
+    batch = _batch(a.shape[:-2], b.shape[:-2])
+    if rcond is None or rcond < 0:
+        rcond = float(np.finfo(real).eps) * (max(m, n) if rcond is None else 1)
+    x = np.zeros(batch + (n, b.shape[-1]), a.dtype)
     residuals = np.empty(0, real)
-    rank = np.empty(0, np.int64)
-    values = np.empty(0, real)
-    if driver != "gels":
-        rank = np.zeros(abatch, np.int64)
-    if driver in ("gelsd", "gelss"):
-        values = np.zeros(abatch + (k,), real)
-
-    if k and a.size and not (np.isfinite(a).all() and np.isfinite(b).all()):
+    values = np.zeros(a.shape[:-2] + (min(m, n),) if driver in ("gelsd", "gelss") else 0, real)
+    rank = np.zeros(0 if driver == "gels" else a.shape[:-2], np.int64)
+    if a.size and not (np.isfinite(a).all() and np.isfinite(b).all()):
         raise LinAlgError("torch.linalg.lstsq: the input contains non-finite values.")
     with np.errstate(all="ignore"):
-        if a.size == 0:
-            pass
-        elif driver == "gels":
-            x = _full_rank_lstsq(a, b, nrhs > 0)
-        elif driver == "gelsy":
-            if nrhs and x.size:
-                s = svdvals(a)
-                if (s[..., -1] > 10 * rcond * s[..., 0]).all():
-                    rank[...] = k
-                    x = _full_rank_lstsq(a, b, False)
-                else:
-                    af = np.broadcast_to(a, batch + (m, n))
-                    bf = np.broadcast_to(b, batch + (m, nrhs))
-                    ranks = np.zeros(batch, np.int64)
-                    for at in np.ndindex(*batch):
-                        x[at], ranks[at] = _pivoted_lstsq(af[at], bf[at], rcond)
-                    pick = tuple(slice(0, d) for d in abatch)
-                    lead = (0,) * (len(batch) - len(abatch))
-                    rank = np.array(ranks[lead + pick]).reshape(abatch)
-        else:
-            u, values, vh = svd(a, False)
-            cut = np.maximum(values[..., :1] * rcond, np.finfo(real).tiny)
-            keep = values > cut
-            rank = np.asarray(keep.sum(-1), np.int64)
-            scale = np.where(keep, 1 / np.where(keep, values, 1), 0).astype(real)
-            x = _h(vh) @ (scale[..., None] * (_h(u) @ b))
-            values = values.astype(real, copy=False)
-        if m > n and (driver == "gels" or (driver != "gelsy" and (rank == n).all())):
-            if n == 0 and driver == "gels":
-                residuals = np.zeros(batch + (nrhs,), real)
-            else:
-                gap = b - a @ x
-                if np.iscomplexobj(gap):
-                    residuals = (gap.real ** 2 + gap.imag ** 2).sum(-2)
-                else:
-                    residuals = (gap ** 2).sum(-2)
-                if nrhs == 0 and not batch:
-                    residuals = np.empty(0, real)
+        if a.size and driver == "gels":
+            x = _full_rank_lstsq(a, b, b.shape[-1] > 0)
+        elif a.size and driver == "gelsy":
+            x, rank = _by_rank(a, b, rcond, batch)
+        elif a.size:
+            x, rank, values = _by_singular_values(a, b, rcond)
+        if m > n and (driver == "gels" or (driver != "gelsy" and (rank == n).all())) and (b.shape[-1] or batch):
+            gap = b - a @ x if n or driver != "gels" else np.zeros_like(b)
+            residuals = (gap.real ** 2 + gap.imag ** 2).sum(-2)
     return (_contig(x[..., 0]) if vector else x), residuals, rank, values
 
 

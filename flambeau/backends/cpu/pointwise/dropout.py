@@ -1,4 +1,4 @@
-"""The factors of dropout: 0 or 1 / (1 - p), drawn and scaled piece by piece."""
+"""The factors of dropout: 0 or 1 / (1 - p), drawn and scaled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from numpy import ndarray
 
 from .. import memory
 
-_PIECE = 1 << 14
 _FRACTION = np.uint64((1 << 53) - 1)
 
 
@@ -21,13 +20,6 @@ def noise_scale(dtype: np.dtype, p: float) -> float:
 
 def scaled_mask(engine: Any, shape: tuple[int, ...], dtype: np.dtype, p: float) -> ndarray:
     """One 53-bit uniform per element, as `bernoulli_(1 - p)` draws them; kept where it is below 1 - p."""
-    out = memory.empty(shape, dtype)
-    flat = out.reshape(-1)
-    bound = np.uint64(math.ceil((1.0 - p) * 2.0**53))
-    scale = dtype.type(noise_scale(dtype, p))
-    for i in range(0, flat.size, _PIECE):
-        part = flat[i:i + _PIECE]
-        draws = engine.draw64(part.size)
-        np.bitwise_and(draws, _FRACTION, out=draws)
-        np.multiply(draws < bound, scale, out=part)
-    return out
+    draws = engine.draw64(math.prod(shape)) & _FRACTION
+    kept = draws.reshape(shape) < np.uint64(math.ceil((1.0 - p) * 2.0**53))
+    return np.multiply(kept, dtype.type(noise_scale(dtype, p)), out=memory.empty(shape, dtype))

@@ -14,8 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy import ndarray
 
-from .. import memory
-from ..parallel import NATIVE, SPLIT, early, native, split
+from ..parallel import NATIVE, native, native_from_two
 from ..table import KERNELS, add, kernel
 from .loops import enter, run
 
@@ -46,33 +45,6 @@ def two(function: Callable[..., Any]) -> Callable[..., Any]:
 
     KERNELS[function.__name__.rstrip("_")] = wrapped
     return wrapped
-
-
-_BLOCK = 1 << 15  # elements that stay in the cache between the steps of one kernel
-
-
-def stepwise(core: Callable[..., None], x: ndarray, *others: Any) -> ndarray:
-    """core(x, out, *others), where core works in several steps inside `out`: block by block and on all cores if large.
-
-    `others` are numbers or zero-dim arrays.
-    """
-    if x.size < _BLOCK or not x.flags.c_contiguous:
-        out = np.empty_like(x) if x.size < _BLOCK else memory.like(x)
-        core(x, out, *others)
-        return out
-    out = memory.empty(x.shape, x.dtype)
-    flat, flat_out = x.reshape(-1), out.reshape(-1)
-
-    def work(start: int, stop: int) -> None:
-        for i in range(start, stop, _BLOCK):
-            j = min(i + _BLOCK, stop)
-            core(flat[i:j], flat_out[i:j], *others)
-
-    if x.size < SPLIT:
-        work(0, x.size)
-    else:
-        split(x.size, work)
-    return out
 
 
 def is_integer(x: Any) -> bool:
@@ -222,7 +194,7 @@ def reciprocal(x):
 
 
 @kernel
-@early
+@native_from_two
 def sign(x):
     # NumPy gives nan for nan; PyTorch compares, and so gives 0.
     if x.dtype.kind in "fV":
@@ -244,20 +216,10 @@ def sigmoid(x):
         return made
     if x.dtype.kind == "c":
         return 1 / (1 + np.exp(-x))
-    if x.size < _BLOCK and x.ndim and x.dtype in _ONE:
-        one, out = _ONE[x.dtype], np.negative(x)
-        np.exp(out, out)
-        np.add(out, one, out)
-        return np.divide(one, out, out)
-    return stepwise(_sigmoid, x)
-
-
-def _sigmoid(x, out):
-    # exp of a large positive number is inf and its inverse 0: the limits come out right.
-    np.negative(x, out=out)
-    np.exp(out, out=out)
-    np.add(out, _ONE.get(x.dtype, 1), out=out)
-    np.reciprocal(out, out=out)
+    one, out = _ONE.get(x.dtype, 1), np.negative(x, out=...)
+    np.exp(out, out)  # of a large number it is inf, and the inverse 0: the limits come out right
+    np.add(out, one, out)
+    return np.divide(one, out, out)
 
 
 @kernel
@@ -372,41 +334,27 @@ _clip = np._core.umath.clip  # one pass; np.clip takes four times as long to get
 @native
 def clamp(x, low, high):
     if not getattr(low, "ndim", 0) and not getattr(high, "ndim", 0):  # numbers, or arrays of no dimension
-        if x.size < _BLOCK and x.ndim:
-            if low is None or high is None:
-                return np.minimum(x, high) if low is None else np.maximum(x, low)
-            return _clip(x, low, high)
-        return stepwise(_clamp, x, low, high)
+        if low is None or high is None:
+            return np.minimum(x, high, out=...) if low is None else np.maximum(x, low, out=...)
+        return _clip(x, low, high, out=...)
     if low is not None:
         x = np.maximum(x, low)
     return np.asarray(x if high is None else np.minimum(x, high))
 
 
 @kernel(safe=True, batch="pointwise")
-@early
+@native_from_two
 def clamp_within(x, low, high):
     """clamp of floats by two numbers that are not nan."""
     return np.where(x < low, x.dtype.type(low), np.where(x > high, x.dtype.type(high), x))
 
 
-enter("clamp_within", 3, "atmost(atleast(a, b), c)", plain=(1, 2))
-
-
-def _clamp(x, out, low, high):
-    if x.dtype.char in "fd":  # as fast for a number as for an array, unlike maximum and minimum
-        np.clip(x, -math.inf if low is None else low, math.inf if high is None else high, out=out)
-        return
-    if low is not None:
-        np.maximum(x, low, out=out)
-    if high is not None:
-        np.minimum(x if low is None else out, high, out=out)
+enter("clamp_within", 3, "atmost(atleast(a, b), c)", numbers_only=(1, 2))
 
 
 @kernel
 @native
 def where(condition, x, y):
-    if condition.size >= _BLOCK and _by_bits(condition, x, y):
-        return _where_bits(condition, x, y)
     return np.where(condition, x, y)
 
 
@@ -417,43 +365,8 @@ def chosen(condition, x, y):
     return out
 
 
-_INTEGERS = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
-
-
-def _by_bits(condition, x, y) -> bool:
-    """Whether a choice can be made bit by bit: arrays of one dtype and shape, or zero-dim ones."""
-    if condition.dtype.kind != "b" or not condition.flags.c_contiguous or not type(x) is ndarray is type(y):
-        return False
-    if x.dtype is not y.dtype or x.dtype.itemsize not in _INTEGERS or x.dtype.kind == "c":
-        return False
-    return all(a.ndim == 0 or (a.shape == condition.shape and a.flags.c_contiguous) for a in (x, y))
-
-
-def _where_bits(condition, x, y):
-    """np.where without its branch, which a mask without pattern makes ten times slower."""
-    bits = _INTEGERS[x.dtype.itemsize]
-    out = memory.empty(condition.shape, x.dtype)
-    mask, target = condition.reshape(-1).view(np.int8), out.reshape(-1).view(bits)
-    a, b = [v.reshape(-1).view(bits) if v.ndim else v.reshape(1).view(bits)[0] for v in (x, y)]
-
-    def work(start: int, stop: int) -> None:
-        for i in range(start, stop, _BLOCK):
-            j = min(i + _BLOCK, stop)
-            first, second = [v[i:j] if type(v) is ndarray else v for v in (a, b)]
-            piece = target[i:j]
-            np.multiply(mask[i:j], np.int8(-1), out=piece, dtype=bits, casting="unsafe")
-            np.bitwise_and(piece, np.bitwise_xor(first, second), out=piece)
-            np.bitwise_xor(piece, second, out=piece)
-
-    if out.size < SPLIT:
-        work(0, out.size)
-    else:
-        split(out.size, work)
-    return out
-
-
 @kernel
-@early
+@native_from_two
 def isclose(x, y, rtol, atol, equal_nan):
     close = x == y
     if equal_nan:
@@ -473,36 +386,7 @@ def isclose(x, y, rtol, atol, equal_nan):
 def relu(x):
     if x.size >= NATIVE and (made := run("relu", x)) is not None:
         return made
-    if x.size < _BLOCK:
-        return np.maximum(x, _ZERO.get(x.dtype, 0))
-    return stepwise(_relu, x)
-
-
-def _relu(x, out):
-    # Against an array of zeros NumPy uses vector instructions, against a single zero it does not (three times slower).
-    zeros = _ZEROS.get(x.dtype)
-    np.maximum(x, 0 if zeros is None or x.size > _BLOCK or x.ndim != 1 else zeros[:x.size], out=out)
-
-
-_ZEROS = {np.dtype(t): np.zeros(_BLOCK, t) for t in (np.float32, np.float64)}
-
-
-@kernel
-@early
-def threshold(x, limit, value):
-    return np.where(x <= limit, np.asarray(value).astype(x.dtype), x)
-
-
-@kernel
-@early
-def hardshrink(x, lambd):
-    return np.where((x >= -lambd) & (x <= lambd), x.dtype.type(0), x)
-
-
-@kernel
-@early
-def prelu(x, weight):
-    return np.where(x > 0, x, weight * x)
+    return np.maximum(x, _ZERO.get(x.dtype, 0))
 
 
 # ------------------------------------------------------------------------------------------------------ complex

@@ -9,6 +9,7 @@ vmath.h without their suffix. Constants have no suffix either: `to_c` makes them
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import itertools
 import re
 import threading
@@ -20,6 +21,8 @@ from numpy import ndarray
 
 from ....native import Library, Postponed, library, pointer, postponed
 from .. import memory
+from ..table import KERNELS
+from . import expressed
 
 C_TYPES = {"f32": "float", "f64": "double", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",
            "u8": "uint8_t", "b8": "uint8_t"}
@@ -48,27 +51,41 @@ class _Entry(NamedTuple):
     count: int
     c: str | Callable[..., str | None]
     kinds: str
-    plain: frozenset[int]
+    numbers_only: frozenset[int]
     is_bool: bool
 
 
 _entries: dict[str, _Entry] = {}
 
 
-def enter(kernel: str, count: int, c: str | Callable[..., str | None], kinds: str = "f", plain: Any = (),
-          is_bool: bool = False, mask: int | None = None) -> None:
+def enter(kernel: str, count: int, c: str | Callable[..., str | None], kinds: str = "f", numbers_only: Any = (),
+          is_bool: bool = False, mask: int | None = None) -> Callable[..., Any]:
     """Makes an expression known. c: C text, or a function of the kernel's arguments that gives it (or None).
 
-    plain: arguments that are always numbers. Rows that share a kernel share its expression.
+    numbers_only: arguments that are always numbers. Rows that share a kernel share its expression. Where nobody wrote a kernel,
+    the expression is the kernel.
     """
-    plain = frozenset(plain) - {mask}
+    numbers_only = frozenset(numbers_only) - {mask}
     if mask is not None:
         MASKS[kernel] = mask
     known = _entries.get(kernel)
     if known is not None:
-        plain &= known.plain
+        numbers_only &= known.numbers_only
     (FIXED.add if isinstance(c, str) else FIXED.discard)(kernel)
-    _entries[kernel] = _Entry(count, c, kinds, plain, is_bool)
+    _entries[kernel] = _Entry(count, c, kinds, numbers_only, is_bool)
+    return KERNELS.setdefault(kernel, _expressed(kernel))
+
+
+def _expressed(kernel: str) -> Callable[..., Any]:
+    def call(x: ndarray, *rest: Any) -> ndarray:
+        if x.size and (made := run(kernel, x, *rest)) is not None:
+            return made
+        e = expression(kernel, (x, *rest))
+        made = np.asanyarray(expressed.function(e.args, e.c)(x, *rest))
+        return made if _entries[kernel].is_bool else made.astype(x.dtype, copy=False)
+
+    call.__name__ = call.__qualname__ = kernel
+    return call
 
 
 def expression(kernel: str, arguments: tuple[Any, ...] | None = None) -> Expression | None:
@@ -126,7 +143,7 @@ static __attribute__((noinline)) void strip(R *o, long so, {parameters}long n) {
     row(o, so, {arguments}n);
 }}
 
-void fl_flat(R *o, {pointers}{numbers}long mask, long n) {{
+void fl_flat_TAG(R *o, {pointers}{numbers}long mask, long n) {{
     {flat_steps}
     int team = fl_team(n * {cost});
     if (team == 1) {{
@@ -141,7 +158,7 @@ void fl_flat(R *o, {pointers}{numbers}long mask, long n) {{
     }}
 }}
 
-void fl_walk(R *o, {pointers}{numbers}const long *g, long dims) {{
+void fl_walk_TAG(R *o, {pointers}{numbers}const long *g, long dims) {{
     long inner = g[dims - 1], rows = 1;
     for (long d = 0; d < dims - 1; d++) rows *= g[d];
     #pragma omp parallel num_threads(fl_team(rows * inner * {cost}))
@@ -180,31 +197,37 @@ class Loops:
     def __init__(self, kernel: str, e: Expression, dtype: np.dtype):
         entry = _entries[kernel]
         used = set(re.findall(r"\b[a-z]\b", e.c))
-        self.positions = [i for i, letter in enumerate(e.args) if letter in used and i not in entry.plain]
-        self.numbers = [i for i, letter in enumerate(e.args) if letter in used and i in entry.plain]
+        self.positions = [i for i, letter in enumerate(e.args) if letter in used and i not in entry.numbers_only]
+        self.numbers = [i for i, letter in enumerate(e.args) if letter in used and i in entry.numbers_only]
         self.mask_position = MASKS.get(kernel)
         self.alike = not self.numbers and self.mask_position is None and len(self.positions) == len(e.args)
         self.dtype, self.result = dtype, _BOOL if entry.is_bool else dtype
-        source = self._source(kernel, e)
-        if postponed(source, "pointwise", FLAGS):
+        text = self._source(e)
+        self.tag = hashlib.sha256(text.encode()).hexdigest()[:16]  # no two libraries have functions of one name
+        self.source = text.replace("TAG", self.tag)
+
+    def load(self) -> None:
+        """Builds the loops, or finds them built."""
+        if postponed(self.source, "pointwise", FLAGS):
             raise Postponed
         from ....native import toolchain
-        made = ctypes.CDLL(str(toolchain.build(source, "pointwise", FLAGS)))
-        kinds = "p" * len(self.positions) + ("l" if dtype.kind in "iub" else "d") * len(self.numbers)
-        functions = Library(made, {"fl_flat": f":p{kinds}ll", "fl_walk": f":p{kinds}pl"})
-        self.flat, self.walk = functions.fl_flat, functions.fl_walk
+        made = ctypes.CDLL(str(toolchain.build(self.source, "pointwise", FLAGS)))
+        kinds = "p" * len(self.positions) + ("l" if self.dtype.kind in "iub" else "d") * len(self.numbers)
+        flat, walk = f"fl_flat_{self.tag}", f"fl_walk_{self.tag}"
+        functions = Library(made, {flat: f":p{kinds}ll", walk: f":p{kinds}pl"})
+        self.flat, self.walk = getattr(functions, flat), getattr(functions, walk)
 
     def fits(self, value: Any) -> bool:
         """Whether a Python number is one of this dtype's."""
         kind = value.__class__
         return kind is int or kind is bool or (kind is float and self.dtype.kind == "f")
 
-    def _source(self, kernel: str, e: Expression) -> str:
+    def _source(self, e: Expression) -> str:
         suffix = SUFFIXES[self.dtype]
         kind, integer = C_TYPES[suffix], self.dtype.kind in "iub"
         arrays = [(e.args[i], "uint8_t" if i == self.mask_position else "T") for i in self.positions]
         numbers = [e.args[i] for i in self.numbers]
-        plain = "".join(f"{'long' if integer else 'double'} {x}_, " for x in numbers)
+        number_parameters = "".join(f"{'long' if integer else 'double'} {x}_, " for x in numbers)
         calls = sum(f not in _CHEAP for f in re.findall(r"(\w+)\(", e.c))
 
         def choice(steps: tuple[int, ...]) -> str:
@@ -214,20 +237,25 @@ class Loops:
 
         combinations = [s for s in itertools.product((1, 0), repeat=len(arrays)) if any(s) or len(s) == 1]
         text = _ROW.format(
-            parameters="".join(f"const {t} *p{x}, long s{x}, " for x, t in arrays) + plain,
+            parameters="".join(f"const {t} *p{x}, long s{x}, " for x, t in arrays) + number_parameters,
             fixed=" ".join([f"{t} f{x} = *p{x};" for x, t in arrays] + [f"T {x} = (T){x}_;" for x in numbers]),
             loads=" ".join(f"{t} {x} = s{x} ? p{x}[i * s{x}] : f{x};" for x, t in arrays),
             value=to_c(e.c, suffix, {}),
             choices="\n    ".join(map(choice, combinations)),
             arguments="".join(f"p{x}, s{x}, " for x, _ in arrays) + "".join(f"{x}_, " for x in numbers),
-            pointers="".join(f"const {t} *p{x}, " for x, t in arrays), numbers=plain, cost=1 + 4 * calls,
+            pointers="".join(f"const {t} *p{x}, " for x, t in arrays), numbers=number_parameters, cost=1 + 4 * calls,
             flat_steps=" ".join(f"long s{x} = !(mask >> {k} & 1);" for k, (x, _) in enumerate(arrays)),
             shifted="".join(f"p{x} + from * s{x}, s{x}, " for x, _ in arrays) + "".join(f"{x}_, " for x in numbers),
             walked="".join(f"p{x} + at[{k + 1}], g[{k + 3} * dims - 1], " for k, (x, _) in enumerate(arrays)) +
             "".join(f"{x}_, " for x in numbers),
             arrays=len(arrays))
-        return (f"// {kernel}: {e.c}\n#include \"runtime.h\"\n#include \"vmath.h\"\ntypedef {kind} T;\n"
+        return (f"// {e.c}\n#include \"runtime.h\"\n#include \"vmath.h\"\ntypedef {kind} T;\n"
                 f"typedef {C_TYPES[SUFFIXES[self.result]]} R;\n{text}")
+
+
+def suits(e: Expression, dtype: np.dtype) -> bool:
+    """Whether an expression is right for a dtype, and can be written in C for it."""
+    return dtype in SUFFIXES and {"u": "i"}.get(dtype.kind, dtype.kind) in e.kinds
 
 
 _loops: dict[tuple[str, str], Loops | None] = {}
@@ -246,9 +274,10 @@ def _find(kernel: str, dtype: np.dtype, arguments: tuple[Any, ...]) -> Loops | N
     with _lock:
         if (e.c, dtype.char) not in _loops:
             made = None
-            if dtype in SUFFIXES and {"u": "i"}.get(dtype.kind, dtype.kind) in e.kinds:
+            if suits(e, dtype):
                 try:
                     made = Loops(kernel, e, dtype)
+                    made.load()
                 except Postponed:
                     return None  # for now
                 except (RuntimeError, OSError):  # the build failed
@@ -268,7 +297,7 @@ def run(kernel: str, *args: Any, out: ndarray | None = None) -> ndarray | None:
     try:
         loops = _ready[kernel, dtype]
         if out is None and loops is not None and loops.alike and main.ndim and main.flags.c_contiguous and (
-                library("runtime") is not None) and (made := _plain(loops, main, args)) is not None:
+                library("runtime") is not None) and (made := _of_contiguous(loops, main, args)) is not None:
             return made
     except KeyError:
         loops = _find(kernel, dtype, args) if library("runtime") is not None else None
@@ -309,7 +338,7 @@ def run(kernel: str, *args: Any, out: ndarray | None = None) -> ndarray | None:
     return _walk(loops, main, arrays, numbers, out)
 
 
-def _plain(loops: Loops, x: ndarray, args: tuple[Any, ...]) -> ndarray | None:
+def _of_contiguous(loops: Loops, x: ndarray, args: tuple[Any, ...]) -> ndarray | None:
     """One contiguous array, or two of one shape and dtype: what most calls bring, with the fewest steps around the loop."""
     if len(args) == 1:
         out = memory.empty(x.shape, loops.result)

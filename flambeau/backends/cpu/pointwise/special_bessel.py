@@ -7,13 +7,6 @@ import numpy as np
 from . import special_tables as T
 from .special_common import fill, poly, unary
 
-__all__ = [
-    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "i0", "i0e", "i1",
-    "i1e", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0",
-    "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
-    "spherical_bessel_j0",
-]
-
 _EULER = 0.57721566490153286
 _FACTORIAL = [math.factorial(k) for k in range(32)]
 # power series in x**2 / 4 of I0(x) and 2 I1(x) / x
@@ -27,25 +20,29 @@ _K1_SERIES = [(_HARMONIC[k] + _HARMONIC[k + 1] - 2.0 * _EULER) * _I1_SERIES[k]
 
 
 # ------------------------------------------------------- first kind, modified
-def _modified_first(x, single, series, table, odd, scaled):
-    a = np.abs(x)
-    out = np.empty_like(x)
-    small = a <= 8.0
+def _modified_first(series, table, odd, scaled):
+    @unary
+    def kernel(x, single):
+        a = np.abs(x)
+        out = np.empty_like(x)
+        small = a <= 8.0
 
-    def near(v):
-        result = poly(series[:16] if single else series, 0.25 * (v * v))
-        if odd:
-            result *= 0.5 * v
-        return result * np.exp(-v) if scaled else result
+        def near(v):
+            result = poly(series[:16] if single else series, 0.25 * (v * v))
+            if odd:
+                result *= 0.5 * v
+            return result * np.exp(-v) if scaled else result
 
-    def far(v):
-        # sqrt(x) exp(-x) I(x) in 1 / x, x >= 8
-        result = poly(table, 16.0 / v - 1.0) / np.sqrt(v)
-        return result if scaled else _exp(v, single) * result
+        def far(v):
+            # sqrt(x) exp(-x) I(x) in 1 / x, x >= 8
+            result = poly(table, 16.0 / v - 1.0) / np.sqrt(v)
+            return result if scaled else _exp(v, single) * result
 
-    fill(out, small, near, a)
-    fill(out, ~small, far, a)
-    return np.where(x < 0.0, -out, out) if odd else out
+        fill(out, small, near, a)
+        fill(out, ~small, far, a)
+        return np.where(x < 0.0, -out, out) if odd else out
+
+    return kernel
 
 
 def _exp(x, single):
@@ -54,30 +51,6 @@ def _exp(x, single):
     if single:
         result[x > 88.72283905206835] = np.inf
     return result
-
-
-@unary
-def i0(x, single):
-    return _modified_first(x, single, _I0_SERIES, T.I0_TAIL, False, False)
-
-
-@unary
-def i0e(x, single):
-    return _modified_first(x, single, _I0_SERIES, T.I0_TAIL, False, True)
-
-
-@unary
-def i1(x, single):
-    return _modified_first(x, single, _I1_SERIES, T.I1_TAIL, True, False)
-
-
-@unary
-def i1e(x, single):
-    return _modified_first(x, single, _I1_SERIES, T.I1_TAIL, True, True)
-
-
-modified_bessel_i0 = i0
-modified_bessel_i1 = i1
 
 
 # ------------------------------------------------------ second kind, modified
@@ -94,9 +67,7 @@ def _k1_near(x):
     return 1.0 / x + 0.5 * x * bracket
 
 
-def _modified_second(x, near, table, scaled):
-    out = np.full_like(x, np.nan)
-
+def _modified_second(near, table, scaled):
     def small(v):
         return near(v) * np.exp(v) if scaled else near(v)
 
@@ -105,30 +76,20 @@ def _modified_second(x, near, table, scaled):
         result = poly(table, 4.0 / v - 1.0) / np.sqrt(v)
         return result if scaled else np.exp(-v) * result
 
-    fill(out, (x > 0.0) & (x <= 2.0), small, x)
-    fill(out, x > 2.0, large, x)
-    out[x == 0.0] = np.inf
-    return out
+    return _positive(small, large, 2.0, np.inf)
 
 
-@unary
-def modified_bessel_k0(x, single):
-    return _modified_second(x, _k0_near, T.K0_TAIL, False)
+def _positive(near, far, limit, at_zero):
+    """A kernel for positive numbers; NaN for negative ones."""
+    @unary
+    def kernel(x, single):
+        out = np.full_like(x, np.nan)
+        fill(out, (x > 0.0) & (x <= limit), near, x)
+        fill(out, x > limit, far, x)
+        out[x == 0.0] = at_zero
+        return out
 
-
-@unary
-def modified_bessel_k1(x, single):
-    return _modified_second(x, _k1_near, T.K1_TAIL, False)
-
-
-@unary
-def scaled_modified_bessel_k0(x, single):
-    return _modified_second(x, _k0_near, T.K0_TAIL, True)
-
-
-@unary
-def scaled_modified_bessel_k1(x, single):
-    return _modified_second(x, _k1_near, T.K1_TAIL, True)
+    return kernel
 
 
 # ------------------------------------------------------------ oscillating ones
@@ -160,32 +121,22 @@ def _j1_near(x):
     return np.where(x < 1e-5, 0.5 * x, result)
 
 
-def _j0_far(x):
-    return _hankel(x, T.BESSEL_P0, T.BESSEL_Q0, 0.25 * math.pi, False)
+def _far(order, second):
+    p, q = ((T.BESSEL_P0, T.BESSEL_Q0), (T.BESSEL_P1, T.BESSEL_Q1))[order]
+    return lambda x: _hankel(x, p, q, (0.25 + 0.5 * order) * math.pi, second)
 
 
-def _j1_far(x):
-    return _hankel(x, T.BESSEL_P1, T.BESSEL_Q1, 0.75 * math.pi, False)
+def _first_kind(order, near):
+    @unary
+    def kernel(x, single):
+        a = np.abs(x)
+        out = np.empty_like(x)
+        small = a <= 5.0
+        fill(out, small, near, a)
+        fill(out, ~small, _far(order, False), a)
+        return np.where(np.signbit(x), -out, out) if order else out
 
-
-@unary
-def bessel_j0(x, single):
-    a = np.abs(x)
-    out = np.empty_like(x)
-    near = a <= 5.0
-    fill(out, near, _j0_near, a)
-    fill(out, ~near, _j0_far, a)
-    return out
-
-
-@unary
-def bessel_j1(x, single):
-    a = np.abs(x)
-    out = np.empty_like(x)
-    near = a <= 5.0
-    fill(out, near, _j1_near, a)
-    fill(out, ~near, _j1_far, a)
-    return np.where(np.signbit(x), -out, out)
+    return kernel
 
 
 def _y0_near(x):
@@ -198,26 +149,6 @@ def _y1_near(x):
     # (Y1(x) - 2/pi (log(x) J1(x) - 1/x)) / x in x**2, x <= 5
     regular = x * poly(T.Y1_SMALL, x * x * 0.08 - 1.0)
     return regular + (2.0 / math.pi) * (np.log(x) * _j1_near(x) - 1.0 / x)
-
-
-def _second(x, near, far):
-    out = np.full_like(x, np.nan)
-    fill(out, (x > 0.0) & (x <= 5.0), near, x)
-    fill(out, x > 5.0, far, x)
-    out[x == 0.0] = -np.inf
-    return out
-
-
-@unary
-def bessel_y0(x, single):
-    return _second(x, _y0_near, lambda v: _hankel(
-        v, T.BESSEL_P0, T.BESSEL_Q0, 0.25 * math.pi, True))
-
-
-@unary
-def bessel_y1(x, single):
-    return _second(x, _y1_near, lambda v: _hankel(
-        v, T.BESSEL_P1, T.BESSEL_Q1, 0.75 * math.pi, True))
 
 
 @unary
@@ -262,3 +193,22 @@ def airy_ai(x, single):
     fill(out, (x <= -4.0) & (x > -np.inf), _airy_negative, x)
     out[(x > 103.892) & (x < np.inf)] = 0.0
     return out
+
+
+BESSEL = dict(
+    airy_ai=airy_ai,
+    spherical_bessel_j0=spherical_bessel_j0,
+    bessel_j0=_first_kind(0, _j0_near),
+    bessel_j1=_first_kind(1, _j1_near),
+    bessel_y0=_positive(_y0_near, _far(0, True), 5.0, -np.inf),
+    bessel_y1=_positive(_y1_near, _far(1, True), 5.0, -np.inf),
+    i0=_modified_first(_I0_SERIES, T.I0_TAIL, False, False),
+    i0e=_modified_first(_I0_SERIES, T.I0_TAIL, False, True),
+    i1=_modified_first(_I1_SERIES, T.I1_TAIL, True, False),
+    i1e=_modified_first(_I1_SERIES, T.I1_TAIL, True, True),
+    modified_bessel_k0=_modified_second(_k0_near, T.K0_TAIL, False),
+    modified_bessel_k1=_modified_second(_k1_near, T.K1_TAIL, False),
+    scaled_modified_bessel_k0=_modified_second(_k0_near, T.K0_TAIL, True),
+    scaled_modified_bessel_k1=_modified_second(_k1_near, T.K1_TAIL, True),
+)
+BESSEL.update(modified_bessel_i0=BESSEL["i0"], modified_bessel_i1=BESSEL["i1"])

@@ -43,12 +43,13 @@ def _lgamma_large(x, single):
 def _lgamma_negative(x, single):
     distance = x - np.rint(x)
     sine = np.abs(np.sin(math.pi * distance))
-    result = np.log(math.pi / (np.abs(x) * sine)) - _lgamma(-x, single)
+    result = np.log(math.pi / (np.abs(x) * sine)) - lgamma.core(-x, single)
     result[(distance == 0.0) | np.isinf(x)] = np.inf
     return result
 
 
-def _lgamma(x, single):
+@unary
+def lgamma(x, single):
     out = x.copy()
     large = x >= 4.5
     negative = x <= -0.5
@@ -57,13 +58,6 @@ def _lgamma(x, single):
     fill(out, (x < 4.5) & ~negative, lambda v: _lgamma_small(v, single), x)
     return out
 
-
-@unary
-def lgamma(x, single):
-    return _lgamma(x, single)
-
-
-gammaln = lgamma
 
 # the positive root of digamma, as a sum of two doubles
 _ROOT_HIGH, _ROOT_LOW = 1.4616321449683622, 9.549995429965697e-17
@@ -98,26 +92,19 @@ def _digamma_large(x, single):
 
 def _digamma_negative(x, single):
     distance = x - np.rint(x)
-    result = _digamma(1.0 - x, single) - math.pi / np.tan(math.pi * distance)
+    result = digamma.core(1.0 - x, single) - math.pi / np.tan(math.pi * distance)
     result[distance == 0.0] = np.nan
     return result
 
 
-def _digamma(x, single):
+@unary
+def digamma(x, single):
     out = x.copy()
     fill(out, x >= 4.0, lambda v: _digamma_large(v, single), x)
     fill(out, (x > 0.0) & (x < 4.0), lambda v: _digamma_small(v, single), x)
     fill(out, x < 0.0, lambda v: _digamma_negative(v, single), x)
     fill(out, x == 0.0, lambda v: np.copysign(np.inf, -v), x)
     return out
-
-
-@unary
-def digamma(x, single):
-    return _digamma(x, single)
-
-
-psi = digamma
 
 
 # ------------------------------------------------------------------ zeta family

@@ -7,7 +7,7 @@ import numpy as np
 
 from .special_common import binary, fill, poly
 from .special_erf import erfc
-from .special_gamma import _lgamma, _stirling_remainder
+from .special_gamma import _stirling_remainder, lgamma
 
 
 def _log1p_minus(m):
@@ -33,7 +33,7 @@ def _gamma_factor(a, x):
         return np.exp(scaled) / np.sqrt(2.0 * math.pi * a)
 
     def small(a, x):
-        return np.exp(a * np.log(x) - x - _lgamma(a + 1.0, False))
+        return np.exp(a * np.log(x) - x - lgamma.core(a + 1.0, False))
 
     big = a >= 10.0
     fill(out, big, large, a, x)
@@ -85,7 +85,7 @@ def _gamma_upper_series(a, x):
     for n in range(1, 40):
         term *= -x / n
         total += term / (a + n)
-    exponent = a * np.log(x) - _lgamma(a + 1.0, False)
+    exponent = a * np.log(x) - lgamma.core(a + 1.0, False)
     return -np.expm1(exponent) - a * np.exp(exponent) * total
 
 
@@ -164,7 +164,3 @@ def gammainc(a, x, single):
 @binary
 def gammaincc(a, x, single):
     return _gamma_incomplete(a, x, True)
-
-
-igamma = gammainc
-igammac = gammaincc

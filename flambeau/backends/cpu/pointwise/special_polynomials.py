@@ -6,17 +6,11 @@ same degree, and the Chebyshev families switch to their trigonometric form for
 higher degrees inside the interval of orthogonality.
 """
 
+import functools
+
 import numpy as np
 
 from .special_common import quiet
-
-__all__ = [
-    "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v",
-    "chebyshev_polynomial_w", "hermite_polynomial_h", "hermite_polynomial_he",
-    "laguerre_polynomial_l", "legendre_polynomial_p", "shifted_chebyshev_polynomial_t",
-    "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
-    "shifted_chebyshev_polynomial_w",
-]
 
 
 def _prepare(x, n):
@@ -55,7 +49,7 @@ def _recur(x, degree, flat, todo, first, step):
         k += 1
 
 
-def _chebyshev(x, n, first, trigonometric, plus, minus, shifted):
+def _chebyshev(first, trigonometric, plus, minus, shifted, x, n):
     """One of the four kinds; ``plus`` and ``minus`` give |value| at +1 and -1."""
     raw, degree, out, flat = _prepare(x, n)
     y = raw + raw - 1 if shifted else raw
@@ -110,64 +104,13 @@ _KINDS = {
 }
 
 
-@quiet
-def chebyshev_polynomial_t(x, n):
-    return _chebyshev(x, n, *_KINDS["t"], False)
-
-
-@quiet
-def chebyshev_polynomial_u(x, n):
-    return _chebyshev(x, n, *_KINDS["u"], False)
-
-
-@quiet
-def chebyshev_polynomial_v(x, n):
-    return _chebyshev(x, n, *_KINDS["v"], False)
-
-
-@quiet
-def chebyshev_polynomial_w(x, n):
-    return _chebyshev(x, n, *_KINDS["w"], False)
-
-
-@quiet
-def shifted_chebyshev_polynomial_t(x, n):
-    return _chebyshev(x, n, *_KINDS["t"], True)
-
-
-@quiet
-def shifted_chebyshev_polynomial_u(x, n):
-    return _chebyshev(x, n, *_KINDS["u"], True)
-
-
-@quiet
-def shifted_chebyshev_polynomial_v(x, n):
-    return _chebyshev(x, n, *_KINDS["v"], True)
-
-
-@quiet
-def shifted_chebyshev_polynomial_w(x, n):
-    return _chebyshev(x, n, *_KINDS["w"], True)
-
-
-@quiet
-def hermite_polynomial_h(x, n):
+def _from_recurrence(first, step, x, n):
     x, degree, out, flat = _prepare(x, n)
-    _recur(x, degree, flat, degree >= 0, lambda v: v + v,
-           lambda v, k, p, q: (v + v) * p - (2 * k) * q)
+    _recur(x, degree, flat, degree >= 0, first, step)
     return out
 
 
-@quiet
-def hermite_polynomial_he(x, n):
-    x, degree, out, flat = _prepare(x, n)
-    _recur(x, degree, flat, degree >= 0, lambda v: v,
-           lambda v, k, p, q: v * p - k * q)
-    return out
-
-
-@quiet
-def laguerre_polynomial_l(x, n):
+def _laguerre(x, n):
     x, degree, out, flat = _prepare(x, n)
     todo = degree >= 0
     flat[todo & (x == 0)] = 1
@@ -176,8 +119,7 @@ def laguerre_polynomial_l(x, n):
     return out
 
 
-@quiet
-def legendre_polynomial_p(x, n):
+def _legendre(x, n):
     x, degree, out, flat = _prepare(x, n)
     todo = degree >= 0
     edge = todo & (np.abs(x) == 1)
@@ -185,3 +127,14 @@ def legendre_polynomial_p(x, n):
     _recur(x, degree, flat, todo & ~edge, lambda v: v,
            lambda v, k, p, q: ((k + k + 1) * v * p - k * q) / (k + 1))
     return out
+
+
+POLYNOMIALS = {f"{prefix}chebyshev_polynomial_{kind}": quiet(functools.partial(_chebyshev, *row, prefix == "shifted_"))
+               for kind, row in _KINDS.items() for prefix in ("", "shifted_")}
+POLYNOMIALS.update(
+    hermite_polynomial_h=quiet(functools.partial(
+        _from_recurrence, lambda v: v + v, lambda v, k, p, q: (v + v) * p - (2 * k) * q)),
+    hermite_polynomial_he=quiet(functools.partial(_from_recurrence, lambda v: v, lambda v, k, p, q: v * p - k * q)),
+    laguerre_polynomial_l=quiet(_laguerre),
+    legendre_polynomial_p=quiet(_legendre),
+)

@@ -33,7 +33,6 @@ import math
 import numpy as np
 
 from .engine import (
-    _CHUNK,
     _MASK24,
     _MASK53,
     Engine,
@@ -88,9 +87,7 @@ def uniform(engine, shape, dtype=np.float32, low=0.0, high=1.0):
         low, high = float(low), float(high)
         out = _u53(engine, n)
         if low != 0.0 or high != 1.0:
-            for i in range(0, n, _CHUNK):
-                part = out[i : i + _CHUNK]
-                part[...] = _fma64(part, high - low, low)
+            out = _fma64(out, high - low, low)
             out[out == high] = low
         return out.reshape(shape)
     lo, hi = np.float32(low), np.float32(high)
@@ -98,12 +95,7 @@ def uniform(engine, shape, dtype=np.float32, low=0.0, high=1.0):
         out = _u24(engine, n)
     else:
         span = float(hi - lo) * 2.0**-24
-        out = np.empty(n, np.float32)
-        for i in range(0, n, _CHUNK):
-            part = out[i : i + _CHUNK]
-            t = np.multiply((engine.draw32(part.size) & _MASK24).view(np.int32), span)
-            t += float(lo)
-            part[...] = t
+        out = ((engine.draw32(n) & _MASK24).view(np.int32) * span + float(lo)).astype(np.float32)
         out[out == hi] = lo
     if dtype != _f32:
         out = out.astype(dtype)
@@ -120,14 +112,7 @@ def rand(engine, shape, dtype=np.float32):
 
 def _bernoulli_mask(engine, n, p):
     """Booleans, True with the scalar probability ``p``: a 53-bit uniform below ``p``."""
-    bound = math.ceil(p * 2.0**53)
-    out = np.empty(n, np.bool_)
-    for i in range(0, n, _CHUNK):
-        part = out[i : i + _CHUNK]
-        draws = engine.draw64(part.size)
-        draws &= _MASK53
-        np.less(draws, np.uint64(bound), out=part)
-    return out
+    return (engine.draw64(n) & _MASK53) < np.uint64(math.ceil(p * 2.0**53))
 
 
 def bernoulli(engine, shape, dtype=np.float32, p=0.5):

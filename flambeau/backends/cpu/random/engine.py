@@ -248,11 +248,8 @@ def _u24(engine, n):
     if native is not None:
         native.fl_mt_rand_f32(engine.words, out, n)
         return out
-    for i in range(0, n, _CHUNK):
-        part = out[i : i + _CHUNK]
-        raw = engine.draw32(part.size) & _MASK24
-        np.multiply(raw.view(np.int32), np.float32(2.0**-24), out=part, dtype=np.float32, casting="unsafe")
-    return out
+    raw = (engine.draw32(n) & _MASK24).view(np.int32)
+    return np.multiply(raw, np.float32(2.0**-24), out=out, dtype=np.float32, casting="unsafe")
 
 
 def _u53(engine, n):
@@ -262,11 +259,9 @@ def _u53(engine, n):
     if native is not None:
         native.fl_mt_uniform_f64(engine.words, out, n, 0.0, 1.0)
         return out
-    for i in range(0, n, _CHUNK):
-        part = out[i : i + _CHUNK]
-        raw = engine.draw32(2 * part.size)
-        np.multiply(raw[0::2] & np.uint32((1 << 21) - 1), 2.0**-21, out=part)
-        part += raw[1::2] * 2.0**-53
+    raw = engine.draw32(2 * n)
+    np.multiply(raw[0::2] & np.uint32((1 << 21) - 1), 2.0**-21, out=out)
+    out += raw[1::2] * 2.0**-53
     return out
 
 
@@ -338,16 +333,20 @@ def _fma64(x, scale, shift):
     """``x * scale + shift`` in float64 rounded once, for an array and two finite scalars."""
     if shift == 0.0 or scale == 1.0 or scale == 0.0:
         return x * scale + shift
-    p = x * scale
     if not (1e-140 < abs(scale) < 1e140):
-        return p + shift
-    xh, xl = _split(x)
-    sh, sl = _split(float(scale))
-    e = ((xh * sh - p) + xh * sl + xl * sh) + xl * sl
-    s = p + shift
-    b = s - p
-    e += (p - (s - b)) + (shift - b)
-    return s + e
+        return x * scale + shift
+    return fma(x, float(scale), shift)
+
+
+def fma(x, scale, shift):
+    """x * scale + shift in float64, rounded once."""
+    product = x * scale
+    x_high, x_low = _split(x)
+    scale_high, scale_low = _split(scale)
+    rest = ((x_high * scale_high - product) + x_high * scale_low + x_low * scale_high) + x_low * scale_low
+    total = product + shift
+    part = total - product
+    return total + (rest + ((product - (total - part)) + (shift - part)))
 
 
 def _fma32(x, scale, shift):

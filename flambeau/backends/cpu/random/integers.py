@@ -131,38 +131,7 @@ def randperm(engine, n, dtype=np.int64):
         return np.zeros(n, np.int64).astype(dtype)
     picks = engine.draw32(n - 1) % np.arange(n, 1, -1, dtype=np.uint32)
     picks += np.arange(n - 1, dtype=np.uint32)
-    if n > 300:
-        return _from_int(_swap_all(picks, n), dtype)
     items = list(range(n))
     for i, j in enumerate(picks.tolist()):
         items[i], items[j] = items[j], items[i]
     return _from_int(np.array(items, np.int64), dtype)
-
-
-def _swap_all(picks, n):
-    """arange(n) after the swaps (i, picks[i]), i = 0, 1, ... with picks[i] >= i, without a Python loop.
-
-    Place k holds, when its turn comes, what step m put there: m the last earlier step that picked k, or k
-    itself when no step did. What m put there is what place m held at its own turn, so following these
-    links to their end gives the value. Step i then fetches from its picked place what the last
-    earlier step with the same pick left there.
-    """
-    steps = np.arange(n, dtype=np.int64)
-    j = np.empty(n, np.int64)
-    j[:-1] = picks
-    j[-1] = n - 1
-    link = steps.copy()
-    moved = np.flatnonzero(j != steps)
-    link[j[moved]] = moved  # of equal picks the last one stays
-    while True:
-        further = link[link]
-        if np.array_equal(further, link):
-            break
-        link = further
-    order = np.sort(j << 32 | steps)  # by pick, then by step
-    step = order & 0xFFFFFFFF
-    order >>= 32
-    again = np.flatnonzero(order[1:] == order[:-1])
-    out = j
-    out[step[again + 1]] = link[step[again]]
-    return out

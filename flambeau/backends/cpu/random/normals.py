@@ -238,16 +238,6 @@ def normal(engine, shape, dtype=np.float32, mean=0.0, std=1.0, contiguous=True):
     else:
         out, words, blocks = np.empty(n, np.float32), 1, _blocks_f32
     whole = n & ~15
-    if dtype == _f32 and whole < n < _CHUNK:  # the last 16, drawn anew, in one go with the others: half the calls
-        raw = np.empty(whole + 16, np.uint32)
-        raw[:whole] = engine.draw32(whole)
-        engine.draw32(n - whole)
-        raw[whole:] = engine.draw32(16)
-        both = np.empty(whole + 16, np.float32)
-        _box_muller_f32(raw, mean, std, both)
-        out[:whole] = both[:whole]
-        out[n - 16 :] = both[whole:]
-        return out.reshape(shape)
     step = _CHUNK if blocks is _blocks_f64 else 256 * _CHUNK
     for i in range(0, whole, step):
         k = min(step, whole - i)

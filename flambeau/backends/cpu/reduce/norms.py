@@ -9,9 +9,8 @@ import numpy as np
 from numpy import ndarray
 
 from ...geometry import reduced_shape
-from ..parallel import large
 from ..table import kernel
-from .reductions import _SIZES, _SQUARES, BLOCK, FLOAT32, FLOAT64, SMALL, Axes, _native_sums, add_up, axes_of, grid, wide
+from .reductions import _SIZES, _SQUARES, Axes, _native_sums, add_up, axes_of, grid, wide
 
 
 def magnitude(x: ndarray) -> ndarray:
@@ -27,8 +26,6 @@ def vector_norm(x: ndarray, ord: float, axes: Axes = None, keepdim: bool = False
     if ord in (1, 2) and (sizes := grid(x, axes)) is not None:
         made = _native_sums(x, sizes, mode=_SIZES if ord == 1 else _SQUARES, root=ord == 2)
         return made.reshape(reduced_shape(x.shape, axes, keepdim))
-    if ord == 2 and axes is None and x.dtype is FLOAT32 and x.flags.c_contiguous and x.size >= SMALL and not keepdim:
-        return np.sqrt(_squares(x.reshape(-1))).astype(FLOAT32)
     a = magnitude(x) if ord != 2 or x.dtype.kind == "c" else wide(x)
     if ord == math.inf:
         made = np.maximum.reduce(a, axis=axes_np, keepdims=keepdim)
@@ -39,26 +36,10 @@ def vector_norm(x: ndarray, ord: float, axes: Axes = None, keepdim: bool = False
     elif ord == 1:
         made = add_up(a, axes, keepdim)
     elif ord == 2:
-        made = np.sqrt(_sum_of_squares(a, axes, keepdim))
+        made = np.sqrt(add_up(a * a, axes, keepdim))
     else:
         made = np.power(add_up(np.power(a, a.dtype.type(ord)), axes, keepdim), a.dtype.type(1 / ord))
     return made.astype(result, copy=False)
-
-
-def _sum_of_squares(x: ndarray, axes: Axes, keepdim: bool) -> Any:
-    if axes == (x.ndim - 1,) and x.flags.c_contiguous and x.size and x.shape[-1] <= 4 * BLOCK:
-        made = np.vecdot(x, x)
-        return made[..., None] if keepdim else made
-    return add_up(large(np.multiply, x, x) if x.size >= SMALL else x * x, axes, keepdim)
-
-
-def _squares(x: ndarray) -> Any:
-    """The sum of squares of a long float32 vector, in float64 between blocks."""
-    whole = x.size - x.size % BLOCK
-    blocks = x[:whole].reshape(-1, 1, BLOCK)
-    parts = np.matmul(blocks, blocks.transpose(0, 2, 1))
-    rest = x[whole:]
-    return np.add.reduce(parts, axis=None, dtype=FLOAT64) + rest.dot(rest)
 
 
 @kernel

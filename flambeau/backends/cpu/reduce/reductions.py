@@ -1,7 +1,6 @@
 """Reductions by adding up: sums that are fast and accurate, large contiguous ones natively (reduce.c); products and logic.
 
-NumPy adds pairwise only along the last axis, and with one thread. A product with a vector of ones is a sum too, and
-BLAS does it at the speed of memory; blocks of `BLOCK` keep the rounding error as small as pairwise addition does.
+NumPy adds pairwise only along the last axis: long sums across memory are taken in float64.
 """
 
 from __future__ import annotations
@@ -27,9 +26,7 @@ UINT8 = np.dtype(np.uint8)
 NARROW = frozenset(np.dtype(t).num for t in (np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,
                                               ml_dtypes.float8_e5m2))
 SMALL = 1 << 13   # below this many elements NumPy's own loop is faster
-BLOCK = 1 << 12   # elements added in one go along contiguous memory
-ROWS = 1 << 8     # the same across memory, where BLAS adds one row after the other
-_ONES = {FLOAT32: np.ones(4 * BLOCK, FLOAT32), FLOAT64: np.ones(4 * BLOCK, FLOAT64)}
+ROWS = 1 << 8     # elements that may be added one after the other in their own precision
 
 Axes = "tuple[int, ...] | None"
 
@@ -53,7 +50,7 @@ def axes_of(x: ndarray, axes: Axes) -> Axes:
 
 
 # ----------------------------------------------------------------------------------------------------- native ones
-_PLAIN, _SQUARES, _SIZES = range(3)
+_ELEMENTS, _SQUARES, _SIZES = range(3)
 
 
 def grid(x: ndarray, axes: Axes, least: int = SMALL) -> tuple[int, int, int] | None:
@@ -71,7 +68,7 @@ def grid(x: ndarray, axes: Axes, least: int = SMALL) -> tuple[int, int, int] | N
     return math.prod(shape[:first]), math.prod(shape[first:last + 1]), math.prod(shape[last + 1:])
 
 
-def _native_sums(x: ndarray, sizes: tuple[int, int, int], shape: tuple[int, ...] | None = None, mode: int = _PLAIN,
+def _native_sums(x: ndarray, sizes: tuple[int, int, int], shape: tuple[int, ...] | None = None, mode: int = _ELEMENTS,
                  divisor: float = 1.0, root: int = 0) -> ndarray:
     """Sums over the middle of contiguous memory seen as (outer, n, inner): of elements, squares or sizes. shape: one row."""
     out = memory.empty((sizes[0] * sizes[2],) if shape is None else shape, x.dtype)
@@ -89,12 +86,7 @@ def flat_sum(x: ndarray) -> Any:
         return np.add.reduce(x)
     if library("reduce") is not None and x.flags.c_contiguous:
         return _native_sums(x, (1, n, 1))[0]
-    whole = n - n % BLOCK
-    parts = x[:whole].reshape(-1, BLOCK).dot(_ONES[x.dtype][:BLOCK])
-    total = np.add.reduce(parts, dtype=FLOAT64)
-    if whole != n:
-        total = total + np.add.reduce(x[whole:])
-    return total.astype(x.dtype)
+    return np.add.reduce(x)
 
 
 def add_up(x: ndarray, axes: Axes, keepdim: bool) -> Any:
@@ -130,7 +122,7 @@ def add_up(x: ndarray, axes: Axes, keepdim: bool) -> Any:
     sizes = list(x.shape)
     for first, last in _runs(axes):
         outer, n, inner = math.prod(sizes[:first]), math.prod(sizes[first:last + 1]), math.prod(sizes[last + 1:])
-        x = _add_rows(x.reshape(outer, n)) if inner == 1 else _add_across(x.reshape(outer, n, inner))
+        x = _add_middle(x.reshape(outer, n, inner))
         sizes[first:last + 1] = [1] * (last + 1 - first)
     if order is not None:
         x = x.reshape(sizes).transpose(np.argsort(order))
@@ -168,50 +160,17 @@ def _runs(axes: tuple[int, ...]) -> list[tuple[int, int]]:
     return runs
 
 
-def _add_rows(x: ndarray) -> ndarray:
-    """Sums of the rows of a contiguous matrix."""
-    outer, n = x.shape
-    if outer * n < SMALL:
-        return np.add.reduce(x, axis=1)
-    if library("reduce") is not None:
-        return _native_sums(x, (outer, n, 1))
-    if n <= 4 * BLOCK:
-        return x.dot(_ONES[x.dtype][:n])
-    out = np.empty(outer, x.dtype)
-    for i in range(outer):
-        out[i] = flat_sum(x[i])
-    return out
-
-
-def _add_across(x: ndarray) -> ndarray:
-    """Sums over the middle of (outer, n, inner)."""
+def _add_middle(x: ndarray) -> ndarray:
+    """Sums over the middle of contiguous (outer, n, inner)."""
     outer, n, inner = x.shape
-    if n * inner < 512 or (outer * n * inner < SMALL and n <= ROWS):
-        if n <= ROWS:
-            return np.add.reduce(x, axis=1)
-        return np.add.reduce(x, axis=1, dtype=FLOAT64).astype(x.dtype)
-    if library("reduce") is not None:
+    if inner == 1 and x.size < SMALL:
+        return np.add.reduce(x, axis=1)
+    small = inner > 1 and (n * inner < 512 or (x.size < SMALL and n <= ROWS))
+    if not small and library("reduce") is not None:
         return _native_sums(x, (outer, n, inner)).reshape(outer, inner)
-    ones = _ONES[x.dtype]
     if n <= ROWS:
-        return np.matmul(ones[:n], x)
-    if inner <= 64 and n >= 4 * ROWS:
-        return np.stack([_add_narrow(one) for one in x])
-    parts = np.empty((outer, -(-n // ROWS), inner), x.dtype)
-    for i in range(outer):
-        for k, start in enumerate(range(0, n, ROWS)):
-            rows = x[i, start:start + ROWS]
-            np.dot(ones[:len(rows)], rows, out=parts[i, k])
-    return _add_across(parts)
-
-
-def _add_narrow(x: ndarray) -> ndarray:
-    """Sums of a few long columns: several rows side by side make fewer and longer rows."""
-    n, inner = x.shape
-    side = 1024 // inner
-    whole = n - n % side
-    wide_rows = _add_across(x[:whole].reshape(1, -1, side * inner)).reshape(side, inner)
-    return np.add.reduce(wide_rows, axis=0) + np.add.reduce(x[whole:], axis=0)
+        return np.add.reduce(x, axis=1)
+    return np.add.reduce(x, axis=1, dtype=FLOAT64).astype(x.dtype)
 
 
 @kernel
@@ -258,7 +217,7 @@ _ones: dict[tuple[np.dtype, int], ndarray] = {}
 def ones_of(dtype: np.dtype, n: int) -> ndarray:
     found = _ones.get((dtype, n))
     if found is None:
-        found = _ones[dtype, n] = _ONES[dtype][:n]
+        found = _ones[dtype, n] = np.ones(n, dtype)
     return found
 
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numpy import ndarray
 
 from ....native import library
 from .. import memory
-from ..parallel import SPLIT, split
 from ..table import kernel
-from .reductions import FEW, FLOAT32, FLOAT64, INT64, NARROW, TAME, narrow, ones_of, wide
+from .reductions import FLOAT32, FLOAT64, INT64, NARROW, narrow, wide
 
-# Elements of a block: small enough to stay in a core's cache from one step to the next, large enough that the threads
-# seldom meet at the interpreter lock.
-_CACHED = 1 << 17
 _FEW = 1 << 12  # up to here the number of calls counts, not the work
 
 
@@ -70,43 +65,21 @@ def _accumulated(x: ndarray, axis: int, dtype: np.dtype, step: np.ufunc) -> ndar
         return x.astype(dtype)
     if dtype.kind == "b":
         return step.accumulate(x.astype(dtype), axis=axis, dtype=dtype)
-    if x.size <= _FEW and x.dtype is dtype and dtype.char in "fd":
-        made = step.accumulate(x, axis, FLOAT64)
-        return made if dtype is FLOAT64 else made.astype(dtype)
-    if x.dtype is dtype and dtype.char in "fd" and x.size and library("scan") is not None:
+    if x.dtype is dtype and dtype.char in "fd" and x.size > _FEW and library("scan") is not None:
         return _native_cumulate(x, axis, _PRODUCTS if step is np.multiply else _SUMS)
     narrow_float = dtype.num == FLOAT32.num or dtype.num in NARROW
     exact = FLOAT64 if narrow_float else dtype
     if narrow_float:
         x = x.astype(dtype, copy=False)
         x = wide(x)
-    outer, n, inner = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1:])
-    out = memory.empty(x.shape, dtype)
-    if not out.size:
-        return out
-    source, target = np.ascontiguousarray(x).reshape(outer, n, inner), out.reshape(outer, n, inner)
-    if inner >= 128:  # across memory: whole rows at a time
-        for i in range(outer):
-            total = source[i, 0].astype(exact)
-            target[i, 0] = total
-            for k in range(1, n):
-                step(total, source[i, k], out=total)
-                target[i, k] = total
-        return out
-    block = max(1, (_CACHED >> 3) // (n * inner))
-
-    def share(start: int, stop: int) -> None:
-        for i in range(start, stop, block):
-            j = min(i + block, stop)
-            piece = source[i:j].astype(exact)
-            step.accumulate(piece, axis=1, out=piece)
-            target[i:j] = piece
-
-    if out.size >= SPLIT // 2:
-        split(outer, share)
-    else:
-        share(0, outer)
-    return out
+    if x.strides[axis] < 128 * x.itemsize:
+        return step.accumulate(np.ascontiguousarray(x), axis, exact).astype(dtype, copy=False)
+    out = memory.empty(x.shape, exact)  # across memory: whole rows at a time
+    rows, made = np.moveaxis(x, axis, 0), np.moveaxis(out, axis, 0)
+    made[:1] = rows[:1]
+    for i in range(1, len(rows)):
+        step(made[i - 1], rows[i], out=made[i])
+    return out.astype(dtype, copy=False)
 
 
 def _running(x: ndarray, axis: int, extreme: np.ufunc, reaches: np.ufunc) -> tuple[ndarray, ndarray]:
@@ -167,174 +140,84 @@ def _complex_logcumsumexp(x: ndarray, axis: int) -> ndarray:
 
 
 # -------------------------------------------------------------------------------------------------- softmax
-
-
-def _blocks(x: ndarray, axis: int, work, *others: ndarray) -> ndarray:
-    """work(out, x, *others) on pieces (outer, n, inner) with the axis in the middle, shared among the cores."""
-    shape = x.shape
-    outer, n, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:])
-    parts = [np.ascontiguousarray(a).reshape(outer, n, inner) for a in (x, *others)]
-    out = memory.empty((outer, n, inner), x.dtype)
-    if outer < 2 or out.size <= _CACHED:
-        work(out, *parts)
-    else:
-        step = max(1, _CACHED // (n * inner))
-
-        def share(start: int, stop: int) -> None:
-            for i in range(start, stop, step):
-                j = min(i + step, stop)
-                work(out[i:j], *[p[i:j] for p in parts])
-
-        split(outer, share)
-    return out.reshape(shape)
-
-
-def _totals(x: ndarray) -> ndarray:
-    """Sums over the middle of (outer, n, inner), kept as a dimension of one; BLAS's threads would collide with ours."""
-    if x.shape[2] == 1 and x.flags.c_contiguous:
-        return np.add.reduce(x.reshape(x.shape[:2]), axis=1)[:, None, None]
-    return np.add.reduce(x, axis=1, keepdims=True)
-
-
-def _powers(out: ndarray, x: ndarray) -> ndarray | None:
-    """exp(x) and its sums, when that neither overflows nor leaves a row without weight; else None.
-
-    Without a maximum to find and take out first, a mask of -inf included, this is most of the time.
-    """
-    if not np.maximum.reduce(x, axis=None) <= TAME:
+def _natively(names: tuple[str, str], axis: int, *arrays: ndarray) -> ndarray | None:
+    """One of two functions, for float32 and float64, called with (arrays..., result, how many elements are before, along and
+    behind the axis); None where they do not serve."""
+    x = arrays[0]
+    functions = library("softmax") if x.dtype.char in "fd" and x.size and x.ndim else None
+    if functions is None:
         return None
-    np.exp(x, out=out)
-    total = _totals(out)
-    return total if np.minimum.reduce(total, axis=None) > 1e-15 else None
-
-
-def _softmax(out: ndarray, x: ndarray) -> None:
-    total = _powers(out, x)
-    if total is None:
-        np.subtract(x, x.max(axis=1, keepdims=True), out=out)
-        np.exp(out, out=out)
-        total = _totals(out)
-    np.divide(out, total, out=out)
-
-
-def _log_softmax(out: ndarray, x: ndarray) -> None:
-    total = _powers(out, x)
-    if total is None:
-        np.subtract(x, x.max(axis=1, keepdims=True), out=out)
-        np.subtract(out, np.log(_totals(np.exp(out))), out=out)
-        return
-    exact = np.log(total.astype(FLOAT64))
-    high = exact.astype(x.dtype)  # in two parts: x - log(...) is then rounded once
-    np.subtract(x, high, out=out)
-    if x.dtype is FLOAT32:
-        np.subtract(out, (exact - high).astype(FLOAT32), out=out)
+    arrays = tuple([a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays])
+    shape = x.shape
+    n = shape[axis]
+    out = memory.empty(shape, x.dtype)
+    inner = 1 if axis == len(shape) - 1 else math.prod(shape[axis + 1:])
+    getattr(functions, names[x.dtype.char == "d"])(*arrays, out, out.size // (n * inner), n, inner)
+    return out
 
 
 @kernel
 def softmax(x: ndarray, axis: int, dtype: np.dtype | None = None) -> ndarray:
     if dtype is not None and x.dtype.num != dtype.num:
         x = x.astype(dtype)
-    native = library("softmax") if x.dtype.char in "fd" and x.size and x.ndim else None
-    if native is not None:
-        return _natively(native.fl_softmax_f32 if x.dtype.char == "f" else native.fl_softmax_f64, axis, x)
-    return _normalised(x, axis, _softmax, 1)
+    made = _natively(("fl_softmax_f32", "fl_softmax_f64"), axis, x)
+    return made if made is not None else _normalised(x, axis, False)
 
 
 @kernel
 def log_softmax(x: ndarray, axis: int, dtype: np.dtype | None = None) -> ndarray:
     if dtype is not None and x.dtype.num != dtype.num:
         x = x.astype(dtype)
-    native = library("softmax") if x.dtype.char in "fd" and x.size and x.ndim else None
-    if native is not None:
-        return _natively(native.fl_log_softmax_f32 if x.dtype.char == "f" else native.fl_log_softmax_f64, axis, x)
-    return _normalised(x, axis, _log_softmax, 0)
+    made = _natively(("fl_log_softmax_f32", "fl_log_softmax_f64"), axis, x)
+    return made if made is not None else _normalised(x, axis, True)
 
 
-def _natively(function: Callable[..., None], axis: int, *arrays: ndarray) -> ndarray:
-    """function(arrays..., result, how many elements are before, along and behind the axis)."""
-    arrays = tuple([x if x.flags.c_contiguous else np.ascontiguousarray(x) for x in arrays])
-    shape = arrays[0].shape
-    n = shape[axis]
-    out = memory.empty(shape, arrays[0].dtype)
-    inner = 1 if axis == len(shape) - 1 else math.prod(shape[axis + 1:])
-    function(*arrays, out, out.size // (n * inner), n, inner)
-    return out
-
-
-def _normalised(x: ndarray, axis: int, work, alone: float) -> ndarray:
+def _normalised(x: ndarray, axis: int, log: bool) -> ndarray:
+    """On NumPy. Half precision: float32, with the roundings between that PyTorch has on the last axis or off it."""
     if not x.ndim:
-        return np.asarray(wide(x) * 0 + alone).astype(x.dtype)
+        return np.asarray(wide(x) * 0 + (0 if log else 1)).astype(x.dtype)
     if not x.size:
         return np.empty(x.shape, x.dtype)
-    if x.dtype.num in NARROW:
-        return _half(x, axis, work is _log_softmax)
-    if x.size <= _FEW:
-        apart = x - np.maximum.reduce(x, axis=axis, keepdims=True)
-        powers = np.exp(apart)
-        if axis == x.ndim - 1 and x.size <= FEW and powers.flags.c_contiguous:
-            total = powers.dot(ones_of(x.dtype, x.shape[axis]))[..., None]
-        else:
-            total = np.add.reduce(powers, axis=axis, keepdims=True)
-        if work is _softmax:
-            return np.divide(powers, total, out=powers)
-        return np.subtract(apart, np.log(total), out=apart)
-    return _blocks(x, axis, work)
+    half, last = x.dtype.num in NARROW, axis == x.ndim - 1
 
+    def rounded(values: ndarray, really: bool) -> ndarray:
+        return values.astype(x.dtype).astype(FLOAT32) if half and really else values
 
-def _half(x: ndarray, axis: int, log: bool) -> ndarray:
-    """Half precision: float32, with the intermediate roundings that PyTorch has on the last axis or off it."""
-    a, last = x.astype(FLOAT32), axis == x.ndim - 1
-    a = a - a.max(axis=axis, keepdims=True)
-    powers = np.exp(a)
-    total = np.add.reduce(powers, axis=axis, keepdims=True)
-    if not log:
-        return ((powers if last else powers.astype(x.dtype).astype(FLOAT32)) / total).astype(x.dtype)
-    if last:
-        total = np.log(total.astype(x.dtype).astype(FLOAT32)).astype(x.dtype).astype(FLOAT32)
+    apart = wide(x) - wide(x).max(axis=axis, keepdims=True)
+    powers = np.exp(apart)
+    total = np.add.reduce(powers, axis=axis, keepdims=True, dtype=FLOAT32 if half else FLOAT64)
+    if log:
+        made = apart - rounded(np.log(rounded(total, last)), last)
     else:
-        total = np.log(total)
-    return (a - total).astype(x.dtype)
-
-
-def _softmax_grad(out: ndarray, result: ndarray, grad: ndarray) -> None:
-    np.multiply(grad, result, out=out)
-    np.subtract(out, result * _totals(out), out=out)
-
-
-def _log_softmax_grad(out: ndarray, result: ndarray, grad: ndarray) -> None:
-    np.exp(result, out=out)
-    np.multiply(out, _totals(grad), out=out)
-    np.subtract(grad, out, out=out)
+        made = rounded(powers, not last) / total
+    return made.astype(x.dtype, copy=False)
 
 
 @kernel
 def softmax_backward(grad: ndarray, result: ndarray, axis: int) -> ndarray:
-    native = library("softmax") if _alike(grad, result) else None
-    if native is not None:
-        function = native.fl_softmax_backward_f32 if result.dtype.char == "f" else native.fl_softmax_backward_f64
-        return _natively(function, axis, grad, result)
-    return _derived(grad, result, axis, _softmax_grad)
+    names = "fl_softmax_backward_f32", "fl_softmax_backward_f64"
+    made = _natively(names, axis, grad, result) if _alike(grad, result) else None
+    if made is not None:
+        return made
+    g, r = wide(grad), wide(result)
+    inner = g * r
+    return _derived(inner - r * inner.sum(axis=axis, keepdims=True), grad) if r.ndim else np.zeros((), grad.dtype)
 
 
 @kernel
 def log_softmax_backward(grad: ndarray, result: ndarray, axis: int) -> ndarray:
-    native = library("softmax") if _alike(grad, result) else None
-    if native is not None:
-        function = native.fl_log_softmax_backward_f32 if result.dtype.char == "f" else native.fl_log_softmax_backward_f64
-        return _natively(function, axis, grad, result)
-    return _derived(grad, result, axis, _log_softmax_grad)
+    names = "fl_log_softmax_backward_f32", "fl_log_softmax_backward_f64"
+    made = _natively(names, axis, grad, result) if _alike(grad, result) else None
+    if made is not None:
+        return made
+    g, r = np.broadcast_to(wide(grad), result.shape), wide(result)
+    return _derived(g - np.exp(r) * g.sum(axis=axis, keepdims=True), grad) if r.ndim else np.zeros((), grad.dtype)
 
 
 def _alike(grad: ndarray, result: ndarray) -> bool:
-    """Whether a gradient and its result are float32 or float64 arrays of one dtype and shape, and not empty."""
-    return result.dtype.char in "fd" and grad.dtype is result.dtype and grad.shape == result.shape and result.ndim > 0 and (
-        result.size > 0)
+    """Whether a gradient and its result are arrays of one dtype and shape."""
+    return grad.dtype is result.dtype and grad.shape == result.shape
 
 
-def _derived(grad: ndarray, result: ndarray, axis: int, work) -> ndarray:
-    if not result.size:
-        return np.empty(result.shape, grad.dtype)
-    g, r = wide(grad), wide(result)
-    if not r.ndim:
-        return np.zeros((), grad.dtype)
-    return narrow(_blocks(r, axis, work, np.broadcast_to(g, r.shape)), grad.dtype)
+def _derived(made: ndarray, grad: ndarray) -> ndarray:
+    return np.ascontiguousarray(narrow(made, grad.dtype))

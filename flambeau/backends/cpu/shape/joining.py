@@ -12,6 +12,7 @@ from ...geometry import padded_shape
 from ...strides import CHANNEL_ORDER, expand_strides, format_strides, unsqueeze_stride, view_strides
 from .. import arrays, memory
 from ..arrays import cast_into, restride, strides
+from ..creation import zeros
 from ..parallel import LARGE, NATIVE_COPY, copy_into
 from ..table import KERNELS, add, kernel
 
@@ -238,31 +239,23 @@ add(**{f"{f.__name__}_copy": _copying(f) for f in _VIEWS}, slice_copy=_copying(s
 
 
 # ------------------------------------------------------------------------------------------- derivatives of views
-def _zeros(shape, dtype) -> ndarray:
-    if dtype.itemsize * int(np.prod(shape, dtype=object)) < memory.POOLED_BYTES:
-        return np.zeros(shape, dtype)
-    out = memory.empty(tuple(shape), dtype)
-    out.fill(0)
-    return out
-
-
 @kernel
 def select_backward(grad, shape, dim, index):
-    out = _zeros(shape, grad.dtype)
+    out = zeros(tuple(shape), grad.dtype)
     out[(_ALL,) * dim + (index,)] = grad
     return out
 
 
 @kernel
 def slice_backward(grad, shape, dim, start, end, step):
-    out = _zeros(shape, grad.dtype)
+    out = zeros(tuple(shape), grad.dtype)
     out[(_ALL,) * dim + (slice(start, end, step),)] = grad
     return out
 
 
 @kernel
 def diagonal_backward(grad, shape, offset, dim1, dim2):
-    out = _zeros(shape, grad.dtype)
+    out = zeros(tuple(shape), grad.dtype)
     np.copyto(diagonal(out, offset, dim1, dim2), grad)
     return out
 
@@ -270,7 +263,7 @@ def diagonal_backward(grad, shape, offset, dim1, dim2):
 @kernel
 def unfold_backward(grad, shape, dimension, size, step):
     """Adds each window where it was taken from; windows may overlap, so one offset within the window at a time."""
-    out = _zeros(shape, grad.dtype)
+    out = zeros(tuple(shape), grad.dtype)
     if not out.ndim:
         out[()] = grad.sum() if grad.size else 0
         return out
@@ -420,7 +413,7 @@ def stack(arrays_, dim, dtype):
 @kernel
 def block_diag(arrays_, dtype):
     blocks = [np.atleast_2d(x) for x in arrays_]
-    out = _zeros((sum(b.shape[0] for b in blocks), sum(b.shape[1] for b in blocks)), dtype)
+    out = zeros((sum(b.shape[0] for b in blocks), sum(b.shape[1] for b in blocks)), dtype)
     row, column = 0, 0
     for b in blocks:
         out[row:row + b.shape[0], column:column + b.shape[1]] = b
@@ -495,7 +488,7 @@ def _numbers(n: int) -> ndarray:
 
 
 def _triangular(x: ndarray, keep: ndarray) -> ndarray:
-    out = _zeros(x.shape, x.dtype)
+    out = zeros(x.shape, x.dtype)
     np.copyto(out, x, where=keep)
     return out
 
@@ -518,7 +511,7 @@ def diag_embed(x, offset, dim1, dim2):
     shape = list(x.shape[:-1])
     for d in sorted((dim1, dim2)):
         shape.insert(d, length)
-    out = _zeros(shape, x.dtype)
+    out = zeros(tuple(shape), x.dtype)
     np.copyto(diagonal(out, offset, dim1, dim2), x)
     return out
 

@@ -61,7 +61,7 @@ def function(head: str, body: str) -> str:
     return f"{head} {{\n{body}}}\n"
 
 
-def plain(text: str) -> str:
+def written_out(text: str) -> str:
     """The text as C, its numbers written out."""
     return MARK.sub(lambda m: written(m[1], m[2]), text)
 

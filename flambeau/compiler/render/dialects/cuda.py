@@ -13,7 +13,7 @@ from ...capture.symbolic import loads
 from ...ir.literals import size
 from ...ir.parts import Storage, Value
 from ..nests import Let, Nest
-from .c import TYPES, function, index, plain, statement
+from .c import TYPES, function, index, statement, written_out
 from .c_loops import Folded
 
 HEADER = '#include "vmath.cuh"\n'
@@ -40,7 +40,7 @@ def kernel(nest: Nest, name: str) -> Kernel:
     text = function(head, "".join(f"    {line}\n" for line in lines))
     count = math.prod([n for n, away in zip(nest.dims, nest.reduced) if not away]) if nest.folds else (
         -(-math.prod(nest.dims) // THREADS))
-    return Kernel(plain(text), [*nest.places.values(), *sources.values()], min(max(count, 1), _BLOCKS), THREADS)
+    return Kernel(written_out(text), [*nest.places.values(), *sources.values()], min(max(count, 1), _BLOCKS), THREADS)
 
 
 def _elements(nest: Nest) -> list[str]:
@@ -60,13 +60,13 @@ def _totals(nest: Nest) -> list[str]:
     pairs = [f"if (threadIdx.x < half) {f.shares}[threadIdx.x] = {f.joined(a, b)};" for f in folds
              for a, b in [(f"{f.shares}[threadIdx.x]", f"{f.shares}[threadIdx.x + half]")]]
     put = [f"if (threadIdx.x == 0) {f.result} = {f.finished(f'{f.shares}[0]')};" for f in folds]
-    whole = [*_places(nest, "total", kept), *[f"{f.wide(False)} {f.total} = {f.start};" for f in folds],
+    lines = [*_places(nest, "total", kept), *[f"{f.wide(False)} {f.total} = {f.start};" for f in folds],
              f"for (long at = threadIdx.x; at < {elements}; at += blockDim.x) {{", *_inside(one), "}",
              *[f"{f.shares}[threadIdx.x] = {f.total};" for f in folds], "__syncthreads();",
              "for (unsigned half = blockDim.x / 2; half; half /= 2) {", *_inside([*pairs, "__syncthreads();"]), "}",
              *put, "__syncthreads();"]
     return [*[f"__shared__ {f.wide(False)} {f.shares}[{THREADS}];" for f in folds],
-            f"for (long total = blockIdx.x; total < {totals}; total += gridDim.x) {{", *_inside(whole), "}"]
+            f"for (long total = blockIdx.x; total < {totals}; total += gridDim.x) {{", *_inside(lines), "}"]
 
 
 def _places(nest: Nest, number: str, dims: list[int] | range) -> list[str]:

@@ -40,17 +40,17 @@ def _call(function: str, given: list[Value], mask: Value | None, rest: list[Valu
 
 @lower("attention")
 def attention(op: Any) -> Call | None:
-    q, k, v, mask, causal, scale, _ = op.args
-    out, statistic = op.outs[:2]
-    if not _usable(q, k, v, out) or not statistic.contiguous or op.outs[2].size:
+    q, k, v, mask, causal, scale = op.args
+    out, statistic = op.outs
+    if not _usable(q, k, v, out) or not statistic.contiguous:
         return None
     return _call("attention", [q, k, v], mask, [out, statistic], [q, k, v, out], causal, scale)
 
 
 @lower("attention_backward")
 def attention_backward(op: Any) -> Call | None:
-    grad, q, k, v, mask, causal, scale, out, statistic, kept = op.args
-    if not _usable(grad, q, k, v, out, *op.outs) or not statistic.contiguous or kept.size:
+    grad, q, k, v, mask, causal, scale, out, statistic = op.args
+    if not _usable(grad, q, k, v, out, *op.outs) or not statistic.contiguous:
         return None
     given = [grad, q, k, v]
     return _call("attention_backward", given, mask, [out, statistic, *op.outs], [*given, out, *op.outs], causal, scale)

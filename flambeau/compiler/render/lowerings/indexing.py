@@ -17,7 +17,7 @@ def _positions(v: Any) -> bool:
     return isinstance(v, Value) and v.dtype.char in "lq" and v.contiguous
 
 
-def _plain(*values: Any) -> bool:
+def _contiguous(*values: Any) -> bool:
     """Whether all are contiguous arrays with elements, of one dtype."""
     return all([isinstance(v, Value) and v.contiguous and v.size and v.dtype == values[0].dtype for v in values])
 
@@ -28,7 +28,7 @@ def _bits(v: Value) -> str:
 
 
 def _take(x: Value, dim: int, at: Value, out: Value, wrap: bool) -> Call | None:
-    if not _positions(at) or not _plain(x, out):
+    if not _positions(at) or not _contiguous(x, out):
         return None
     outer, width = math.prod(x.shape[:dim]), math.prod(x.shape[dim + 1:]) * x.dtype.itemsize
     return Call("take", "", [x, at, out, *sizes(outer, x.shape[dim], at.size, width), int(wrap)], _RANGE)
@@ -56,14 +56,14 @@ def index(op: Any) -> Call | None:
 def take(op: Any) -> Call | None:
     x, at = op.args
     out = op.outs[0]
-    if not _positions(at) or not _plain(x, out):
+    if not _positions(at) or not _contiguous(x, out):
         return None
     return Call("take", "", [x, at, out, 1, *sizes(x.size, at.size), x.dtype.itemsize, 1], _RANGE)
 
 
 def _add_rows(out: Value, at: Value, rows: Value, shape: tuple[int, ...], fresh: bool, padding: int = -1) -> Call | None:
     """Adds rows to those of `out` at some positions. fresh: out holds nothing yet."""
-    if not _positions(at) or not _plain(rows, out) or not floats(rows):
+    if not _positions(at) or not _contiguous(rows, out) or not floats(rows):
         return None
     extents = sizes(at.size, shape[0], math.prod(shape[1:]))
     return Call("add_rows", rows.element, [out, at, rows, *extents, int(fresh), padding], _RANGE)
@@ -85,7 +85,7 @@ def added_rows(op: Any) -> Call | None:
 def index_add(op: Any) -> list[Any] | None:
     x, dim, at, source, alpha = op.args
     out = op.outs[0]
-    if dim or alpha.__class__ not in (int, float) or alpha != 1 or not x.shape or not _plain(x, source):
+    if dim or alpha.__class__ not in (int, float) or alpha != 1 or not x.shape or not _contiguous(x, source):
         return None
     added = _add_rows(out, at, source, x.shape, False)
     return None if added is None else [Copy(out, x), added]
@@ -96,7 +96,7 @@ def gather(op: Any) -> Call | None:
     x, dim, at = op.args
     out = op.outs[0]
     extents = split(x.shape, dim, at.shape)
-    if extents is None or not _positions(at) or not _plain(x, out) or x.dtype.itemsize > 8:
+    if extents is None or not _positions(at) or not _contiguous(x, out) or x.dtype.itemsize > 8:
         return None
     return Call("gather", _bits(x), [x, at, out, *sizes(*extents)], _BOUNDS)
 
@@ -106,7 +106,7 @@ def scatter(op: Any) -> Call | None:
     x, dim, at, source = op.args
     out = op.outs[0]
     extents = split(x.shape, dim, at.shape)
-    if extents is None or not _positions(at) or not _plain(x, source, out) or source.shape != at.shape:
+    if extents is None or not _positions(at) or not _contiguous(x, source, out) or source.shape != at.shape:
         return None
     given = [out, at, source, x, *sizes(*extents, x.size)]
     if op.kernel == "scatter_add":
@@ -119,7 +119,7 @@ def scatter_added(op: Any) -> Call | None:
     source, dim, at, shape = op.args
     out = op.outs[0]
     extents = split(tuple(shape), dim, at.shape)
-    if extents is None or not _positions(at) or not _plain(source, out) or not floats(source) or source.shape != at.shape:
+    if extents is None or not _positions(at) or not _contiguous(source, out) or not floats(source) or source.shape != at.shape:
         return None
     return Call("scatter_add", source.element, [out, at, source, None, *sizes(*extents, out.size)], _BOUNDS)
 
@@ -130,7 +130,7 @@ def masked_fill(op: Any) -> Call | None:
     out, shape = op.outs[0], mask.shape
     while shape and shape[0] == 1:
         shape = shape[1:]
-    if not _plain(x, out) or not floats(x) or not mask.contiguous or x.shape[len(x.shape) - len(shape):] != shape:
+    if not _contiguous(x, out) or not floats(x) or not mask.contiguous or x.shape[len(x.shape) - len(shape):] != shape:
         return None
     extents = sizes(x.size // mask.size, mask.size)
     return Call("masked_fill", _bits(x), [x, mask, out, *extents, Cell(number(value), x.element)])
@@ -148,7 +148,7 @@ def one_hot(op: Any) -> Call | None:
 @lower("sparse_adam")
 def sparse_adam(op: Any) -> list[Any] | None:
     table, average, squares, at, values, rate, beta1, beta2, eps, maximize = op.args
-    if not _positions(at) or not _plain(table, average, squares, values) or not floats(table):
+    if not _positions(at) or not _contiguous(table, average, squares, values) or not floats(table):
         return None
     n = at.size
     sorted_ = [Scratch(op.scratch(nbytes)) for nbytes in (4 * n, 4 * n + 4, 8 * n)]  # order, starts, positions found

@@ -18,7 +18,7 @@ def _rest(op: Any, *defaults: Any) -> list[Any]:
     return given + list(defaults[len(given):])
 
 
-def _plain(*numbers: Any) -> bool:
+def _are_numbers(*numbers: Any) -> bool:
     return not any(isinstance(n, (Value, Number)) for n in numbers)
 
 
@@ -49,7 +49,7 @@ def _bound(p: float) -> Long:
 def bernoulli(op: Any) -> Call | None:
     out = op.outs[0]
     (p,) = _rest(op, 0.5)
-    if not _plain(p) or not out.contiguous or out.dtype.char not in "fd?":
+    if not _are_numbers(p) or not out.contiguous or out.dtype.char not in "fd?":
         return None
     return _draw(op, "mask", _bound(p)) if out.dtype.char == "?" else _draw(op, "noise", _bound(p), 1.0)
 
@@ -58,7 +58,7 @@ def bernoulli(op: Any) -> Call | None:
 def noise(op: Any) -> Call | None:
     out = op.outs[0]
     (p,) = _rest(op)
-    if not _plain(p) or not floats(out):
+    if not _are_numbers(p) or not floats(out):
         return None
     return _draw(op, "noise", _bound(1.0 - p), number(noise_scale(out.dtype, p)))
 
@@ -67,7 +67,7 @@ def noise(op: Any) -> Call | None:
 def dropout(op: Any) -> Call | None:
     words, x, p = op.args
     out, factors = op.outs
-    if not _plain(p) or not floats(x, out, factors):
+    if not _are_numbers(p) or not floats(x, out, factors):
         return None
     scale = number(noise_scale(out.dtype, p))
     return Call("mt_dropout", out.element, [words, x, factors, out, Size(out.size), _bound(1.0 - p), scale])
@@ -77,7 +77,7 @@ def dropout(op: Any) -> Call | None:
 def integers(op: Any) -> Call | None:
     out = op.outs[0]
     low, high = _rest(op)
-    if out.dtype.char not in "lq" or not out.contiguous or not _plain(low, high) or high is None:
+    if out.dtype.char not in "lq" or not out.contiguous or not _are_numbers(low, high) or high is None:
         return None
     if not -(1 << 62) < low < high < 1 << 62:
         return None
@@ -94,7 +94,7 @@ def permutation(op: Any) -> Call | None:
 def bent(op: Any) -> Call | None:
     """Distributions that bend one uniform number each."""
     given = _rest(op, 0.0, 0.0)
-    if not floats(op.outs[0]) or not _plain(*given):
+    if not floats(op.outs[0]) or not _are_numbers(*given):
         return None
     kind, _, parameters = BENT[op.kernel]
     return _draw(op, "bent", kind, *map(number, parameters(*map(float, given))))

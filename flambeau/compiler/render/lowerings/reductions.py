@@ -48,10 +48,10 @@ def sums(op: Any) -> list[Statement] | None:
     if not x.contiguous or not out.contiguous or not x.size or not grids or (op.kernel == "sum_to_size" and not axes):
         return None
     divisor = math.prod([x.shape[a] for a in all_axes(x, axes)]) if op.kernel == "mean" else 1
-    whole = x.dtype.kind in "iub"
-    if whole and (out.dtype.char not in "lq" or len(grids) > 1 or divisor != 1 or grids[0][2] > _INLINE):
+    integers = x.dtype.kind in "iub"
+    if integers and (out.dtype.char not in "lq" or len(grids) > 1 or divisor != 1 or grids[0][2] > _INLINE):
         return None
-    if not whole and (x.dtype != out.dtype or x.dtype.char not in "fd"):
+    if not integers and (x.dtype != out.dtype or x.dtype.char not in "fd"):
         return None
     made: list[Statement] = []
     at, kind = x, x.element
@@ -59,8 +59,8 @@ def sums(op: Any) -> list[Statement] | None:
         last = k == len(grids) - 1
         target = out if last else like(op, x, grid[0] * grid[2] * x.dtype.itemsize)
         share = divisor if last else 1
-        if whole or (math.prod(grid) <= _INLINE and not op.general):
-            wide = "i64" if whole else kind if grid[1] <= _SHORT else "f64"
+        if integers or (math.prod(grid) <= _INLINE and not op.general):
+            wide = "i64" if integers else kind if grid[1] <= _SHORT else "f64"
             made.append(Sums(at, target, kind, wide, grid, share))
         else:
             made.append(Call("sum", kind, [at, target, *sizes(*grid), 0, Size(share), 0]))

@@ -1,0 +1,192 @@
+"""Operations and training steps on a GPU, ours and PyTorch's in turns in one run. Needs an NVIDIA GPU.
+
+    python benchmarks/gpu.py                     # everything
+    python benchmarks/gpu.py --rows small mnist  # some
+
+Times are of the host and the device together: a round of calls, then a wait for the device; the best of several rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+DEVICE = "cuda"
+LARGE = 64 << 20
+Call = Callable[[], Any]
+
+
+def seconds(calls: dict[str, Call], wait: dict[str, Call], rounds: int = 6, least: float = 0.05) -> dict[str, float]:
+    """The best time of each call, taken in turns."""
+    count, best = {}, dict.fromkeys(calls, float("inf"))
+    for name, call in calls.items():
+        for _ in range(3):
+            call()
+        wait[name]()
+        start = time.perf_counter()
+        call()
+        wait[name]()
+        count[name] = max(1, int(least / (time.perf_counter() - start)))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            for _ in range(count[name]):
+                call()
+            wait[name]()
+            best[name] = min(best[name], (time.perf_counter() - start) / count[name])
+    return best
+
+
+# ---------------------------------------------------------------------------------------------------------- operations
+def small(t: Any) -> dict[str, Call]:
+    x, y = t.ones(3, 4, device=DEVICE), t.ones(3, 4, device=DEVICE)
+    w = t.ones(3, 4, device=DEVICE).requires_grad_()
+    return {"a*b 3x4": lambda: x * y, "a*b 3x4, recorded": lambda: w * y, "sum 3x4": lambda: x.sum(),
+            "x.T": lambda: x.T, "20 ops, forward and backward": chain(t)}
+
+
+def chain(t: Any) -> Call:
+    x = t.full((64, 64), 0.5, device=DEVICE).requires_grad_()
+
+    def run() -> None:
+        y = x
+        for _ in range(5):
+            y = (y * 1.01 + 0.1).tanh() - 0.05
+        x.grad = None
+        y.sum().backward()
+    return run
+
+
+def bandwidth(t: Any) -> dict[str, Call]:
+    x, y = t.zeros(LARGE, device=DEVICE), t.zeros(LARGE, device=DEVICE)
+    rows, F = x.view(-1, 1024), t.nn.functional
+    return {"add 64M": lambda: x + y, "exp 64M": lambda: x.exp(), "sum 64M": lambda: x.sum(), "copy 64M": lambda: x.clone(),
+            "softmax 64M": lambda: rows.softmax(-1), "layer_norm 64M": lambda: F.layer_norm(rows, (1024,))}
+
+
+def products(t: Any) -> dict[str, Call]:
+    made = {}
+    for name, dtype in (("bf16", t.bfloat16), ("f32", t.float32)):
+        a = t.ones(4096, 4096, device=DEVICE).to(dtype)
+        made[f"matmul 4096 {name}"] = lambda a=a: a @ a
+    return made
+
+
+# --------------------------------------------------------------------------------------------------------------- steps
+def mlp(t: Any, *sizes: int) -> Any:
+    layers: list[Any] = []
+    for a, b in itertools.pairwise(sizes):
+        layers += [t.nn.Linear(a, b), t.nn.ReLU()]
+    return t.nn.Sequential(*layers[:-1])
+
+
+def step_of(t: Any, model: Any, optimizer: Any, loss_of: Callable[[Any], Any]) -> Call:
+    def step() -> Any:
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of(model)
+        loss.backward()
+        optimizer.step()
+        return loss
+    return step
+
+
+def mnist(t: Any) -> Call:
+    t.manual_seed(0)
+    model = mlp(t, 784, 512, 256, 10).to(DEVICE)
+    x, y = t.randn(128, 784).to(DEVICE), t.randint(0, 10, (128,)).to(DEVICE)
+    return step_of(t, model, t.optim.Adam(model.parameters(), 1e-3), lambda m: t.nn.functional.cross_entropy(m(x), y))
+
+
+def gpt(t: Any, layers: int, width: int, heads: int, batch: int, length: int, words: int) -> Call:
+    nn, F = t.nn, t.nn.functional
+    t.manual_seed(0)
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x: Any) -> Any:
+            b, n, c = x.shape
+            q, k, v = [z.view(b, n, heads, c // heads).transpose(1, 2) for z in self.qkv(self.ln1(x)).split(c, 2)]
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, n, c)
+            x = x + self.out(y)
+            return x + self.down(F.gelu(self.up(self.ln2(x)), approximate="tanh"))
+
+    class GPT(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+            self.blocks = nn.ModuleList([Block() for _ in range(layers)])
+            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            h = self.words(x) + self.places(places)
+            for block in self.blocks:
+                h = block(h)
+            return self.head(self.norm(h))
+
+    places = t.arange(length).to(DEVICE)
+    model = GPT().to(DEVICE)
+    x = t.randint(0, words, (batch, length)).to(DEVICE)
+    y = t.randint(0, words, (batch, length)).to(DEVICE)
+
+    def loss_of(m: Any) -> Any:
+        with t.autocast("cuda", dtype=t.bfloat16):
+            return F.cross_entropy(m(x).view(-1, words), y.view(-1))
+    return step_of(t, model, t.optim.AdamW(model.parameters(), 1e-3), loss_of)
+
+
+STEPS = {"mnist": ("MNIST MLP step, 128x784-512-256-10, Adam", mnist),
+         "nanogpt": ("nanoGPT-char step (6x384, B64, T256, bf16)", lambda t: gpt(t, 6, 384, 6, 64, 256, 65)),
+         "gpt2": ("GPT-2 124M step (B16, T1024, bf16)", lambda t: gpt(t, 12, 768, 12, 16, 1024, 50257))}
+TABLES = {"small": small, "bandwidth": bandwidth, "products": products}
+
+
+def show(name: str, times: dict[str, float | None]) -> None:
+    cells = [f"{what} {'-' if s is None else f'{s * 1e6:10.1f} us'}" for what, s in times.items()]
+    ours, peers = times.get("flambeau"), [s for what, s in times.items() if what != "flambeau" and s]
+    ratio = f"{ours / min(peers):.2f}" if ours and peers else "-"
+    print(f"| {name} | {' | '.join(cells)} | {ratio} |", flush=True)
+
+
+def tried(make: Callable[[], Any], what: str) -> Any:
+    try:
+        return make()
+    except Exception as error:  # a row that cannot be measured says why
+        print(f"  {what}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+        return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="*", default=[*TABLES, *STEPS])
+    given = parser.parse_args()
+    import torch
+
+    import flambeau
+    wait = {"flambeau": flambeau.cuda.synchronize, "torch": torch.cuda.synchronize}
+    for name in [n for n in given.rows if n in TABLES]:
+        ours, theirs = TABLES[name](flambeau), TABLES[name](torch)
+        for row, call in ours.items():
+            ready = {what: c for what, c in (("flambeau", call), ("torch", theirs[row]))
+                     if tried(lambda c=c: [c()], f"{row}, {what}") is not None}
+            times = seconds(ready, wait)
+            show(row, {what: times.get(what) for what in wait})
+    for name in [n for n in given.rows if n in STEPS]:
+        title, make = STEPS[name]
+        ready = {what: step for what, t in (("flambeau", flambeau), ("torch", torch))
+                 if (step := tried(lambda t=t, make=make: make(t), f"{title}, {what}")) is not None}
+        losses = {what: tried(lambda s=s: [s().item() for _ in range(3)], f"{title}, {what}") for what, s in ready.items()}
+        print(f"  {title}: losses of the first steps {losses}", flush=True)
+        times = seconds({what: ready[what] for what in ready if losses[what]}, wait, rounds=4, least=0.3)
+        show(title, {what: times.get(what) for what in wait})
+
+
+if __name__ == "__main__":
+    main()
