@@ -63,7 +63,7 @@ def _var_mean_small(x: ndarray, axes: Axes, correction: float, keepdim: bool) ->
     spread = (np.add.reduce(a, axis=axes, keepdims=keepdim) / free).astype(x.dtype)
     if not keepdim:
         middle = middle.reshape(spread.shape)
-    return spread, middle.astype(x.dtype)
+    return np.asarray(spread), middle.astype(x.dtype)  # NumPy gives a scalar where no dimension is left
 
 
 @kernel
