@@ -3,6 +3,7 @@
 A page's Python blocks run in order, in one namespace. What stands around them says how:
 
     ```output              right after a Python block: what that block prints (`...` stands for anything)
+    ```python gpu          runs where there is a GPU, and is only compiled elsewhere
     <!-- not run: why -->  right before a Python block: it is only compiled
     <!-- source: a.b.c --> right before a Python block: it is part of the source of that object; a line `...` leaves some out
     <!-- needs a C compiler -->  anywhere: the page's output is that of native programs
@@ -19,6 +20,8 @@ import sys
 import types
 from dataclasses import dataclass
 from pathlib import Path
+
+import flambeau
 
 _FENCE = re.compile(
     r"^(?:<!-- (?P<mark>not run|source): (?P<about>[^\n]+?) -->\n)?```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
@@ -40,6 +43,10 @@ def blocks_of(page: Path) -> list[Block]:
     for match in _FENCE.finditer(source):
         line = source.count("\n", 0, match.start("text")) + 1
         block = Block(match["language"].strip(), match["text"], line, match["mark"], match["about"])
+        if block.language == "python gpu":
+            block.language = "python"
+            if not flambeau.cuda.is_available():
+                block.mark, block.about = "not run", "needs a GPU"
         if block.language == "output":
             found[-1].output = block.text
         found.append(block)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from reduction_cases import MASKED, REDUCTIONS, names
 
 import flambeau
+from flambeau import native
 
 TOLERANCES = {  # half precision: the last place, for PyTorch rounds some intermediate values too
     "float16": Tolerance(1e-3, 1e-6), "bfloat16": Tolerance(8e-3, 1e-6), "float32": Tolerance(2e-6, 1e-6),
@@ -176,3 +177,10 @@ def test_out():
     assert out.tolist() == [1.5, 3.5]
     with pytest.raises(RuntimeError):
         flambeau.sum(x.requires_grad_(), 0, out=out)
+
+
+@pytest.mark.parametrize("name", ["var", "std", "var_mean", "std_mean"])
+def test_spread_of_all_elements_without_native_kernels(name):
+    with native.off():
+        made = getattr(flambeau, name)(flambeau.tensor([1.0, 2.0, 4.0]))
+    same(made, getattr(torch, name)(torch.tensor([1.0, 2.0, 4.0])))

@@ -368,6 +368,12 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
     return made
 
 
+def host_array() -> RuntimeError:
+    """An array of the host's where a kernel reads the device's memory."""
+    return RuntimeError("Expected all tensors to be on the same device, but found at least two devices, "
+                        f"cuda:{current.device} and cpu!")
+
+
 def _same_device(args: tuple[Any, ...]) -> None:
     arrays = _arrays_in(args)
     if any([type(a) is not CudaArray and a.ndim for a in arrays]) and any([type(a) is CudaArray for a in arrays]):

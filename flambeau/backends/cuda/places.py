@@ -16,7 +16,7 @@ import numpy as np
 
 from . import faults
 from .arrays import CudaArray, device_index, windows
-from .backend import copied, fill, two_devices
+from .backend import copied, fill, host_array
 from .driver import machine
 from .launch import Plan, kernel
 from .pointwise import COMPUTED, STORED
@@ -130,7 +130,7 @@ extern "C" __global__ void added(const Added f, A *x, const W *parts, const long
 def positions(at: CudaArray) -> CudaArray:
     """Dense positions of int64."""
     if type(at) is not CudaArray:
-        raise two_devices()
+        raise host_array()
     if at.dtype == INT64 and at.flags.c_contiguous:
         return at
     return copied(at, windows.empty(at.shape, INT64))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .arrays import CudaArray, device_index, windows
-from .backend import copied, two_devices
+from .backend import copied, host_array
 from .driver import machine
 from .launch import Plan, kernel
 from .pointwise import COMPUTED, STORED
@@ -132,7 +132,7 @@ def along(x: CudaArray, axis: int) -> tuple[int, int, int]:
 def plain(x: CudaArray) -> CudaArray:
     """x without holes, row by row."""
     if type(x) is not CudaArray:  # a kernel would read the host's memory
-        raise two_devices()
+        raise host_array()
     return x if x.flags.c_contiguous else copied(x, windows.empty(x.shape, x.dtype))
 
 
