@@ -8,7 +8,7 @@ WAYS = ("torch.full((1,), {v}, dtype={d})", "torch.zeros(1, dtype={d}).fill_({v}
         "torch.zeros(1, dtype={d}).index_fill(0, torch.tensor([0]), {v})")
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "bool", "float32"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "bool", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("way", WAYS)
 def test_numbers_at_the_edges(way, dtype):
     for value in ("127.06", "127.0", "128.0", "-128.5", "-0.5", "255.5", "300", "-300", "-1", "-255", "-256", "nan", "1e300"):

@@ -423,8 +423,10 @@ def number_for(dtype: Any, value: Any, halves: bool = True) -> Any:
     if dtype.is_floating_point:
         if (isinstance(value, float) and math.isinf(value)) or value != value:
             return float(value)
-        if abs(value) > (_RANGES.get(dtype.name, math.inf) if halves or dtype.itemsize > 2 else math.inf):
-            raise error
+        if abs(value) > _RANGES.get(dtype.name, math.inf):
+            if halves or dtype.itemsize > 2:
+                raise error
+            return math.copysign(math.inf, value)
         return float(value)
     if not _item_fits(value, dtype.native):
         raise error

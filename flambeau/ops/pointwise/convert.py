@@ -454,7 +454,7 @@ def filler(self: Tensor, value: Any) -> Any:
                                f"{self.dtype.name} without overflow: it has an imaginary part")
         value = value.real
     native = self._array.dtype
-    if not _item_fits(value, native):
+    if not _item_fits(value, native) and not (self._array.size == 1 and self.is_floating_point() and native.itemsize == 2):
         raise RuntimeError(f"value cannot be converted to type {self.dtype.scalar_word} without overflow: {value}")
     return number(int(value) if native.kind in "iu" else value, native)
 
