@@ -32,6 +32,7 @@ from .places import (
 )
 from .pointwise import COMPUTED
 from .rows import plain
+from .rules import blank
 from .table import kernel as enter
 
 
@@ -178,7 +179,10 @@ def index(x: CudaArray, indices: Any) -> Any:
     out, source = windows.empty(spot.shape, x.dtype), plain(spot.seen(x))
     outer, size, inner = spot.sizes
     move("taken", out, source, spot.at, (outer, size, spot.at.size, inner), False, REPORTED)
-    return out
+    if x.flags.c_contiguous or any([i is not None and i.dtype.char in "?B" for i in indices]):
+        return out
+    wanted = blank("index", x, indices)  # PyTorch keeps the order of the dimensions in memory
+    return out if wanted.flags.c_contiguous else copied(out, wanted)
 
 
 @changing("index_put")
