@@ -10,6 +10,7 @@ CPU_ARRAY = cpu.ARRAY
 _BY_TYPE: dict[type, Any] = {cpu.ARRAY: cpu}
 ARRAY_TYPES = _BY_TYPE
 WINDOWS = {cpu.ARRAY}        # types of arrays whose NumPy views are views of tensors
+FOLLOWABLE = {cpu.ARRAY}     # types of arrays whose kernels the program of a followed call can run
 
 following: Any = None        # () -> the backend of plain arrays in this thread; None while no thread follows a compiled call
 batched: Any = None          # the backend of arrays inside vmap, once there was one
@@ -43,6 +44,7 @@ def cuda(index: int | None = None) -> Any:
         raise MissingDevice(f"CUDA error: invalid device ordinal: device cuda:{index} was asked for, there are {count}")
     from .cuda import backend
     _BY_TYPE[backend.ARRAY] = backend
+    WINDOWS.add(backend.ARRAY)
     return backend if index is None else backend.on(index)
 
 

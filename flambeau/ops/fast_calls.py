@@ -38,7 +38,7 @@ def ordinary_floats(input: Any, mode: int) -> bool:
     if kind is Tensor or kind is Parameter:
         x = input._array
         return x.dtype.char in "fd" and x.size > 0 and (
-            type(x) is ndarray if mode < 2 else mode in FOLLOWED and type(x) in registry.WINDOWS)
+            type(x) is ndarray if mode < 2 else mode in FOLLOWED and type(x) in registry.FOLLOWABLE)
     return False
 
 

@@ -142,3 +142,4 @@ def _needed(array: Any) -> None:
 calls.promises(Promise, _needed)
 registry.ARRAY_TYPES[Promise] = _me
 registry.WINDOWS.add(Promise)
+registry.FOLLOWABLE.add(Promise)

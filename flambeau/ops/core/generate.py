@@ -42,7 +42,8 @@ _NAMES: dict[str, Any] = dict(
     __name__=__name__, ARRAY_TYPES=registry.ARRAY_TYPES, Edge=Edge, FLOAT32=FLOAT32, FLOAT64=_native("float64"),
     FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE, MULTI_OUTPUT=MULTI_OUTPUT, NO_GRAD=_state.NO_GRAD,
     NO_GRAD_VIEW=NO_GRAD_VIEW, PLAIN=PLAIN, Parameter=Parameter, SavedOutput=SavedOutput, Tensor=Tensor,
-    WATCHED=_state.NO_GRAD | _state.FORWARD_AD, WINDOWS=registry.WINDOWS, asarray=registry.cpu.asarray, bump=bump,
+    WATCHED=_state.NO_GRAD | _state.FORWARD_AD, FOLLOWABLE=registry.FOLLOWABLE, WINDOWS=registry.WINDOWS,
+    asarray=registry.cpu.asarray, bump=bump,
     edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY, new=object.__new__,
     next_sequence=next_sequence, start_counter=start_counter, state=_state.state, uneven=uneven)
 _HERE = os.path.splitext(os.path.abspath(__file__))[0] + "d"
@@ -141,7 +142,7 @@ def _edge(name: str, sure: bool) -> str:
 
 def ours(array: str) -> str:
     """The question whether kernels of this process serve an array at once: the CPU's; a follower takes those of any device."""
-    return f"(type({array}) is ndarray or (mode > 1 and type({array}) in WINDOWS))"
+    return f"(type({array}) is ndarray or (mode > 1 and type({array}) in FOLLOWABLE))"
 
 
 def in_tuple(parts: list[str]) -> str:
@@ -259,7 +260,7 @@ def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]
             f"if (mode < 2 or mode in FOLLOWED) and {are_tensors}{' and out is None' * ufunc}:",
             *[f"    {a} = {n}._array" for a, n in zip(arrays, names)],
             f"    if x.dtype.char in chars{alike} and ({' is '.join([f'type({a})' for a in ['x', *arrays[1:]]])} is ndarray or "
-            f"(mode > 1 and {' and '.join([f'type({a}) in WINDOWS' for a in arrays])})):",
+            f"(mode > 1 and {' and '.join([f'type({a}) in FOLLOWABLE' for a in arrays])})):",
             "        if mode > 1:",
             "            mode &= NO_GRAD",
             f"            made = state.follower.call(kernel_name, ({values}{',' * (values == 'x')}))",
@@ -283,7 +284,7 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable
             "    if (kind is Tensor or kind is Parameter) and (cls is Tensor or cls is Parameter):",
             "        x, y = input._array, other._array",
             "        native = x.dtype",
-            f"        if {test} and (mode < 2 or (type(x) in WINDOWS and type(y) in WINDOWS)):",
+            f"        if {test} and (mode < 2 or (type(x) in FOLLOWABLE and type(y) in FOLLOWABLE)):",
             "            try:",
             "                if mode > 1:",
             "                    mode &= NO_GRAD",
@@ -297,7 +298,7 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable
             *["            " + line for line in [*results(row, names, [0, 1], (), "mode"), "return t"]],
             "    elif (kind is float or kind is int) and (cls is Tensor or cls is Parameter):",
             "        x = input._array",
-            f"        if x.dtype.char in number_chars and ({served} or (mode > 1 and type(x) in WINDOWS)):",
+            f"        if x.dtype.char in number_chars and ({served} or (mode > 1 and type(x) in FOLLOWABLE)):",
             "            if mode > 1:",
             "                mode &= NO_GRAD",
             "                made = state.follower.call(kernel_name, (x, state.follower.literal(other, x.dtype)))",

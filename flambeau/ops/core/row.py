@@ -81,7 +81,7 @@ from .generate_backward import backward
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _asarray = registry.cpu.asarray
-_WINDOWS, CPU_ONLY = registry.WINDOWS, frozenset((registry.CPU_ARRAY,))
+_WINDOWS, _FOLLOWABLE, CPU_ONLY = registry.WINDOWS, registry.FOLLOWABLE, frozenset((registry.CPU_ARRAY,))
 ROWS: dict[str, Row] = {}
 
 
@@ -138,7 +138,7 @@ class Row:
             arrays.append(a)
         mode = state.mode
         follows = registry.following is not None and mode & _state.FOLLOW
-        if follows and kinds <= _WINDOWS and kinds:
+        if follows and kinds <= _FOLLOWABLE and kinds:
             made = state.follower.call(self.kernel, tuple(arrays))
         elif follows or kinds - CPU_ONLY:
             made = _elsewhere(self, arrays)
@@ -492,7 +492,7 @@ def run(kernel: str, args: tuple[Any, ...]) -> Any:
     mode = state.mode
     if mode == _state.NO_GRAD and all([type(a) is ndarray or a.__class__ in generate.PLAIN for a in args]):
         return KERNELS[kernel](*args)
-    if mode == _state.FOLLOW | _state.NO_GRAD and all([type(a) in _WINDOWS or a.__class__ in generate.PLAIN for a in args]):
+    if mode == _state.FOLLOW | _state.NO_GRAD and all([type(a) in _FOLLOWABLE or a.__class__ in generate.PLAIN for a in args]):
         return state.follower.call(kernel, args)
     if mode & _state.PROFILE:
         return state.profiler.kernel(kernel, args, _run_anywhere)

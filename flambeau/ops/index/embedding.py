@@ -15,7 +15,7 @@ from ..core.row import CPU_ONLY, FUNCTIONS, Row, public, run, wrapped
 from ..rules import layers, moves
 
 ndarray = registry.CPU_ARRAY
-_WINDOWS = registry.WINDOWS
+_FOLLOWABLE = registry.FOLLOWABLE
 
 
 # -------------------------------------------------------------------------------------------------------- embedding
@@ -75,7 +75,7 @@ def lookup(weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by
     if (mode < 2 or mode in FOLLOWED) and (kind is Parameter or kind is Tensor) and indices.__class__ is Tensor:
         w, i = weight._array, indices._array
         if w.ndim == 2 and i.dtype.char in "li" and w.dtype.char in "fd" and (
-                type(w) in (known := CPU_ONLY if mode < 2 else _WINDOWS) and type(i) in known):
+                type(w) in (known := CPU_ONLY if mode < 2 else _FOLLOWABLE) and type(i) in known):
             if mode < 2:
                 made = _embedding.cpu(w, i, padding_idx, scale_grad_by_freq, sparse)
             else:

@@ -15,7 +15,7 @@ from ..linalg.matmul import addmm, cannot_multiply, matmul
 from ..rules import products
 
 ndarray = registry.CPU_ARRAY
-_WINDOWS = registry.WINDOWS
+_FOLLOWABLE = registry.FOLLOWABLE
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ def _fused(grad, needs, mat1=None, weight=None):
     x, w = mat1._array if for_weight else None, weight._array if for_input else None
     if state.mode == NO_GRAD and type(g) is ndarray:
         return [wrapped(m) for m in _kernels.linear_backward(g, x, w, for_bias)]
-    if state.mode != FOLLOW | NO_GRAD or type(g) not in _WINDOWS:
+    if state.mode != FOLLOW | NO_GRAD or type(g) not in _FOLLOWABLE:
         return None
     call, flat = state.follower.call, _rows(g)
     made: list[Any] = [None, None, None]
@@ -97,7 +97,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Te
         x, w = input._array, weight._array
         native = x.dtype
         if w.ndim == 2 and x.ndim > 1 and native is w.dtype and native.char in "fd" and x.shape[-1] == w.shape[1] and (
-                type(x) in (known := CPU_ONLY if mode < 2 else _WINDOWS) and type(w) in known and (mode < 2 or x.size)):
+                type(x) in (known := CPU_ONLY if mode < 2 else _FOLLOWABLE) and type(w) in known and (mode < 2 or x.size)):
             b = None if bias is None else bias._array
             if b is not None and (b.dtype is not native or b.shape != w.shape[:1] or type(b) not in known or (
                     bias.__class__ is not Parameter and bias.__class__ is not Tensor)):

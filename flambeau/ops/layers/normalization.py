@@ -154,7 +154,7 @@ def _per_channel(x: Any, others: tuple[Any, ...]) -> bool:
     """Whether all others are plain tensors of one number per channel of a contiguous batch with several values for each."""
     if x.ndim < 2 or not x.flags.c_contiguous or x.size == x.shape[1]:
         return False
-    known, shape, dtype = registry.WINDOWS if state.mode > 1 else CPU_ONLY, x.shape[1:2], x.dtype
+    known, shape, dtype = registry.FOLLOWABLE if state.mode > 1 else CPU_ONLY, x.shape[1:2], x.dtype
     for t in others:
         if t.__class__ not in _OURS or t._array.shape != shape or t._array.dtype is not dtype or type(t._array) not in known:
             return False
@@ -316,7 +316,7 @@ def layer_norm(*args, **kwargs):
         if weight.__class__ in _OURS and bias.__class__ in _OURS and shape.__class__ is tuple and eps.__class__ is float:
             w, b = weight._array, bias._array
             if shape and w.shape == shape == b.shape == x.shape[-len(shape):] and w.dtype is x.dtype is b.dtype and (
-                    type(w) in (known := CPU_ONLY if mode < 2 else registry.WINDOWS) and type(b) in known):
+                    type(w) in (known := CPU_ONLY if mode < 2 else registry.FOLLOWABLE) and type(b) in known):
                 if mode > 1:
                     made = state.follower.call("layer_norm", (x, len(shape), w, b, eps))
                 elif mode == 0 and (input._node is not None or weight._node is not None or bias._node is not None
