@@ -95,7 +95,7 @@ def test_every_function_in_a_kernel(tmp_path):
     """All pointwise kernels of one argument, in both floating dtypes."""
     held, nests, wanted = [], [], []
     x = np.concatenate([np.random.default_rng(0).normal(size=500), [0.0, -0.0, np.inf, -np.inf, np.nan, 30.0, -30.0]])
-    for name in sorted(pointwise.kernels()):
+    for name in sorted(KERNELS.keys() & pointwise.kernels()):  # other tests define operations, and take them away again
         for dtype in (np.float32, np.float64):
             given = x.astype(dtype)
             with np.errstate(all="ignore"), native.off():

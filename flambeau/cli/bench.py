@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import time
 from collections.abc import Callable
 from importlib import util
@@ -46,7 +47,7 @@ def _contenders(threads: int | None) -> dict[str, Callable[[str], Call]]:
     flambeau.set_num_threads(count)
     found: dict[str, Callable[[str], Call]] = {"flambeau": lambda row: ROWS[row](flambeau)}
     if util.find_spec("torch") is not None:
-        import torch
+        torch = importlib.import_module("torch")  # a peer here, as JAX is
         torch.set_num_threads(count)
         found["torch"] = lambda row: ROWS[row](torch)
     if util.find_spec("jax") is not None:

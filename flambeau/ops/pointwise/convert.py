@@ -28,6 +28,7 @@ from ..rules import moves
 ndarray = registry.CPU_ARRAY
 _FEW = 1 << 15
 _LARGEST = 3e38  # of single precision, nearly
+_REAL = frozenset((bool, int, float))
 
 # fmt: off
 _clone = moving("clone", "self format", copies=True, batch="cloned", shape=moves.copy,
@@ -454,7 +455,8 @@ def filler(self: Tensor, value: Any) -> Any:
                                f"{self.dtype.name} without overflow: it has an imaginary part")
         value = value.real
     native = self._array.dtype
-    if not _item_fits(value, native) and not (self._array.size == 1 and self.is_floating_point() and native.itemsize == 2):
+    one_half = self._array.size == 1 and native.itemsize == 2 and self.is_floating_point()  # PyTorch does not look at it
+    if value.__class__ in _REAL and not one_half and not _item_fits(value, native):  # (others belong to a compiled call)
         raise RuntimeError(f"value cannot be converted to type {self.dtype.scalar_word} without overflow: {value}")
     return number(int(value) if native.kind in "iu" else value, native)
 
