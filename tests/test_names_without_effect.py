@@ -16,7 +16,8 @@ _spec.loader.exec_module(coverage)
 
 def has_no_body(function) -> bool:
     """Whether a function returns None or an argument, and does nothing before."""
-    kept = [i for i in dis.get_instructions(function) if i.opname not in ("RESUME", "NOP", "RETURN_VALUE", "RETURN_CONST")]
+    kept = [i for i in dis.get_instructions(function) if i.opname not in ("RESUME", "NOP", "RETURN_VALUE") and not (
+        i.opname == "RETURN_CONST" and i.argval is None)]
     return not kept or (len(kept) == 1 and (kept[0].opname.startswith("LOAD_FAST") or kept[0].argrepr == "None"))
 
 
