@@ -51,6 +51,15 @@ class Windows:
     def ordered(self, shape: Any, order: Any, dtype: np.dtype) -> Any:
         return self.empty_strided(shape, ordered_strides(shape, order), dtype)
 
+    def by_rule(self, made: Any) -> Any:
+        """New arrays of the geometry that a shape rule says; arrays themselves, and None, stay what they are."""
+        if made.__class__ is list:
+            return tuple([self.by_rule(m) for m in made])
+        if made is None or isinstance(made, ndarray):
+            return made
+        shape, dtype, stride = made
+        return self.empty(shape, dtype) if stride is None else self.empty_strided(shape, stride, dtype)
+
     # ----------------------------------------------------------------------------------------------------- geometry
     def over(self, block: Any, shape: Any, dtype: np.dtype, start: int, strides: Any) -> Any:
         """An array over a block; start and strides in bytes."""

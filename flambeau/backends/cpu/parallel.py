@@ -123,7 +123,7 @@ def split(count: int, work) -> None:
 
 def large(kernel: Any, *args: Any, out: ndarray | None = None) -> Any:
     """kernel(*args) for large arrays; the same result as a plain call."""
-    made = run(_names.get(kernel) or _name(kernel), *args, out=out)
+    made = run(_names.get(kernel) or name_of(kernel), *args, out=out)
     if made is not None:
         return made
     if not isinstance(kernel, np.ufunc) or kernel.nout != 1:
@@ -150,7 +150,7 @@ def large(kernel: Any, *args: Any, out: ndarray | None = None) -> Any:
     return out
 
 
-def _name(kernel: Any) -> str:
+def name_of(kernel: Any) -> str:
     """The name under which the table has a kernel."""
     name = _names.get(kernel)
     if name is None:

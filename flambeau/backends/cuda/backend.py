@@ -383,7 +383,7 @@ def _same_device(args: tuple[Any, ...]) -> None:
 def run_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A NumPy function called straight on arrays of the device: by the kernel of that name, or not at all."""
     out = kwargs.pop("out", None)
-    name = _parallel._name(ufunc)
+    name = _parallel.name_of(ufunc)
     made = None
     if method == "__call__" and not kwargs:
         made = call(name, inputs) if name else pointwise.run(ufunc.__name__, inputs)

@@ -179,8 +179,7 @@ def _taken(made: Any, held: list[Any], rule: Any = None) -> Any:
     borrowed = windows.over(_borrowed(made), made.shape, made.dtype, 0, made.strides)
     if rule is None or rule.__class__ is list or tuple(rule[0]) != made.shape:
         return copied(borrowed, windows.like(_sized(made), made.dtype))
-    shape, dtype, stride = rule
-    return copied(borrowed, windows.empty(shape, dtype) if stride is None else windows.empty_strided(shape, stride, dtype))
+    return copied(borrowed, windows.by_rule(rule))
 
 
 def _sized(made: Any) -> ndarray:

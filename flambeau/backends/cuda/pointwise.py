@@ -196,7 +196,7 @@ def _walked(out: ndarray, arrays: list[Any]) -> tuple[list[int], list[list[int]]
     for x in arrays:
         lead = len(shape) - x.ndim
         steps.append([0] * lead + [0 if n == 1 else s // x.itemsize for n, s in zip(x.shape, x.strides)])
-    sizes, merged = loops._collapse(shape, steps)
+    sizes, merged = loops.collapse(shape, steps)
     if sizes == [1]:
         merged = [[1] for _ in merged]
     return sizes, merged

@@ -6,15 +6,14 @@ work on a MetaArray as on any array, a read that slips through gives zeros, and 
 
 from __future__ import annotations
 
-import math
 import mmap
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
-from ..cpu import arrays as _cpu_arrays
 from ..cpu import memory
+from ..windows import Windows
 
 _LARGEST = 1 << 46
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
@@ -86,60 +85,13 @@ def storage(nbytes: int) -> Reserved:
     return _space(nbytes)[:nbytes].view(Reserved)
 
 
-def over(owner: Reserved, shape: Any, dtype: np.dtype, start: int, strides: Any) -> MetaArray:
-    """A MetaArray over a storage; start and strides in bytes."""
-    return ndarray.__new__(MetaArray, shape, dtype, owner, start, strides)
-
-
-def reserve(shape: tuple[int, ...], dtype: np.dtype) -> MetaArray:
-    """A new contiguous array."""
-    nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes >= 1 << 63:
-        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}")
-    return ndarray.__new__(MetaArray, shape, dtype, storage(nbytes))
-
-
-def reserve_strided(shape: Any, stride: Any, dtype: np.dtype) -> MetaArray:
-    """A new array of explicit strides (in elements)."""
-    count = 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if all(shape) else 0
-    return over(storage(count * dtype.itemsize), tuple(shape), dtype, 0, [s * dtype.itemsize for s in stride])
-
-
-def reserve_like(x: ndarray, dtype: np.dtype) -> MetaArray:
-    """A new dense array in x's order of dimensions."""
-    if x.flags.c_contiguous or x.ndim < 2 or not x.size:
-        return reserve(x.shape, dtype)
-    if memory.dense_order(x) is None:
-        return reserve_strided(x.shape, memory.dense_strides(x.shape, x.strides), dtype)
-    return reserve_strided(x.shape, [s // x.itemsize for s in x.strides], dtype)
-
-
-def owner(x: ndarray) -> Reserved | None:
-    """The storage at the end of the chain of bases; None for memory that is real."""
-    while x is not None and type(x) is not Reserved:
-        x = getattr(x, "base", None)
-    return x
-
-
-def _start(x: ndarray, root: Reserved) -> int:
-    return min(max(_cpu_arrays.address(x) - _cpu_arrays.address(root), 0), root.nbytes)
-
-
-def zeros_of(x: MetaArray) -> ndarray:
-    """The same geometry as an ordinary (read-only) array of zeros, for CPU kernels to look at."""
-    root = owner(x)
-    if root is None:
-        return x.view(ndarray)
-    return ndarray(x.shape, x.dtype, root, _start(x, root), x.strides)
+windows = Windows(MetaArray, Reserved, storage)
+reserve, reserve_strided, reserve_like = windows.empty, windows.empty_strided, windows.like
+zeros_of = windows.bare  # (the memory is zeros, and read-only)
 
 
 def meta(x: Any) -> MetaArray:
     """What a CPU kernel made, as an array without memory: a view stays a view, anything else is reserved anew."""
     if not isinstance(x, ndarray):
         x = np.asarray(x)
-    root = owner(x)
-    if type(x) is MetaArray and root is not None:
-        return x
-    if root is not None:
-        return over(root, x.shape, x.dtype, _start(x, root), x.strides)
-    return reserve_like(x, x.dtype)
+    return windows.view(x) if windows.owner(x) is not None else reserve_like(x, x.dtype)

@@ -13,8 +13,8 @@ from ..cpu import arrays as _cpu_arrays
 from ..cpu.table import KERNELS
 from ..facts import POINTWISE, SHAPES, VIEWS
 from ..geometry import RUNS
-from ..strides import elementwise_strides, ordered_strides
-from .arrays import MetaArray, Reserved, meta, over, owner, reserve, reserve_like, reserve_strided, storage, zeros_of
+from ..strides import elementwise_strides
+from .arrays import MetaArray, meta, reserve, reserve_like, reserve_strided, storage, windows, zeros_of
 
 ARRAY = MetaArray
 NAME = "meta"
@@ -27,15 +27,11 @@ def device_of(array: Any) -> Any:
 
 # ----------------------------------------------------------------------------------------------------- new arrays
 empty = zeros = reserve
-empty_strided, like = reserve_strided, reserve_like
+empty_strided, like, ordered = reserve_strided, reserve_like, windows.ordered
 
 
 def full(shape: tuple[int, ...], dtype: np.dtype, value: Any) -> MetaArray:
     return reserve(shape, dtype)
-
-
-def ordered(shape: tuple[int, ...], order: Any, dtype: np.dtype) -> MetaArray:
-    return reserve_strided(shape, ordered_strides(shape, order), dtype)
 
 
 def arange(start: Any, step: Any, count: int, dtype: np.dtype) -> MetaArray:
@@ -93,14 +89,12 @@ def asarray(value: Any, dtype: Any = None) -> MetaArray:
 # ------------------------------------------------------------------------------------------------------- geometry
 strides = _cpu_arrays.strides
 is_contiguous = _cpu_arrays.is_contiguous
+storage_offset, storage_bytes = windows.storage_offset, windows.storage_bytes
+over_bytes, as_strided = windows.over_bytes, windows.as_strided
 
 
 def address(x: Any) -> int:
     return 0
-
-
-def storage_offset(x: MetaArray) -> int:
-    return _cpu_arrays.storage_offset(zeros_of(x))
 
 
 class Storage:
@@ -109,29 +103,13 @@ class Storage:
     __slots__ = ("address", "nbytes", "owner")
 
     def __init__(self, x: MetaArray):
-        self.owner = owner(x)
+        self.owner = windows.owner(x)
         self.address, self.nbytes = 0, self.owner.nbytes
-
-
-def storage_bytes(x: MetaArray) -> MetaArray:
-    root = owner(x)
-    return over(root, (root.nbytes,), np.dtype(np.uint8), 0, (1,))
-
-
-def over_bytes(raw: Any, shape: Any, stride: Any, offset: int, dtype: np.dtype) -> MetaArray:
-    root = raw if type(raw) is Reserved else owner(raw)
-    size = dtype.itemsize
-    return over(root, tuple(shape), dtype, offset * size, [s * size for s in stride])
-
-
-def as_strided(x: MetaArray, shape: Any, stride: Any, offset: int) -> MetaArray:
-    return meta(_cpu_arrays.as_strided(zeros_of(x), shape, stride, offset))
 
 
 def resized(x: MetaArray, shape: Any, stride: Any) -> MetaArray:
     """x's storage from x's first element on, by another geometry; a larger storage if needed."""
-    root, offset = owner(x), storage_offset(x)
-    needed = (offset + 1 + sum((n - 1) * s for n, s in zip(shape, stride)) if all(shape) else 0) * x.itemsize
+    root, (offset, needed) = windows.owner(x), windows.reaches(x, shape, stride)
     return over_bytes(root if needed <= root.nbytes else storage(needed), shape, stride, offset, x.dtype)
 
 
@@ -150,23 +128,13 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
         return _pointwise(KERNELS[name], args)
     rule = SHAPES.get(name)
     if rule is not None and rule is not RUNS:
-        return _reserved(rule(*args))
+        return windows.by_rule(rule(*args))
     found = KERNELS.get(name)
     if found is None:
         raise NotImplementedError(f"no kernel named {name!r}")
     if name in VIEWS or rule is RUNS:
         return _meta_all(found(*[_swap(a) for a in args]))
     return standing_in(found, args, {}, name)
-
-
-def _reserved(made: Any) -> Any:
-    """New arrays of the geometry that a rule says; arrays themselves, and None, stay what they are."""
-    if made.__class__ is list:
-        return tuple([_reserved(m) for m in made])
-    if made is None or isinstance(made, ndarray):
-        return made
-    shape, dtype, stride = made
-    return reserve(shape, dtype) if stride is None else reserve_strided(shape, stride, dtype)
 
 
 def _swap(value: Any) -> Any:

@@ -410,13 +410,13 @@ def _make_plan(loops: Loops, arrays: list[ndarray], out: ndarray | None) -> _Pla
             return None
         lead = len(shape) - x.ndim
         steps.append([0] * lead + [0 if n == 1 else s // x.itemsize for n, s in zip(x.shape, x.strides)])
-    sizes, merged = _collapse(shape, steps)
+    sizes, merged = collapse(shape, steps)
     geometry = np.array([sizes, *merged], np.int64)
     return None if len(sizes) > 16 else _Plan(
         shape, None if out.flags.c_contiguous else out.strides, pointer(geometry), len(sizes), geometry)
 
 
-def _collapse(shape: tuple[int, ...], steps: list[list[int]]) -> tuple[list[int], list[list[int]]]:
+def collapse(shape: tuple[int, ...], steps: list[list[int]]) -> tuple[list[int], list[list[int]]]:
     """Sizes and steps with the result's largest step outermost; dimensions that all step through alike become one."""
     order = sorted((d for d in range(len(shape)) if shape[d] != 1), key=lambda d: -steps[0][d])
     sizes: list[int] = []
