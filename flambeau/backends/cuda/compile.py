@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import glob
 import hashlib
 import os
-import sys
 
 from ...native import toolchain
-from .driver import Unavailable
+from .driver import shared_library
 
 _P = ctypes.c_void_p
-_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 OPTIONS = ("--std=c++17", "--fmad=true", "--disable-warnings", "-default-device")
 
 
 @functools.cache
 def nvrtc() -> ctypes.CDLL:
     """NVIDIA's compiler: the system's, or the one of a wheel (nvidia-cuda-nvrtc)."""
-    found = list(_NAMES)
-    for place in sys.path:
-        found += sorted(glob.glob(os.path.join(place, "nvidia", "*", "lib", "libnvrtc.so.1[0-9]")), reverse=True)
-    for name in found:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    raise Unavailable("NVIDIA's run-time compiler (libnvrtc) was not found: `pip install flambeau[cuda]` brings it")
+    return shared_library("libnvrtc", (13, 12), "run-time compiler")
 
 
 @functools.cache

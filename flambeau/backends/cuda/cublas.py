@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import glob
-import os
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +12,10 @@ from ...native import calls
 from ..dtypes import native
 from ..flags import cuda as _flags
 from .arrays import windows
-from .driver import Unavailable, machine
-from .launch import library
+from .driver import machine, shared_library
+from .launch import library as _launches
 
 _P = ctypes.c_void_p
-_NAMES = ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so")
 _WORKSPACE = 32 << 20
 # The library's numbers: types of elements, how sums are made, attributes.
 _TYPES = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16): 2, native("bfloat16"): 14,
@@ -55,16 +51,8 @@ class Geometry(NamedTuple):
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
-    found = list(_NAMES)
-    for place in sys.path:
-        found += sorted(glob.glob(os.path.join(place, "nvidia", "*", "lib", "libcublasLt.so.1[0-9]")), reverse=True)
-    for name in found:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    raise Unavailable("NVIDIA's library of matrix products (libcublasLt) was not found: `pip install flambeau[cuda]` brings it")
+def library() -> ctypes.CDLL:
+    return shared_library("libcublasLt", (13, 12), "library of matrix products")
 
 
 def _check(code: int, what: str) -> None:
@@ -76,7 +64,7 @@ def _check(code: int, what: str) -> None:
 def _handle(device: int) -> int:
     machine().activate(device)
     made = _P()
-    _check(_library().cublasLtCreate(ctypes.byref(made)), "cublasLtCreate")
+    _check(library().cublasLtCreate(ctypes.byref(made)), "cublasLtCreate")
     return made.value or 0
 
 
@@ -102,7 +90,7 @@ class Product:
     """A product that is settled but for the arrays: `run(first, second, result[, bias])`."""
 
     def __init__(self, geometry: Geometry, device: int, stream: int):
-        lib = _library()
+        lib = library()
         g, kind = geometry, _TYPES[geometry.dtype]
         single = g.dtype.char not in "dD"
         fast = g.dtype.char in "fF" and _flags.matmul.allow_tf32
@@ -129,29 +117,29 @@ class Product:
         ctypes.memmove(ctypes.addressof(made) + _Product.beta.offset, number(g.beta).tobytes(), number().itemsize)
         made.bias = g.bias
         ctypes.memmove(ctypes.addressof(made) + _Product.algorithm.offset, ctypes.addressof(found), 64)
-        launch = calls.builtin(library(), "fl_cuda_product", ctypes.addressof(made))
+        launch = calls.builtin(_launches(), "fl_cuda_product", ctypes.addressof(made))
         self.run = lambda first, second, result, *bias: launch(second, first, result, *bias)
 
     @staticmethod
     def _set(description: Any, attribute: int, value: Any) -> None:
-        _check(_library().cublasLtMatmulDescSetAttribute(description, attribute, ctypes.byref(value), ctypes.sizeof(value)),
+        _check(library().cublasLtMatmulDescSetAttribute(description, attribute, ctypes.byref(value), ctypes.sizeof(value)),
                f"attribute {attribute}")
 
     @staticmethod
     def _layout(m: Matrices, kind: int) -> _P:
         made, u64 = _P(), ctypes.c_uint64
         rows, columns = (m.rows, m.columns) if m.transposed else (m.columns, m.rows)
-        _check(_library().cublasLtMatrixLayoutCreate(ctypes.byref(made), kind, u64(rows), u64(columns), ctypes.c_int64(m.lead)),
+        _check(library().cublasLtMatrixLayoutCreate(ctypes.byref(made), kind, u64(rows), u64(columns), ctypes.c_int64(m.lead)),
                "cublasLtMatrixLayoutCreate")
         if m.count > 1:
             for attribute, value in ((_BATCH, ctypes.c_int32(m.count)), (_STEP, ctypes.c_int64(m.step))):
-                _check(_library().cublasLtMatrixLayoutSetAttribute(made, attribute, ctypes.byref(value), ctypes.sizeof(value)),
+                _check(library().cublasLtMatrixLayoutSetAttribute(made, attribute, ctypes.byref(value), ctypes.sizeof(value)),
                        f"layout attribute {attribute}")
         return made
 
     @staticmethod
     def _best(description: Any, layouts: list[Any], device: int) -> _Heuristic:
-        lib, preference, found, count = _library(), _P(), _Heuristic(), ctypes.c_int()
+        lib, preference, found, count = library(), _P(), _Heuristic(), ctypes.c_int()
         _check(lib.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)), "cublasLtMatmulPreferenceCreate")
         most = ctypes.c_size_t(_WORKSPACE)
         lib.cublasLtMatmulPreferenceSetAttribute(preference, _MOST_WORKSPACE, ctypes.byref(most), ctypes.sizeof(most))

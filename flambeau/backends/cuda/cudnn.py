@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import glob
-import os
-import sys
 import threading
 from typing import Any, NamedTuple
 
@@ -17,11 +14,10 @@ from ..dtypes import native
 from ..registry import OutOfMemoryError
 from . import compile, cublas
 from .arrays import windows
-from .driver import Unavailable, machine
+from .driver import Unavailable, machine, shared_library
 from .streams import current
 
 _P, _INT = ctypes.c_void_p, ctypes.c_int
-_NAMES = ("libcudnn.so.9", "libcudnn.so")
 Ints = "tuple[int, ...]"
 # The library's numbers: types of elements, orders of dimensions, ways to multiply, a convolution that does not flip its kernel.
 _TYPES = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.float16): 2, native("bfloat16"): 9}
@@ -58,19 +54,15 @@ class Geometry(NamedTuple):
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """cuDNN: the system's, or the one of a wheel (nvidia-cudnn-cu13, -cu12); None where there is none."""
-    for other in (cublas._library, compile.nvrtc):  # it looks for these by name, and finds what is loaded
+    for other in (cublas.library, compile.nvrtc):  # it looks for these by name, and finds what is loaded
         with contextlib.suppress(Unavailable):
             other()
-    found = list(_NAMES)
-    for place in sys.path:
-        found += sorted(glob.glob(os.path.join(place, "nvidia", "*", "lib", "libcudnn.so.9")), reverse=True)
-    for name in found:
-        with contextlib.suppress(OSError):
-            made = ctypes.CDLL(name)
-            made.cudnnGetErrorString.restype = ctypes.c_char_p
-            made.cudnnGetVersion.restype = ctypes.c_size_t
-            return made
-    return None
+    try:
+        made = shared_library("libcudnn", (9,), "library of convolutions")
+    except Unavailable:
+        return None
+    made.cudnnGetErrorString.restype, made.cudnnGetVersion.restype = ctypes.c_char_p, ctypes.c_size_t
+    return made
 
 
 def version() -> int | None:

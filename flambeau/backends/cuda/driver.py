@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import glob
 import os
+import sys
 from typing import Any
 
 from ..registry import OutOfMemoryError
@@ -19,6 +22,16 @@ _ATTRIBUTES = {"capability_major": 75, "capability_minor": 76, "multiprocessors"
 
 class Unavailable(RuntimeError):
     """Why there is no CUDA device here, in one sentence."""
+
+
+def shared_library(name: str, versions: tuple[int, ...], what: str) -> ctypes.CDLL:
+    """One of NVIDIA's libraries: the system's, or the one of a wheel; the first of the versions that is there."""
+    files = [f"{name}.so.{version}" for version in versions]
+    for place in (*files, f"{name}.so", *[found for folder in sys.path for file in files
+                                          for found in glob.glob(os.path.join(folder, "nvidia", "*", "lib", file))]):
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(place)
+    raise Unavailable(f"NVIDIA's {what} ({name}) was not found: `pip install flambeau[cuda]` brings it")
 
 
 class Machine:
