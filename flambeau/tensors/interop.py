@@ -237,7 +237,7 @@ def asarray(obj: Any, dtype: Any, device: Any, copy: Any, requires_grad: Any) ->
     elif _cpu.is_scalar(obj):
         from_native(obj.dtype)
         made = wrap(registry.cpu.asarray(obj).copy())
-    elif hasattr(obj, "__dlpack__"):
+    elif hasattr(obj, "__dlpack__") or type(obj).__name__ == "PyCapsule":
         made = from_dlpack(obj)
     elif hasattr(obj, "untyped"):  # a storage
         made = wrap(obj._elements())

@@ -100,6 +100,10 @@ def _contains(self, element: Any) -> bool:
     raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
 
 
+def _delitem(self, index: Any) -> None:
+    raise TypeError("Tensor does not support deleting items")
+
+
 def _reversed(self) -> Tensor:
     return self if self._array.ndim == 0 else self.flip(0)
 
@@ -110,6 +114,7 @@ Tensor.__float__ = _float
 Tensor.__complex__ = _complex
 Tensor.__index__ = _index
 Tensor.__contains__ = _contains
+Tensor.__delitem__ = _delitem
 Tensor.__reversed__ = _reversed
 Tensor.__nonzero__ = _bool
 

@@ -31,7 +31,8 @@ _SEQUENCES = (list, tuple)
 
 
 # What is said of functions where they are defined, by name; `fact` enters it.
-OUT: dict[str, frozenset[str]] = {}  # rules of out= beyond type promotion: _OUT_RULES, and "apart" (from the arguments' memory)
+# Rules of out= beyond type promotion: _OUT_RULES, "apart" (from the arguments' memory), "castable" (linalg's words for it).
+OUT: dict[str, frozenset[str]] = {}
 AUTOCAST: dict[str, str] = {}        # the precision inside autocast: "lower", "float32" or "widest"
 FOREACH: dict[str, int] = {}         # with a form over lists of tensors (ops/lists/foreach.py): of how many lists
 
@@ -278,25 +279,35 @@ def _joined(name: str, out: Tensor, result: Tensor) -> None:
         raise TypeError(f"torch.cat(): input types can't be cast to the desired output type {out.dtype.word}")
 
 
+def _double(name: str, out: Tensor, result: Tensor) -> None:
+    raise RuntimeError(f"the output given to {name} has dtype {out.dtype.word} but the operation's result requires dtype "
+                       f"{result.dtype.word}")
+
+
+def _positions(name: str, out: Tensor, result: Tensor) -> None:
+    raise RuntimeError(f"{name}: Expected out tensor to have scalar type Long but got scalar type {out.dtype.word}")
+
+
 # What is asked of an out= that has another dtype than the result; without such a rule type promotion decides.
-_OUT_RULES = {"exact": _exact, "strict": _of_one_type, "joined": _joined}
+_OUT_RULES = {"exact": _exact, "strict": _of_one_type, "joined": _joined, "double": _double, "long": _positions}
 
 
 def write_out(name: str, out: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Puts results into the tensors given as out=."""
     rules = OUT.get(name, ())
-    if "apart" in rules:
-        for o in out if out.__class__ in _SEQUENCES else (out,):
-            if isinstance(o, Tensor) and o._array.size:
+    apart = "apart" in rules
+    for o in out if out.__class__ in _SEQUENCES else (out,):
+        if isinstance(o, Tensor) and o._array.size:
+            if apart:
                 check_writable(o)
-                check_overlap(o._array, (*args, *kwargs.values()), full=True)
+            check_overlap(o._array, (*args, *kwargs.values()), full=apart)
     if isinstance(result, tuple):
         if not isinstance(out, (tuple, list)):
             raise TypeError(f"{name}(): argument 'out' must be a tuple of {len(result)} Tensors, not {type(out).__name__}")
         if len(out) != len(result):
             raise TypeError(f"{name}(): expected {len(result)} tensors in 'out', got {len(out)}")
-        for o, r in zip(out, result):
-            _write_one(name, o, r, rules)
+        for o, r, field in zip(out, result, getattr(result, "_fields", ("result",) * len(out))):
+            _write_one(name, o, r, rules, field)
         return type(result)(*out) if hasattr(result, "_fields") else tuple(out)
     if isinstance(out, (tuple, list)) and len(out) == 1:
         out = out[0]
@@ -311,7 +322,7 @@ def _refuse_dual(name: str, out: Tensor, result: Tensor) -> None:
                                   "function")
 
 
-def _write_one(name: str, out: Tensor, result: Tensor, rules: Any) -> None:
+def _write_one(name: str, out: Tensor, result: Tensor, rules: Any, field: str = "result") -> None:
     if not isinstance(out, Tensor):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if not state.mode & NO_RECORD and (result._node is not None or out._node is not None):
@@ -331,6 +342,9 @@ def _write_one(name: str, out: Tensor, result: Tensor, rules: Any) -> None:
         for rule in rules:
             if rule in _OUT_RULES:
                 _OUT_RULES[rule](name, out, result)
+        if "castable" in rules and not can_cast(result.dtype, out.dtype):
+            raise RuntimeError(f"torch.{name.replace('_', '.', 1)}: Expected {field} to be safely castable from "
+                               f"{result.dtype.word} dtype, but got {field} with dtype {out.dtype.word}")
         if not can_cast(result.dtype, out.dtype):
             raise RuntimeError(f"result type {result.dtype.word} can't be cast to the desired output type "
                                f"{out.dtype.word}")

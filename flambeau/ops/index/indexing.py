@@ -62,7 +62,7 @@ index_put_row = Row("index_put", "self indices values accumulate", dynamic=value
 _take = Row("take", "self index", safe=values.positions(1, lambda x, at: x.size, wraps=True), shape=rules.first_as(1),
             backward={
     "self": lambda grad, self_shape, index: grad.new_zeros(self_shape).put_(index, grad, True)}, forward="linear")
-_put = Row("put", "self index source accumulate", shape=rules.alike, backward={
+_put = Row("put", "self index source accumulate", apart=True, shape=rules.alike, backward={
     "self": lambda grad, index, accumulate: grad if accumulate else grad.put(index, _zeros_at(grad, index)),
     "source": lambda grad, index, source_shape: grad.take(index).reshape(source_shape)})
 

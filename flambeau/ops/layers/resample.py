@@ -228,9 +228,9 @@ def _fetch(flat: Tensor, positions: list[Tensor], size: Any) -> Tensor:
 def _sample(input: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> Tensor:
     n, c = input.shape[:2]
     size, points = tuple(input.shape[2:]), tuple(grid.shape[1:-1])
-    flat = input.reshape(n, c, -1)
+    flat = input.flatten(2)
     # The grid's last dimension is (x, y, z); positions are kept slowest dimension first.
-    at = [grid.select(-1, len(size) - 1 - d).reshape(n, -1) for d in range(len(size))]
+    at = [grid.select(-1, len(size) - 1 - d).flatten(1) for d in range(len(size))]
     at = [_place(a, s, align) for a, s in zip(at, size)]
     if mode != 2:
         at = [_confine(a, s, padding, align) for a, s in zip(at, size)]

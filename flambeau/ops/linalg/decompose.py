@@ -26,7 +26,7 @@ from .common import (
     replay,
 )
 from .matmul import adjoint, matmul
-from .solve import _padded, _solve_triangular, _vector_rhs, inv, solve
+from .solve import _padded, _solve_triangular, _vector_rhs, solve
 
 
 # ------------------------------------------------------------------------------------------------------------- QR
@@ -512,15 +512,9 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
     check_square(A, "linalg.cond", kernel="linalg_svd_cpu")
     from .solve import inv_ex
     inverse, info = inv_ex(A)
-    inverse = inverse.masked_fill((info != 0).unsqueeze(-1).unsqueeze(-1), float("inf"))
-    if p == "nuc":
-        # A matrix of infinities has no singular values.
-        bad = info != 0
-        inverse = inv(A) if not bool(bad.any()) else inverse
-        if bool(bad.any()):
-            safe = inverse.masked_fill(bad.unsqueeze(-1).unsqueeze(-1), 0.0)
-            return (matrix_norm(A, p) * matrix_norm(safe, p)).masked_fill(bad, float("inf"))
-    return matrix_norm(A, p) * matrix_norm(inverse, p)
+    singular = info != 0
+    inverse = inverse.masked_fill(singular.unsqueeze(-1).unsqueeze(-1), 0.0)
+    return (matrix_norm(A, p) * matrix_norm(inverse, p)).masked_fill(singular, float("inf"))
 
 
 # --------------------------------------------------------------------------------------------------- low-rank forms

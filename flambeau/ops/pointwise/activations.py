@@ -107,6 +107,16 @@ def _shrink_self(grad: Any, self: Any, lambd: float) -> Any:
     return tied(masked(grad, ~((self >= -lambd) & (self <= lambd))), self)
 
 
+def _no_way_back(name: str) -> Callable:
+    def formula(grad: Any) -> Any:
+        raise RuntimeError(f"In-place {name} backward calculation is triggered with a negative slope which is not supported. "
+                           "This is caused by calling in-place forward function with a negative slope, please call the "
+                           "out-of-place version instead.")
+
+    formula.refused = True
+    return formula
+
+
 # fmt: off
 # --------------------------------------------------------------------------------------------------------- the rows
 threshold_row = activation("threshold", "threshold value", "threshold_backward(grad, self, threshold)",
@@ -119,6 +129,11 @@ celu_row = activation("celu", "alpha", lambda grad, self, alpha: _elu_self(grad,
                       c="a <= 0 ? expm1(a / b) * b : a", fused="elu_backward(grad, self, alpha, 1.0, 1.0 / alpha)")
 leaky_relu_ = activation("leaky_relu", "negative_slope", _leaky_self, c="a > 0 ? a : a * b",
                          fused="leaky_relu_backward(grad, self, negative_slope)")
+# In place, with a negative slope the result does not tell on which side of zero it began.
+elu_changed = activation("elu_changed", "alpha scale input_scale", _no_way_back("elu"), kernel="elu",
+                         c="a <= 0 ? expm1(a * d) * (b * c) : a * c", node="EluBackward0")
+leaky_changed = activation("leaky_relu_changed", "negative_slope", _no_way_back("leakyReLu"), kernel="leaky_relu",
+                           c="a > 0 ? a : a * b", node="LeakyReluBackward0")
 _mean_slope = activation("rrelu_eval", "negative_slope", _leaky_self, kernel="leaky_relu", c="a > 0 ? a : a * b",
                          fused="leaky_relu_backward(grad, self, negative_slope)", node="RreluWithNoiseBackward0")
 hardtanh_ = activation("hardtanh", "min_val max_val", _hardtanh_self, kernel="clamp", c=_bounded, c_kinds="fi",

@@ -15,8 +15,8 @@ from ...settings import warn_once
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
 from ..core import overrides as _overrides
-from ..core.row import LARGE, check_overlap, constant, export, make_inplace, ndarray, public
-from .families import Pointwise, binary, plain_number, promoted, untracked
+from ..core.row import LARGE, check_overlap, constant, enter_inplace, export, make_inplace, ndarray, public
+from .families import Pointwise, binary, inplace_operator, plain_number, promoted, untracked
 from .functions import abs_, conj, masked, neg, nothing, where_row
 
 _NOT_BOOL = "bBhHiIlLqQefdFDE"
@@ -313,13 +313,33 @@ def pow(input: Any, exponent: Any, *, out: Any = None) -> Any:
 Tensor.pow_ = make_inplace("pow", pow)
 
 
-@public(inplace=True)
+def _double_of(*values: Any) -> Any:
+    return _dtypes.complex128 if any(isinstance(a, complex) or (isinstance(a, Tensor) and a.is_complex())
+                                     for a in values) else _dtypes.float64
+
+
+@public(out="double")
 def float_power(input: Any, exponent: Any) -> Any:
     """input ** exponent in double precision (complex where either is)."""
-    wide = _dtypes.complex128 if any(isinstance(a, complex) or (isinstance(a, Tensor) and a.is_complex())
-                                     for a in (input, exponent)) else _dtypes.float64
-    input, exponent = (a.to(wide) if isinstance(a, Tensor) else a for a in (input, exponent))
+    double = _double_of(input, exponent)
+    input, exponent = (a.to(double) if isinstance(a, Tensor) else a for a in (input, exponent))
     return pow(input, exponent)
+
+
+_float_power_inplace = make_inplace("float_power", float_power)
+
+
+def _float_power_(self: Tensor, exponent: Any) -> Tensor:
+    """In-place form of float_power, for a tensor that is of double precision."""
+    double = _double_of(self, exponent)
+    if self.dtype is not double:
+        raise RuntimeError(f"the base given to float_power_ has dtype {self.dtype.word} but the operation's result requires "
+                           f"dtype {double.word}")
+    return _float_power_inplace(self, exponent)
+
+
+_float_power_.__name__, _float_power_.__qualname__ = "float_power_", "Tensor.float_power_"
+enter_inplace(_float_power_, "float_power", (), True)
 
 
 # ------------------------------------------------------------------------------------------- other functions of two
@@ -491,9 +511,9 @@ Tensor.__floordiv__, Tensor.__rfloordiv__ = floor_divide.operator, _right(floor_
 Tensor.__mod__, Tensor.__rmod__ = remainder, _right(remainder, "remainder")
 Tensor.__pow__, Tensor.__rpow__ = _pow_operator, _right(pow, "pow")
 Tensor.__neg__, Tensor.__abs__, Tensor.__pos__ = neg, abs_, lambda self: self.positive()
-Tensor.__imul__, Tensor.__iadd__, Tensor.__isub__ = mul.inplace, _add.inplace, _sub.inplace
-Tensor.__itruediv__ = Tensor.__idiv__ = _div.inplace
-Tensor.__ifloordiv__ = floor_divide.inplace
-Tensor.__imod__, Tensor.__ipow__ = Tensor.remainder_, Tensor.pow_
+Tensor.__imul__, Tensor.__iadd__, Tensor.__isub__ = mul.inplace_operator, _add.inplace_operator, _sub.inplace_operator
+Tensor.__itruediv__ = Tensor.__idiv__ = _div.inplace_operator
+Tensor.__ifloordiv__ = floor_divide.inplace_operator
+Tensor.__imod__, Tensor.__ipow__ = inplace_operator(Tensor.remainder_), inplace_operator(Tensor.pow_)
 
 __all__ = ["add", "sub", "mul", "div", "pow"]

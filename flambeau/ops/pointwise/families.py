@@ -6,6 +6,7 @@ six fields. Everything else (mixed dtypes, numbers, half precision, subclasses, 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -206,8 +207,6 @@ def general(r: Row, args: tuple[Any, ...], out: Any) -> Any:
     result = r(*args)
     if out is None:
         return result
-    if isinstance(out, Tensor):
-        check_overlap(out._array, args)
     return write_out(r.name, out, result, args, {})
 
 
@@ -220,6 +219,19 @@ def or_not_implemented(r: Row, args: tuple[Any, ...], out: Any) -> Any:
             from ...tensors.interop import from_numpy
             return general(r, (args[0], from_numpy(args[1])), out)
         return NotImplemented
+
+
+def inplace_operator(changed: Callable) -> Callable:
+    """x.add_ as `x += y`: an operand that is neither tensor nor number gets its turn to answer."""
+
+    @functools.wraps(changed)
+    def operator(self: Tensor, other: Any) -> Any:
+        try:
+            return changed(self, other)
+        except TypeError:
+            return NotImplemented
+
+    return operator
 
 
 def as_number(value: Any) -> Any:
@@ -252,6 +264,7 @@ def _export_inplace(op: Callable, r: Row, chars: str | None, aliases: tuple[str,
     if len(r.args) == 2 or r.kind != "bool":
         made = generate.in_place(r, chars=chars, recorded=recorded)
         _overrides.STAND_INS[recorded] = made
+        op.inplace_operator = generate.in_place(r, chars=chars, recorded=inplace_operator(recorded))
     made.__name__, made.__qualname__, made.__doc__ = r.name + "_", f"Tensor.{r.name}_", f"In-place form of {r.name}."
     enter_inplace(made, r.name, aliases, forms)
     return made

@@ -345,9 +345,15 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     if input.dim() == 0:
         raise RuntimeError("diff expects input to be at least one-dimensional")
     dim = wrap_dim(dim, input.dim())
-    for name, other in (("prepend", prepend), ("append", append)):
-        if other is not None and other.dim() != input.dim():
-            raise RuntimeError(f"diff expects {name} or append to be the same dimension as input")
+    for other in (prepend, append):
+        if other is None:
+            continue
+        if other.dim() != input.dim():
+            raise RuntimeError("diff expects prepend or append to be the same dimension as input")
+        for d, (n, m) in enumerate(zip(input.shape, other.shape)):
+            if d != dim and n != m:
+                raise RuntimeError("diff expects the shape of tensor to prepend or append to match that of input except "
+                                   f"along the differencing dimension; input.size({d}) = {n}, but got tensor.size({d}) = {m}")
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
     if n == 0:

@@ -273,6 +273,8 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
 @public(out=False)
 def flip(input: Tensor, *args: Any, dims: Any = None) -> Tensor:
     """The entries of some dimensions in reverse order."""
+    if not args and dims is None:
+        raise TypeError('flip() missing 1 required positional arguments: "dims"')
     return _flip(input, wrap_dims(shape_of(args if dims is None else (dims,)), input._array.ndim))
 
 

@@ -201,8 +201,8 @@ _squeezes_in_place = {r.name: _in_place(r, f"SqueezeBackward{i + 3}")
                       for i, r in enumerate((v._squeeze_all, v._squeeze_dim, v._squeeze_dims))}
 
 
-def _squeeze_prepared(self: Tensor, dim: Any = None) -> tuple[Any, ...]:
-    r, dims = reshaping._squeeze_row(self, dim)
+def _squeeze_prepared(self: Tensor, dim: Any = None, *more: int) -> tuple[Any, ...]:
+    r, dims = reshaping._squeeze_row(self, (dim, *more) if more else dim)
     return _squeezes_in_place[r.name], dims
 
 
