@@ -23,7 +23,7 @@ def refuse(name: str, argument: str):
     """The derivative with respect to an argument for which PyTorch has none either: an error in the backward pass."""
 
     def formula(grad):
-        raise RuntimeError(f"the derivative for '{argument}' of {name} is not implemented.")
+        raise NotImplementedError(f"the derivative for '{name}: {argument}' is not implemented.")
 
     formula.refused = True
     return formula
