@@ -84,6 +84,7 @@ _HOMES = {
     "compiler": "compile",
     "_compile": "_disable_dynamo",
     "func.batching": "vmap",
+    "func.control_flow": "cond while_loop",
     "jit": "fork wait ScriptFunction ScriptModule CompilationUnit",
     "serialization.file_reader": "PyTorchFileReader",
     "_C": "AnyType AwaitType BoolType ClassType ComplexType DeviceObjType DictType EnumType FloatType FutureType IntType "

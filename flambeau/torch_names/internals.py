@@ -28,9 +28,10 @@ HOMES: dict[str, str] = {
     "_refs.special": "special", "_refs.fft": "fft", "_refs._conversions": ".", "_prims": ".",
     "_prims.context": "", "_prims_common": "", "_prims_common.wrappers": "",
     "_decomp": "", "_decomp.decompositions": "", "_meta_registrations": "", "_logging": "",
-    "_logging._internal": "", "_logging.scribe": "", "_guards": "", "_higher_order_ops": "", "_higher_order_ops.cond": ".",
+    "_logging._internal": "", "_logging.scribe": "", "_guards": "", "_higher_order_ops": "func.control_flow func.associative",
+    "_higher_order_ops.cond": "func.control_flow", "_higher_order_ops.scan": "func.control_flow",
     "_higher_order_ops.associative_scan": "func.associative",
-    "_higher_order_ops.while_loop": ".", "_lazy": "", "_classes": "", "_numpy": "", "_library": "library",
+    "_higher_order_ops.while_loop": "func.control_flow", "_lazy": "", "_classes": "", "_numpy": "", "_library": "library",
     "_library.custom_ops": "library", "_custom_ops": "library", "_custom_op": "", "_custom_op.impl": "library",
     "_ops": "library", "_vmap_internals": "func.batching", "_linalg_utils": ". linalg", "_lowrank": ".",
     "_lobpcg": ".", "_sources": "", "_torch_docs": "", "_tensor_docs": "", "_storage_docs": "", "_compile": "compiler",
@@ -41,7 +42,7 @@ HOMES: dict[str, str] = {
     "_functorch.deprecated": "func", "_functorch.utils": "", "_higher_order_ops.out_dtype": "",
     "_functorch.python_key": "", "_functorch.batch_norm_replacement": "func", "_functorch.aot_autograd": "",
     "_functorch.einops": "func", "_functorch.compilers": "", "_functorch.fx_minifier": "", "_functorch.partitioners": "",
-    "_higher_order_ops.map": "", "_functorch.config": "", "_export": "", "_export.wrappers": "",
+    "_higher_order_ops.map": "func.control_flow", "_functorch.config": "", "_export": "", "_export.wrappers": "",
     "_dynamo._trace_wrapped_higher_order_op": "", "_dynamo.testing": "", "_dynamo.compiled_autograd": "",
     "_dynamo.utils": "", "_dynamo.test_case": "", "_dynamo.eval_frame": "_dynamo",
     "_dynamo.trace_rules": "", "_dynamo.decorators": "_dynamo", "_dynamo.backends": "", "_dynamo.backends.common": "",
@@ -240,13 +241,20 @@ class StandIn(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         inner = self.__name__[len(_OWN) + 1:]
         if f"{inner}.{name}" in HOMES:
-            return importlib.import_module(f"{self.__name__}.{name}")
+            function = _found(HOMES[inner], name)
+            return importlib.import_module(f"{self.__name__}.{name}") if not callable(function) else function
         made = VALUES.get(inner, {}).get(name)
         value = made() if made else _found(HOMES[inner], name)
         if value is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}: {_REASON}")
         setattr(self, name, value)
         return value
+
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Importing `map` of _higher_order_ops must not hide the function of that name.
+        if not isinstance(value, StandIn) or not callable(_found(HOMES[self.__name__[len(_OWN) + 1:]], name)):
+            super().__setattr__(name, value)
 
 
 def _found(homes: str, name: str) -> Any:

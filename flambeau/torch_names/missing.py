@@ -51,7 +51,6 @@ FUNCTIONS = {
     "batch norm over several processes is not implemented":
         "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats "
         "batch_norm_gather_stats_with_counts batch_norm_stats",
-    "control flow inside compiled programs is Python's own: write if and while": "cond while_loop",
     "TorchScript is not implemented": "import_ir_module import_ir_module_from_buffer parse_ir parse_schema "
                                       "parse_type_comment merge_type_from_type_comment unify_type_list",
     "it is an internal function of PyTorch's": "slice_inverse native_norm _rowwise_prune _native_batch_norm_legit "
