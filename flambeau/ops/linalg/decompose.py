@@ -574,12 +574,6 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)
 
 
-@public(method=False, out=False)
-def lobpcg(*args: Any, **kwargs: Any) -> Any:
-    raise NotImplementedError("lobpcg (a few eigenvalues of a large matrix by iteration) is not part of flambeau; use "
-                              "linalg.eigh, which computes all of them")
-
-
 for _row, _names in ((_qr, "Q R"), (_svd, "U S Vh"), (_eigh, "eigenvalues eigenvectors"),
                      (_eig, "eigenvalues eigenvectors")):
     name_outputs(_row, _names)
