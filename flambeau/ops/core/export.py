@@ -82,10 +82,12 @@ def public(function: Callable | None = None, *, name: str | None = None, method:
                 return write_out(name, target, function(*args, **kwargs), args, kwargs)
         try:
             return function(*args, **kwargs)
-        except (TypeError, AttributeError, ValueError):  # perhaps a tensor-like object of a foreign class
+        except (TypeError, AttributeError, ValueError) as error:  # perhaps a tensor-like object of a foreign class
             done, value = _overrides.late(wrapper, args, kwargs)
             if done:
                 return value
+            if error.__class__ is AttributeError:
+                check_arguments(name, function, args, kwargs, error)
             raise
 
     functools.update_wrapper(wrapper, function)
@@ -96,6 +98,16 @@ def public(function: Callable | None = None, *, name: str | None = None, method:
     if inplace:
         export_inplace(name, wrapper, aliases, inplace, method)
     return wrapper
+
+
+def check_arguments(name: str, function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], error: AttributeError) -> None:
+    """Raises the TypeError that an AttributeError stands for: an argument without an attribute that all tensors have."""
+    names = function.__code__.co_varnames[:function.__code__.co_argcount]
+    given = [*zip(names, args), *kwargs.items()]
+    for position, (argument, value) in enumerate(given, 1):
+        if value is error.obj and not isinstance(value, Tensor) and hasattr(Tensor, error.name):
+            raise TypeError(f"{name}(): argument '{argument}' (position {position}) must be Tensor, not "
+                            f"{type(value).__name__}") from None
 
 
 # "axis means dim": other names of arguments, NumPy's most of all, which PyTorch takes in place of its own.
