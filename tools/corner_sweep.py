@@ -125,13 +125,13 @@ def with_tensors(sample, change):
 def dtypes(sample):
     for name in DTYPES:
         kind = getattr(torch, name)
-        yield name, with_tensors(sample, lambda v: v.detach().to(kind) if v.dtype is torch.float32 else v)
+        yield name, with_tensors(sample, lambda v, kind=kind: v.detach().to(kind) if v.dtype is torch.float32 else v)
 
 
 def empty(sample):
     for where in range(3):
         yield f"no elements in dim {where}", with_tensors(
-            sample, lambda v: v.detach().narrow(where, 0, 0) if v.ndim > where else v)
+            sample, lambda v, where=where: v.detach().narrow(where, 0, 0) if v.ndim > where else v)
 
 
 def zero_dim(sample):

@@ -100,7 +100,8 @@ def public(function: Callable | None = None, *, name: str | None = None, method:
     return wrapper
 
 
-def check_arguments(name: str, function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], error: AttributeError) -> None:
+def check_arguments(name: str, function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any],
+                    error: AttributeError) -> None:
     """Raises the TypeError that an AttributeError stands for: an argument without an attribute that all tensors have."""
     names = function.__code__.co_varnames[:function.__code__.co_argcount]
     given = [*zip(names, args), *kwargs.items()]
@@ -270,6 +271,13 @@ def check_overlap(target: Any, sources: Any, full: bool = False) -> None:
         if shared == "part" or (full and shared == "full"):
             raise RuntimeError("unsupported operation: some elements of the input tensor and the written-to tensor refer "
                                "to a single memory location. Please clone() the tensor before performing the operation.")
+
+
+def check_dtype(kernel: str, dtype: Any, kinds: str) -> None:
+    """Whether there is a kernel for a dtype. kinds: b for bool, i for integers, f for floating types (F: but not half ones),
+    c for complex ones."""
+    if "bifc"[dtype.category] not in kinds and not ("F" in kinds and dtype.itemsize > 2 and dtype.is_floating_point):
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{dtype.word}'")
 
 
 def _type_word(d: Any) -> str:

@@ -421,7 +421,7 @@ def _statistics_grad(of_mean: Tensor, of_rstd: Tensor, input: Tensor, group: int
 
 
 _group_norm = row(
-    "native_group_norm", "input group weight bias eps", shape=layers.group_norm, kernel="group_norm",
+    "native_group_norm", "input group weight bias eps", takes="f", shape=layers.group_norm, kernel="group_norm",
     fused={"input weight bias": _group_fused}, backward=dict(
         input=_group_input, weight=_group_weight,
         bias=lambda grads: None if grads[0] is None else grads[0].sum(_others(grads[0]))))
@@ -450,8 +450,6 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
             raise RuntimeError(f"Expected {label} to be a vector of size equal to the number of channels in input, but "
                                "got "
                                f"{label} of shape {list(value.shape)} and input of shape {list(input.shape)}")
-    if not input.is_floating_point():
-        raise NotImplementedError(f"\"GroupNormKernelImpl\" not implemented for '{_type_word(input.dtype)}'")
     if not input._array.flags.c_contiguous and (name := channels_last_of(input)) is not None:
         return laid_out(_group_norm(contiguous_copy(input, name), num_groups, weight, bias, float(eps))[0], name)
     return _group_norm(input, num_groups, weight, bias, float(eps))[0]

@@ -105,7 +105,7 @@ def _adaptive_max_row(dims: int) -> Any:
 
 
 def _fractional_row(dims: int) -> Any:
-    return row(f"fractional_max_pool{dims}d", "self kernel_size output_size samples", kernel="fractional_max_pool",
+    return row(f"fractional_max_pool{dims}d", "self kernel_size output_size samples", takes="f", kernel="fractional_max_pool",
                shape=images.fractional_max_pool, constant=(1,), node=f"FractionalMaxPool{dims}DBackward0", backward=dict(
                    self=lambda grad, self, result1, kernel_size, output_size: put(grad, result1, self.shape, dims)))
 

@@ -12,7 +12,7 @@ from ...backends.cpu.layers import resample as _kernels  # noqa: F401  (enters t
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
 from .. import rules
-from ..core.row import FUNCTIONS, moving, public, row
+from ..core.row import FUNCTIONS, check_dtype, moving, public, row
 from ..rules import images
 from .layouts import keeping_layout
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
@@ -300,6 +300,7 @@ def _grid_sampler(input: Tensor, grid: Tensor, mode: int, padding: int, align: b
                            f"has {grid.dtype}")
     if mode == 2 and dims == 3:
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
+    check_dtype("grid_sampler", input.dtype, "f")
     args = (input, grid, mode, padding, align)
     if input.is_cuda and grid.is_cuda:
         return _SAMPLERS[dims](*args)  # there is a kernel for it

@@ -21,7 +21,7 @@ from ...tensors.parameter import Parameter
 from ...tensors.tensor import Tensor, wrap
 from ..core import generate
 from ..core import overrides as _overrides
-from ..core.row import FUNCTIONS, Row, check_overlap, enter_inplace, export, make_inplace, write_out
+from ..core.row import FUNCTIONS, Row, check_dtype, check_overlap, enter_inplace, export, make_inplace, write_out
 
 ndarray = registry.CPU_ARRAY
 _asarray = registry.cpu.asarray
@@ -34,7 +34,7 @@ class Pointwise(Row):
 
     kind: "float" takes integers as the default floating dtype; "same" keeps the promoted dtype; "bool" gives bool.
     halves: the kernel is exact enough in half precision as it is; otherwise it runs in float32 and is rounded.
-    takes: the kinds of dtype the kernel accepts (b: bool, i: integers, f: floating, c: complex).
+    takes: the kinds of dtype the kernel accepts, as `check_dtype` spells them.
     check: called with the arguments, raises for those PyTorch refuses.
     numbers: which of two arguments may be Python numbers ("second", "both", "none", or "all": both at once).
     cpu_name: what PyTorch calls the kernel in errors about dtypes, where that is not the name of the function.
@@ -70,8 +70,9 @@ class Pointwise(Row):
         if self.check is not None:
             self.check(*args)
         if "bifc"[common.category] not in self.takes:
-            raise (self.refusal and self.refusal(common)) or NotImplementedError(
-                f'"{self.cpu_name}" not implemented for \'{common.word}\'')
+            if self.refusal is not None and (error := self.refusal(common)) is not None:
+                raise error
+            check_dtype(self.cpu_name, common, self.takes)
         if self.kind == "float" and not (common.is_floating_point or common.is_complex):
             common = _dtypes.get_default_dtype()
         native = common.native

@@ -53,7 +53,7 @@ _searchsorted = Row("searchsorted", "sorted_sequence values right sorter out_int
 _isin = Row("isin", "elements test_elements assume_unique invert", safe=True, shape=moves.is_in)
 _bincount = Row("bincount", "self weights minlength", shape=rules.by_value("bincount"))
 _histc = Row("histc", "self bins min max", shape=rules.histogram)
-_histogramdd = Row("histogramdd", "self edges weight density", shape=rules.histogram_of_points)
+_histogramdd = Row("histogramdd", "self edges weight density", takes="F", shape=rules.histogram_of_points)
 
 
 # -------------------------------------------------------------------------------------------------------------- sorting
