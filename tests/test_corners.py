@@ -23,6 +23,7 @@ VALUES = {
                                                                       align_corners=False),
     "grid_sample of no channels": lambda t: t.nn.functional.grid_sample(t.zeros(2, 0, 5, 5), t.zeros(2, 3, 3, 2),
                                                                         align_corners=False),
+    "diff with more at its ends": lambda t: t.diff(t.tensor([1, 3, 2]), prepend=t.tensor([7]), append=t.tensor([4, 5])),
     "asarray of a capsule": lambda t: t.asarray(t.utils.dlpack.to_dlpack(t.arange(3))),
     **{f"cond of a singular matrix, {p}": lambda t, p=p: t.linalg.cond(t.zeros(2, 2), p)
        for p in (None, 1, -1, 2, INF, -INF, "fro")},

@@ -425,12 +425,15 @@ def _checked_tuple(replaced: Any, given: tuple[Any, ...], hook: Any) -> tuple[An
 
 def _post_hooks(node: Node, results: Any, grads: Any) -> Any:
     outputs = tuple(grads) if node.outputs is not None else (grads,)
-    results = tuple(results)
+    results, shown = list(results), node._shown()
+    given = tuple([results[i] if node.next[i] is not None else None for i in shown])
     for hook in list(node.hooks.post.values()):
-        replaced = hook(results, outputs)
+        replaced = hook(given, outputs)
         if replaced is not None:
-            results = _checked_tuple(replaced, results, hook)
-    return results
+            given = _checked_tuple(replaced, given, hook)
+    for i, result in zip(shown, given):
+        results[i] = result
+    return tuple(results)
 
 
 def fit(grad: Any, shape: tuple[int, ...], dtype: Any, node: Node, index: int) -> Any:

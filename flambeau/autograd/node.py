@@ -129,9 +129,13 @@ class Node:
         name = type(self).__name__
         return f"torch::autograd::{name}" if name in _INTERNAL else name
 
+    def _shown(self) -> list[int]:
+        """Which entries of `next` users see: those of arguments that can have a gradient."""
+        return list(range(len(self.next)))
+
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
-        return tuple([shown_edge(e) for e in self.next])
+        return tuple([shown_edge(self.next[i]) for i in self._shown()])
 
     @property
     def metadata(self) -> dict[str, Any]:

@@ -43,7 +43,6 @@ from ...autograd.node import (
     Packed,
     SavedOutput,
     saved_result,
-    shown_edge,
     version_of,
 )
 from ...autograd.state import state
@@ -529,16 +528,14 @@ class RowNode(Node):
         type(self).apply = made
         return made(self, grads)
 
-    @property
-    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
-        """As in PyTorch only the arguments that can have a gradient count."""
-        pairs, at = [], 0
+    def _shown(self) -> list[int]:
+        shown, at = [], 0
         for index in range(len(self.row.args)):
             count = len(self.next) - len(self.row.args) + 1 if index in self.row.lists else 1
             if self.row.wants[index]:
-                pairs += [shown_edge(e) for e in self.next[at:at + count]]
+                shown += range(at, at + count)
             at += count
-        return tuple(pairs)
+        return shown
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_saved_"):
