@@ -353,7 +353,8 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
         for d, (size, given) in enumerate(zip(input.shape, other.shape)):
             if d != dim and size != given:
                 raise RuntimeError("diff expects the shape of tensor to prepend or append to match that of input except "
-                                   f"along the differencing dimension; input.size({d}) = {size}, but got tensor.size({d}) = {given}")
+                                   f"along the differencing dimension; input.size({d}) = {size}, but got "
+                                   f"tensor.size({d}) = {given}")
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
     if n == 0:

@@ -62,8 +62,10 @@ def _check(i: Tensor, v: Tensor, size: tuple[int, ...]) -> None:
 
 def to_sparse(dense: Tensor, sparse_dim: int | None = None, **options: Any) -> SparseTensor:
     """The places of a dense tensor that are not zero; with sparse_dim only over the first dimensions."""
-    if options.get("layout") not in (None, sparse_coo) or options.get("blocksize") is not None:
-        raise NotImplementedError("to_sparse: flambeau has the layout sparse_coo only")
+    if options.get("layout") not in (None, sparse_coo):
+        from .compressed import to_compressed
+        name = str(options["layout"]).rpartition("_")[2]
+        return to_compressed(dense, name, options.get("blocksize"), options.get("dense_dim"))
     n = dense.ndim if sparse_dim is None else sparse_dim
     if not 0 < n <= max(dense.ndim, 1):
         raise RuntimeError(f"sparse_dim argument must be in >={1} and <= {dense.ndim}, got {n}")
