@@ -15,7 +15,7 @@ from ..backends.cpu.reduce.statistics import spread_one
 from ..backends.cpu.table import KERNELS
 from ..tensors import return_types
 from ..tensors.parameter import Parameter
-from ..tensors.tensor import Size, Tensor
+from ..tensors.tensor import Tensor
 from .core import generate
 from .core import overrides as _overrides
 from .core.generate_calls import fast_call, stands_for
@@ -44,83 +44,23 @@ def ordinary_floats(input: Any, mode: int) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------ views
 _ALL = (slice(None),) * 64
-_SHAPES = (tuple, list, Size)
 
 
-class _Remembered(dict):
-    """What a function makes of its arguments, as a dict: geometry of few shapes, asked again and again. None is not kept.
-
-    (functools.lru_cache takes three times as long over an answer that it has.)
-    """
-
-    def __init__(self, function: Any):
-        self.function = function
-
-    def __missing__(self, key: tuple[Any, ...]) -> Any:
-        made = self.function(*key)
-        if made is not None:
-            if len(self) > 4096:
-                self.clear()
-            self[key] = made
-        return made
-
-
-def _unpacked(sizes: Any) -> Any:
-    """view(2, 3) and view((2, 3))."""
-    return tuple(sizes[0]) if len(sizes) == 1 and sizes[0].__class__ in _SHAPES else sizes
-
-
-def _filled(sizes: tuple[int, ...], shape: Any) -> bool:
-    """Whether sizes are what was asked for, with a number in the place of -1."""
-    return len(sizes) == len(shape) and all([n == m or (n.__class__ is int and n == -1) for m, n in zip(sizes, shape)])
-
-
-@_Remembered
-def _unsqueezed(shape: tuple[int, ...], dim: Any, kind: type) -> tuple[int, ...] | None:
-    if kind is not int or not -len(shape) - 1 <= dim <= len(shape) or 0 in shape or 1 in shape:
-        return None
-    at = dim % (len(shape) + 1)
-    return (*shape[:at], 1, *shape[at:])
-
-
-@_Remembered
-def _expanded(shape: tuple[int, ...], strides: tuple[int, ...], size: tuple[Any, ...]) -> tuple[int, ...] | None:
-    """The strides of an array that is repeated by strides of zero; leading ones have strides of their own in PyTorch."""
-    extra = len(size) - len(shape)
-    shape, strides = (1,) * extra + shape, (0,) * extra + strides
-    if extra < 0 or 1 in size[:extra] or not all([n.__class__ is int and n > 0 and m in (1, n) for m, n in zip(shape, size)]):
-        return None
-    return tuple([step if m == n else 0 for m, n, step in zip(shape, size, strides)])
-
-
-def _strided(x: Any, sizes: Any) -> Any:
-    """A view of what need not be contiguous; not with sizes of one, to which NumPy gives strides of its own."""
-    return None if 1 in x.shape or 1 in sizes else ndarray.reshape(x, sizes, copy=False)
+def _dims(dims: Any, n: int) -> tuple[int, ...]:
+    """permute(1, 0) and permute((1, 0)): which dimensions, counted from the front."""
+    return tuple([d % n for d in (dims if dims[0].__class__ is int else dims[0])])
 
 
 _simple = "x.flags.c_contiguous and 1 not in x.shape"  # so that NumPy's strides are PyTorch's
 fast_call(ordering.t, v._t, "self", when="n == 2", made="x.T")
 fast_call(ordering.transpose, v._transpose, "self dim0 dim1", made="x.swapaxes(dim0, dim1)", given="dim0 % n; dim1 % n",
           when="dim0.__class__ is int is dim1.__class__ and -n <= dim0 < n and -n <= dim1 < n")
-_sized = ["sizes = shape if len(shape) != 1 or shape[0].__class__ is int else unpacked(shape)",
-          f"made = None if not sizes else x.reshape(sizes) if {_simple} else OTHERWISE"]
-_shaped = dict(when="made is not None and (made.shape == sizes or filled(made.shape, sizes))", made="made", given="None",
-               unpacked=_unpacked, filled=_filled)
-fast_call(ordering.permute, v._permute, "self *dims", when="made is not None", made="made",
-          given="tuple([d % n for d in axes])",
-          prepare=["axes = dims if len(dims) > 1 else unpacked(dims)", "made = x.transpose(axes) if len(axes) == n else None"],
-          unpacked=_unpacked)
-fast_call(reshaping.view, v._view, "self *shape", toplevel=False, strided=_strided, **_shaped,
-          prepare=[line.replace("OTHERWISE", "strided(x, sizes)") for line in _sized])
-fast_call(reshaping.reshape, v._view, "self *shape", prepare=[line.replace("OTHERWISE", "None") for line in _sized], **_shaped)
-fast_call(reshaping.expand, v._expand, "self *size", when="made is not None", made="made", given="None", toplevel=False,
-          prepare=["sizes = size if len(size) > 1 else unpacked(size)", "strides = expanded[x.shape, x.strides, sizes]",
-                   "made = None if strides is None or not x.flags.c_contiguous else ndarray(sizes, x.dtype, x, 0, strides)",
-                   "if type(x) is not ndarray and made is not None:", "    made = made.view(type(x))"],
-          expanded=_expanded, unpacked=_unpacked)
-fast_call(reshaping.unsqueeze, v._unsqueeze, "self dim", prepare=["sizes = unsqueezed[x.shape, dim, dim.__class__]"],
-          when="sizes is not None and x.flags.c_contiguous", made="x.reshape(sizes)", given="dim % (x.ndim + 1)",
-          unsqueezed=_unsqueezed, any_size=True)
+fast_call(ordering.permute, v._permute, "self *dims", made="permuted(x, dims)", or_none=True, given="counted(dims, n)",
+          counted=_dims)
+fast_call(reshaping.view, v._view, "self *shape", made="reshaped(x, shape, False)", or_none=True, given="None", toplevel=False)
+fast_call(reshaping.reshape, v._view, "self *shape", made="reshaped(x, shape, True)", or_none=True, given="None")
+fast_call(reshaping.expand, v._expand, "self *size", made="expanded(x, size)", or_none=True, given="None", toplevel=False)
+fast_call(reshaping.unsqueeze, v._unsqueeze, "self dim", made="unsqueezed(x, dim)", or_none=True, given="dim % (n + 1)")
 fast_call(v.select, v._select, "self dim index", given="dim; index", every=_ALL,
           when="dim.__class__ is int is index.__class__ and -n <= dim < n and -x.shape[dim] <= index < x.shape[dim]",
           made=["dim, index = dim % n, index % x.shape[dim]", "x[(*every[:dim], index, ...)]"])
@@ -138,11 +78,10 @@ fast_call(_squeeze, v._squeeze_dim, "self dim", when="dim.__class__ is int and -
           made="x.squeeze(dim) if x.shape[dim] == 1 else x.view()")
 
 
-for _general, _size in ((splitting.split, "size"), (splitting.chunk, "-(-x.shape[dim] // size)")):  # parts of one size
-    fast_call(_general, v._split, "self size dim=0", given="size; dim", every=_ALL, gives=tuple,
-              when="size.__class__ is int is dim.__class__ and size > 0 and -n <= dim < n",
-              made=["dim %= n", f"size, before = {_size}, every[:dim]",
-                    "[x[(*before, slice(at, at + size))] for at in range(0, x.shape[dim], size)]"])
+fast_call(splitting.split, v._split, "self size dim=0", made="parted(x, size, dim, False)", or_none=True, given="size; dim % n",
+          gives=tuple)
+fast_call(splitting.chunk, v._split, "self chunks dim=0", made="parted(x, chunks, dim, True)", or_none=True, gives=tuple,
+          given="-(-x.shape[dim] // chunks); dim % n")
 
 
 # --------------------------------------------------------------------------------------------------- arithmetic
@@ -281,38 +220,19 @@ where = fast_call(
 
 
 # ------------------------------------------------------------------------------------------------------- joining
-_concatenate = KERNELS["concatenate"]
+def _alike(tensors: Any) -> bool:
+    """Whether a follower takes these: contiguous floats of one shape and dtype."""
+    if tensors.__class__ not in (list, tuple) or not all([ordinary_floats(t, state.mode) for t in tensors]):
+        return False
+    xs = [t._array for t in tensors]
+    return bool(xs) and all([a.shape == xs[0].shape and a.dtype is xs[0].dtype and a.flags.c_contiguous for a in xs])
 
 
-def _alike(xs: list[Any]) -> bool:
-    """Whether contiguous arrays have one shape and one dtype."""
-    x = xs[0]
-    return all([a.shape == x.shape and a.dtype is x.dtype and a.flags.c_contiguous for a in xs])
-
-
-@_Remembered
-def _first_moved(n: int, dim: int) -> tuple[int, ...] | None:
-    """The order of n dimensions in which the first comes to stand at another place."""
-    return (*range(1, dim % n + 1), 0, *range(dim % n + 1, n)) if -n <= dim < n else None
-
-
-def _stacked(xs: list[Any], dim: int) -> Any:
-    made = registry.cpu.asarray(xs)  # raises where shapes differ
-    if dim:
-        order = _first_moved[made.ndim, dim]
-        return None if order is None else made.transpose(order).copy()
-    return made
-
-
-for _general, _row, _join, _options in ((joining.cat, joining._cat, _concatenate, "; 'contiguous'"),
-                                        (joining.stack, joining._stack, _stacked, "")):
-    _made = fast_call(
-        _general, _row, "tensors dim=0", chars="fd", method=False, aliases=("concat",) if _options else (),
-        join=_join, alike=_alike,
-        prepare=["made = join(xs, dim) if mode < 2 and x.size * len(xs) < LARGE and dim.__class__ is int else None"],
-        when="n and (made.dtype is x.dtype and made.flags.c_contiguous if made is not None else mode > 1 and alike(xs) and "
-             f"dim.__class__ is int and -{'n' if _options else 'n - 1'} <= dim < {'n' if _options else 'n + 1'})",
-        given=f"dim % {'n' if _options else '(n + 1)'}; x.dtype{_options}", made="made")
+for _general, _row, _fresh, _n, _layout in ((joining.cat, joining._cat, False, "n", "; 'contiguous'"),
+                                            (joining.stack, joining._stack, True, "(n + 1)", "")):
+    _made = fast_call(_general, _row, "tensors dim=0", method=False, aliases=() if _fresh else ("concat",), alike=_alike,
+                      made=f"joined(tensors, dim, {_fresh})", or_none=True, given=f"dim % {_n}; x.dtype{_layout}",
+                      when=f"mode < 2 or (n and dim.__class__ is int and -{_n} <= dim < {_n})")
     setattr(joining, _general.__name__, _made)
 
 __all__ = ["clamp", "cumsum", "log_softmax", "mean", "softmax", "where"]
