@@ -32,7 +32,7 @@ static struct {
                        void *like);
     int (*set_base)(void *, void *);
 } py;
-static struct { void *none, *yes, *array, *tensor, *parameter, *integer, *tuple, *list, *shape, *float32, *float64; } known;
+static struct { void *none, *yes, *array, *tensor, *parameter, *integer, *tuple, *list, *shape, *float32, *float64, *boolean; } known;
 static struct { size array, node, counter; } slot;  // in a tensor
 static size large;                                  // from so many elements on threads share the work
 static struct { void *dtype; size bytes; } dtypes[MOST];
@@ -170,7 +170,7 @@ void *fl_permuted(void *self, void *const *given, long count) {
     size dims[MOST], shape[MOST], strides[MOST];
     uint64_t seen = 0;
     int n = sizes_in(given[1], dims);
-    if (n != x->dimensions)
+    if (n != x->dimensions || !elements(x))
         return kept(known.none);
     for (int i = 0; i < n; i++) {
         size d = dims[i] + (dims[i] < 0 ? n : 0);
@@ -197,7 +197,7 @@ void *fl_expanded(void *self, void *const *given, long count) {
             sizes[i] = had;
         if (sizes[i] < 1 || (had != 1 && had != sizes[i]))
             return kept(known.none);
-        if (had != sizes[i])
+        if (had != sizes[i] || !x->dimensions)
             strides[i] = 0;
     }
     return window(x, n, sizes, strides, x->data);
@@ -260,30 +260,74 @@ void *fl_room_like(void *self, void *const *given, long count) {
     return py.new_array(known.array, kept(x->dtype), x->dimensions, x->shape, 0, 0, 0, 0);
 }
 
-#define EXTREME(name, type)                                                 \
-    static void name(const type *x, size n, int least, type *out) {         \
-        type found = x[0];                                                  \
-        for (size i = 1; i < n && found == found; i++)                      \
-            if ((least ? x[i] < found : x[i] > found) || x[i] != x[i])      \
-                found = x[i];                                               \
-        *out = found;                                                       \
+#define EXTREME(name, type)                                                                      \
+    static void name(const type *x, type *out, size outer, size n, size inner, int least) {      \
+        for (size o = 0; o < outer; o++, x += n * inner)                                         \
+            for (size i = 0; i < inner; i++) {                                                   \
+                type found = x[i];                                                               \
+                for (size k = i + inner; k < n * inner && found == found; k += inner)            \
+                    if ((least ? x[k] < found : x[k] > found) || x[k] != x[k])                   \
+                        found = x[k];                                                            \
+                *out++ = found;                                                                  \
+            }                                                                                    \
     }
 EXTREME(extreme_f32, float)
 EXTREME(extreme_f64, double)
 
-// (x, whether the least is wanted): the largest of a few elements, or a NaN among them.
+// (x, dim or None for all, whether the least is wanted): the largest of a few elements, or a NaN among them.
 void *fl_extreme(void *self, void *const *given, long count) {
     const struct array *x = given[0];
-    size n = is_contiguous_cpu(x) ? elements(x) : 0;
-    if (n < 1 || n > 512 || (x->dtype != known.float32 && x->dtype != known.float64))
+    size all = is_contiguous_cpu(x) ? elements(x) : 0, shape[MOST], dim = 0, outer = 1, n = all, dimensions = 0;
+    if (all < 1 || all > 512 || x->dimensions > MOST || (x->dtype != known.float32 && x->dtype != known.float64))
         return kept(known.none);
-    struct array *made = py.new_array(known.array, kept(x->dtype), 0, 0, 0, 0, 0, 0);
+    if (given[1] != known.none) {
+        if (!dimension(given[1], x->dimensions, &dim))
+            return kept(known.none);
+        n = x->shape[dim];
+        for (int d = 0; d < x->dimensions; d++) {
+            outer *= d < dim ? x->shape[d] : 1;
+            if (d != dim)
+                shape[dimensions++] = x->shape[d];
+        }
+    }
+    struct array *made = py.new_array(known.array, kept(x->dtype), (int)dimensions, shape, 0, 0, 0, 0);
     if (!made)
         return 0;
     if (x->dtype == known.float32)
-        extreme_f32((float *)x->data, n, given[1] == known.yes, (float *)made->data);
+        extreme_f32((float *)x->data, (float *)made->data, outer, n, all / (outer * n), given[2] == known.yes);
     else
-        extreme_f64((double *)x->data, n, given[1] == known.yes, (double *)made->data);
+        extreme_f64((double *)x->data, (double *)made->data, outer, n, all / (outer * n), given[2] == known.yes);
+    return made;
+}
+
+// (condition, x, y): where, of few elements in one shape.
+void *fl_selected(void *self, void *const *given, long count) {
+    const struct array *c = given[0], *x = given[1], *y = given[2];
+    if (!is_contiguous_cpu(c) || !is_contiguous_cpu(x) || !is_contiguous_cpu(y) || x->dtype != y->dtype ||
+        (x->dtype != known.float32 && x->dtype != known.float64) || c->dtype != known.boolean ||
+        x->dimensions != c->dimensions || y->dimensions != c->dimensions)
+        return kept(known.none);
+    for (int d = 0; d < c->dimensions; d++)
+        if (x->shape[d] != c->shape[d] || y->shape[d] != c->shape[d])
+            return kept(known.none);
+    size n = elements(x);
+    if (n >= large)
+        return kept(known.none);
+    struct array *made = py.new_array(known.array, kept(x->dtype), x->dimensions, x->shape, 0, 0, 0, 0);
+    if (!made)
+        return 0;
+    const char *from = c->data;
+    if (x->dtype == known.float32) {
+        const float *a = (float *)x->data, *b = (float *)y->data;
+        float *restrict out = (float *)made->data;
+        for (size i = 0; i < n; i++)
+            out[i] = from[i] ? a[i] : b[i];
+    } else {
+        const double *a = (double *)x->data, *b = (double *)y->data;
+        double *restrict out = (double *)made->data;
+        for (size i = 0; i < n; i++)
+            out[i] = from[i] ? a[i] : b[i];
+    }
     return made;
 }
 

@@ -8,7 +8,8 @@ caller then goes the general way. They are looked up when they are first used:
     parted(x, size, dim, by_number)       a list of windows that follow each other, each of a size, or so many
     suited(x, y)                          whether a kernel may take two arrays as they are: one dtype, in order, few elements
     room_like(x)                          a new array like a contiguous one of few elements
-    extreme(x, least)                     the largest or the smallest of a few elements
+    extreme(x, dim, least)                the largest or the smallest of a few elements, along a dimension or (None) of all
+    selected(condition, x, y)             `where` of few elements in one shape
     joined(tensors, dim, fresh_dim)       what tensors' arrays are side by side
     any_history(tensors)                  whether one of them has a history; this one always knows
 """
@@ -22,11 +23,11 @@ import numpy as np
 
 from . import calls, toolchain
 
-NAMES = frozenset(("any_history", "expanded", "extreme", "joined", "parted", "permuted", "reshaped", "room_like", "suited",
-                   "unsqueezed"))
+NAMES = frozenset(("any_history", "expanded", "extreme", "joined", "parted", "permuted", "reshaped", "room_like", "selected",
+                   "suited", "unsqueezed"))
 _PYTHON = ("Py_IncRef", "PyLong_AsLongAndOverflow", "PyTuple_Size", "PyTuple_GetItem", "PyList_Size", "PyList_GetItem",
            "PyList_New", "PyList_SetItem", "Py_DecRef")
-_NUMPY = (94, 282)  # numbers of PyArray_NewFromDescr and PyArray_SetBaseObject in NumPy's table of functions, which never change
+_NUMPY = (94, 282)  # PyArray_NewFromDescr and PyArray_SetBaseObject in NumPy's table of functions, where places never change
 _P = ctypes.c_void_p
 _described: tuple[Any, ...] = ()
 
@@ -73,7 +74,8 @@ def _library() -> Any:
     slots = [calls.offset_of(tensor, name) for name in ("_array", "_node", "_counter")]
     if None in slots:
         return None
-    objects = (None, True, np.ndarray, tensor, parameter, int, tuple, list, size, np.dtype("f4"), np.dtype("f8"))
+    objects = (None, True, np.ndarray, tensor, parameter, int, tuple, list, size, np.dtype("f4"), np.dtype("f8"),
+               np.dtype("?"))
     library.fl_arrays_attach((_P * len(functions))(*functions), (_P * len(objects))(*map(id, objects)),
                              (ctypes.c_ssize_t * 3)(*slots), ctypes.c_ssize_t(large))
     for dtype in dtypes:

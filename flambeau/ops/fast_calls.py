@@ -7,7 +7,6 @@ from typing import Any
 
 from ..autograd.state import FOLLOWED, state
 from ..backends import registry
-from ..backends.cpu.pointwise.functions import chosen
 from ..backends.cpu.reduce import reductions as kernels
 from ..backends.cpu.reduce.extremes import extreme_one
 from ..backends.cpu.reduce.scans import running_sum
@@ -51,7 +50,6 @@ def _dims(dims: Any, n: int) -> tuple[int, ...]:
     return tuple([d % n for d in (dims if dims[0].__class__ is int else dims[0])])
 
 
-_simple = "x.flags.c_contiguous and 1 not in x.shape"  # so that NumPy's strides are PyTorch's
 fast_call(ordering.t, v._t, "self", when="n == 2", made="x.T")
 fast_call(ordering.transpose, v._transpose, "self dim0 dim1", made="x.swapaxes(dim0, dim1)", given="dim0 % n; dim1 % n",
           when="dim0.__class__ is int is dim1.__class__ and -n <= dim0 < n and -n <= dim1 < n")
@@ -70,9 +68,9 @@ fast_call(v.narrow, v._slice, "self dim start length", given="dim; start; start 
           made=["dim %= n", "x[(*every[:dim], slice(start, start + length))]"])
 _flatten = fast_call(
     reshaping.flatten, v._view, "self start_dim=0 end_dim=-1", given="None",
-    when=f"n > 1 and -n <= start_dim < n and -n <= end_dim < n and start_dim % n < end_dim % n and {_simple}",
-    made="x.reshape((*x.shape[:start_dim % n], -1, *x.shape[end_dim % n + 1:]))")
-fast_call(_flatten, v._view, "self", given="None", when=f"n > 1 and {_simple}", made="x.reshape(-1)")
+    when="n > 1 and -n <= start_dim < n and -n <= end_dim < n and start_dim % n < end_dim % n and "
+         "(made := reshaped(x, (*x.shape[:start_dim % n], -1, *x.shape[end_dim % n + 1:]), True)) is not None", made="made")
+fast_call(_flatten, v._view, "self", given="None", made="reshaped(x, (-1,), True)", when="n > 1", or_none=True)
 _squeeze = fast_call(reshaping.squeeze, v._squeeze_all, "self", when="n", made="x.squeeze()", given="None")
 fast_call(_squeeze, v._squeeze_dim, "self dim", when="dim.__class__ is int and -n <= dim < n", given="(dim % n,)",
           made="x.squeeze(dim) if x.shape[dim] == 1 else x.view()")
@@ -126,15 +124,17 @@ for _general, _row, _all, _least in ((reductions.max_, reductions._max_dim, redu
                      gives=return_types.min if _least else return_types.max)
     fast_call(_one, _all, "input", chars="fd", when="x.flags.c_contiguous and x.size < LARGE", made="kernel(x)",
               kernel=kernels.min_all if _least else kernels.max_all)
-for _general, _row in ((reductions.amax, reductions._amax), (reductions.amin, reductions._amin)):
-    fast_call(_general, _row, "input dim=None", when=_DIM, given="(dim % n,); False", made="array(kernel(x, (dim % n,)))",
-              kernel=_row.cpu, chars="fd", array=registry.cpu.asarray)
+for _general, _row, _least in ((reductions.amax, reductions._amax, False), (reductions.amin, reductions._amin, True)):
+    fast_call(_general, _row, "input dim=None", when=_DIM, given="(dim % n,); False", chars="fd", kernel=_row.cpu, least=_least,
+              made=["made = extreme(x, dim, least) if mode < 2 else None",
+                    "array(kernel(x, (dim % n,))) if made is None else made"], array=registry.cpu.asarray)
 fast_call(joining.flip, joining._flip, "input dim", chars="fd", when=_DIM, given="(dim % n,)", made="flipped(x, (dim % n,))",
           flipped=KERNELS["flip"])
 fast_call(vector_norms.norm, vector_norms.vector_norm_row, "input p=2", chars="fd", norm=kernels.small_norm,
           when="p == 2 and x.size < SMALL and x.flags.c_contiguous", made="norm(x)", given="2.0; None; False; None",
           SMALL=kernels.SMALL)
-fast_call(convert.clone, convert._clone, "input", chars="fd", when=f"x.size < LARGE and {_simple}", made="x.copy()",
+fast_call(convert.clone, convert._clone, "input", chars="fd", made="x.copy()",
+          when="x.size < LARGE and x.flags.c_contiguous and 1 not in x.shape",
           given="None")
 
 
@@ -213,10 +213,8 @@ _where_number = fast_call(
     where=KERNELS["where"])
 where = fast_call(
     _where_number, where_row, "condition input other", chars="?", tensors="input other", method=False, given="input; other",
-    when="mode < 2 and n and input.__class__ in OURS and other.__class__ in OURS and x.size < LARGE and "
-         "(a := input._array).dtype is (b := other._array).dtype and a.dtype.char in 'fd' and "
-         "a.shape == x.shape == b.shape and type(a) is type(b) is ndarray and a.flags.c_contiguous and b.flags.c_contiguous",
-    made="chosen(x, a, b)", chosen=chosen, OURS=_OURS)
+    when="mode < 2 and input.__class__ in OURS and other.__class__ in OURS and "
+         "(made := selected(x, input._array, other._array)) is not None", made="made", OURS=_OURS)
 
 
 # ------------------------------------------------------------------------------------------------------- joining

@@ -58,7 +58,7 @@ def knows(**names: Any) -> None:
 
 
 def _first_call(name: str) -> Callable[..., Any]:
-    """Stands for a function of native/arrays.py until one of them is called: loading them takes longer than importing all this."""
+    """Stands for a function of native/arrays.py until one of them is called: loading them is no part of importing."""
     def call(*args: Any) -> Any:
         found = arrays.loaded()
         for names in _SPACES:
@@ -210,8 +210,8 @@ def results(row: Any, names: list[str], sure: Iterable[int], not_tensors: Iterab
             attach: str = "", where: str = "", held: bool = False) -> list[str]:
     """Lines that make the array `made` the tensor `t`, or several of them the tensors `results`, in mode 0 with their node.
 
-    names, sure (the tensors), not_tensors and held: as in `recording`. mode: the variable. where: what else has to be true where
-    there is something to record.
+    names, sure (the tensors), not_tensors and held: as in `recording`. mode: the variable. where: what else has to be
+    true where there is something to record.
     """
     array = "array" if several else "made[0]" if attach == "first" else "made"
     lines, one = [], ["t = new(Tensor)", f"t._array = {array}", "t._node = None"]

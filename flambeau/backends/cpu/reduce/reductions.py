@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from numpy import ndarray
 
-from ....native import library
+from ....native import arrays, library
 from ...geometry import reduced_shape
 from .. import memory
 from ..layouts import contiguous
@@ -269,12 +269,16 @@ def mean_one(x: ndarray, axis: int, keepdim: bool) -> ndarray:
 
 
 def max_all(x: ndarray) -> ndarray:
-    """The largest element of a contiguous array that is not empty (NaN if there is one): found by its place."""
+    """The largest element of a contiguous array that is not empty (NaN if there is one): of many, found by its place."""
+    if (found := arrays.extreme(x, None, False)) is not None:
+        return found
     flat = x.ravel()
     return np.asarray(flat[flat.argmax()])
 
 
 def min_all(x: ndarray) -> ndarray:
+    if (found := arrays.extreme(x, None, True)) is not None:
+        return found
     flat = x.ravel()
     return np.asarray(flat[flat.argmin()])
 
