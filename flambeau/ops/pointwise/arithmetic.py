@@ -11,6 +11,7 @@ from ...autograd.state import state
 from ...backends import values
 from ...backends.cpu.pointwise.loops import run
 from ...backends.cpu.table import KERNELS
+from ...backends.strides import contiguous_strides, elementwise_strides
 from ...settings import warn_once
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
@@ -182,7 +183,12 @@ Tensor.sub_ = Tensor.subtract_ = _scaled_inplace("sub", _sub, sub)
 def rsub(input: Any, other: Any, alpha: Any = 1) -> Any:
     """other - alpha * input."""
     if alpha.__class__ is int and alpha == 1:
-        return _rsub(input, other)
+        made = _rsub(input, other)
+        if not isinstance(other, Tensor) or (input.is_contiguous() and other.is_contiguous()):
+            return made
+        from ..shape.views import relaid
+        stride = elementwise_strides(made.shape, [(t.shape, t.stride()) for t in (other, input) if t.ndim])
+        return relaid(made, contiguous_strides(made.shape) if stride is None else stride)
     alpha = _number(alpha, "rsub")
     _check_alpha(input, other, alpha)
     if not isinstance(other, Tensor):

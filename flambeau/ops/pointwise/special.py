@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...backends.strides import contiguous_strides
 from ...tensors.dtypes import bool_
 from ...tensors.tensor import Tensor
 from ..core.row import make_inplace, public
@@ -174,7 +175,9 @@ def mvlgamma(input: Any, p: int) -> Any:
         raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")
     if input.dtype is bool_:
         raise RuntimeError("The input tensor may not be a boolean tensor.")
-    return _mvlgamma(input, p)
+    from ..shape.views import relaid
+    made = _mvlgamma(input, p)
+    return made if made.is_contiguous() else relaid(made, contiguous_strides(made.shape))
 
 
 def _pair(name: str, row: Pointwise, doc: str, scalars: bool = True, **options: Any) -> Any:
