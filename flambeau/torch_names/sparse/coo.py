@@ -18,7 +18,7 @@ HANDLERS: dict[str, Callable] = {}
 class SparseTensor(Tensor):
     """A tensor of layout sparse_coo. `_array` has its shape and dtype but no memory of that size."""
 
-    _plain = False
+    _without_overrides = False
     is_sparse = True
 
     @property

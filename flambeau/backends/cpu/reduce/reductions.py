@@ -300,10 +300,10 @@ def prod(x: ndarray, axes: Axes = None, keepdim: bool = False, dtype: np.dtype |
     x = narrow(x, dtype)
     if axes is None and x.size >= SMALL and x.flags.c_contiguous:
         # NumPy multiplies along memory one by one; across a thousand columns it works on several at a time.
-        whole = x.size - x.size % 1024
+        in_rows = x.size - x.size % 1024
         flat = x.reshape(-1)
-        columns = np.multiply.reduce(flat[:whole].reshape(-1, 1024), axis=0, dtype=dtype)
-        return np.multiply.reduce(columns, dtype=dtype) * np.multiply.reduce(flat[whole:], dtype=dtype)
+        columns = np.multiply.reduce(flat[:in_rows].reshape(-1, 1024), axis=0, dtype=dtype)
+        return np.multiply.reduce(columns, dtype=dtype) * np.multiply.reduce(flat[in_rows:], dtype=dtype)
     return contiguous(np.multiply.reduce(x, axis=axes_of(x, axes), keepdims=keepdim, dtype=dtype), x)
 
 
