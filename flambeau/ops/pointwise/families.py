@@ -260,7 +260,7 @@ def _export_inplace(op: Callable, r: Row, chars: str | None, aliases: tuple[str,
 # ------------------------------------------------------------------------------------- tensors of one shape, and numbers
 def of_pair(name: str, c: Any, numbers: str = "", takes: str = "f", **options: Any) -> Callable:
     """The derivative `name`(grad, self, *numbers) of a pointwise operation, in one pass."""
-    r = Pointwise(name, f"grad self {numbers}", kind="same", plain=numbers, takes=takes, c=c, **options)
+    r = Pointwise(name, f"grad self {numbers}", kind="same", as_given=numbers, takes=takes, c=c, **options)
     r.op = generate.of_one(r, chars="fd", ufunc=False, fallback=any_way, tensors=2)
     return r.op
 
