@@ -12,7 +12,7 @@ from ..backends.cpu.reduce.extremes import extreme_one
 from ..backends.cpu.reduce.scans import running_sum
 from ..backends.cpu.reduce.statistics import spread_one
 from ..backends.cpu.table import KERNELS
-from ..tensors import return_types
+from ..tensors import dtypes, return_types
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from .core import generate
@@ -133,9 +133,12 @@ fast_call(joining.flip, joining._flip, "input dim", chars="fd", when=_DIM, given
 fast_call(vector_norms.norm, vector_norms.vector_norm_row, "input p=2", chars="fd", norm=kernels.small_norm,
           when="p == 2 and x.size < SMALL and x.flags.c_contiguous", made="norm(x)", given="2.0; None; False; None",
           SMALL=kernels.SMALL)
+_dense = "x.flags.c_contiguous and 1 not in x.shape"  # so that NumPy's strides are PyTorch's
 fast_call(convert.clone, convert._clone, "input", chars="fd", made="x.copy()",
-          when="x.size < LARGE and x.flags.c_contiguous and 1 not in x.shape",
-          given="None")
+          when=f"x.size < LARGE and {_dense}", given="None")
+fast_call(convert.to, convert._to_copy, "self dtype", chars="fdlbhiB?", made="x.astype(dtype.native)", toplevel=False,
+          when="dtype.__class__ is Dtype and dtype.native.char in chars and dtype.native is not x.dtype and x.size < LARGE and "
+               f"{_dense}", given="dtype.native; 'preserve'", Dtype=dtypes.dtype)
 
 
 def _arg_extreme(general: Any, pick: Any) -> None:
