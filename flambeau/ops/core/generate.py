@@ -48,7 +48,7 @@ _NAMES: dict[str, Any] = dict(
     asarray=registry.cpu.asarray, bump=bump,
     edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY, new=object.__new__,
     next_sequence=next_sequence, start_counter=start_counter, state=_state.state, uneven=uneven)
-_SPACES = [_NAMES]  # the names that each function finds
+_SPACES = [_NAMES]  # the names that each function finds; none are kept once native functions are among them
 _HERE = os.path.splitext(os.path.abspath(__file__))[0] + "d"
 
 
@@ -63,6 +63,7 @@ def _first_call(name: str) -> Callable[..., Any]:
         found = arrays.loaded()
         for names in _SPACES:
             names.update(found)
+        _SPACES.clear()
         return found[name](*args)
 
     return call
@@ -84,8 +85,10 @@ def _template(text: str) -> FunctionType:
 def function(title: str, signature: str, body: Iterable[str], **given: Any) -> Callable[..., Any]:
     """A function of this text. given: what it refers to beyond the names above, values of its own."""
     template = _template(f"def call({signature}):\n" + "".join([f"    {line}\n" for line in body]))
-    _SPACES.append({**_NAMES, **given})
-    made = FunctionType(template.__code__.replace(co_name=title, co_qualname=title), _SPACES[-1], title, template.__defaults__)
+    names = {**_NAMES, **given}
+    if _SPACES:
+        _SPACES.append(names)
+    made = FunctionType(template.__code__.replace(co_name=title, co_qualname=title), names, title, template.__defaults__)
     made.__kwdefaults__, made.__qualname__ = template.__kwdefaults__, title
     return made
 

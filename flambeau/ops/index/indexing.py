@@ -156,12 +156,15 @@ def _basic_steps(shape: tuple[int, ...], key: tuple[Any, ...]) -> list[Any] | No
         if k.__class__ is int and -size <= k < size:
             steps.append((_select, (dim, k), (*_WHOLE[:dim], k, ...)))
             continue
-        if k.__class__ is not slice or k.step is not None or not _integer_bounds(k):
+        if k.__class__ is not slice or k.step is not None:
             return None
-        start, stop, _ = k.indices(size)
-        if start != 0 or stop != size:
-            stop = stop if stop > start else start
-            steps.append((_slice, (dim, start, stop, 1), (*_WHOLE[:dim], slice(start, stop))))
+        if k.start is not None or k.stop is not None:
+            if not _integer_bounds(k):
+                return None
+            start, stop, _ = k.indices(size)
+            if start != 0 or stop != size:
+                stop = stop if stop > start else start
+                steps.append((_slice, (dim, start, stop, 1), (*_WHOLE[:dim], slice(start, stop))))
         dim += 1
     return steps or None
 
