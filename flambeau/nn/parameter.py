@@ -93,7 +93,7 @@ def is_lazy(tensor: Any) -> bool:
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
     """A parameter without a shape: `materialize(shape)` makes it a Parameter."""
 
-    _plain = False
+    _without_overrides = False
     cls_to_become = Parameter
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None):
@@ -106,7 +106,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 class UninitializedBuffer(UninitializedTensorMixin, Tensor):
     """A buffer without a shape: `materialize(shape)` makes it a plain tensor."""
 
-    _plain = False
+    _without_overrides = False
     _is_buffer = True
     persistent = True
     cls_to_become = Tensor

@@ -24,13 +24,13 @@ class Parameter(Tensor, metaclass=_ParameterType):
     """A tensor that a Module counts among its parameters; it requires grad unless told otherwise."""
 
     __module__ = "flambeau.nn.parameter"  # where users find it
-    _plain = True
+    _without_overrides = True
 
     def __new__(cls, data: Any = None, requires_grad: bool = True):
         if data is None:
             data = wrap(registry.cpu.empty((0,), get_default_dtype().native))
         kind = type(data)
-        if kind is not Tensor and kind is not Parameter and not getattr(kind, "_plain", False):
+        if kind is not Tensor and kind is not Parameter and not getattr(kind, "_without_overrides", False):
             made = data.detach().requires_grad_(requires_grad)
             if type(made) is not kind:
                 raise RuntimeError(f"Creating a Parameter from an instance of type {kind.__name__} requires that "
@@ -106,12 +106,12 @@ class Buffer(Tensor, metaclass=_BufferType):
     """A tensor that a Module registers as a buffer when it is assigned (`Buffer(x, persistent=False)`: not saved)."""
 
     __module__ = "flambeau.nn.parameter"  # where users find it
-    _plain = True
+    _without_overrides = True
 
     def __new__(cls, data: Any = None, *, persistent: bool = True):
         if data is None:
             data = wrap(registry.cpu.empty((0,), get_default_dtype().native))
-        made = data.detach() if not data._plain else wrap(data._array)
+        made = data.detach() if not data._without_overrides else wrap(data._array)
         if data.requires_grad:
             made.requires_grad_(True)
         made.persistent = persistent

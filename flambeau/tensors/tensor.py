@@ -80,7 +80,7 @@ class Tensor:
     _grad_dtype: Any = None
     _inference = False    # made in inference mode
     _tangent = None       # forward-mode derivative, as a (level, Tensor) pair
-    _plain = True         # no __torch_function__ of its own: operations need not ask
+    _without_overrides = True  # no __torch_function__ of its own: operations need not ask
     _cut = None           # under anomaly detection: where its history ended (autograd/cuts.py)
     _backward_hooks = None
     name = None
@@ -99,10 +99,10 @@ class Tensor:
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if "_plain" not in cls.__dict__:
+        if "_without_overrides" not in cls.__dict__:
             from ..ops.core import overrides
             disabled = getattr(cls, "__torch_function__", None) is overrides._disabled_torch_function_impl
-            cls._plain = disabled
+            cls._without_overrides = disabled
             if not disabled:
                 overrides.activate()
 

@@ -420,8 +420,8 @@ class _Form:
         elif layer.is_recursive:
             params = percent = "(recursive)"
         else:
-            whole = deepest or layer.is_leaf_layer
-            params = f"{shown:,}" if layer.trainable_params or not whole else f"({shown:,})"
+            includes_children = deepest or layer.is_leaf_layer
+            params = f"{shown:,}" if layer.trainable_params or not includes_children else f"({shown:,})"
             percent = f"{shown / total:>7.2%}"
             if shown <= 0:
                 params, percent = "--", "     --"

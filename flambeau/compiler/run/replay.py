@@ -27,11 +27,10 @@ from ... import settings
 from ...autograd.node import VersionCounter
 from ...backends.cpu import memory
 from ...native import pointer, toolchain
-from ...native.calls import builtin
+from ...native.calls import builtin, offset_of
 from ...tensors import dtypes
 from ...tensors.tensor import Tensor
 from ..capture.reads import MISSING, Content, Entry, Function, Inherited, Kind, Metadata, Read, Reads, Slot, Variable
-from ..capture.slot import offset_of
 from ..capture.symbolic import evaluate
 from ..capture.trees import LEAF
 from .plan import Output

@@ -72,7 +72,7 @@ def _takes_part(value: Any) -> bool:
     if kind is Tensor:
         return False
     if isinstance(value, Tensor):
-        return not kind._plain
+        return not kind._without_overrides
     return kind not in _PLAIN and hasattr(kind, "__torch_function__") and kind is not type and (
         kind.__torch_function__ is not _disabled_torch_function_impl)
 
@@ -236,7 +236,7 @@ def finish() -> None:
 
 def _keeping(get: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
     def read(self: Tensor) -> Any:
-        if self._plain:
+        if self._without_overrides:
             return get(self)
         with DisableTorchFunctionSubclass():
             return _convert(get(self), type(self))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...autograd.state import NO_GRAD, mode_bits
+from ...backends.strides import contiguous_strides
 from ...settings import warn_once
 from ...tensors import return_types
 from ...tensors.dtypes import finfo
@@ -12,6 +13,7 @@ from ...tensors.tensor import Tensor
 from ..core.row import FUNCTIONS, Row, public
 from ..pointwise.functions import conj
 from ..rules import products
+from ..shape.views import relaid
 from .common import (
     check_floating,
     check_matrix,
@@ -470,7 +472,11 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     check_same(A, B, "torch.linalg.lstsq")
     if rcond is not None:
         rcond = float(rcond)
-    return return_types.linalg_lstsq(*_lstsq(A, B, rcond, driver))
+    made = _lstsq(A, B, rcond, driver)
+    (m, n), columns = A._array.shape[-2:], B._array.shape[-1]
+    if m > n and not vector and made[0]._array.size:  # in LAPACK the solution is the upper part of B's columns
+        relaid(made[0], (*[m * s for s in contiguous_strides((*made[0].shape[:-2], columns))[:-1]], 1, m))
+    return return_types.linalg_lstsq(*made)
 
 
 # ------------------------------------------------------------------------------------------------- rank, condition

@@ -536,6 +536,7 @@ def _affine(bias: Tensor, input: Tensor, weight: Tensor) -> Tensor:
     _check_addmm(bias, input, weight)
     y = weight._array
     native = y.dtype
-    if state.mode > 1 or native.char not in _CHARS or type(y) is not ndarray or not (bias._plain and input._plain):
+    if state.mode > 1 or native.char not in _CHARS or type(y) is not ndarray or not (
+            bias._without_overrides and input._without_overrides):
         return _addmm(bias, input, weight, 1, 1)
     return _addmm.tensor(state.mode, _addmm.cpu(bias._array, input._array, y, 1, 1), bias, input, weight, 1, 1)

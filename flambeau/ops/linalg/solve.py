@@ -392,13 +392,13 @@ def _unpack_grad(grads: list[Any], shape: tuple[int, ...]) -> Tensor | None:
     """L's part below the diagonal and U's on and above it, back in one matrix."""
     grad_l, grad_u = grads[1], grads[2]
     m, n = shape[-2:]
-    whole = None
+    both = None
     if grad_l is not None:
-        whole = _padded(grad_l.tril(-1), -1, n)
+        both = _padded(grad_l.tril(-1), -1, n)
     if grad_u is not None:
         upper = _padded(grad_u.triu(), -2, m)
-        whole = upper if whole is None else whole + upper
-    return whole
+        both = upper if both is None else both + upper
+    return both
 
 
 def _padded(t: Tensor, dim: int, size: int) -> Tensor:
@@ -478,12 +478,12 @@ def _lu_solve_factor_grad(grad: Tensor, lu: Tensor, pivots: Tensor, x: Tensor, l
     """By way of the gradient of A = P L U (see the four equations A X, A^H X, X A, X A^H = B)."""
     r = _lu_solve(lu, pivots, grad, left, not adj)
     if left:
-        whole = matmul(x, adjoint(r)) if adj else matmul(r, adjoint(x))
+        inner = matmul(x, adjoint(r)) if adj else matmul(r, adjoint(x))
     else:
-        whole = matmul(adjoint(r), x) if adj else matmul(adjoint(x), r)
+        inner = matmul(adjoint(r), x) if adj else matmul(adjoint(x), r)
     permutation, low, up = _lu_unpack(lu, pivots, True, True)
-    whole = -matmul(swapped(permutation), whole)
-    return matmul(whole, adjoint(up)).tril(-1) + matmul(adjoint(low), whole).triu()
+    inner = -matmul(swapped(permutation), inner)
+    return matmul(inner, adjoint(up)).tril(-1) + matmul(adjoint(low), inner).triu()
 
 
 _lu_solve = Row("linalg_lu_solve", "LU pivots B left adjoint", batch=("leading", 2, 1, 2), shape=products.from_lu,

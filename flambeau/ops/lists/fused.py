@@ -66,7 +66,7 @@ def update(kernel: str, params: list[Tensor], grads: list[Tensor], parts: tuple[
 
 def total_norm(tensors: list[Tensor], order: Any) -> Tensor | None:
     """The norm of all tensors as one vector, zero-dim; None where there is no kernel for it."""
-    if not all([t._plain for t in tensors]):
+    if not all([t._without_overrides for t in tensors]):
         return None
     made = _call("fused_norm", (_arrays(tensors),), (order,))
     return None if made is False else wrap(made)
@@ -74,7 +74,7 @@ def total_norm(tensors: list[Tensor], order: Any) -> Tensor | None:
 
 def clip(tensors: list[Tensor], norm: Tensor, max_norm: Any) -> bool:
     """Scales the tensors in place, whose norm is `norm`, so that it becomes max_norm if it is more."""
-    if not all([t._plain for t in tensors]) or not norm._plain:
+    if not all([t._without_overrides for t in tensors]) or not norm._without_overrides:
         return False
     arrays = _arrays(tensors)
     if registry.backend_of(arrays[0]) is not registry.backend_of(norm._array):

@@ -27,7 +27,7 @@ _K = math.sqrt(2 / math.pi)
 def activation(name: str, numbers: str, backward: Callable | str, *, c: Any, node: str | None = None, takes: str = "f",
                fused: str | None = None, **options: Any) -> Callable:
     """A pointwise function of one tensor and numbers: plain float tensors go straight to the kernel."""
-    r = Pointwise(name, f"self {numbers}", kind="same", plain=numbers, takes=takes, c=c, node=node,
+    r = Pointwise(name, f"self {numbers}", kind="same", as_given=numbers, takes=takes, c=c, node=node,
                   backward=dict(self=backward), fused=None if fused is None else dict(self=fused), **options)
     call = generate.of_one(r, chars="fd", ufunc=False, fallback=any_way)
     call.row = r

@@ -11,6 +11,7 @@ from ...autograd.state import state
 from ...backends import values
 from ...backends.cpu.pointwise.loops import run
 from ...backends.cpu.table import KERNELS
+from ...backends.strides import contiguous_strides, elementwise_strides
 from ...settings import warn_once
 from ...tensors import dtypes as _dtypes
 from ...tensors.tensor import Tensor
@@ -64,10 +65,10 @@ _fmod = binary("fmod", "fmod(a, b)", (
 floor_divide = binary("floor_divide", "floor_divide(a, b)", (refuse("floor_divide"), refuse("floor_divide")),
                       safe=values.DIVISION, fast="fd",
                       takes="if", node="NotImplemented", cpu_name="div_floor_cpu", numbers="all")
-_add_scaled = Pointwise("add_scaled", "self other alpha", kind="same", plain="alpha", c="a + b * c", c_kinds="fi",
+_add_scaled = Pointwise("add_scaled", "self other alpha", kind="same", as_given="alpha", c="a + b * c", c_kinds="fi",
                         node="AddBackward0",
                         backward=dict(self=lambda grad: grad, other=lambda grad, alpha: grad * conj(alpha)))
-_sub_scaled = Pointwise("sub_scaled", "self other alpha", kind="same", plain="alpha", c="a - b * c", c_kinds="fi",
+_sub_scaled = Pointwise("sub_scaled", "self other alpha", kind="same", as_given="alpha", c="a - b * c", c_kinds="fi",
                         node="SubBackward0", check=_no_bools,
                         backward=dict(self=lambda grad: grad, other=lambda grad, alpha: -grad * conj(alpha)))
 _remainder_scalar = Pointwise("remainder_scalar", "self other", kind="same", kernel="remainder", takes="if",
@@ -76,11 +77,11 @@ _fmod_scalar = Pointwise("fmod_scalar", "self other", kind="same", kernel="fmod"
                          backward=dict(self=lambda grad: grad))
 _floor_mode = Pointwise("div_floor", "self other rounding_mode", safe=values.DIVISION, kind="same", kernel="div_floor",
                         takes="bif",
-                        plain="rounding_mode", c="floor_divide(a, b)", node="DivBackward2",
+                        as_given="rounding_mode", c="floor_divide(a, b)", node="DivBackward2",
                         backward=dict(self=nothing, other=nothing))
 _trunc_mode = Pointwise("div_trunc", "self other rounding_mode", safe=values.DIVISION, kind="same", kernel="div_trunc",
                         takes="bif",
-                        plain="rounding_mode", c="trunc(a / b)", node="DivBackward2",
+                        as_given="rounding_mode", c="trunc(a / b)", node="DivBackward2",
                         backward=dict(self=nothing, other=nothing))
 # fmt: on
 
@@ -182,7 +183,12 @@ Tensor.sub_ = Tensor.subtract_ = _scaled_inplace("sub", _sub, sub)
 def rsub(input: Any, other: Any, alpha: Any = 1) -> Any:
     """other - alpha * input."""
     if alpha.__class__ is int and alpha == 1:
-        return _rsub(input, other)
+        made = _rsub(input, other)
+        if not isinstance(other, Tensor) or (input.is_contiguous() and other.is_contiguous()):
+            return made
+        from ..shape.views import relaid
+        stride = elementwise_strides(made.shape, [(t.shape, t.stride()) for t in (other, input) if t.ndim])
+        return relaid(made, contiguous_strides(made.shape) if stride is None else stride)
     alpha = _number(alpha, "rsub")
     _check_alpha(input, other, alpha)
     if not isinstance(other, Tensor):
@@ -378,7 +384,7 @@ ldexp = binary("ldexp", "a * exp2(b)", (lambda grad, other: grad * conj(_two_to(
                fast="", fast_scalar="", numbers="none", inplace="function")
 _frexp = Pointwise("frexp", "self", safe=False, kind="same", takes="f", constant=(1,), backward=dict(
     self=lambda grad, result1: grad / _two_to(result1)))
-_nan_to_num = Pointwise("nan_to_num", "self nan posinf neginf", kind="same", plain="nan posinf neginf", halves=True,
+_nan_to_num = Pointwise("nan_to_num", "self nan posinf neginf", kind="same", as_given="nan posinf neginf", halves=True,
                         c=_finite, backward=dict(
     self=lambda grad, self: masked(grad, self.isfinite())))
 # fmt: on
@@ -403,19 +409,19 @@ def nan_to_num(input: Any, nan: float | None = None, posinf: float | None = None
 
 # ------------------------------------------------------------------------------------------- three and more tensors
 # fmt: off
-_addcmul = Pointwise("addcmul", "self tensor1 tensor2 value", kind="same", plain="value", c="a + d * b * c", c_kinds="fi",
+_addcmul = Pointwise("addcmul", "self tensor1 tensor2 value", kind="same", as_given="value", c="a + d * b * c", c_kinds="fi",
                      backward=dict(
     self=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * conj(tensor2 * value),
     tensor2=lambda grad, tensor1, value: grad * conj(tensor1 * value)))
-_addcdiv = Pointwise("addcdiv", "self tensor1 tensor2 value", kind="same", plain="value", c="a + d * b / c",
+_addcdiv = Pointwise("addcdiv", "self tensor1 tensor2 value", kind="same", as_given="value", c="a + d * b / c",
                      takes="fc", backward=dict(
     self=lambda grad: grad,
     tensor1=lambda grad, tensor2, value: grad * conj(value / tensor2),
     tensor2=lambda grad, tensor1, tensor2, value: -grad * conj(value * tensor1 / (tensor2 * tensor2))))
 _LERP = "fabs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1 - c)"
 _lerp_scalar = Pointwise("lerp_scalar", "self end weight", kernel="lerp", kind="same", c=_LERP, takes="fc",
-                         node="LerpBackward0", plain="weight", backward=dict(
+                         node="LerpBackward0", as_given="weight", backward=dict(
     self=lambda grad, weight: grad * (1 - conj(weight)),
     end=lambda grad, weight: grad * conj(weight)))
 _lerp = Pointwise("lerp", "self end weight", kind="same", c=_LERP, takes="fc", node="LerpBackward1",

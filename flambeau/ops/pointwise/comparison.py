@@ -216,7 +216,7 @@ def clamp_max(input: Any, max: Any) -> Any:
 
 
 # --------------------------------------------------------------------------------------------- closeness, equality
-_isclose = Pointwise("isclose", "self other rtol atol equal_nan", kind="bool", plain="rtol atol equal_nan",
+_isclose = Pointwise("isclose", "self other rtol atol equal_nan", kind="bool", as_given="rtol atol equal_nan",
                      c="a == b || (e && a != a && b != b) || (isfinite(a - b) && fabs(a - b) <= d + fabs(c * b))")
 
 

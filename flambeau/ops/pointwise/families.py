@@ -40,13 +40,13 @@ class Pointwise(Row):
     cpu_name: what PyTorch calls the kernel in errors about dtypes, where that is not the name of the function.
     refusal: a function of a dtype that it does not take, which gives another error than PyTorch's usual one, or None.
     mask: an argument that is bool whatever the others are.
-    plain: arguments that take no part in promotion and reach the kernel as they are (conditions, switches, counts).
+    as_given: arguments that take no part in promotion and reach the kernel as they are (conditions, switches, counts).
     c: what it computes in C (cpu/pointwise/loops.py): the letters a, b, c... are the kernel's arguments in order, numbers too;
     a function of the kernel's arguments where the text depends on them. c_kinds: dtypes for which that is right, as `takes`.
     """
 
     def __init__(self, name: str, args: str, *, kind: str = "float", halves: bool = False, complex_ok: bool = True,
-                 takes: str = "bifc", plain: str = "", check: Callable | None = None, numbers: str = "second",
+                 takes: str = "bifc", as_given: str = "", check: Callable | None = None, numbers: str = "second",
                  c_kinds: str = "f", mask: str | None = None, cpu_name: str | None = None, refusal: Callable | None = None,
                  **options):
         super().__init__(name, args, pointwise=True, **options)
@@ -56,17 +56,17 @@ class Pointwise(Row):
         self.of_numbers = numbers == "all"
         self.cpu_name, self.refusal = cpu_name or name, refusal
         self.takes = takes if complex_ok else takes.replace("c", "")
-        self.plain = frozenset(self.args.index(p) for p in plain.split())
+        self.as_given = frozenset(self.args.index(p) for p in as_given.split())
         if self.c is not None:
-            self.cpu = enter(self.kernel, len(self.args), self.c, c_kinds, self.plain, kind == "bool",
+            self.cpu = enter(self.kernel, len(self.args), self.c, c_kinds, self.as_given, kind == "bool",
                              None if mask is None else self.args.index(mask))
 
     def __call__(self, *args: Any) -> Any:
         tensors = [a for a in args if isinstance(a, Tensor)]
         if len(tensors) != len(args):
             args = tuple([a if a.__class__ in _KNOWN else plain_number(a) for a in args])
-        plain = self.plain
-        common = promoted(args if not plain else [a for i, a in enumerate(args) if i not in plain])
+        as_given = self.as_given
+        common = promoted(args if not as_given else [a for i, a in enumerate(args) if i not in as_given])
         if self.check is not None:
             self.check(*args)
         if "bifc"[common.category] not in self.takes:
@@ -79,7 +79,7 @@ class Pointwise(Row):
         compute = FLOAT32 if native.num in HALF_NUMS and not self.halves else native
         arrays = []
         for i, a in enumerate(args):
-            if i in plain:
+            if i in as_given:
                 a = a._array if isinstance(a, Tensor) else a
             elif isinstance(a, Tensor):
                 a = a._array
@@ -274,7 +274,7 @@ def _export_inplace(op: Callable, r: Row, chars: str | None, aliases: tuple[str,
 # ------------------------------------------------------------------------------------- tensors of one shape, and numbers
 def of_pair(name: str, c: Any, numbers: str = "", takes: str = "f", **options: Any) -> Callable:
     """The derivative `name`(grad, self, *numbers) of a pointwise operation, in one pass."""
-    r = Pointwise(name, f"grad self {numbers}", kind="same", plain=numbers, takes=takes, c=c, **options)
+    r = Pointwise(name, f"grad self {numbers}", kind="same", as_given=numbers, takes=takes, c=c, **options)
     r.op = generate.of_one(r, chars="fd", ufunc=False, fallback=any_way, tensors=2)
     return r.op
 

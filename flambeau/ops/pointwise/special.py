@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...backends.strides import contiguous_strides
 from ...tensors.dtypes import bool_
 from ...tensors.tensor import Tensor
 from ..core.row import make_inplace, public
@@ -94,9 +95,9 @@ lgamma = _known("gammaln", unary("lgamma", "lgamma(a)", lambda grad, self: grad 
                                  inplace=True))
 digamma = _known("digamma psi", unary("digamma", None, lambda grad, self: grad * self.polygamma(1), complex_ok=False,
                                        inplace=True))
-_polygamma = Pointwise("polygamma", "n self", plain="n", complex_ok=False, backward=dict(
+_polygamma = Pointwise("polygamma", "n self", as_given="n", complex_ok=False, backward=dict(
     self=lambda grad, n, self: grad * _polygamma(n + 1, self)))
-_mvlgamma = Pointwise("mvlgamma", "self p", plain="p", complex_ok=False, backward=dict(
+_mvlgamma = Pointwise("mvlgamma", "self p", as_given="p", complex_ok=False, backward=dict(
     self=lambda grad, self, p: grad * sum((self - j / 2).digamma() for j in range(p))))
 _zeta = Pointwise("zeta", "self other", node="SpecialZetaBackward0", takes="biF", backward=dict(
     self=refuse("zeta", "self"), other=lambda grad, self, other: grad * -self * _zeta(self + 1, other)))
@@ -117,7 +118,7 @@ _xlog1py = Pointwise("special_xlog1py", "self other", kernel="xlog1py", c="b != 
     other=lambda grad, self, other: grad * self / (other + 1)))
 _hidden("entr", "a > 0 ? -a * log(a) : a == 0 ? 0 : a < 0 ? -INFINITY : a", lambda grad, self: grad * -(self.log() + 1))
 sinc = _known("sinc", unary("sinc", "a == 0 ? 1 : sin(M_PI * a) / (M_PI * a)", _sinc_self))
-_logit = Pointwise("logit", "self eps", plain="eps", complex_ok=False, c=_log_odds, backward=dict(
+_logit = Pointwise("logit", "self eps", as_given="eps", complex_ok=False, c=_log_odds, backward=dict(
     self=lambda grad, self, eps: _logit_self(grad, self, eps)))
 
 # ----------------------------------------------------------------------------------------- Bessel and Airy functions
@@ -174,7 +175,9 @@ def mvlgamma(input: Any, p: int) -> Any:
         raise RuntimeError(f"p has to be greater than or equal to 1, got {p}")
     if input.dtype is bool_:
         raise RuntimeError("The input tensor may not be a boolean tensor.")
-    return _mvlgamma(input, p)
+    from ..shape.views import relaid
+    made = _mvlgamma(input, p)
+    return made if made.is_contiguous() else relaid(made, contiguous_strides(made.shape))
 
 
 def _pair(name: str, row: Pointwise, doc: str, scalars: bool = True, **options: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 from ...backends import registry
 from ...tensors import dtypes as _dtypes
 from ...tensors import return_types
+from ...tensors.formats import contiguous_format
 from ...tensors.shapes import as_int, wrap_dim
 from ...tensors.tensor import Tensor, wrap
 from .. import rules
@@ -303,10 +304,10 @@ def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | N
     if isinstance(bins, Tensor):
         if bins.dim() != 1 or bins.numel() < 1:
             raise RuntimeError("torch.histogramdd(): bins tensor should have one dimension and at least one element")
-        edges = bins
+        edges = bins.detach().clone(memory_format=contiguous_format)
     else:
         edges = _linear_edges("torch.histogram", flat, as_int(bins), range)
-    counts = _histogramdd(flat.reshape(-1, 1), [edges.detach()], _flat(weight), density)
+    counts = _histogramdd(flat.reshape(-1, 1), [edges], _flat(weight), density)
     return return_types.histogram(counts, edges)
 
 

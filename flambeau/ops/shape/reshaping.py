@@ -173,6 +173,8 @@ def _expand_args(self: Tensor, size: tuple[Any, ...]) -> tuple[Tensor, tuple[int
 @public(toplevel=False, out=False)
 def expand(self: Tensor, *sizes: Any, size: Any = None, implicit: bool = False) -> Tensor:
     """A view in which dimensions of length one are repeated without taking memory."""
+    if not sizes and size is None:
+        raise TypeError('expand() missing 1 required positional arguments: "size"')
     return _expand(*_expand_args(self, sizes if size is None else (size,)))
 
 

@@ -14,7 +14,7 @@ class Held(Tensor):
     tensor with the same places and other values.
     """
 
-    _plain = False
+    _without_overrides = False
 
     def _rebuilt(self, values: Tensor) -> Held:
         raise NotImplementedError

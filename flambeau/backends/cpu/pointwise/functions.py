@@ -170,9 +170,9 @@ def _integer_power(x, y):
     negative = y < 0
     if not np.any(negative):
         return np.power(x, y)
-    whole = np.power(x, np.where(negative, 0, y).astype(y.dtype))
+    power = np.power(x, np.where(negative, 0, y).astype(y.dtype))
     inverse = np.where(x == 1, 1, np.where(x == -1, np.where(y % 2 == 0, 1, -1), 0)).astype(x.dtype)
-    return np.where(negative, inverse, whole)
+    return np.where(negative, inverse, power)
 
 
 @kernel
@@ -374,13 +374,6 @@ enter("clamp_within", 3, "atmost(atleast(a, b), c)", numbers_only=(1, 2))
 @native
 def where(condition, x, y):
     return np.where(condition, x, y)
-
-
-def chosen(condition, x, y):
-    """`where` of small contiguous arrays of one shape, in two thirds of the time."""
-    out = y.copy()
-    np.putmask(out, condition, x)
-    return out
 
 
 @kernel

@@ -22,11 +22,11 @@ def _polynomials() -> Iterator[tuple[int, int]]:
     """(degree, inner coefficients) of the primitive polynomials: those modulo which x has the largest order."""
     for degree in range(1, 12):
         for inner in range(1 << degree - 1):
-            whole, x, order = 1 << degree | inner << 1 | 1, 1, 0
+            polynomial, x, order = 1 << degree | inner << 1 | 1, 1, 0
             while order == 0 or (x != 1 and order < 1 << degree):
                 x <<= 1
                 if x >> degree & 1:
-                    x ^= whole
+                    x ^= polynomial
                 order += 1
             if order == (1 << degree) - 1:
                 yield degree, inner
