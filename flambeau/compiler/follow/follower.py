@@ -383,6 +383,15 @@ class Follower:
         self.made[id(raw)] = made
         return raw
 
+    def _standing(self, region: Any, *geometry: Any) -> Any:
+        """A promise over reserved memory that stays one, to be given again: `views`, which gets every new promise, forgets it."""
+        while True:
+            array = region.window(*geometry)
+            reference = weakref.ref(array)  # the very object that `views` has; not the last one there if a finalizer has come
+            if self.views and self.views[-1] is reference:
+                self.views.pop()
+                return array
+
     def _results(self, step: Step, flat: Any, memories: list[Any]) -> tuple[list[Any], list[Any]]:
         """The results of a step, with the storages that they are windows onto, and as they are returned."""
         region, roots, results = self.region, [], []
@@ -399,8 +408,7 @@ class Follower:
                     roots.append((made, array))
                 else:
                     if pairs[number] is None:
-                        array = region.window(made.place + spec[2], *spec[3:])
-                        self.views.pop()  # it stays a promise, to be given again
+                        array = self._standing(region, made.place + spec[2], *spec[3:])
                         region.made[id(array)] = made
                         pairs[number] = made, array
                     roots.append(pairs[number])
