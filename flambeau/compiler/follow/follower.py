@@ -22,6 +22,7 @@ from ...backends.cpu import backend as cpu
 from ...backends.cpu import memory
 from ...backends.cpu.arrays import restride
 from ...backends.cpu.table import KERNELS
+from ...backends.references import ASKED, HANDED_ON
 from ...native import pointer
 from ..capture.memory import _copy_in_place
 from ..capture.tracing import Uncapturable
@@ -124,7 +125,7 @@ class Follower:
         made = self.made.get(id(array)) or (self.region and self.region.made.get(id(array)))
         if made is None or made.single is None:
             return False
-        return getrefcount(array) <= PAIRED + others
+        return getrefcount(array) <= 1 + others + HANDED_ON + ASKED
 
     def settle(self) -> None:
         """Everything that was promised is made true; a segment ends."""
@@ -384,7 +385,7 @@ class Follower:
         return raw
 
     def _standing(self, region: Any, *geometry: Any) -> Any:
-        """A promise over reserved memory that stays one, to be given again: `views`, which gets every new promise, forgets it."""
+        """A promise over reserved memory that stays one, to be given again: `views`, which gets every new one, forgets it."""
         while True:
             array = region.window(*geometry)
             reference = weakref.ref(array)  # the very object that `views` has; not the last one there if a finalizer has come
