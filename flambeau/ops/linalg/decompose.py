@@ -582,6 +582,7 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
 
 @public(method=False, out=False)
 def lobpcg(*args: Any, **kwargs: Any) -> Any:
+    """Not here: linalg.eigh and linalg.svd give all eigenpairs."""
     raise NotImplementedError("lobpcg (a few eigenvalues of a large matrix by iteration) is not part of flambeau; use "
                               "linalg.eigh, which computes all of them")
 
