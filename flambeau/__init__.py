@@ -122,7 +122,14 @@ _ELSEWHERE = {name: home for home, names in _HOMES.items() for name in names.spl
 
 
 class MissingName(AttributeError, NotImplementedError):
-    """A name of PyTorch's that flambeau does not have. (An AttributeError, so that hasattr says no.)"""
+    """A name of PyTorch's that flambeau does not have. (An AttributeError, so that hasattr says no.)
+
+    >>> try:
+    ...     torch.no_such_name
+    ... except AttributeError as error:
+    ...     print(type(error).__name__)
+    MissingName
+    """
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 from ..backends.batched.arrays import Level, levels_of, marked
 from ..backends.cpu.parallel import LARGE
 from ..backends.cpu.table import KERNELS
+from ..backends.references import HANDED_ON, NAMED
 from ..backends.registry import CPU_ARRAY, WINDOWS
 from ..ops.core.levels import enter, leave
 from ..tensors.tensor import Tensor
@@ -535,24 +536,27 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
             hook((), (grad,))
 
 
+_FRESH = NAMED + 2 * HANDED_ON
+
+
 def _is_ours(grad: Any, tensor: Any) -> bool:
     """Whether the gradient's memory is seen by nobody but the engine, and laid out like the leaf's.
 
-    A fresh gradient is referred to by the walk, accumulate(), this function and getrefcount's own argument; one more
-    means that a hook, a user or another edge also holds it. Its array: by the tensor, here, and by getrefcount.
+    A fresh gradient has one name in the walk, which hands it to accumulate() and here; one reference more means that a hook,
+    a user or another edge also holds it. Its array: by the tensor, and here.
     """
     array = grad._array
     if state.mode & FOLLOW:
-        return sys.getrefcount(grad) <= 4 and grad._counter is None and array.strides == tensor._array.strides and (
+        return sys.getrefcount(grad) <= _FRESH and grad._counter is None and array.strides == tensor._array.strides and (
             state.follower.alone(array, 2))
-    if sys.getrefcount(grad) > 4 or sys.getrefcount(array) > 3:
+    if sys.getrefcount(grad) > _FRESH or sys.getrefcount(array) > 1 + NAMED:
         return False
     if grad._counter is not None or array.strides != tensor._array.strides:
         return False
     base = array.base
-    if type(base) is CPU_ARRAY and base.nbytes == array.nbytes and sys.getrefcount(base) <= 3:
+    if type(base) is CPU_ARRAY and base.nbytes == array.nbytes and sys.getrefcount(base) <= 1 + NAMED:
         base = base.base  # all of another array, in another shape
-    return base is None or (sys.getrefcount(base) <= 3 and type(base).__name__ == "Block")
+    return base is None or (sys.getrefcount(base) <= 1 + NAMED and type(base).__name__ == "Block")
 
 
 def _recorded_copy(grad: Any, tensor: Any) -> Any:

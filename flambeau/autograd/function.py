@@ -195,7 +195,11 @@ class InplaceFunction(Function):
 
 
 class NestedIOFunction(Function):
-    """Kept for old code: Functions over nested lists of tensors."""
+    """Kept for old code: Functions over nested lists of tensors.
+
+    >>> issubclass(torch.autograd.function.NestedIOFunction, torch.autograd.Function)
+    True
+    """
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:

@@ -206,7 +206,13 @@ def graph_node(seen: Any) -> Node:
 
 
 class GradientEdge(NamedTuple):
-    """A place in the graph where a gradient arrives; stands for a tensor in `backward` and `grad`."""
+    """A place in the graph where a gradient arrives; stands for a tensor in `backward` and `grad`.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> edge = torch.autograd.graph.get_gradient_edge(x * 2)
+    >>> edge.node.name(), edge.output_nr
+    ('MulBackward0', 0)
+    """
 
     node: Any
     output_nr: int

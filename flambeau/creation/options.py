@@ -21,7 +21,13 @@ factory = {"method": False, "out": False}
 
 
 def set_default_device(device: Any) -> None:
-    """New tensors are made on this device unless told otherwise; None goes back to the CPU."""
+    """New tensors are made on this device unless told otherwise; None goes back to the CPU.
+
+    >>> torch.set_default_device("meta")
+    >>> torch.ones(2).device
+    device(type='meta')
+    >>> torch.set_default_device(None)
+    """
     if device is None:
         defaults.device = None
         return

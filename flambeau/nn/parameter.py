@@ -91,7 +91,15 @@ def is_lazy(tensor: Any) -> bool:
 
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
-    """A parameter without a shape: `materialize(shape)` makes it a Parameter."""
+    """A parameter without a shape: `materialize(shape)` makes it a Parameter.
+
+    >>> layer = nn.LazyLinear(3)
+    >>> type(layer.weight).__name__
+    'UninitializedParameter'
+    >>> _ = layer(torch.ones(1, 5))
+    >>> layer.weight.shape
+    torch.Size([3, 5])
+    """
 
     _without_overrides = False
     cls_to_become = Parameter
@@ -104,7 +112,13 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
 
 class UninitializedBuffer(UninitializedTensorMixin, Tensor):
-    """A buffer without a shape: `materialize(shape)` makes it a plain tensor."""
+    """A buffer without a shape: `materialize(shape)` makes it a plain tensor.
+
+    >>> buffer = nn.UninitializedBuffer()
+    >>> buffer.materialize((2, 3))
+    >>> buffer.shape
+    torch.Size([2, 3])
+    """
 
     _without_overrides = False
     _is_buffer = True

@@ -64,13 +64,24 @@ def sparse_compressed_tensor(*args: Any, **kwargs: Any) -> Tensor:
 
 @public(toplevel=False, out=False)
 def sparse_mask(self: Tensor, mask: Tensor) -> Tensor:
-    """The elements at the places that a sparse tensor has, as a sparse tensor."""
+    """The elements at the places that a sparse tensor has, as a sparse tensor.
+
+    >>> torch.tensor([[1.0, 2.0], [3.0, 4.0]]).sparse_mask(torch.eye(2).to_sparse().coalesce()).to_dense()
+    tensor([[1., 0.],
+            [0., 4.]])
+    """
     raise RuntimeError(f"sparse_mask: expected mask to be sparse, got one of layout {mask.layout}")
 
 
 @public(method=False, out=False, aliases=("dsmm",))
 def spmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The product of a sparse and a dense matrix."""
+    """The product of a sparse and a dense matrix.
+
+    >>> sparse = torch.tensor([[0.0, 2.0], [0.0, 0.0]]).to_sparse()
+    >>> torch.dsmm(sparse, torch.ones(2, 2))
+    tensor([[2., 2.],
+            [0., 0.]])
+    """
     if not input.is_sparse and not mat2.is_sparse:
         return FUNCTIONS["mm"](input, mat2)
     from ..sparse import mm

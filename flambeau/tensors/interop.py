@@ -169,7 +169,11 @@ Tensor.__dlpack_device__ = _dlpack_device
 
 
 def _to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
-    """The array API's word for `to`: the tensor itself where it already is on that device."""
+    """The array API's word for `to`: the tensor itself where it already is on that device.
+
+    >>> torch.ones(2).to_device("cpu").device
+    device(type='cpu')
+    """
     if stream is not None:
         raise ValueError(f"stream must be None on {self.device.type}, not {stream!r}")
     return self.to(to_device(device))
@@ -179,7 +183,11 @@ Tensor.to_device = _to_device
 
 
 def to_dlpack(tensor: Tensor) -> Any:
-    """A capsule over the tensor's memory."""
+    """A capsule over the tensor's memory.
+
+    >>> torch.from_dlpack(torch.to_dlpack(torch.arange(3)))
+    tensor([0, 1, 2])
+    """
     return tensor.__dlpack__()
 
 

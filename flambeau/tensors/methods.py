@@ -200,13 +200,21 @@ def apply_(self, callable) -> Tensor:
 
 @public(toplevel=False, out=False)
 def map_(self, tensor, callable) -> Tensor:
-    """Replaces each element by callable(element, the other tensor's element)."""
+    """Replaces each element by callable(element, the other tensor's element).
+
+    >>> torch.ones(2).map_(torch.tensor([1.0, 2.0]), lambda a, b: a + b)
+    tensor([2., 3.])
+    """
     return _applied(self, "map_", (tensor,), callable)
 
 
 @public(toplevel=False, out=False)
 def map2_(self, x, y, callable) -> Tensor:
-    """Replaces each element by callable(element, x's element, y's element)."""
+    """Replaces each element by callable(element, x's element, y's element).
+
+    >>> torch.ones(2).map2_(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]), lambda a, b, c: a + b * c)
+    tensor([4., 9.])
+    """
     return _applied(self, "map2_", (x, y), callable)
 
 

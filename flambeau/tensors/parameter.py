@@ -21,7 +21,14 @@ class _ParameterType(type(Tensor)):
 
 
 class Parameter(Tensor, metaclass=_ParameterType):
-    """A tensor that a Module counts among its parameters; it requires grad unless told otherwise."""
+    """A tensor that a Module counts among its parameters; it requires grad unless told otherwise.
+
+    >>> nn.Parameter(torch.ones(2))
+    Parameter containing:
+    tensor([1., 1.], requires_grad=True)
+    >>> [name for name, _ in nn.Linear(2, 3).named_parameters()]
+    ['weight', 'bias']
+    """
 
     __module__ = "flambeau.nn.parameter"  # where users find it
     _without_overrides = True
@@ -103,7 +110,15 @@ class _BufferType(_ParameterType):
 
 
 class Buffer(Tensor, metaclass=_BufferType):
-    """A tensor that a Module registers as a buffer when it is assigned (`Buffer(x, persistent=False)`: not saved)."""
+    """A tensor that a Module registers as a buffer when it is assigned (`Buffer(x, persistent=False)`: not saved).
+
+    >>> class Scale(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.factor = nn.Buffer(torch.tensor(2.0))
+    >>> Scale().state_dict()["factor"]
+    tensor(2.)
+    """
 
     __module__ = "flambeau.nn.parameter"  # where users find it
     _without_overrides = True

@@ -56,7 +56,11 @@ def set_printoptions(precision: int | None = None, threshold: float | None = Non
 
 
 def get_printoptions() -> dict[str, Any]:
-    """The options in force, as a dict that ``set_printoptions`` accepts."""
+    """The options in force, as a dict that ``set_printoptions`` accepts.
+
+    >>> torch.get_printoptions()["precision"]
+    4
+    """
     return dataclasses.asdict(PRINT_OPTS)
 
 

@@ -50,7 +50,11 @@ _ATTRIBUTES: dict[int, dict[str, Any]] = {}  # what users hung on storages that 
 
 class UntypedStorage(_Memory):
     """Plain bytes. All tensors over one memory have one storage: it is the same object for as long as somebody holds it, and
-    its attributes are there for as long as the memory."""
+    its attributes are there for as long as the memory.
+
+    >>> torch.zeros(3).untyped_storage().nbytes()
+    12
+    """
 
     __module__ = "flambeau.storage"  # where users find it
 
@@ -311,7 +315,11 @@ def _check_wrapped(start: str, args: tuple[Any, ...], storage: Any, dtype: Any, 
 
 
 class TypedStorage(_Memory):
-    """A storage read as elements of one dtype."""
+    """A storage read as elements of one dtype.
+
+    >>> torch.tensor([1, 2, 3]).storage().tolist()
+    [1, 2, 3]
+    """
 
     __module__ = "flambeau.storage"  # where users find it
 
@@ -519,7 +527,12 @@ def _rebuild_typed(storage: UntypedStorage, dtype: Any) -> TypedStorage:
 
 def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype: Any = None, layout: Any = None,
               device: Any = None, pin_memory: bool = False) -> Tensor:
-    """A tensor of the first elements of a file. shared: writes go to the file, which is made or lengthened if need be."""
+    """A tensor of the first elements of a file. shared: writes go to the file, which is made or lengthened if need be.
+
+    >>> written = torch.from_file("numbers.bin", shared=True, size=3, dtype=torch.int32).fill_(7)
+    >>> torch.from_file("numbers.bin", size=3, dtype=torch.int32)
+    tensor([7, 7, 7], dtype=torch.int32)
+    """
     if pin_memory:
         raise RuntimeError("tensors constructed from a file cannot be pinned")
     dtype = dtype or _dtypes.get_default_dtype()
@@ -548,7 +561,8 @@ def _legacy_class(name: str, dtype: Any) -> type:
                 raise RuntimeError(f"{name}(): '{option}' cannot be specified for a storage of one dtype and device")
         TypedStorage.__init__(self, *args, wrap_storage=wrap_storage, dtype=own)
 
-    members = {"__init__": __init__, "dtype": dtype, "_dtype": dtype, "__module__": TypedStorage.__module__}
+    doc = f"A typed storage of {str(dtype).removeprefix('torch.')}.\n\n>>> torch.{name}(3).size()\n3"
+    members = {"__init__": __init__, "dtype": dtype, "_dtype": dtype, "__module__": TypedStorage.__module__, "__doc__": doc}
     return type(name, (TypedStorage,), members)
 
 

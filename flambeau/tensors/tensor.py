@@ -24,7 +24,15 @@ ndarray = registry.CPU_ARRAY
 
 
 class Size(tuple):
-    """A tensor's shape: a tuple that knows its number of elements."""
+    """A tensor's shape: a tuple that knows its number of elements.
+
+    >>> torch.zeros(2, 3).shape
+    torch.Size([2, 3])
+    >>> torch.Size([2, 3]).numel()
+    6
+    >>> torch.Size([2]) + (3,)
+    torch.Size([2, 3])
+    """
 
     __slots__ = ()
 
@@ -66,7 +74,16 @@ class Size(tuple):
 
 
 class Tensor:
-    """A multi-dimensional array of one dtype that can record what is done with it."""
+    """A multi-dimensional array of one dtype that can record what is done with it.
+
+    >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    >>> (x ** 2).sum().backward()
+    >>> x.grad
+    tensor([[2., 4.],
+            [6., 8.]])
+    >>> x.shape, x.dtype, x.device
+    (torch.Size([2, 2]), torch.float32, device(type='cpu'))
+    """
 
     __slots__ = ("__dict__", "__weakref__", "_array", "_counter", "_node")
 
@@ -160,9 +177,19 @@ class Tensor:
 
     @property
     def names(self) -> tuple[None, ...]:
+        """None per dimension: dimensions have no names.
+
+        >>> torch.ones(2, 3).names
+        (None, None)
+        """
         return (None,) * self._array.ndim
 
     def has_names(self) -> bool:
+        """False: dimensions have no names.
+
+        >>> torch.ones(2).has_names()
+        False
+        """
         return False
 
     def is_floating_point(self) -> bool:

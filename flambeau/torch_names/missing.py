@@ -136,7 +136,11 @@ def _missing_dtype(name: str) -> Any:
 
 
 class qscheme:
-    """The name of a way to quantize."""
+    """The name of a way to quantize.
+
+    >>> torch.per_tensor_affine
+    torch.per_tensor_affine
+    """
 
     def __init__(self, name: str):
         self.name = name
@@ -146,7 +150,12 @@ class qscheme:
 
 
 def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
-    """A strided tensor is dense already."""
+    """A strided tensor is dense already.
+
+    >>> torch.eye(2).to_sparse().to_dense()
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
     return self if dtype is None else self.to(dtype)
 
 

@@ -328,7 +328,11 @@ def _related(layers: list[Layer]) -> list[Layer]:
 
 # ------------------------------------------------------------------------------------------------------------ the table
 class Summary:
-    """What was counted; `str()` is the table."""
+    """What was counted; `str()` is the table.
+
+    >>> torch.viz.summary(nn.Linear(2, 3), (1, 2), verbose=0).total_params
+    9
+    """
 
     def __init__(self, model: Module, layers: list[Layer], inputs: Any, form: _Form, ran: bool):
         self.summary_list, self.formatting, self._ran = layers, form, ran

@@ -368,6 +368,9 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
     """cross_entropy of linear(input, linear_weight, linear_bias) with a weight of (C, *out, in_features).
 
     `options` says how PyTorch cuts the work into pieces to save memory; the result is the same without.
+
+    >>> F.linear_cross_entropy(torch.ones(2, 3), torch.zeros(4, 3), torch.tensor([0, 3]))
+    tensor(1.3863)
     """
     from .linear_ops import linear
     if input.ndim not in (1, 2):

@@ -17,6 +17,7 @@ from ...autograd.state import FOLLOW, FORWARD_AD, SAVED_HOOKS, state
 from ...autograd.views import check_creation, check_inplace, edge_of, set_history, written
 from ...backends import registry
 from ...backends.cpu.memory import owner
+from ...backends.references import HANDED_ON, NAMED
 from ...tensors.dtypes import can_cast
 from ...tensors.tensor import Tensor, wrap
 from . import examples as _examples
@@ -26,7 +27,7 @@ ndarray = registry.CPU_ARRAY
 _PACKAGE = __name__.partition(".")[0]
 FUNCTIONS: dict[str, Any] = {}  # what becomes flambeau.<name>
 NO_RECORD = _state.NO_GRAD | _state.INFERENCE
-_HELD_BY_CALLERS = 3  # references to an alias that nobody saved: the in-place method's, store's and getrefcount's own
+_HELD_BY_CALLERS = NAMED + HANDED_ON  # references to an alias that nobody saved: the in-place method's, handed to store
 _SEQUENCES = (list, tuple)
 
 

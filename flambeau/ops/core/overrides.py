@@ -193,7 +193,13 @@ def retype(tensor: Tensor, cls: type) -> Tensor:
 
 
 def as_subclass(self: Tensor, cls: type) -> Tensor:
-    """This tensor as an object of a subclass, sharing memory; gradients flow through."""
+    """This tensor as an object of a subclass, sharing memory; gradients flow through.
+
+    >>> class Mine(torch.Tensor):
+    ...     pass
+    >>> type(torch.ones(2).as_subclass(Mine)).__name__
+    'Mine'
+    """
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise TypeError("Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure "
                         "your class inherits from Tensor.")
@@ -245,7 +251,17 @@ def _keeping(get: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
 
 
 class DisableTorchFunctionSubclass:
-    """Inside, subclasses count as plain tensors (modes still take part)."""
+    """Inside, subclasses count as plain tensors (modes still take part).
+
+    >>> class Loud(torch.Tensor):
+    ...     @classmethod
+    ...     def __torch_function__(cls, func, types, args=(), kwargs=None):
+    ...         return "caught"
+    >>> x = torch.ones(2).as_subclass(Loud)
+    >>> with torch._C.DisableTorchFunctionSubclass():
+    ...     print(type(torch.add(x, 1)).__name__)
+    Tensor
+    """
 
     level = 1
 
@@ -258,7 +274,19 @@ class DisableTorchFunctionSubclass:
 
 
 class DisableTorchFunction(DisableTorchFunctionSubclass):
-    """Inside, neither subclasses nor modes take part."""
+    """Inside, neither subclasses nor modes take part.
+
+    >>> class Loud(torch.Tensor):
+    ...     @classmethod
+    ...     def __torch_function__(cls, func, types, args=(), kwargs=None):
+    ...         return "caught"
+    >>> x = torch.ones(2).as_subclass(Loud)
+    >>> torch.add(x, 1)
+    'caught'
+    >>> with torch._C.DisableTorchFunction():
+    ...     print(type(torch.add(x, 1)).__name__)
+    Tensor
+    """
 
     level = 2
 

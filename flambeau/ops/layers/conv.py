@@ -305,7 +305,11 @@ def convolution_(input: Tensor, weight: Tensor, bias: Tensor | None, stride: Any
 
 @public(method=False, autocast="lower")
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
-    """conv1d over (time, batch, channels) with weights (kernel, channels, out channels)."""
+    """conv1d over (time, batch, channels) with weights (kernel, channels, out channels).
+
+    >>> torch.conv_tbc(torch.ones(4, 1, 2), torch.ones(3, 2, 5), torch.zeros(5)).shape
+    torch.Size([2, 1, 5])
+    """
     if input.ndim != 3 or weight.ndim != 3:
         raise RuntimeError(f"conv_tbc: input and weight must have 3 dims: time, batch, channels; got "
                            f"{list(input.shape)} and "

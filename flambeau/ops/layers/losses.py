@@ -302,7 +302,12 @@ def lengths_of(value: Any, like: Tensor, name: str) -> Tensor:
 @public(method=False, out=False, autocast="float32")
 def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
              reduction: int = 1, zero_infinity: bool = False) -> Tensor:
-    """The CTC loss; reduction by number (nn.functional.ctc_loss takes its name)."""
+    """The CTC loss; reduction by number (nn.functional.ctc_loss takes its name).
+
+    >>> log_probs = torch.zeros(4, 1, 3).log_softmax(2)
+    >>> torch.ctc_loss(log_probs, torch.tensor([[1, 2]]), torch.tensor([4]), torch.tensor([2]))
+    tensor(0.8432)
+    """
     inputs, lengths = lengths_of(input_lengths, log_probs, "input_lengths"), lengths_of(
         target_lengths, log_probs, "target_lengths")
     batched = log_probs.ndim == 3

@@ -360,7 +360,12 @@ _affine = row("affine_grid_generator", "theta size align_corners", backward=dict
 
 @public(method=False)
 def affine_grid_generator(theta: Tensor, size: Any, align_corners: bool) -> Tensor:
-    """A grid for grid_sample: the affine map theta (batch, dims, dims + 1) of an even grid of the given size."""
+    """A grid for grid_sample: the affine map theta (batch, dims, dims + 1) of an even grid of the given size.
+
+    >>> theta = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+    >>> torch.affine_grid_generator(theta, [1, 1, 2, 2], align_corners=True).shape
+    torch.Size([1, 2, 2, 2])
+    """
     size = tuple([int(n) for n in size])
     with no_grad():
         base = _base_grid(theta, size[2:], align_corners)

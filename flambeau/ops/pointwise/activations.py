@@ -242,7 +242,11 @@ def prelu(input: Any, weight: Any) -> Any:
 
 @_exported
 def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: Any = None) -> Any:
-    """x, times a slope where negative: drawn from [lower, upper] in training, their mean otherwise."""
+    """x, times a slope where negative: drawn from [lower, upper] in training, their mean otherwise.
+
+    >>> torch.rrelu(torch.tensor([-1.0, 2.0]), 0.1, 0.3)
+    tensor([-0.2000,  2.0000])
+    """
     if not lower <= upper:
         raise RuntimeError(f"Lower bound should be less than or equal to the upper bound, got {lower} and {upper}")
     if not training:

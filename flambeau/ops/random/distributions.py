@@ -168,7 +168,11 @@ def exponential_(self, lambd=1, *, generator=None) -> Tensor:
 
 @public(**method, name="geometric_")
 def geometric_(self, p, *, generator=None) -> Tensor:
-    """Fills with how many trials of probability p it took to succeed."""
+    """Fills with how many trials of probability p it took to succeed.
+
+    >>> torch.empty(3).geometric_(0.5).min() >= 1
+    tensor(True)
+    """
     chance = _number("geometric_", "p", p)
     if not 0 < chance < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={chance:g}")
@@ -179,7 +183,11 @@ def geometric_(self, p, *, generator=None) -> Tensor:
 
 @public(**method, name="cauchy_")
 def cauchy_(self, median=0, sigma=1, *, generator=None) -> Tensor:
-    """Fills with numbers of the Cauchy distribution."""
+    """Fills with numbers of the Cauchy distribution.
+
+    >>> torch.empty(2).cauchy_().shape
+    torch.Size([2])
+    """
     centre, width = _number("cauchy_", "median", median), _number("cauchy_", "sigma", sigma)
     _continuous("Cauchy", self.dtype)
     if not width > 0:
@@ -189,7 +197,11 @@ def cauchy_(self, median=0, sigma=1, *, generator=None) -> Tensor:
 
 @public(**method, name="log_normal_")
 def log_normal_(self, mean=1, std=2, *, generator=None) -> Tensor:
-    """Fills with the exponentials of normal numbers."""
+    """Fills with the exponentials of normal numbers.
+
+    >>> bool((torch.empty(3).log_normal_() > 0).all())
+    True
+    """
     centre, width = _number("log_normal_", "mean", mean), _number("log_normal_", "std", std)
     if not width > 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={width:g}")

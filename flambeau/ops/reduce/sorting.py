@@ -314,7 +314,14 @@ def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | N
 @public(method=False, out=False)
 def histogramdd(input: Tensor, bins: Any, range: Any = None, weight: Tensor | None = None,
                 density: bool = False) -> Any:
-    """(counts, edges per dimension) of points whose coordinates are the last dimension."""
+    """(counts, edges per dimension) of points whose coordinates are the last dimension.
+
+    >>> points = torch.tensor([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0]])
+    >>> counts, edges = torch.histogramdd(points, bins=[2, 2])
+    >>> counts
+    tensor([[0., 1.],
+            [1., 1.]])
+    """
     if input.dim() < 2:
         raise RuntimeError("torch.histogramdd(): input tensor should have at least 2 dimensions, but got "
                            f"{input.dim()}")

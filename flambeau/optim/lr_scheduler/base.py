@@ -30,7 +30,17 @@ def _copy(value: Any) -> Any:
 
 
 class LRScheduler:
-    """The base of all schedules but ReduceLROnPlateau's rule."""
+    """The base of all schedules but ReduceLROnPlateau's rule.
+
+    >>> class Halving(torch.optim.lr_scheduler.LRScheduler):
+    ...     def get_lr(self):
+    ...         return [base * 0.5 ** self.last_epoch for base in self.base_lrs]
+    >>> optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.0)
+    >>> scheduler = Halving(optimizer)
+    >>> optimizer.step(); scheduler.step()
+    >>> scheduler.get_last_lr()
+    [0.5]
+    """
 
     _get_lr_called_within_step = False
     _is_initial = False
