@@ -20,6 +20,7 @@ from . import (  # noqa: F401
     pooling,
     products,
     random,
+    rejection,
     resample,
     sampling,
     scaling,
