@@ -157,8 +157,8 @@ def embedding_bag(weight: CudaArray, indices: CudaArray, offsets: CudaArray, mod
 
 
 @enter("embedding_bag_backward")
-def embedding_bag_backward(grad: CudaArray, indices: CudaArray, bags: CudaArray, sizes: CudaArray, winners: CudaArray, mode: int,
-                           count: int, scale_grad_by_freq: bool, sample_weights: CudaArray | None) -> Any:
+def embedding_bag_backward(grad: CudaArray, indices: CudaArray, bags: CudaArray, sizes: CudaArray, winners: CudaArray,
+                           mode: int, count: int, scale_grad_by_freq: bool, sample_weights: CudaArray | None) -> Any:
     if not is_real(grad):
         return NotImplemented
     grad, at, bags, sizes, winners = plain(grad), positions(indices), positions(bags), positions(sizes), positions(winners)

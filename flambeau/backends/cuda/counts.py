@@ -149,7 +149,8 @@ def histogramdd(x: CudaArray, edges: Any, weight: CudaArray | None, density: boo
         if at.size and bins:
             column = x[:, d]
             fixed = struct.pack("3q", at.size, column.strides[0] // x.itemsize, edge.size)
-            _plan(_BOXES.format(a=STORED[x.dtype]), "boxed", "ppp", at.size, fixed, device_index(x)).run(at, column, plain(edge))
+            plan = _plan(_BOXES.format(a=STORED[x.dtype]), "boxed", "ppp", at.size, fixed, device_index(x))
+            plan.run(at, column, plain(edge))
     if weight is None:
         total = _counted(at, bins).astype(_F64)
     else:

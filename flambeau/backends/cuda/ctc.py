@@ -90,8 +90,10 @@ extern "C" __global__ void backwards(const Paths f, A *o, W *beta, const A *grad
                 for (long k = 0; k < s && first; k++) first = label(f, labels, k) != c;
                 if (!first) continue;
                 W high = LOW, total = 0;
-                for (long k = s; k < own; k++)
-                    if (label(f, labels, k) == c && (W)value_of(forward[k]) + now[k] > high) high = (W)value_of(forward[k]) + now[k];
+                for (long k = s; k < own; k++) {{
+                    const W both = (W)value_of(forward[k]) + now[k];
+                    if (label(f, labels, k) == c && both > high) high = both;
+                }}
                 if (high == LOW) continue;
                 for (long k = s; k < own; k++)
                     if (label(f, labels, k) == c) total += exp_{s}((W)value_of(forward[k]) + now[k] - high);

@@ -1,4 +1,4 @@
-"""The margin loss of several labels (multilabel_margin_loss): the elements of a row that are no labels against those that are."""
+"""The margin loss of several labels (multilabel_margin_loss): elements of a row that are no labels against those that are."""
 
 from __future__ import annotations
 
@@ -91,7 +91,10 @@ def multilabel_margin_loss(x: CudaArray, target: CudaArray, reduction: int) -> A
     made, labels = _by_element("missed", x, target)
     share = np.asarray(max(made.shape[1], 1), made.dtype)
     values = call("div", (call("sum", (made, (1,), False, None)), share))
-    values = values.reshape(x.shape[:-1]) if not reduction else call("mean" if reduction == 1 else "sum", (values, None, False, None))
+    if reduction:
+        values = call("mean" if reduction == 1 else "sum", (values, None, False, None))
+    else:
+        values = values.reshape(x.shape[:-1])
     return values.astype(x.dtype), labels.astype(x.dtype).reshape(target.shape)
 
 

@@ -1,4 +1,4 @@
-"""Poisson, binomial, gamma and Dirichlet numbers on the device, from the words that PyTorch's CUDA kernels take (rejection.cuh).
+"""Poisson, binomial, gamma and Dirichlet numbers on the device, from the words that PyTorch takes there (rejection.cuh).
 
 Each element has a stream of its own; of binomial ones four share one, as PyTorch's kernel goes through them.
 """

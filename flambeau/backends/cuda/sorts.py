@@ -263,7 +263,7 @@ def mode(x: CudaArray, axis: int, keepdim: bool = False) -> Any:
     values, places = sorted_rows(_last(x, axis))
     before, n = windows.empty(values.shape, _INT64), values.shape[-1]
     if x.size:
-        _plan(text(x.dtype, _TILES[0], False), "repeated", "pp", -(-x.size // 256), 256, device_index(x), x.size // n, n, 0).run(
-            before, values)
+        source, rows = text(x.dtype, _TILES[0], False), x.size // n
+        _plan(source, "repeated", "pp", -(-x.size // 256), 256, device_index(x), rows, n, 0).run(before, values)
     at = call("argmax", (before, before.ndim - 1, True))  # the last of the longest run
     return _at(tuple([call("gather", (m, m.ndim - 1, at)) for m in (values, places)]), 0, axis, keepdim)
