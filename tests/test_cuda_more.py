@@ -77,7 +77,8 @@ def test_bags(mode, cuda):
     if mode != "max":
         with_gradients(lambda w, i, o: F.embedding_bag(i, w, o, mode=mode, scale_grad_by_freq=True), weight, at, starts)
     if mode == "sum":
-        with_gradients(lambda w, i, o, s: F.embedding_bag(i, w, o, mode=mode, per_sample_weights=s), weight, at, starts, draw(9))
+        given = weight, at, starts, draw(9)
+        with_gradients(lambda w, i, o, s: F.embedding_bag(i, w, o, mode=mode, per_sample_weights=s), *given)
     with pytest.raises(RuntimeError, match="found idx to be 7"):
         F.embedding_bag(at.to(cuda) + 1, weight.to(cuda), starts.to(cuda), mode=mode).cpu()
 

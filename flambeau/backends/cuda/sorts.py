@@ -17,6 +17,7 @@ from .driver import machine
 from .launch import Plan, kernel
 from .pointwise import COMPUTED, STORED
 from .rows import plain
+from .rules import blank
 from .table import kernel as enter
 
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
@@ -197,8 +198,10 @@ def sort(x: CudaArray, dim: int, descending: bool) -> Any:
         return NotImplemented
     if not x.ndim:
         return _single(x)
-    values, places = sorted_rows(_last(x, dim), descending)
-    return _back(values, dim), _back(places, dim)
+    made = [_back(m, dim) for m in sorted_rows(_last(x, dim), descending)]
+    if x.flags.c_contiguous:
+        return tuple(made)
+    return tuple([copied(m, wanted) for m, wanted in zip(made, blank("sort", x, dim, descending))])
 
 
 @enter("topk")
