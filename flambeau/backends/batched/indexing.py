@@ -142,7 +142,8 @@ def added_rows(kernel: str, level: Level, args: tuple[Any, ...]) -> Any:
     size, rows = level.size, shape[0]
     source = examples(source, level).reshape((size * positions.size, *shape[1:]))
     at = examples(positions, level).reshape((size, positions.size))
-    at = run("add", run("remainder", at, np.asarray(rows, at.dtype)), _beside(at, (np.arange(size) * rows).astype(at.dtype)[:, None]))
+    first = _beside(at, (np.arange(size) * rows).astype(at.dtype)[:, None])
+    at = run("add", run("remainder", at, np.asarray(rows, at.dtype)), first)
     return batched(run(kernel, source, at.reshape((-1,)), (size * rows, *shape[1:])).reshape((size, *shape)), level)
 
 
