@@ -98,7 +98,7 @@ class Memory:
         made = pages.view(Block)
         made.used, made.home = nbytes, home
         if size >= _NOTED or history.on:
-            note(made)
+            history.note(made)
         self.allocated += size
         if self.allocated > self.most_allocated:
             self.most_allocated = self.allocated
@@ -166,27 +166,26 @@ class Memory:
 
 
 class _History:
-    """Whether it is noted for small blocks, too, where in the program they were asked for."""
+    """Where in the program pieces of memory were asked for: large ones, and while somebody wants to know it all others."""
 
-    on = False
+    def __init__(self) -> None:
+        self.on = False
+
+    def note(self, block: Block) -> None:
+        """The number of the line is looked up when a message wants it."""
+        frame = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+            frame = frame.f_back
+        block.line = None if frame is None else (frame.f_code, frame.f_lasti)
 
 
 history = _History()
 _HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def note(block: Block) -> None:
-    """Notes the user's line. Only an error message wants to know its number, so that is not looked up here."""
-    frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
-        frame = frame.f_back
-    if frame is not None:
-        block.asked = frame.f_code, frame.f_lasti
-
-
-def _asked(block: Block) -> str | None:
+def _line(block: Block) -> str | None:
     """The line that a block was asked for in, if it was noted."""
-    found = block.__dict__.get("asked")
+    found = block.__dict__.get("line")
     if found is None:
         return None
     code, at = found
@@ -208,7 +207,7 @@ def holders(memory: Memory) -> str:
             shapes[id(block)] = f"{type(found).__name__} of {tuple(array.shape)}, {array.dtype}"
     totals: dict[str, list[int]] = {}
     for key, block in blocks.items():
-        entry = totals.setdefault(_asked(block) or shapes[key], [0, 0])
+        entry = totals.setdefault(_line(block) or shapes[key], [0, 0])
         entry[0] += 1
         entry[1] += block.nbytes
     if not totals:
