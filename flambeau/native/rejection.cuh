@@ -17,7 +17,7 @@ struct Reader {
         if (used == 4) words = stream.next(), used = 0;
         return words.at[used++];
     }
-    // Of [0, 1), in steps of 2**-24, whatever the precision.
+    // Of [0, 1), in steps of 2**-24, whatever the precision; `unit(word())` is of (0, 1].
     __device__ inline float uniform() { return (float)(word() & 0xffffffu) * 5.9604644775390625e-08f; }
     // Two at a time: the second waits for the next call.
     __device__ inline float normal() {
@@ -36,7 +36,7 @@ template <class T> static __device__ inline T gamma_of(Reader &r, T alpha) {
     if (alpha < 1) {
         if (alpha == 0) return 0;
         const T power = 1 / alpha;
-        scale = (T)pow((T)(1 - r.uniform()), power);
+        scale = (T)pow((T)(1 - unit(r.word())), power);
         alpha += 1;
     }
     const T d = alpha - (T)(1.0f / 3.0f), c = 1 / (T)sqrt(9 * d);
@@ -46,7 +46,7 @@ template <class T> static __device__ inline T gamma_of(Reader &r, T alpha) {
             x = (T)r.normal();
             y = 1 + c * x;
         } while (y <= 0);
-        const T v = y * y * y, u = 1 - (T)r.uniform(), xx = x * x;
+        const T v = y * y * y, u = 1 - (T)unit(r.word()), xx = x * x;
         if (u < 1 - (T)0.0331f * xx * xx || (T)log(u) < (T)0.5 * xx + d * (1 - v + (T)log(v))) return scale * d * v;
     }
 }

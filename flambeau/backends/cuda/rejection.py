@@ -1,6 +1,6 @@
 """Poisson, binomial, gamma and Dirichlet numbers on the device, from the words that PyTorch takes there (rejection.cuh).
 
-Each element has a stream of its own; of binomial ones four share one, as PyTorch's kernel goes through them.
+Each element has a stream of its own; of binomial ones eight share one, as PyTorch's kernel goes through them.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ extern "C" __global__ void gammas(const long count, R *o, const R *alpha, unsign
     }}
 }}
 
-// A block of 128 threads has 512 elements, and each thread four of them that lie 128 apart.
+// A block of 128 threads has 1024 elements, and each thread eight of them that lie 128 apart.
 extern "C" __global__ void binomials(const long count, R *o, const R *trials, const R *chances, unsigned long seed,
                                      unsigned long offset) {{
-    for (long block = blockIdx.x; block * 512 < count; block += gridDim.x) {{
+    for (long block = blockIdx.x; block * 1024 < count; block += gridDim.x) {{
         Reader reader(seed, block * 128 + threadIdx.x, offset);
-        for (long e = block * 512 + threadIdx.x; e < count && e < (block + 1) * 512; e += 128)
+        for (long e = block * 1024 + threadIdx.x; e < count && e < (block + 1) * 1024; e += 128)
             o[e] = to<R>(binomial_of(reader, (T)value_of(trials[e]), (T)value_of(chances[e])));
     }}
 }}
@@ -112,6 +112,6 @@ def draw_binomial(words: ndarray, count: CudaArray, prob: Any) -> CudaArray:
     trials, chances = (copied(x, windows.empty(shape, count.dtype)) for x in (_dense(count, "binomial"), prob))
     out, state = windows.empty(shape, count.dtype), advance(words, 42)
     if out.size:
-        plan_of(_text(out.dtype), "binomials", device_index(out), min(-(-out.size // 512), 1 << 16), 128, "pppll",
+        plan_of(_text(out.dtype), "binomials", device_index(out), min(-(-out.size // 1024), 1 << 16), 128, "pppll",
                 out.size.to_bytes(8, "little")).run(out, trials, chances, *state)
     return out
