@@ -126,3 +126,20 @@ def test_a_launch_keeps_what_it_needs(cuda):
     [bytearray(200) for _ in range(1000)]
     run(x._array)
     assert x.tolist() == [7.0] * 5
+
+
+# --------------------------------------------------------------------------------------------------------------- sparse
+def test_sparse_tensors_are_all_on_the_device(cuda):
+    at, values = [[0, 2, 0], [1, 0, 1]], [1.0, 2.0, 3.0]
+    made = fl.sparse_coo_tensor(at, values, (3, 2), device=cuda)
+    assert made._indices().is_cuda
+    assert made._values().is_cuda
+    fl.testing.assert_close(made.to_dense().cpu(), fl.sparse_coo_tensor(at, values, (3, 2)).to_dense())
+    assert fl.sparse_coo_tensor(at, fl.tensor(values, device=cuda)).device == fl.device("cuda:0")
+    assert fl.sparse_coo_tensor(fl.tensor(at), fl.tensor(values), device=cuda)._indices().is_cuda
+    assert fl.sparse_coo_tensor((3, 2), device=cuda)._indices().is_cuda
+    there = made.cpu()
+    assert (there.device.type, there._indices().device.type) == ("cpu", "cpu")
+    for back in (there.cuda(), there.to(cuda)):
+        assert back._indices().is_cuda
+        assert back.is_cuda

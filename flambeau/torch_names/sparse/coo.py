@@ -26,6 +26,10 @@ class SparseTensor(Tensor):
         return sparse_coo
 
     @property
+    def device(self) -> Any:
+        return self._held_values.device
+
+    @property
     def requires_grad(self) -> bool:
         return self._held_values.requires_grad
 
@@ -237,4 +241,4 @@ def _sparse(x: Any) -> bool:
 
 
 def _with(x: SparseTensor, values: Tensor) -> SparseTensor:
-    return make(x._held_indices, values, x.shape, x._coalesced)
+    return make(x._held_indices.to(values.device), values, x.shape, x._coalesced)
