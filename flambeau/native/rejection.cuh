@@ -30,14 +30,14 @@ struct Reader {
     }
 };
 
-// Marsaglia and Tsang, 2000; below 1 the number for alpha + 1, shrunk.
-template <class T> static __device__ inline T gamma_of(Reader &r, T alpha) {
+// Marsaglia and Tsang, 2000; below 1 the number for alpha + 1, shrunk. R: the elements' type, to which PyTorch rounds that sum.
+template <class R, class T> static __device__ inline T gamma_of(Reader &r, T alpha) {
     T scale = 1;
     if (alpha < 1) {
         if (alpha == 0) return 0;
         const T power = 1 / alpha;
-        scale = (T)pow((T)(1 - unit(r.word())), power);
-        alpha += 1;
+        scale = (T)pow(1 - (T)unit(r.word()), power);
+        alpha = (T)value_of(to<R>(alpha + 1));
     }
     const T d = alpha - (T)(1.0f / 3.0f), c = 1 / (T)sqrt(9 * d);
     while (true) {

@@ -41,7 +41,7 @@ extern "C" __global__ void gammas(const long count, R *o, const R *alpha, unsign
                                   double least) {{
     FOR_ALL(e, count) {{
         Reader reader(seed, e, offset);
-        const T made = gamma_of(reader, (T)value_of(alpha[e]));
+        const T made = gamma_of<R>(reader, (T)value_of(alpha[e]));
         o[e] = to<R>(made < (T)least ? (T)least : made);
     }}
 }}
