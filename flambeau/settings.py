@@ -20,7 +20,7 @@ __all__ = ["use_deterministic_algorithms", "are_deterministic_algorithms_enabled
            "has_mkl", "has_openmp", "has_spectral", "is_vulkan_available", "SymInt", "SymFloat", "SymBool", "sym_int",
            "sym_float", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum", "sym_ite", "OutOfMemoryError"]
 
-_state: dict[str, Any] = {"deterministic": False, "warn_only": False, "precision": "highest", "warn_always": False,
+_state: dict[str, Any] = {"deterministic": False, "warn_only": False, "warn_always": False,
                           "interop": None}
 _MODES = ("default", "warn", "error")
 
@@ -106,18 +106,22 @@ def get_deterministic_debug_mode() -> int:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Does nothing but remember it: the CPU always multiplies float32 in float32."""
+    """How float32 is multiplied on CUDA devices: "high" and "medium" allow TF32, as `backends.cuda.matmul.allow_tf32` does.
+    The CPU always multiplies float32 in float32."""
     if precision not in ("highest", "high", "medium"):
         import warnings
         warnings.warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current setting is kept.",
                       UserWarning,
                       stacklevel=2)
         return
-    _state["precision"] = precision
+    from .backends import flags
+    flags.cuda.matmul.precision = precision
 
 
 def get_float32_matmul_precision() -> str:
-    return _state["precision"]
+    """"highest", "high" or "medium"."""
+    from .backends import flags
+    return flags.cuda.matmul.precision
 
 
 def _count(name: str, n: Any) -> int:

@@ -289,9 +289,9 @@ def _basis(over: list[Tensor], start: int, stop: int) -> list[Tensor]:
     for x in over:
         n = x.numel()
         if first == start and n == count:
-            part = eye(n, dtype=x.dtype)
+            part = eye(n, dtype=x.dtype, device=x.device)
         else:
-            part = zeros(count, n, dtype=x.dtype)
+            part = zeros(count, n, dtype=x.dtype, device=x.device)
             part.diagonal(start - first).fill_(1)
         made.append(part.reshape((count, *x.shape)))
         first += n
@@ -302,7 +302,7 @@ def _swept(pull: Callable[..., list[Tensor]], over: list[Tensor], chunk: int | N
     """pull of each unit vector, stacked: all at once, or a chunk at a time. The results, for each tensor of `over`."""
     from ..ops.shape.joining import cat
     if len(over) == 1 and not over[0].ndim:
-        return [pull(ones((), dtype=over[0].dtype))]
+        return [pull(ones((), dtype=over[0].dtype, device=over[0].device))]
     counts = [x.numel() for x in over]
     total = sum(counts)
     chunk = chunk or max(total, 1)

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from .. import registry
+
 _next_number = itertools.count(1).__next__
 _ALL = slice(None)
 _counting = threading.RLock()  # a level may end while another one begins, in one thread or in two
@@ -165,7 +167,7 @@ def marked(array: Any) -> tuple[int, ...]:
 def broadcast(x: Any, shape: tuple[int, ...]) -> Any:
     """np.broadcast_to, for batched arrays too."""
     if x.__class__ is not BatchedArray:
-        return np.broadcast_to(x, shape)
+        return np.broadcast_to(x, shape) if x.__class__ is ndarray else registry.backend_of(x).call("expand", (x, shape))
     examples = x.examples.reshape((x.level.size, *(1,) * (len(shape) - x.ndim), *x.shape))
     return BatchedArray(x.level, broadcast(examples, (x.level.size, *shape)))
 

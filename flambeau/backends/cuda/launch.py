@@ -55,15 +55,22 @@ def kernel(text: str, name: str, device: int) -> int:
     return machine().function(_module(text, device), name)
 
 
+class _Address(int):
+    """Where something lies that it keeps alive."""
+
+    kept: Any
+
+
 class Plan:
-    """A launch that is settled but for the arrays and numbers: `run(*arguments)`. It lives as long as `run` does."""
+    """A launch that is settled but for the arrays and numbers: `run(*arguments)`, which keeps alive all that it needs."""
 
     def __init__(self, function: int, device: int, blocks: int, threads: int, kinds: str, fixed: bytes = b"", shared: int = 0,
                  otherwise: Plan | None = None):
         """kinds: a letter per argument (cuda.c); fixed: the kernel's first parameter; otherwise: what runs instead where an
         address is not a multiple of 16."""
         head = (ctypes.c_long * _NUMBERS)(function, machine().context(device), blocks, threads, shared, len(kinds), len(fixed),
-                                         0 if otherwise is None else ctypes.addressof(otherwise._memory))
-        self._otherwise = otherwise
-        self._memory = ctypes.create_string_buffer(bytes(head) + kinds.encode().ljust(_KINDS, b"\0") + fixed)
-        self.run: Callable[..., Any] = calls.builtin(library(), "fl_cuda_run", ctypes.addressof(self._memory))
+                                         0 if otherwise is None else otherwise._address)
+        memory = ctypes.create_string_buffer(bytes(head) + kinds.encode().ljust(_KINDS, b"\0") + fixed)
+        self._address = _Address(ctypes.addressof(memory))
+        self._address.kept = memory, otherwise
+        self.run: Callable[..., Any] = calls.builtin(library(), "fl_cuda_run", self._address)

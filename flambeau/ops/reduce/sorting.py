@@ -276,7 +276,7 @@ def _linear_edges(name: str, column: Tensor, bins: int, bounds: Any) -> Tensor:
         raise RuntimeError(f"{name}(): min should not exceed max, but got min {low:g} max {high:g} for dimension 0")
     if low == high:
         low, high = low - 0.5, high + 0.5
-    return linspace(low, high, bins + 1, dtype=column.dtype)
+    return linspace(low, high, bins + 1, dtype=column.dtype, device=column.device)
 
 
 def _check_histogram(name: str, input: Tensor, weight: Tensor | None, shape: Any) -> None:

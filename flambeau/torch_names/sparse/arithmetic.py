@@ -158,9 +158,13 @@ def _zero_(a: SparseTensor) -> SparseTensor:
     return _replace(a, make(a._held_indices[:, :0], a._held_values[:0], a.shape, True))
 
 
-@handler("to", "float", "double", "half", "bfloat16", "type", "cpu")
+@handler("to", "type")
 def _to(a: SparseTensor, *args: Any, **kwargs: Any) -> Any:
     return _with(a, a._held_values.to(*args, **kwargs)) if args or kwargs else a
+
+
+for _name in ("cpu", "cuda"):
+    HANDLERS[_name] = lambda a, *args, _name=_name, **kwargs: _with(a, getattr(a._held_values, _name)(*args, **kwargs))
 
 
 for _name, _type in {"float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16"}.items():

@@ -105,7 +105,8 @@ class CompressedTensor(Held):
         raise RuntimeError(f"Sparse {self._name.upper()} tensors do not have is_contiguous")
 
     def _rebuilt(self, values: Tensor) -> CompressedTensor:
-        return make(self._held_layout, self._held_compressed, self._held_plain, values, self.shape)
+        return make(self._held_layout, self._held_compressed.to(values.device), self._held_plain.to(values.device), values,
+                    self.shape)
 
     def _take(self, other: CompressedTensor) -> None:
         self._held_layout, self._held_compressed, self._held_plain, self._held_values = (

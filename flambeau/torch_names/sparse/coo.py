@@ -119,7 +119,7 @@ class SparseTensor(Held):
         return self._compressed("bsc", blocksize)
 
     def _rebuilt(self, values: Tensor) -> SparseTensor:
-        return make(self._held_indices, values, self.shape, self._coalesced)
+        return make(self._held_indices.to(values.device), values, self.shape, self._coalesced)
 
     def _take(self, other: SparseTensor) -> None:
         self._held_indices, self._held_values = other._held_indices, other._held_values

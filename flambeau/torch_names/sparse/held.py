@@ -20,6 +20,10 @@ class Held(Tensor):
         raise NotImplementedError
 
     @property
+    def device(self) -> Any:
+        return self._held_values.device
+
+    @property
     def requires_grad(self) -> bool:
         return self._held_values.requires_grad
 

@@ -20,13 +20,15 @@ def sparse_coo_tensor(indices: Any = None, values: Any = None, size: Any = None,
             raise TypeError("sparse_coo_tensor() received an invalid combination of arguments: expected (indices, values, "
                             "size) or (size)")
         size = tuple(indices if size is None else size)
-        places = empty((len(size), 0), dtype=int64)
+        places = empty((len(size), 0), dtype=int64, device=device)
         return make(places, empty((0,), dtype=dtype, device=device), size, True)
     i = as_tensor(indices)
     i = i.to(int64) if i.dtype is not int64 else i.detach()
     v = values if isinstance(values, Tensor) else tensor(values, dtype=dtype, device=device)
     if dtype is not None:
         v = v.to(dtype)
+    v = v if device is None else v.to(device)
+    i = i.to(v.device)
     if i.ndim != 2:
         raise RuntimeError(f"indices must be sparse_dim x nnz, but got: {list(i.shape)}")
     if not v.ndim:
