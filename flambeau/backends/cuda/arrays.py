@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from numpy import ndarray
 from ..windows import Windows
 from . import memory
 from .driver import machine
+from .launch import library
 from .memory import Block
 from .streams import current
 
@@ -71,16 +74,35 @@ def _refused(what: str) -> NotImplementedError:
 
 
 def _storage(nbytes: int) -> Block:
-    return memory.of(current.device).block(nbytes, current.stream)
+    """A new block, of the current stream's memory; native code is shown where to take the next ones from (quick.py)."""
+    there, stream = memory.of(current.device), current.stream
+    made = there.block(nbytes, stream)
+    home = there.free.get(stream)
+    if nbytes and made.home is home and not memory.history.on:
+        library().fl_cuda_home(ctypes.c_void_p(id(home)), there.counts)
+    return made
 
 
-windows = Windows(CudaArray, Block, _storage)
+class _CudaWindows(Windows):
+    def empty(self, shape: Any, dtype: np.dtype) -> Any:
+        """A new contiguous array."""
+        made = _quick_empty()(shape, dtype.itemsize, dtype) if shape.__class__ is tuple else None
+        return super().empty(shape, dtype) if made is None else made
+
+
+@functools.cache
+def _quick_empty() -> Any:
+    from . import quick
+    return quick.EMPTY
+
+
+windows = _CudaWindows(CudaArray, Block, _storage)
 
 
 def device_index(x: Any) -> int:
-    block = windows.owner(x).__dict__
-    home = block.get("home")
-    return block.get("lent_by", current.device) if home is None else home.device.device
+    block = windows.owner(x)
+    home = getattr(block, "home", None)
+    return block.__dict__.get("lent_by", current.device) if home is None else home.device.device
 
 
 def upload(source: ndarray, wait: bool = True) -> CudaArray:

@@ -23,6 +23,7 @@ from . import folds, pointwise
 from .arrays import CudaArray, device_index, download, upload, windows
 from .driver import machine
 from .launch import Plan, choose_stream
+from .memory import Awaited
 from .streams import current
 from .table import KERNELS
 
@@ -321,9 +322,9 @@ def resized(x: CudaArray, shape: Any, stride: Any) -> CudaArray:
 def record_stream(x: CudaArray, stream: int) -> None:
     """Says that a stream uses an array's memory."""
     block = windows.owner(x)
-    home = block.__dict__.get("home")
+    home = getattr(block, "home", None)
     if home is not None and home.stream != stream:
-        block.used_by = {*getattr(block, "used_by", ()), stream}
+        block.home = Awaited(getattr(home, "home", home), {*getattr(home, "streams", ()), stream})
 
 
 def is_shared(x: Any) -> bool:

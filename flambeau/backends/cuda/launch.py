@@ -13,7 +13,8 @@ from .streams import current
 
 _P = ctypes.c_void_p
 _PYTHON = ("PyLong_AsUnsignedLongMask", "PyFloat_AsDouble", "PyLong_AsVoidPtr", "PyErr_Occurred", "Py_IncRef",
-           "PyObject_CallFunctionObjArgs", "PyLong_FromLong")
+           "PyObject_CallFunctionObjArgs", "PyLong_FromLong", "Py_DecRef", "PyDict_GetItemWithError", "PyList_Append",
+           "PyObject_SetAttr", "PyObject_GetAttr", "PyErr_Clear")
 _NUMBERS = 8   # of 8 bytes each at the head of cuda.c's struct plan
 _KINDS = 16
 
@@ -66,4 +67,5 @@ class Plan:
                                          0 if otherwise is None else ctypes.addressof(otherwise._memory))
         self._otherwise = otherwise
         self._memory = ctypes.create_string_buffer(bytes(head) + kinds.encode().ljust(_KINDS, b"\0") + fixed)
-        self.run: Callable[..., Any] = calls.builtin(library(), "fl_cuda_run", ctypes.addressof(self._memory))
+        self.address = ctypes.addressof(self._memory)
+        self.run: Callable[..., Any] = calls.builtin(library(), "fl_cuda_run", self.address)

@@ -122,7 +122,10 @@ _plans: dict[Any, Any] = {}
 
 
 def run(name: str, args: tuple[Any, ...], out: CudaArray | None = None) -> CudaArray | None:
-    """What a pointwise kernel makes of arrays and numbers; None where it has no expression for these."""
+    """What a pointwise kernel makes of arrays and numbers; None where it has no expression for these.
+
+    The long way: native code does what has been done here before (quick.py)."""
+    from . import quick
     key: list[Any] = [name]
     for a in args if out is None else (*args, out):
         if type(a) is CudaArray:
@@ -136,7 +139,8 @@ def run(name: str, args: tuple[Any, ...], out: CudaArray | None = None) -> CudaA
     if machine().count > 1:
         key.append(device_index(next(a for a in args if type(a) is CudaArray)))
     plan = _plans.get(key := tuple(key))
-    if plan is None:
+    new = plan is None
+    if new:
         if len(_plans) > 1 << 14:
             _plans.clear()
         plan = _plans[key] = _planned(name, args, out) or False
@@ -145,6 +149,8 @@ def run(name: str, args: tuple[Any, ...], out: CudaArray | None = None) -> CudaA
     launch, positions, numbers, make = plan
     made = make() if out is None else out
     launch.run(made, *[args[i] for i in positions], *[_number(args[i]) for i in numbers])
+    if new:
+        quick.learn(made, name, args, launch, positions + numbers, out is not None)
     return made
 
 
