@@ -11,7 +11,7 @@ _BY_TYPE: dict[type, Any] = {cpu.ARRAY: cpu}
 ARRAY_TYPES = _BY_TYPE
 WINDOWS = {cpu.ARRAY}        # types of arrays whose NumPy views are views of tensors
 FOLLOWABLE = {cpu.ARRAY}     # types of arrays whose kernels the program of a followed call can run
-EAGER: dict[type, Any] = {}  # type of arrays -> the function of (kernel's name, arguments...) that runs pointwise kernels on them
+EAGER: dict[type, Any] = {}  # type of arrays -> the function of (kernel's name, arguments...) that runs kernels on them
 INTO: dict[type, Any] = {}   # likewise of (target, name, arguments...), which says whether it could write to the target
 
 following: Any = None        # () -> the backend of plain arrays in this thread; None while no thread follows a compiled call

@@ -17,6 +17,8 @@ struct python {
     int (*set)(void *object, void *name, void *value);
     void *(*get)(void *object, void *name);
     void (*forget_error)(void);
+    void *(*new_tuple)(long);
+    int (*set_item)(void *tuple, long, void *);  // takes the reference
     void *none;
 };
 static struct python py;
@@ -78,36 +80,66 @@ static long whole(const void *number) {
     return py.as_long((void *)a);
 }
 
-// Returns 0 where an error is set.
-static int run(const struct plan *p, void *const *arguments, long given) {
-    long addresses = 0;
-    union { double d; float f; long l; int i; } numbers[16];
-    void *parameters[17];
-    int numeric = 0;
-    for (long k = 0; k < given; k++) {
-        struct object *a = arguments[k];
-        parameters[k + 1] = &numbers[k];
-        switch (p->kinds[k]) {
-        case 'p': parameters[k + 1] = &a->data, addresses |= (long)a->data; break;
-        case 'd': numbers[k].d = floating(a), numeric = 1; break;
-        case 'f': numbers[k].f = (float)floating(a), numeric = 1; break;
-        case 'l': numbers[k].l = whole(a), numeric = 1; break;
-        default: numbers[k].i = (int)whole(a), numeric = 1;
-        }
-    }
-    if (numeric && py.error())
-        return 0;
-    if (p->otherwise && addresses % 16)
-        p = p->otherwise;
-    parameters[0] = (void *)p->fixed;
+union value { double d; float f; long l; int i; char *p; };
+
+// What a call did, as it is noted while `tape` is set: launches, and the blocks that were asked for meanwhile.
+enum { ARGUMENTS = 16, STEPS = 6, BLOCKS = 12 };
+struct step { void *plan; int is_product; union value values[ARGUMENTS]; };
+struct tape {
+    void *name;
+    int steps, blocks, spoilt, counted;
+    unsigned char numbers[ARGUMENTS];  // counted: which of the call's arguments are the launch's numbers
+    struct step step[STEPS];
+    struct array *block[BLOCKS];
+    long bytes[BLOCKS];
+};
+static __thread struct tape *tape;
+
+static void noted(void *plan, int is_product, const union value *values, long count) {
+    if (tape->steps == STEPS) tape->spoilt = 1;
+    if (tape->spoilt) return;
+    struct step *s = &tape->step[tape->steps++];
+    s->plan = plan, s->is_product = is_product;
+    __builtin_memcpy(s->values, values, count * sizeof *values);
+}
+
+static int done(int code, int more) {  // 0 where an error is set
+    if (code) py.call(failed, py.from_long(more + code), (void *)0);
+    return !code;
+}
+
+static int activated(void *context) {
     int code = 0;
-    if (active != p->context && !(code = driver_activate(p->context)))
-        active = p->context;
+    if (active != context && !(code = driver_activate(context))) active = context;
+    return code;
+}
+
+static int launched(struct plan *p, union value *values) {
+    long addresses = 0;
+    void *parameters[ARGUMENTS + 1];
+    if (tape) noted(p, 0, values, p->count);
+    for (long k = 0; k < p->count; k++) {
+        parameters[k + 1] = &values[k];
+        if (p->kinds[k] == 'p') addresses |= values[k].l;
+    }
+    if (p->otherwise && addresses % 16) p = p->otherwise;
+    parameters[0] = p->fixed;
+    int code = activated(p->context);
     if (!code && p->blocks)
         code = driver_launch(p->function, p->blocks, 1, 1, p->threads, 1, 1, p->shared, stream, parameters, 0);
-    if (code)
-        py.call(failed, py.from_long(code), (void *)0);
-    return !code;
+    return done(code, 0);
+}
+
+static union value valued(char kind, void *argument) {
+    union value v = {0};
+    switch (kind) {
+    case 'p': v.p = ((struct object *)argument)->data; break;
+    case 'd': v.d = floating(argument); break;
+    case 'f': v.f = (float)floating(argument); break;
+    case 'l': v.l = whole(argument); break;
+    default: v.i = (int)whole(argument);
+    }
+    return v;
 }
 
 static void *nothing(void) {
@@ -116,12 +148,16 @@ static void *nothing(void) {
 }
 
 void *fl_cuda_run(void *self, void *const *arguments, long given) {
-    const struct plan *p = py.as_address(self);
+    struct plan *p = py.as_address(self);
     if (given != p->count) {
         py.call(failed, py.none, (void *)0);
         return 0;
     }
-    return run(p, arguments, given) ? nothing() : 0;
+    union value values[ARGUMENTS];
+    int numeric = 0;
+    for (long k = 0; k < given; k++) values[k] = valued(p->kinds[k], arguments[k]), numeric |= p->kinds[k] != 'p';
+    if (numeric && py.error()) return 0;
+    return launched(p, values) ? nothing() : 0;
 }
 
 // A matrix product of cuBLASLt's, settled but for the arrays.
@@ -137,22 +173,22 @@ struct product {
 };
 enum { BIAS_POINTER = 8 };
 
+static int multiplied(struct product *p, const union value *a) {  // first, second, result, bias
+    if (tape) noted(p, 1, a, 3 + p->bias);
+    int code = activated(p->context);
+    if (code) return done(code, 0);
+    if (p->bias) code = p->set(p->description, BIAS_POINTER, &a[3].p, sizeof(void *));
+    if (!code)
+        code = p->multiply(p->handle, p->description, p->alpha, a[0].p, p->first, a[1].p, p->second, p->beta, a[2].p, p->result,
+                           a[2].p, p->result, p->algorithm, p->workspace, p->size, stream);
+    return done(code, 10000);
+}
+
 void *fl_cuda_product(void *self, void *const *arguments, long given) {
     struct product *p = py.as_address(self);
-    struct object *const *a = (struct object *const *)arguments;  // first, second, result, bias
-    int code = 0;
-    if (active != p->context && !(code = driver_activate(p->context)))
-        active = p->context;
-    if (!code && p->bias)
-        code = p->set(p->description, BIAS_POINTER, &a[3]->data, sizeof(void *));
-    if (!code)
-        code = p->multiply(p->handle, p->description, p->alpha, a[0]->data, p->first, a[1]->data, p->second, p->beta,
-                           a[2]->data, p->result, a[2]->data, p->result, p->algorithm, p->workspace, p->size, stream);
-    if (code) {
-        py.call(failed, py.from_long(10000 + code), (void *)0);
-        return 0;
-    }
-    return nothing();
+    union value values[4];
+    for (long k = 0; k < given; k++) values[k] = valued('p', arguments[k]);
+    return multiplied(p, values) ? nothing() : 0;
 }
 
 // Rows of a table, `columns` wide: the size of the first list's arrays, then the addresses of all lists' (empty: 0). Returns 0 where
@@ -185,10 +221,11 @@ struct arrays {
     void *(*make)(void *type, void *dtype, int dims, const long *shape, const long *strides, void *data, int flags, void *like);
     int (*set_base)(void *array, void *base);
     void *(*call_many)(void *function, void *const *arguments, uintptr_t count, void *names);
-    void *array_type, *block_type, *pages_type, *float_type, *long_type, *bool_type, *str_type;  // types
-    void *byte, *used, *home;                  // a dtype, names of attributes
-    void *storage, *freed, *slow, *slow_into;  // functions of Python's
-    void *yes;
+    void *array_type, *block_type, *pages_type, *float_type, *long_type, *bool_type, *str_type, *tuple_type, *list_type;
+    void *dtype_meta;                                   // the type of dtypes' types
+    void *byte, *used, *home;                           // a dtype, names of attributes
+    void *storage, *freed, *slow, *slow_into, *compute, *into; // functions of Python's
+    void *yes, *switches, *fast;                        // a dict, and its key: whether products may be rounded to TF32
 };
 static struct arrays np;
 enum { WRITABLE = 0x501, LINE = 512, SMALL = 1 << 20, SLAB = 2 << 20, HOMES = 64 };
@@ -234,7 +271,7 @@ static struct list *list_of(void *lists, long size) {
     return found;
 }
 
-static void *block(long bytes) {
+static void *piece(long bytes) {
     if (home && home_generation == generation && bytes) {
         long size = rounded(bytes);
         struct home *from = home;
@@ -254,6 +291,18 @@ static void *block(long bytes) {
     if (number) py.drop(number);
     return made;
 }
+
+static void *block(long bytes) {
+    void *made = piece(bytes);
+    if (made && tape) {
+        if (tape->blocks == BLOCKS || !bytes) return tape->spoilt = 1, made;
+        py.keep(made);
+        tape->block[tape->blocks] = made, tape->bytes[tape->blocks++] = bytes;
+    }
+    return made;
+}
+
+void *fl_cuda_storage(void *self, void *const *arguments, long given) { return block(py.as_long(arguments[0])); }
 
 // What becomes of a block when the last array over it is gone: its `__del__`.
 void *fl_cuda_freed(struct array *self, void *ignored) {
@@ -298,107 +347,257 @@ void *fl_cuda_empty(void *self, void *const *arguments, long given) {
 }
 
 // ------------------------------------------------------------------------------------------------------------------ kernels
-// Launches by name and arguments, where a call with such arguments has been seen: what was settled then is found by their
-// geometry. `fl_cuda_learn` is told; a call that nobody knows goes to Python (backends/cuda/quick.py).
-enum { SLOTS = 1 << 12, MOST = 15, WORDS = 2 + MOST * (3 + 2 * DIMS) };
-struct entry {
-    struct entry *next;
-    long length;              // of the key
-    const struct plan *plan;
-    void *dtype;
-    int dims, count;          // count: of the plan's arguments after the result
-    const long *shape, *strides;
-    long bytes;
-    unsigned char order[16];  // which arguments those are
-    long words[];             // the key; then shape and strides
+// Calls of kernels by name and arguments, where such a call has been seen: a recipe says which launches it made on which of its
+// arguments and of the blocks that it asked for. What is not known goes to Python (backends/cuda/quick.py).
+enum { SLOTS = 1 << 13, OPERANDS = 24, LEAVES = 48, WORDS = 512, RESULTS = 4, NUMBER = -1, DEPTH = 3,
+       MOST_RECIPES = 1 << 15 };
+struct place { int from; union value value; };  // an operand, or after those a block, with an offset; NUMBER: as it is
+struct result { int block, dims; long offset; void *dtype; const long *shape, *strides; };  // block -1: None
+struct launch_of { void *plan; int is_product, count; struct place at[ARGUMENTS]; };
+struct recipe {
+    struct recipe *next;
+    const long *words;
+    long length, bytes[BLOCKS];  // of the blocks that are used; of others none
+    int blocks, steps, results, several;
+    struct result result[RESULTS];
+    struct launch_of step[];
 };
-static struct entry *entries[SLOTS];
+static struct recipe *recipes[SLOTS];
+static long recipes_known;
 
-// The words that tell an argument from others, behind `at`; 0 where it is of no kind that is known here.
-// values: whether numbers are told apart, too.
-static long *described(long *at, const void *argument, int values) {
+struct key {
+    long words[WORDS], *at;
+    void *operand[OPERANDS], *leaf[LEAVES];  // leaves: what the words know by address
+    unsigned char argument[OPERANDS];        // of the call, which an operand is, or is part of
+    int operands, leaves, numbers;           // numbers: how many of the arguments are
+};
+
+static void leaf(struct key *k, void *object) { *k->at++ = (long)object, k->leaf[k->leaves++] = object; }
+
+// Adds what tells an argument from others to a key; returns whether it is of a kind that is known here. values: whether numbers
+// are told apart. Arrays at one address are told from others, and so is an address that is no multiple of 16.
+static int described(struct key *k, void *argument, int number, int values, int depth) {
     const struct array *a = argument;
-    *at++ = (long)a->type;
+    if (k->at > k->words + WORDS - 6 - 2 * DIMS || k->operands == OPERANDS || k->leaves == LEAVES) return 0;
+    *k->at++ = (long)a->type;
     if (a->type == np.array_type) {
         if (a->dims > DIMS) return 0;
-        *at++ = (long)a->dtype, *at++ = a->dims;
-        for (int d = 0; d < a->dims; d++) *at++ = a->shape[d], *at++ = a->strides[d];
+        int same = 0;
+        while (same < k->operands && (((struct array *)k->operand[same])->data != a->data || (
+                                          ((struct array *)k->operand[same])->type != np.array_type))) same++;
+        leaf(k, a->dtype);
+        *k->at++ = a->dims | same << 8 | !((long)a->data % 16) << 16;
+        for (int d = 0; d < a->dims; d++) *k->at++ = a->shape[d], *k->at++ = a->strides[d];
     } else if (a->type == host_type) {
         if (a->dims || !is_number(a)) return 0;
-        *at++ = (long)a->dtype;
-        if (values) *(double *)at++ = floating(a), *at++ = whole(a);
+        k->numbers++;
+        leaf(k, a->dtype);
+        if (values) *(double *)k->at++ = floating(a), *k->at++ = whole(a);
     } else if (a->type == np.float_type || a->type == np.long_type) {
-        if (values) *(double *)at++ = floating(a), *at++ = a->type == np.long_type ? whole(a) : 0;
-    } else if (argument == py.none || a->type == np.bool_type || a->type == np.str_type) {
-        *at++ = (long)argument;
+        k->numbers++;
+        if (values) *(double *)k->at++ = floating(a), *k->at++ = a->type == np.long_type ? whole(a) : 0;
+    } else if (a->type == np.tuple_type || a->type == np.list_type) {
+        const long length = ((struct list *)a)->length;
+        void **items = a->type == np.list_type ? (void **)((struct list *)a)->items : ((struct tuple *)a)->items;
+        *k->at++ = length;
+        for (long i = 0; i < length; i++)
+            if (!depth || !described(k, items[i], number, 1, depth - 1)) return 0;
+        return 1;
+    } else if (argument == py.none || a->type == np.bool_type || a->type == np.str_type || (
+                   ((struct object *)a->type)->type == np.dtype_meta)) {
+        leaf(k, argument);
+        return 1;
     } else {
         return 0;
     }
-    return at;
+    k->argument[k->operands] = number, k->operand[k->operands++] = argument;
+    return 1;
 }
 
-// The key of a call: arguments are a name and what a kernel takes, or before them the array that it writes to.
-static long keyed(long *words, void *const *arguments, long given, int in_place, int values) {
-    long *at = words;
-    *at++ = in_place | values << 1, *at++ = (long)arguments[in_place];
-    for (long k = 0; at && k < given; k++)
-        if (k != in_place) at = described(at, arguments[k], values);
-    if (at && !py.error()) return at - words;
+// The key of a call; arguments: a name and what a kernel takes, or before them the array that it writes to. Returns its length.
+static long keyed(struct key *k, void *const *arguments, long given, int in_place, int values) {
+    k->at = k->words, k->operands = k->leaves = k->numbers = 0;
+    *k->at++ = in_place, *k->at++ = (long)stream, *k->at++ = (long)py.in_dict(np.switches, np.fast);
+    leaf(k, arguments[in_place]);
+    for (long i = 0; i < given; i++)
+        if (i != in_place && !described(k, arguments[i], i, values, DEPTH)) return 0;
+    if (k->numbers && values) k->words[0] |= 2;
+    if (!k->numbers || !py.error()) return k->at - k->words;
     py.forget_error();  // a number that is no double
     return 0;
 }
 
-static struct entry **slot(const long *words, long length) {
+static struct recipe **slot(const struct key *k, long length) {
     uint64_t hash = length;
-    for (long i = 0; i < length; i++) hash = (hash ^ (uint64_t)words[i]) * 0x9e3779b97f4a7c15u, hash ^= hash >> 29;
-    return &entries[hash % SLOTS];
+    for (long i = 0; i < length; i++) hash = (hash ^ (uint64_t)k->words[i]) * 0x9e3779b97f4a7c15u, hash ^= hash >> 29;
+    return &recipes[hash % SLOTS];
 }
 
-static struct entry *looked_up(void *const *arguments, long given, int in_place) {
-    long words[WORDS];
-    if (given > MOST) return 0;
+static struct recipe *looked_up(struct key *k, void *const *arguments, long given, int in_place) {
     for (int values = 0; values < 2; values++) {
-        long length = keyed(words, arguments, given, in_place, values);
+        const long length = keyed(k, arguments, given, in_place, values);
         if (!length) return 0;
-        for (struct entry *e = *slot(words, length); e; e = e->next)
-            if (e->length == length && !__builtin_memcmp(e->words, words, length * sizeof(long))) return e;
+        for (struct recipe *r = *slot(k, length); r; r = r->next)
+            if (r->length == length && !__builtin_memcmp(r->words, k->words, length * sizeof(long))) return r;
+        if (!k->numbers) return 0;
     }
     return 0;
 }
 
-// (whether in place, whether numbers are told apart, a plan's address, which arguments are the plan's after the result, an array
-// like the result, the bytes that it reaches over, the call's own arguments...) Whoever calls keeps plans, names and dtypes.
-void *fl_cuda_learn(void *self, void *const *given, long count) {
-    const int in_place = py.as_long(given[0]), values = py.as_long(given[1]);
-    const struct tuple *order = given[3];
-    const struct array *like = given[4];
-    long words[WORDS], length = count - 6 > MOST ? 0 : keyed(words, given + 6, count - 6, in_place, values);
-    if (!length || like->type != np.array_type || like->dims > DIMS) return nothing();
-    struct entry *e = __builtin_calloc(1, sizeof *e + (length + 2 * like->dims) * sizeof(long)), **place = slot(words, length);
-    if (!e) return nothing();
-    *e = (struct entry){*place, length, py.as_address(given[2]), like->dtype, like->dims, order->length};
-    long *shape = e->words + length, *strides = shape + like->dims;
-    __builtin_memcpy(e->words, words, length * sizeof(long));
-    __builtin_memcpy(shape, like->shape, like->dims * sizeof(long));
-    __builtin_memcpy(strides, like->strides, like->dims * sizeof(long));
-    e->shape = shape, e->strides = like->flags & 1 ? 0 : strides, e->bytes = py.as_long(given[5]);
-    for (long k = 0; k < order->length; k++) e->order[k] = py.as_long(order->items[k]);
-    *place = e;
+// ------------------------------------------------------------------------------------------------------ writing recipes down
+// Where an address lies: an operand that is an array, or a block; NUMBER where in neither.
+static struct place located(const struct key *k, const struct tape *t, char *address) {
+    for (int i = 0; i < t->blocks; i++)
+        if (address >= t->block[i]->data && address < t->block[i]->data + t->bytes[i])
+            return (struct place){OPERANDS + i, {.l = address - t->block[i]->data}};
+    for (int i = 0; i < k->operands; i++) {
+        struct array *a = k->operand[i];
+        if (a->type == np.array_type && a->data == address) return (struct place){i, {.l = 0}};
+    }
+    return (struct place){NUMBER, {.l = 0}};
+}
+
+static const long *copied(const long *from, long count) {
+    long *made = __builtin_malloc((count + 1) * sizeof(long));
+    if (made) __builtin_memcpy(made, from, count * sizeof(long));
+    return made;
+}
+
+static int resulting(struct recipe *r, const struct key *k, const struct tape *t, struct array *made) {
+    if (r->results == RESULTS) return 0;
+    struct result *one = &r->result[r->results++];
+    if ((void *)made == py.none) return one->block = -1, 1;
+    if (made->type != np.array_type || made->dims > DIMS) return 0;
+    const struct place at = located(k, t, made->data);
+    if (at.from < OPERANDS) return 0;
+    py.keep(made->dtype);
+    *one = (struct result){at.from - OPERANDS, made->dims, at.value.l, made->dtype, copied(made->shape, made->dims),
+                           made->flags & 1 ? 0 : copied(made->strides, made->dims)};
+    return one->shape != 0;
+}
+
+// The number of the n-th of the launch's numbers among the operands; NUMBER where it is none.
+static int counted(const struct key *k, const struct tape *t, int n) {
+    for (int i = 0; n < t->counted && i < k->operands; i++)
+        if (k->argument[i] == t->numbers[n]) return i;
+    return NUMBER;
+}
+
+static int stepped(struct launch_of *l, const struct step *s, const struct key *k, const struct tape *t) {
+    const struct plan *p = l->plan = s->plan;
+    l->is_product = s->is_product;
+    l->count = l->is_product ? 3 + (int)((struct product *)s->plan)->bias : (int)p->count;
+    for (int a = 0, n = 0; a < l->count; a++) {
+        const int is_address = l->is_product || p->kinds[a] == 'p';
+        if (is_address) l->at[a] = located(k, t, s->values[a].p);
+        else l->at[a] = (struct place){t->counted ? counted(k, t, n++) : NUMBER, s->values[a]};
+        if (l->at[a].from == NUMBER && (is_address || t->counted)) return 0;
+    }
+    return 1;
+}
+
+static void needed(struct recipe *r, const struct tape *t, int block) { r->bytes[block] = t->bytes[block]; }
+
+// Writes down what a call did, if all of it is known: launches on its operands and on blocks of its own.
+static void learnt(const struct key *k, const struct tape *t, void *made) {
+    const long length = k->at - k->words;
+    struct recipe *r = __builtin_calloc(1, sizeof *r + t->steps * sizeof *r->step), **place = slot(k, length);
+    const struct tuple *many = made;
+    if (!r) return;
+    r->words = copied(k->words, length), r->length = length, r->blocks = t->blocks, r->steps = t->steps;
+    int known = r->words != 0;
+    r->several = made && many->type == np.tuple_type;
+    for (long i = 0; known && made && i < (r->several ? many->length : 1); i++)
+        known = resulting(r, k, t, r->several ? many->items[i] : made);
+    for (int s = 0; known && s < t->steps; s++) known = stepped(&r->step[s], &t->step[s], k, t);
+    if (!known) return;  // seldom, and little is lost
+    for (int s = 0; s < r->steps; s++)
+        for (int a = 0; a < r->step[s].count; a++)
+            if (r->step[s].at[a].from >= OPERANDS) needed(r, t, r->step[s].at[a].from - OPERANDS);
+    for (int i = 0; i < r->results; i++)
+        if (r->result[i].block >= 0) needed(r, t, r->result[i].block);
+    for (int i = 0; i < k->leaves; i++) py.keep(k->leaf[i]);
+    r->next = *place, *place = r, recipes_known++;
+}
+
+// (whether in place, a call's arguments...): runs it by Python, and remembers what it did.
+void *fl_cuda_record(void *self, void *const *given, long count) {
+    const int in_place = py.as_long(given[0]);
+    void *const *arguments = given + 1, *made;
+    if (tape || recipes_known >= MOST_RECIPES) return np.call_many(in_place ? np.into : np.compute, arguments, count - 1, 0);
+    struct tape t = {arguments[in_place]};
+    tape = &t;
+    made = np.call_many(in_place ? np.into : np.compute, arguments, count - 1, 0);
+    tape = 0;
+    struct key k;
+    if (made && !t.spoilt && (!in_place || (made == np.yes && !t.blocks)) && keyed(&k, arguments, count - 1, in_place, !t.counted))
+        learnt(&k, &t, in_place ? 0 : made);
+    for (int i = 0; i < t.blocks; i++) py.drop(t.block[i]);
+    return made;
+}
+
+// Something was done that is not noted here, or would be different the next time.
+void *fl_cuda_spoil(void *self, void *const *arguments, long given) {
+    if (tape) tape->spoilt = 1;
     return nothing();
 }
 
-static int launched(const struct entry *e, void *result, void *const *arguments) {
-    void *chosen[16] = {result};
-    for (int k = 0; k < e->count; k++) chosen[k + 1] = arguments[e->order[k]];
-    return run(e->plan, chosen, e->count + 1);
+// (name, numbers...): if this is the call that is being recorded, those of its arguments are the numbers of its launch.
+void *fl_cuda_counted(void *self, void *const *arguments, long given) {
+    if (tape && tape->name == arguments[0] && !tape->steps && given <= ARGUMENTS)
+        for (long i = 1; i < given; i++) tape->numbers[tape->counted++] = py.as_long(arguments[i]);
+    return nothing();
+}
+
+// ---------------------------------------------------------------------------------------------------------- following recipes
+static int followed(const struct recipe *r, const struct key *k, struct array *const *blocks) {
+    for (int s = 0; s < r->steps; s++) {
+        const struct launch_of *l = &r->step[s];
+        union value values[ARGUMENTS];
+        for (int a = 0; a < l->count; a++) {
+            const struct place *at = &l->at[a];
+            const char kind = l->is_product ? 'p' : ((struct plan *)l->plan)->kinds[a];
+            if (at->from == NUMBER) values[a] = at->value;
+            else if (at->from >= OPERANDS) values[a].p = blocks[at->from - OPERANDS]->data + at->value.l;
+            else values[a] = valued(kind, k->operand[at->from]);
+        }
+        if (!(l->is_product ? multiplied(l->plan, values) : launched(l->plan, values))) return 0;
+    }
+    return 1;
+}
+
+static void *shown(const struct result *r, struct array *const *blocks) {
+    if (r->block < 0) return nothing();
+    struct array *under = blocks[r->block];
+    py.keep(r->dtype);
+    void *made = np.make(np.array_type, r->dtype, r->dims, r->shape, r->strides, under->data + r->offset, WRITABLE, 0);
+    if (!made) return 0;
+    py.keep(under);
+    return np.set_base(made, under) ? 0 : made;
+}
+
+static void *presented(const struct recipe *r, struct array *const *blocks) {
+    if (!r->several) return shown(&r->result[0], blocks);
+    void *made = py.new_tuple(r->results);
+    for (int i = 0; made && i < r->results; i++) {
+        void *one = shown(&r->result[i], blocks);
+        if (!one) return py.drop(made), (void *)0;
+        py.set_item(made, i, one);
+    }
+    return made;
 }
 
 // (name, arguments...) -> what the kernel makes of them.
 void *fl_cuda_call(void *self, void *const *arguments, long given) {
-    const struct entry *e = looked_up(arguments, given, 0);
-    if (!e) return np.call_many(np.slow, arguments, given, 0);
-    void *made = fresh(e->dtype, e->dims, e->shape, e->strides, e->bytes);
-    if (made && !launched(e, made, arguments + 1)) return py.drop(made), (void *)0;
+    struct key k;
+    struct array *blocks[BLOCKS] = {0};
+    const struct recipe *r = looked_up(&k, arguments, given, 0);
+    if (!r) return np.call_many(np.slow, arguments, given, 0);
+    int have = 0;
+    while (have < r->blocks && (!r->bytes[have] || (blocks[have] = block(r->bytes[have])))) have++;
+    void *made = have == r->blocks && followed(r, &k, blocks) ? presented(r, blocks) : 0;
+    while (have--)
+        if (blocks[have]) py.drop(blocks[have]);
     return made;
 }
 
@@ -411,7 +610,7 @@ static void range(const struct array *a, const char **low, const char **high) {
     *high += 16;  // more than an element has
 }
 
-// Whether two arrays of one geometry, or without a common byte: then a kernel may write to one while it reads the other.
+// Whether two arrays are of one geometry, or without a common byte: then a kernel may write to one while it reads the other.
 static int apart(const struct array *a, const struct array *b) {
     const char *low, *high, *other_low, *other_high;
     int alike = a->data == b->data && a->dims == b->dims;
@@ -423,11 +622,12 @@ static int apart(const struct array *a, const struct array *b) {
 
 // (an array, name, arguments...): what the kernel makes of them, in the array. Returns whether that could be done.
 void *fl_cuda_into(void *self, void *const *arguments, long given) {
-    const struct entry *e = looked_up(arguments, given, 1);
-    for (long k = 2; e && k < given; k++)
-        if (((struct object *)arguments[k])->type == np.array_type && !apart(arguments[0], arguments[k])) e = 0;
-    if (!e) return np.call_many(np.slow_into, arguments, given, 0);
-    if (!launched(e, arguments[0], arguments + 2)) return 0;
+    struct key k;
+    const struct recipe *r = looked_up(&k, arguments, given, 1);
+    for (int i = 1; r && i < k.operands; i++)
+        if (((struct object *)k.operand[i])->type == np.array_type && !apart(arguments[0], k.operand[i])) r = 0;
+    if (!r) return np.call_many(np.slow_into, arguments, given, 0);
+    if (r->blocks || !followed(r, &k, 0)) return 0;
     py.keep(np.yes);
     return np.yes;
 }

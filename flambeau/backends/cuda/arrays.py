@@ -12,7 +12,7 @@ from numpy import ndarray
 from ..windows import Windows
 from . import memory
 from .driver import machine
-from .launch import library
+from .launch import library, unrepeatable
 from .memory import Block
 from .streams import current
 
@@ -73,7 +73,7 @@ def _refused(what: str) -> NotImplementedError:
     return NotImplementedError(f"{what} of an array on a CUDA device: the host cannot see its elements")
 
 
-def _storage(nbytes: int) -> Block:
+def storage(nbytes: int) -> Block:
     """A new block, of the current stream's memory; native code is shown where to take the next ones from (quick.py)."""
     there, stream = memory.of(current.device), current.stream
     made = there.block(nbytes, stream)
@@ -86,17 +86,17 @@ def _storage(nbytes: int) -> Block:
 class _CudaWindows(Windows):
     def empty(self, shape: Any, dtype: np.dtype) -> Any:
         """A new contiguous array."""
-        made = _quick_empty()(shape, dtype.itemsize, dtype) if shape.__class__ is tuple else None
+        made = _quick().EMPTY(shape, dtype.itemsize, dtype) if shape.__class__ is tuple else None
         return super().empty(shape, dtype) if made is None else made
 
 
 @functools.cache
-def _quick_empty() -> Any:
+def _quick() -> Any:
     from . import quick
-    return quick.EMPTY
+    return quick
 
 
-windows = _CudaWindows(CudaArray, Block, _storage)
+windows = _CudaWindows(CudaArray, Block, lambda nbytes: _quick().STORAGE(nbytes))
 
 
 def device_index(x: Any) -> int:
@@ -114,6 +114,7 @@ def upload(source: ndarray, wait: bool = True) -> CudaArray:
     if not source.flags.c_contiguous and _host_dense(source) is None:
         source, wait = np.ascontiguousarray(source), True
     made = windows.like(source, source.dtype)
+    unrepeatable()
     if made.size:
         machine().activate(current.device)
         machine().upload(made.ctypes.data, source.ctypes.data, source.nbytes, current.stream)
@@ -130,6 +131,7 @@ def download(x: CudaArray) -> ndarray:
     from . import faults
     from .backend import dense
     x = dense(x)
+    unrepeatable()
     made = np.empty(x.size, x.dtype)
     if made.size:
         index = device_index(x)

@@ -19,10 +19,11 @@ from ..cpu.memory import dense_order
 from ..cpu.table import KERNELS as _HOST_KERNELS
 from ..facts import POINTWISE, VIEWS
 from ..registry import two_devices
-from . import folds, pointwise
+from . import fills, folds, pointwise
 from .arrays import CudaArray, device_index, download, upload, windows
 from .driver import machine
-from .launch import Plan, choose_stream
+from .fills import arange, eye, linspace  # noqa: F401
+from .launch import Plan, choose_stream, unrepeatable
 from .memory import Awaited
 from .streams import current
 from .table import KERNELS
@@ -124,11 +125,7 @@ class Storage:
 
 # ------------------------------------------------------------------------------------------------------- new arrays
 def zeros(shape: Any, dtype: np.dtype) -> CudaArray:
-    made = empty(shape, dtype)
-    if made.size:
-        machine().activate(current.device)
-        machine().clear(made.ctypes.data, made.nbytes, current.stream)
-    return made
+    return full(shape, dtype, 0)
 
 
 def full(shape: Any, dtype: np.dtype, value: Any) -> CudaArray:
@@ -141,20 +138,8 @@ def asarray(value: Any, dtype: Any = None) -> CudaArray:
     return value if type(value) is CudaArray else upload(np.asarray(value, dtype))
 
 
-def arange(start: Any, step: Any, count: int, dtype: np.dtype) -> CudaArray:
-    return upload(_host.arange(start, step, count, dtype))
-
-
-def linspace(start: Any, end: Any, steps: int, dtype: np.dtype) -> CudaArray:
-    return upload(_host.linspace(start, end, steps, dtype))
-
-
 def logspace(start: Any, end: Any, steps: int, base: Any, dtype: np.dtype) -> CudaArray:
     return upload(_host.logspace(start, end, steps, base, dtype))
-
-
-def eye(n: int, m: int, dtype: np.dtype) -> CudaArray:
-    return upload(_host.eye(n, m, dtype))
 
 
 @where_it_is
@@ -197,12 +182,10 @@ def copied(x: Any, target: CudaArray) -> CudaArray:
     if not target.size:
         return target
     if x.dtype == target.dtype:
-        if x.shape == target.shape and x.strides == target.strides and (target.flags.c_contiguous or (
-                dense_order(target) is not None)):
-            machine().activate(device_index(target))
-            machine().copy(target.ctypes.data, x.ctypes.data, x.nbytes, current.stream)
-            return target
         plain_x, plain_target = _raw(x), _raw(target)
+        if x.shape == target.shape and x.strides == target.strides and not x.flags.c_contiguous and (
+                order := dense_order(plain_x)) is not None:  # as they lie in memory
+            plain_x, plain_target = plain_x.transpose(order), plain_target.transpose(order)
     elif target.dtype.kind == "c":
         parts = _parts(target)
         if x.dtype.kind == "c":
@@ -266,15 +249,8 @@ def write(target: CudaArray, source: Any) -> None:
 
 @where_it_is
 def fill(target: CudaArray, value: Any) -> None:
-    if not target.size:
-        return
-    one = np.empty((), target.dtype)
-    one.fill(_host.number(value.item() if isinstance(value, ndarray) else value, target.dtype))
-    if not one.tobytes().strip(b"\0") and target.flags.c_contiguous:
-        machine().activate(device_index(target))
-        machine().clear(target.ctypes.data, target.nbytes, current.stream)
-        return
-    copied(upload(one), target)
+    if target.size:
+        fills.fill(target, value.item() if isinstance(value, ndarray) else value)
 
 
 def from_cpu(array: ndarray) -> CudaArray:
@@ -291,6 +267,7 @@ def from_device(array: CudaArray) -> CudaArray:
     there, here = device_index(array), current.device
     if there == here:
         return array
+    unrepeatable()
     with at(there):
         source = dense(array)
         machine().activate(there)
@@ -314,6 +291,7 @@ def resized(x: CudaArray, shape: Any, stride: Any) -> CudaArray:
     if needed > held:
         larger = windows.storage(needed)
         if held:
+            unrepeatable()
             machine().copy(larger.ctypes.data, block.ctypes.data, held, current.stream)
         block = larger
     return over_bytes(block, shape, stride, offset, x.dtype)
@@ -354,6 +332,7 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
         made = folds.run(name, args)
     if made is None:
         _same_device(args)
+        unrepeatable()
         from . import over_cupy
         try:
             made = over_cupy.run(name, args)

@@ -20,7 +20,8 @@ from ..dtypes import native
 from ..strides import contiguous_strides, elementwise_strides
 from .arrays import CudaArray, device_index, windows
 from .driver import machine
-from .launch import Plan, kernel
+from .launch import Plan, kernel, numbers_of
+from .table import KERNELS
 
 _BF16, _F16 = native("bfloat16"), np.dtype(np.float16)
 # What elements are in memory, and what they are computed in: the suffix of functions and the type.
@@ -124,8 +125,8 @@ _plans: dict[Any, Any] = {}
 def run(name: str, args: tuple[Any, ...], out: CudaArray | None = None) -> CudaArray | None:
     """What a pointwise kernel makes of arrays and numbers; None where it has no expression for these.
 
-    The long way: native code does what has been done here before (quick.py)."""
-    from . import quick
+    The long way: native code repeats what has been done here (quick.py).
+    """
     key: list[Any] = [name]
     for a in args if out is None else (*args, out):
         if type(a) is CudaArray:
@@ -139,8 +140,7 @@ def run(name: str, args: tuple[Any, ...], out: CudaArray | None = None) -> CudaA
     if machine().count > 1:
         key.append(device_index(next(a for a in args if type(a) is CudaArray)))
     plan = _plans.get(key := tuple(key))
-    new = plan is None
-    if new:
+    if plan is None:
         if len(_plans) > 1 << 14:
             _plans.clear()
         plan = _plans[key] = _planned(name, args, out) or False
@@ -148,9 +148,9 @@ def run(name: str, args: tuple[Any, ...], out: CudaArray | None = None) -> CudaA
         return None
     launch, positions, numbers, make = plan
     made = make() if out is None else out
+    if numbers and name in loops.FIXED and name not in KERNELS:
+        numbers_of(name, *[i + (1 if out is None else 2) for i in numbers])
     launch.run(made, *[args[i] for i in positions], *[_number(args[i]) for i in numbers])
-    if new:
-        quick.learn(made, name, args, launch, positions + numbers, out is not None)
     return made
 
 

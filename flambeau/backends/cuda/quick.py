@@ -11,14 +11,14 @@ import numpy as np
 from numpy import ndarray
 
 from ...native import calls, toolchain
-from ..cpu.pointwise import loops
-from . import memory
-from .arrays import CudaArray, windows
+from .. import flags
+from ..facts import POINTWISE
+from . import folds, memory, pointwise, table
+from .arrays import CudaArray, storage, windows
 from .driver import machine
-from .launch import Plan, library
+from .launch import library
 
-_P = ctypes.c_void_p
-_MOST = 1 << 15  # calls that are remembered
+_P, _BYTE = ctypes.c_void_p, np.dtype(np.uint8)
 _METHOD = 4      # of an object, without further arguments
 _kept: list[Any] = []
 
@@ -33,13 +33,29 @@ def _numpy(*numbers: int) -> list[int]:
 
 
 def _slow(name: str, *args: Any) -> Any:
+    """A call that is not known yet."""
+    return (_record(0, name, *args) if _is_repeatable(name) else _compute(name, *args))
+
+
+def _slow_into(target: CudaArray, name: str, *args: Any) -> bool:
+    return _record(1, target, name, *args) if _is_repeatable(name) else _into(target, name, *args)
+
+
+def _is_repeatable(name: str) -> bool:
+    """Whether such a call does the same launches whenever its arguments have the same geometry and numbers."""
+    return machine().count == 1 and (name in table.REPEATABLE or name in table.WRITERS or (name not in table.KERNELS and (
+        name in POINTWISE or folds.folds(name))))
+
+
+def _compute(name: str, *args: Any) -> Any:
     from . import backend
     return backend.call(name, args)
 
 
-def _slow_into(target: CudaArray, name: str, *args: Any) -> bool:
-    """Writes what a pointwise kernel makes of its arguments to an array, and says whether it did."""
-    from . import pointwise
+def _into(target: CudaArray, name: str, *args: Any) -> bool:
+    """Writes what a kernel makes of its arguments to an array, and says whether it did."""
+    if name in table.WRITERS:
+        return table.WRITERS[name](target, *args)
     for a in args:
         if type(a) is CudaArray and windows.owner(a) is windows.owner(target) and (
                 a.ctypes.data, a.shape, a.strides) != (target.ctypes.data, target.shape, target.strides):
@@ -49,25 +65,15 @@ def _slow_into(target: CudaArray, name: str, *args: Any) -> bool:
     return pointwise.run(name, args, target) is not None
 
 
-def learn(made: CudaArray, name: str, args: tuple[Any, ...], plan: Plan, order: list[int], in_place: bool) -> None:
-    """From now on such calls are native code's. order: the arguments that the plan takes after the result."""
-    if len(_kept) >= _MOST or machine().count > 1 or not made.size:
-        return
-    values = name not in loops.FIXED
-    reach = made.itemsize + sum([(n - 1) * s for n, s in zip(made.shape, made.strides)])
-    call = (made, name, *args) if in_place else (name, *args)
-    _learn(int(in_place), int(values), plan.address, tuple(order), made, reach, *call)
-    _kept.append((plan, name, *[a.dtype if isinstance(a, ndarray) else a for a in (made, *args)]))
-
-
 def _attached() -> Any:
-    types = (CudaArray, memory.Block, memory.Pages, float, int, bool, str)
-    names = (np.dtype(np.uint8), "used", "home")
-    functions = (windows.storage, memory.freed, _slow, _slow_into, True)
-    _kept.append((types, names, functions))
-    found = [*_numpy(94, 282), *toolchain.interpreter("PyObject_Vectorcall")]
+    """The library, told of all that it uses of Python's; in the order of struct arrays."""
+    objects = (CudaArray, memory.Block, memory.Pages, float, int, bool, str, tuple, list, type(type(_BYTE)),
+               _BYTE, "used", "home", storage, memory.freed, _slow, _slow_into, _compute, _into,
+               True, flags.cuda.matmul.__dict__, "allow_tf32")
+    functions = [*_numpy(94, 282), *toolchain.interpreter("PyObject_Vectorcall")]
+    _kept.append(objects)
     native = library()
-    native.fl_cuda_arrays((_P * (len(found) + 15))(*found, *[id(o) for o in (*types, *names, *functions)]), _P(id(ndarray)))
+    native.fl_cuda_arrays((_P * (len(functions) + len(objects)))(*functions, *[id(o) for o in objects]), _P(id(ndarray)))
     return native
 
 
@@ -81,5 +87,6 @@ _native = _attached()
 EMPTY = calls.builtin(_native, "fl_cuda_empty")  # (shape, bytes of an element, dtype)
 CALL = calls.builtin(_native, "fl_cuda_call")    # (name, arguments...)
 INTO = calls.builtin(_native, "fl_cuda_into")    # (result, name, arguments...) -> whether it was written
-_learn = calls.builtin(_native, "fl_cuda_learn")
+STORAGE = calls.builtin(_native, "fl_cuda_storage")  # (bytes)
+_record = calls.builtin(_native, "fl_cuda_record")
 memory.Block.__del__ = _method(memory.Block, _native, "fl_cuda_freed")

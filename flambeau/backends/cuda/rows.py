@@ -170,18 +170,18 @@ def _softmax(x: CudaArray, axis: int, dtype: np.dtype | None, log: bool, safe: b
     return settled(made, out)
 
 
-@enter("softmax")
+@enter("softmax", repeatable=True)
 def softmax(x: CudaArray, axis: int, dtype: np.dtype | None = None) -> Any:
     return _softmax(x, axis, dtype, False)
 
 
-@enter("safe_softmax")
+@enter("safe_softmax", repeatable=True)
 def safe_softmax(x: CudaArray, axis: int, dtype: np.dtype | None) -> Any:
     """Rows of nothing but -inf become zeros."""
     return _softmax(x, axis, dtype, False, True)
 
 
-@enter("log_softmax")
+@enter("log_softmax", repeatable=True)
 def log_softmax(x: CudaArray, axis: int, dtype: np.dtype | None = None) -> Any:
     return _softmax(x, axis, dtype, True)
 
@@ -203,12 +203,12 @@ def _backward(name: str, grad: CudaArray, result: CudaArray, axis: int) -> Any:
     return settled(made, out)
 
 
-@enter("softmax_backward")
+@enter("softmax_backward", repeatable=True)
 def softmax_backward(grad: CudaArray, result: CudaArray, axis: int) -> Any:
     return _backward("softmax_backward", grad, result, axis)
 
 
-@enter("log_softmax_backward")
+@enter("log_softmax_backward", repeatable=True)
 def log_softmax_backward(grad: CudaArray, result: CudaArray, axis: int) -> Any:
     return _backward("log_softmax_backward", grad, result, axis)
 
@@ -226,7 +226,7 @@ def gathered(x: CudaArray, axes: Any) -> tuple[CudaArray, int, int, int]:
     return x, x.size // max(n, 1), n, inner
 
 
-@enter("logsumexp")
+@enter("logsumexp", repeatable=True)
 def logsumexp(x: CudaArray, axes: Any = None, keepdim: bool = False) -> Any:
     if not is_real(x):
         return NotImplemented
