@@ -92,6 +92,25 @@ def test_gradients_are_repeated():
         fl.testing.assert_close(*grads)
 
 
+@pytest.mark.parametrize("dtype", [fl.bfloat16, fl.float16])
+def test_half_types_are_computed_in_float32(dtype):
+    x, y = pair(4, 6, dtype=dtype)
+    wide = pair(4, 6)
+    for function in (lambda a, b: F.gelu(a, approximate="tanh"), lambda a, b: a.tanh() * 1.01, lambda a, b: a + b,
+                     lambda a, b: b / (a.abs() + 1), lambda a, b: fl.where(a > 0, a, b), lambda a, b: a.sigmoid() ** 2,
+                     lambda a, b: fl.lerp(a, a * 2, 0.3), lambda a, b: F.silu(a) - 0.1):
+        wanted = function(x, wide[0])
+        for _ in range(2):
+            got = function(y, wide[1])
+            assert got.dtype == wanted.dtype
+            fl.testing.assert_close(got.cpu(), wanted)
+    with fl.autocast("cuda", dtype=dtype):
+        made = F.gelu(wide[1] @ wide[1].t()) + wide[1].sum()
+        assert (wide[1] @ wide[1].t()).dtype == dtype
+        assert wide[1].exp().dtype == fl.float32
+        assert made.dtype == dtype or made.dtype == fl.float32
+
+
 def test_draws_are_not():
     x = fl.ones(64, device="cuda")
     assert not fl.equal(F.dropout(x, 0.5), F.dropout(x, 0.5)) or not fl.equal(F.dropout(x, 0.5), F.dropout(x, 0.5))
@@ -146,11 +165,10 @@ def test_threads_and_streams_take_memory_of_their_own():
             wanted.append((made.sum().item(), made._array.base.home.stream))
 
     streams = [fl.cuda.Stream(), fl.cuda.current_stream()]
-    threads = [threading.Thread(target=work, args=(s,)) for s in streams]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    for stream in streams:  # one by one: the memory that the host plays is shut for all threads at once
+        thread = threading.Thread(target=work, args=(stream,))
+        thread.start()
+        thread.join()
     assert sorted(wanted) == sorted([(300.0, s.cuda_stream) for s in streams])
 
 

@@ -230,8 +230,8 @@ struct arrays {
 static struct arrays np;
 enum { WRITABLE = 0x501, LINE = 512, SMALL = 1 << 20, SLAB = 2 << 20, HOMES = 64 };
 
-static struct home { void *lists; long *counts; } homes[HOMES];  // counts: bytes in use, the most that ever were
-static int known;
+static struct home { void *lists; long *counts, device; } homes[HOMES];  // counts: bytes in use, the most that ever were
+static int known, devices;
 static long generation;
 static __thread struct home *home;  // where this thread takes pieces from; none: Python decides
 static __thread long home_generation;
@@ -239,6 +239,7 @@ static __thread long home_generation;
 void fl_cuda_stream(void *chosen) { stream = chosen, home = 0; }
 
 void fl_cuda_arrays(const struct arrays *given, void *host) { np = *given, host_type = host; }
+void fl_cuda_devices(int count) { devices = count; }
 void fl_cuda_homeless(void) { generation++; }  // whatever threads have chosen, Python decides about the next block
 
 static struct home *found_home(void *lists) {
@@ -247,11 +248,11 @@ static struct home *found_home(void *lists) {
     return 0;
 }
 
-void fl_cuda_home(void *lists, long *counts) {
+void fl_cuda_home(void *lists, long *counts, long device) {
     struct home *found = found_home(lists);
     if (!found && known < HOMES) {
         py.keep(lists);
-        found = &homes[known++], *found = (struct home){lists, counts};
+        found = &homes[known++], *found = (struct home){lists, counts, device};
     }
     home = found, home_generation = generation;
 }
@@ -374,6 +375,16 @@ struct key {
 
 static void leaf(struct key *k, void *object) { *k->at++ = (long)object, k->leaf[k->leaves++] = object; }
 
+// Whether an array lies on the current device. Only asked where there are several.
+static int is_here(const struct array *a) {
+    while (a && a->type != np.block_type) a = a->type == np.array_type ? a->base : 0;
+    void *lists = a ? py.get((void *)a, np.home) : 0;
+    if (!lists) return py.forget_error(), 0;
+    struct home *its = found_home(lists);
+    py.drop(lists);
+    return its && home && home_generation == generation && its->device == home->device;
+}
+
 // Adds what tells an argument from others to a key; returns whether it is of a kind that is known here. values: whether numbers
 // are told apart. Arrays at one address are told from others, and so is an address that is no multiple of 16.
 static int described(struct key *k, void *argument, int number, int values, int depth) {
@@ -381,7 +392,7 @@ static int described(struct key *k, void *argument, int number, int values, int 
     if (k->at > k->words + WORDS - 6 - 2 * DIMS || k->operands == OPERANDS || k->leaves == LEAVES) return 0;
     *k->at++ = (long)a->type;
     if (a->type == np.array_type) {
-        if (a->dims > DIMS) return 0;
+        if (a->dims > DIMS || (devices > 1 && !is_here(a))) return 0;
         int same = 0;
         while (same < k->operands && (((struct array *)k->operand[same])->data != a->data || (
                                           ((struct array *)k->operand[same])->type != np.array_type))) same++;
@@ -417,7 +428,7 @@ static int described(struct key *k, void *argument, int number, int values, int 
 // The key of a call; arguments: a name and what a kernel takes, or before them the array that it writes to. Returns its length.
 static long keyed(struct key *k, void *const *arguments, long given, int in_place, int values) {
     k->at = k->words, k->operands = k->leaves = k->numbers = 0;
-    *k->at++ = in_place, *k->at++ = (long)stream, *k->at++ = (long)py.in_dict(np.switches, np.fast);
+    *k->at++ = in_place, *k->at++ = devices > 1 ? (long)home : (long)stream, *k->at++ = (long)py.in_dict(np.switches, np.fast);
     leaf(k, arguments[in_place]);
     for (long i = 0; i < given; i++)
         if (i != in_place && !described(k, arguments[i], i, values, DEPTH)) return 0;

@@ -79,7 +79,7 @@ def storage(nbytes: int) -> Block:
     made = there.block(nbytes, stream)
     home = there.free.get(stream)
     if nbytes and made.home is home and not memory.history.on:
-        library().fl_cuda_home(ctypes.c_void_p(id(home)), there.counts)
+        library().fl_cuda_home(ctypes.c_void_p(id(home)), there.counts, ctypes.c_long(there.device))
     return made
 
 

@@ -326,6 +326,8 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
             return made
     if name in POINTWISE:
         made = pointwise.run(name, args)
+        if made is None and any([type(a) is CudaArray and a.dtype in _HALVES for a in args]):
+            return _in_single(name, args)
     elif name in VIEWS:
         return windows.views(_HOST_KERNELS[name](*[windows.swapped(a) for a in args]))
     else:
@@ -346,6 +348,20 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
         raise NotImplementedError(f"flambeau has no CUDA kernel for '{name}' of {kinds or 'these arguments'} yet"
                                   + (f" (CuPy: {reason!r})" if reason is not None else "")) from reason
     return made
+
+
+_SINGLE = np.dtype(np.float32)
+_HALVES = {pointwise._BF16, pointwise._F16}
+
+
+def _in_single(name: str, args: tuple[Any, ...]) -> Any:
+    """A kernel without an expression for half types, in float32; what it makes is rounded if all it took was of one half type."""
+    halves = {a.dtype for a in args if type(a) is CudaArray and a.dtype.kind not in "iub"}
+    made = call(name, tuple([copy(a, _SINGLE) if type(a) is CudaArray and a.dtype in _HALVES else a for a in args]))
+    if len(halves) > 1:
+        return made
+    rounded = [copy(m, *halves) if m.dtype == _SINGLE else m for m in (made if made.__class__ is tuple else (made,))]
+    return tuple(rounded) if made.__class__ is tuple else rounded[0]
 
 
 def host_array() -> RuntimeError:

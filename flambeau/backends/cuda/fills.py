@@ -77,7 +77,8 @@ def _plan(value: str, stored: str, whole: bool, count: int, device: int) -> Plan
                 struct.pack("q", count))
 
 
-def _made(value: str, shape: tuple[int, ...], dtype: np.dtype, whole: bool, a: Any, b: Any, c: Any = 0, n: int = 0) -> CudaArray:
+def _made(value: str, shape: tuple[int, ...], dtype: np.dtype, whole: bool, a: Any, b: Any, c: Any = 0,
+          n: int = 0) -> CudaArray:
     out = windows.empty(shape, dtype)
     if out.size:
         _plan(value, pointwise.STORED[dtype], whole, out.size, device_index(out)).run(out, a, b, c, n)

@@ -95,7 +95,10 @@ def _added(this: CudaArray, shape: tuple[int, ...], beta: Any) -> CudaArray | No
 
 @kernel("addmm", "baddbmm", repeatable=True)
 def addmm(this: CudaArray, a: CudaArray, b: CudaArray, beta: Any, alpha: Any) -> CudaArray:
-    return multiply(a, b, _added(this, (*a.shape[:-1], b.shape[-1]), beta), alpha, beta)
+    shape = (*a.shape[:-1], b.shape[-1])
+    if this.shape == shape[-1:] and beta == 1 and this.flags.c_contiguous and this.dtype == a.dtype:
+        return multiply(a, b, alpha=alpha, bias=this)
+    return multiply(a, b, _added(this, shape, beta), alpha, beta)
 
 
 @kernel("addmv", repeatable=True)

@@ -1,5 +1,5 @@
-"""Calls of kernels and new arrays without Python in between (native/cuda.c): what was settled once for a kernel and the geometry of
-its arguments is found again by native code. Whatever it does not know comes here, and is done the long way.
+"""Calls of kernels and new arrays without Python in between (native/cuda.c): what a call did once it does again whenever the
+geometry of its arguments is the same. What native code does not know comes here, and is done the long way.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _slow_into(target: CudaArray, name: str, *args: Any) -> bool:
 
 def _is_repeatable(name: str) -> bool:
     """Whether such a call does the same launches whenever its arguments have the same geometry and numbers."""
-    return machine().count == 1 and (name in table.REPEATABLE or name in table.WRITERS or (name not in table.KERNELS and (
-        name in POINTWISE or folds.folds(name))))
+    return name in table.REPEATABLE or name in table.WRITERS or (name not in table.KERNELS and (
+        name in POINTWISE or folds.folds(name)))
 
 
 def _compute(name: str, *args: Any) -> Any:
@@ -73,6 +73,7 @@ def _attached() -> Any:
     functions = [*_numpy(94, 282), *toolchain.interpreter("PyObject_Vectorcall")]
     _kept.append(objects)
     native = library()
+    native.fl_cuda_devices(machine().count)
     native.fl_cuda_arrays((_P * (len(functions) + len(objects)))(*functions, *[id(o) for o in objects]), _P(id(ndarray)))
     return native
 

@@ -12,9 +12,9 @@ REPEATABLE: set[str] = set()
 def kernel(*names: str, repeatable: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enters a function under these names. It may return NotImplemented for arguments that are left to others.
 
-    repeatable: what it does follows from the geometry of its arrays and from its other arguments, and it is nothing but launches
-    of plans and products on those arrays and on new ones, so that native code may repeat it (quick.py). What it does otherwise
-    (copies between memories, draws) says so itself (launch.unrepeatable).
+    repeatable: what it does follows from the geometry of its arrays and from its other arguments, and it is nothing but
+    launches of plans and products on those arrays and on new ones, so that native code may repeat it (quick.py). What it does
+    otherwise (copies between memories, draws) says so itself (launch.unrepeatable).
     """
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
