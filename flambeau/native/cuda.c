@@ -366,6 +366,11 @@ struct recipe {
 static struct recipe *recipes[SLOTS];
 static long recipes_known;
 
+void fl_cuda_unlearn(void) {  // what they have taken is lost: for those who change how kernels are launched
+    for (int i = 0; i < SLOTS; i++) recipes[i] = 0;
+    recipes_known = 0;
+}
+
 struct key {
     long words[WORDS], *at;
     void *operand[OPERANDS], *leaf[LEAVES];  // leaves: what the words know by address

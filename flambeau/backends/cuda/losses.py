@@ -26,7 +26,7 @@ extern "C" __launch_bounds__(THREADS) __global__ void cross_entropy(
         const Classes f, A *values, A *kept, A *inverse, const A *x, const T *target, const A *weight, long address,
         long site) {
     for (Line l(f.s); l.more(); l.next()) {
-        const Share<A> a(x, l);
+        Share<A> a(x, l);
         W top, total, v[RUN];
         powers(a, l, top, total);
         const long t = l.real ? (long)target[l.row] : 0;

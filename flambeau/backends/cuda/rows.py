@@ -23,14 +23,14 @@ from .table import kernel as enter
 _TEXT = """
 extern "C" __launch_bounds__(THREADS) __global__ void softmax(const Rows s, R *o, const A *x) {
     for (Line l(s); l.more(); l.next()) {
-        const Share<A> a(x, l);
+        Share<A> a(x, l);
         W top, total, v[RUN];
-        powers(a, l, top, total);
+        powers(a, l, top, total, !LOG);
         const W over = LOG ? logarithm(total) : 1 / total;
         const bool nothing = SAFE && top == -INFINITY; // such a row becomes zeros
         l.each([&](int k) {
             a.get(v, l, k);
-            FOR_RUN v[j] = LOG ? (v[j] - top) - over : nothing ? 0 : power(v[j] - top) * over;
+            FOR_RUN v[j] = LOG ? (v[j] - top) - over : nothing ? 0 : (ITEMS ? v[j] : power(v[j] - top)) * over;
             stored(o, l, k, v);
         });
     }
@@ -38,7 +38,7 @@ extern "C" __launch_bounds__(THREADS) __global__ void softmax(const Rows s, R *o
 
 extern "C" __launch_bounds__(THREADS) __global__ void logsumexp(const Rows s, R *o, const A *x) {
     for (Line l(s); l.more(); l.next()) {
-        const Share<A> a(x, l);
+        Share<A> a(x, l);
         W top, total;
         powers(a, l, top, total);
         if (!l.lane && l.real) o[l.row] = to<R>(top - top != 0 ? top : top + logarithm(total)); // infinite, or not a number
@@ -82,7 +82,7 @@ def sharing(n: int, inner: int, run: int) -> Sharing:
         items = _power(-(-n // lanes))
         return Sharing(_TILE, items if items <= 16 else 0, 1, 32 * lanes)
     run = run if n % run == 0 else 1
-    runs, most = -(-n // run), 16 if run == 1 else 4
+    runs, most = -(-n // run), 16 if run == 1 else 8 if run <= 4 else 4
     if _power(-(-runs // 32)) <= most:
         return Sharing(_WARP, _power(-(-runs // 32)), run, 128)
     for threads in (256, 512, 1024):
