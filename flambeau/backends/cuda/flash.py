@@ -17,9 +17,9 @@ from .pointwise import STORED
 TAKEN = (native("bfloat16"), np.dtype(np.float16))
 DEEPEST = 256     # columns of query, key and value
 # (columns of a tile, warps of a block, rows of a warp) by what is computed and by the columns of its operands: up to so many.
-TILES = {"flash": {64: (64, 4, 32), 128: (32, 4, 16), 256: (16, 4, 16)},
-         "flash_queries": {64: (32, 4, 32), 128: (32, 4, 16), 256: (16, 4, 16)},
-         "flash_keys": {64: (32, 4, 16), 128: (32, 4, 16), 256: (16, 4, 16)}}
+TILES = {"flash": {64: (64, 4, 16), 128: (32, 4, 32), 256: (16, 4, 16)},
+         "flash_queries": {64: (64, 4, 16), 128: (32, 4, 16), 256: (16, 4, 16)},
+         "flash_keys": {64: (64, 4, 16), 128: (32, 4, 16), 256: (16, 4, 16)}}
 _WARPS = 4        # of a block that sums rows
 _COMMON = """#include "matrix.cuh"
 typedef {stored} A;
