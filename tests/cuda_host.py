@@ -20,6 +20,7 @@ import pytest
 
 from flambeau.backends.cuda import driver
 from flambeau.backends.cuda.cublas import Matrices
+from flambeau.backends.cuda.launch import unrepeatable
 from flambeau.backends.registry import OutOfMemoryError
 from flambeau.native import toolchain
 
@@ -56,6 +57,7 @@ class HostProduct:
         return np.ndarray((m.count, m.rows, m.columns), array.dtype, raw, 0, steps)
 
     def run(self, first, second, result, bias=None):
+        unrepeatable()  # native code sees nothing of this
         g = self.geometry
         self.library.host_open_up()
         try:
@@ -83,6 +85,7 @@ class HostConvolution:
         return np.moveaxis(np.frombuffer(raw, array.dtype).reshape(shape[0], *shape[2:], shape[1]), -1, 1)
 
     def run(self, first, second, out):
+        unrepeatable()
         g = self.geometry
         roles = {"forward": ("image", "weight", "result"), "input": ("weight", "result", "image"),
                  "weight": ("image", "result", "weight")}[g.work]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from numpy import ndarray
 from ..windows import Windows
 from . import memory
 from .driver import machine
+from .launch import library, unrepeatable
 from .memory import Block
 from .streams import current
 
@@ -73,17 +76,36 @@ def _refused(what: str) -> NotImplementedError:
     return NotImplementedError(f"{what} of an array on a CUDA device: the host cannot see its elements")
 
 
-def _storage(nbytes: int) -> Block:
-    return memory.of(current.device).block(nbytes, current.stream)
+def storage(nbytes: int) -> Block:
+    """A new block, of the current stream's memory; native code is shown where to take the next ones from (quick.py)."""
+    there, stream = memory.of(current.device), current.stream
+    made = there.block(nbytes, stream)
+    home = there.free.get(stream)
+    if nbytes and made.home is home and not memory.history.on:
+        library().fl_cuda_home(ctypes.c_void_p(id(home)), there.counts, ctypes.c_long(there.device))
+    return made
 
 
-windows = Windows(CudaArray, Block, _storage)
+class _CudaWindows(Windows):
+    def empty(self, shape: Any, dtype: np.dtype) -> Any:
+        """A new contiguous array."""
+        made = _quick().EMPTY(shape, dtype.itemsize, dtype) if shape.__class__ is tuple else None
+        return super().empty(shape, dtype) if made is None else made
+
+
+@functools.cache
+def _quick() -> Any:
+    from . import quick
+    return quick
+
+
+windows = _CudaWindows(CudaArray, Block, lambda nbytes: _quick().STORAGE(nbytes))
 
 
 def device_index(x: Any) -> int:
-    block = windows.owner(x).__dict__
-    home = block.get("home")
-    return block.get("lent_by", current.device) if home is None else home.device.device
+    block = windows.owner(x)
+    home = getattr(block, "home", None)
+    return block.__dict__.get("lent_by", current.device) if home is None else home.device.device
 
 
 def upload(source: ndarray, wait: bool = True) -> CudaArray:
@@ -95,6 +117,7 @@ def upload(source: ndarray, wait: bool = True) -> CudaArray:
     if not source.flags.c_contiguous and _host_dense(source) is None:
         source, wait = np.ascontiguousarray(source), True
     made = windows.like(source, source.dtype)
+    unrepeatable()
     if made.size:
         machine().activate(current.device)
         machine().upload(made.ctypes.data, source.ctypes.data, source.nbytes, current.stream)
@@ -111,6 +134,7 @@ def download(x: CudaArray) -> ndarray:
     from . import faults
     from .backend import dense
     x = dense(x)
+    unrepeatable()
     made = np.empty(x.size, x.dtype)
     if made.size:
         index = device_index(x)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from .launch import unrepeatable
+
 SEED, OFFSET = 0, 1  # places in the words
 
 
@@ -42,6 +44,7 @@ def check_offset(offset: int) -> None:
 
 def advance(words: Any, used: int) -> tuple[int, int]:
     """(seed, offset) of a draw that takes so many words of each stream; the next one starts behind them."""
+    unrepeatable()
     seed, offset = int(words[SEED]), int(words[OFFSET])
     words[OFFSET] = offset + -(-used // 4) * 4
     return seed, offset

@@ -57,31 +57,59 @@ def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: An
         return out
     first = _matrices(a) or _matrices(a := _dense(a))
     second = _matrices(b) or _matrices(b := _dense(b))
-    result = Matrices(out.shape[-2], out.shape[-1], out.shape[-1], False, *((out.shape[0], out.shape[-1] * out.shape[-2]) if (
+    if a.ndim == 2 and not beta and dtype.itemsize == 2 and a.shape[0] * b.size >= _WORTH and any(
+            [m.lead % _RUN for m in (first[1], second[1])] + [out.shape[1] % _RUN]):
+        a, b = _in_runs(a, first[1]), _in_runs(b, second[1])
+        target = out if not out.shape[1] % _RUN else _padded(out)
+        _product(a, b, target, alpha, 0, bias)
+        return out if target is out else copied(target, out)
+    _product(a, b, out, alpha, beta, bias)
+    return out
+
+
+_RUN = 8            # elements of 16 bytes: rows that start at multiples of it are what the matrix units load at full speed
+_WORTH = 1 << 32    # multiplications that are worth copies of their operands
+
+
+def _padded(x: CudaArray) -> CudaArray:
+    """Room for x's elements whose rows start at multiples of 16 bytes."""
+    rows, columns = x.shape
+    return windows.empty((rows, -(-columns // _RUN) * _RUN), x.dtype)[:, :columns]
+
+
+def _in_runs(x: CudaArray, seen: Matrices) -> CudaArray:
+    if not seen.lead % _RUN:
+        return x
+    return copied(x.T, _padded(x.T)).T if seen.transposed else copied(x, _padded(x))
+
+
+def _product(a: CudaArray, b: CudaArray, out: CudaArray, alpha: Any, beta: Any, bias: CudaArray | None) -> None:
+    first, second, dtype = _matrices(a), _matrices(b), a.dtype
+    lead = out.strides[-2] // out.itemsize if out.ndim == 2 and out.shape[0] > 1 else out.shape[-1]
+    result = Matrices(out.shape[-2], out.shape[-1], lead, False, *((out.shape[0], out.shape[-1] * out.shape[-2]) if (
         out.ndim == 3) else ()))
     geometry = Geometry(first[1], second[1], result, dtype, complex(alpha) if dtype.kind == "c" else float(alpha),
                         complex(beta) if dtype.kind == "c" else float(beta), bias is not None)
     product = machine().product(geometry, device_index(out), current.stream, bool(_flags.matmul.allow_tf32))
     product.run(a, b, out, *(() if bias is None else (bias,)))
-    return out
 
 
-@kernel("mm", "bmm", "matmul_2d")
+@kernel("mm", "bmm", "matmul_2d", repeatable=True)
 def mm(a: CudaArray, b: CudaArray) -> CudaArray:
     return multiply(a, b)
 
 
-@kernel("mv")
+@kernel("mv", repeatable=True)
 def mv(a: CudaArray, v: CudaArray) -> CudaArray:
     return multiply(a, v[:, None]).reshape(a.shape[:1])
 
 
-@kernel("dot")
+@kernel("dot", repeatable=True)
 def dot(a: CudaArray, b: CudaArray) -> CudaArray:
     return multiply(a[None], b[:, None]).reshape(())
 
 
-@kernel("linear")
+@kernel("linear", repeatable=True)
 def linear(bias: CudaArray | None, x: CudaArray, weight: CudaArray) -> CudaArray:
     flat = x.reshape((-1, x.shape[-1])) if x.flags.c_contiguous else _dense(x).reshape((-1, x.shape[-1]))
     made = multiply(flat, weight.T, bias=bias if bias is None or bias.flags.c_contiguous else _dense(bias))
@@ -93,18 +121,21 @@ def _added(this: CudaArray, shape: tuple[int, ...], beta: Any) -> CudaArray | No
     return copied(this, windows.empty(shape, this.dtype)) if beta else None
 
 
-@kernel("addmm", "baddbmm")
+@kernel("addmm", "baddbmm", repeatable=True)
 def addmm(this: CudaArray, a: CudaArray, b: CudaArray, beta: Any, alpha: Any) -> CudaArray:
-    return multiply(a, b, _added(this, (*a.shape[:-1], b.shape[-1]), beta), alpha, beta)
+    shape = (*a.shape[:-1], b.shape[-1])
+    if this.shape == shape[-1:] and beta == 1 and this.flags.c_contiguous and this.dtype == a.dtype:
+        return multiply(a, b, alpha=alpha, bias=this)
+    return multiply(a, b, _added(this, shape, beta), alpha, beta)
 
 
-@kernel("addmv")
+@kernel("addmv", repeatable=True)
 def addmv(this: CudaArray, a: CudaArray, v: CudaArray, beta: Any, alpha: Any) -> CudaArray:
     out = _added(this, a.shape[:1], beta)
     return multiply(a, v[:, None], None if out is None else out[:, None], alpha, beta).reshape(a.shape[:1])
 
 
-@kernel("addbmm")
+@kernel("addbmm", repeatable=True)
 def addbmm(this: CudaArray, a: CudaArray, b: CudaArray, beta: Any, alpha: Any) -> CudaArray:
     count, rows, depth = a.shape
     side = _dense(a.transpose(1, 0, 2)).reshape((rows, count * depth))
