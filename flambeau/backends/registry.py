@@ -14,6 +14,7 @@ FOLLOWABLE = {cpu.ARRAY}     # types of arrays whose kernels the program of a fo
 
 following: Any = None        # () -> the backend of plain arrays in this thread; None while no thread follows a compiled call
 batched: Any = None          # the backend of arrays inside vmap, once there was one
+tracing: Any = None          # (backend of a CUDA device) -> what notes its kernel calls, in a thread that captures a call
 run_time: Any = None         # (number, dtype) -> an array, if the number is one that compiled programs read anew at each call
 
 
@@ -45,7 +46,8 @@ def cuda(index: int | None = None) -> Any:
     from .cuda import backend
     _BY_TYPE[backend.ARRAY] = backend
     WINDOWS.add(backend.ARRAY)
-    return backend if index is None else backend.on(index)
+    found = backend if index is None else backend.on(index)
+    return found if tracing is None else tracing(found)
 
 
 def cuda_was_used() -> bool:

@@ -13,6 +13,10 @@ from .driver import machine
 from .memory import Block
 from .streams import current
 
+class NotRecordable(RuntimeError):
+    """Work that a CUDA graph cannot repeat: it waits for the device, or goes past flambeau's memory."""
+
+
 _PLACES = (int, slice, type(None), type(Ellipsis))
 
 
@@ -71,10 +75,19 @@ def _refused(what: str) -> NotImplementedError:
 
 
 def _storage(nbytes: int) -> Block:
+    if current.capture is not None:
+        return current.capture.block(nbytes)
     return memory.of(current.device).block(nbytes, current.stream)
 
 
 windows = Windows(CudaArray, Block, _storage)
+
+
+def at_address(address: int, nbytes: int) -> Block:
+    """A block over memory that somebody else keeps."""
+    made = memory.pages(address, nbytes).view(Block)
+    made.used, made.lent_by = nbytes, current.device
+    return made
 
 
 def device_index(x: Any) -> int:
@@ -91,6 +104,8 @@ def upload(source: ndarray, wait: bool = True) -> CudaArray:
     source = source if type(source) is ndarray else source.view(ndarray)
     if not source.flags.c_contiguous and _host_dense(source) is None:
         source, wait = np.ascontiguousarray(source), True
+    if current.capture is not None:
+        return current.capture.upload(source)
     made = windows.like(source, source.dtype)
     if made.size:
         machine().activate(current.device)
@@ -107,6 +122,8 @@ def download(x: CudaArray) -> ndarray:
     """The elements on the host."""
     from . import faults
     from .backend import dense
+    if current.capture is not None:
+        raise NotRecordable("operation not permitted when stream is capturing: elements of a CUDA tensor were read on the host")
     x = dense(x)
     made = np.empty(x.size, x.dtype)
     if made.size:

@@ -38,6 +38,7 @@ class Block(_host.Block):
         if type(pages) is Pages:
             home = self.__dict__.get("home")
             if home is not None:
+                home = home.heir or home
                 for stream in self.__dict__.get("used_by", ()):
                     home.wait_for(stream)
                 home.device.allocated -= pages.nbytes
@@ -45,11 +46,11 @@ class Block(_host.Block):
 
 
 class _Free(dict):
-    """Free pieces of a stream by their size."""
+    """Free pieces of a stream by their size, or those of a graph. heir: where pieces go once the graph is gone."""
 
     def __init__(self, device: Memory, stream: int):
         super().__init__()
-        self.device, self.stream = device, stream
+        self.device, self.stream, self.heir = device, stream, None
 
     def wait_for(self, stream: int) -> None:
         """What comes next on this stream comes after what is in another one now."""
@@ -81,14 +82,33 @@ class Memory:
         self.allocated = self.most_allocated = self.reserved = self.most_reserved = self.retries = self.failures = 0
         self.fraction = 1.0  # of the device's memory: what may be taken
         self.lock = threading.Lock()
-        self.empty = _pages(0, 0).view(Block)
+        self.empty = pages(0, 0).view(Block)
 
     def block(self, nbytes: int, stream: int) -> Block:
         if not nbytes:
             return self.empty
+        return self.block_of(self._home(stream), nbytes)
+
+    def _home(self, stream: int) -> _Free:
         home = self.free.get(stream)
         if home is None:
             home = self.free[stream] = _Free(self, stream)
+        return home
+
+    def pool(self, stream: int) -> _Free:
+        """Pieces for a graph alone: what it does at each launch must find its memory untouched by others."""
+        return _Free(self, stream)
+
+    def end_pool(self, pool: _Free) -> None:
+        """The graph is gone: its pieces are free for everything on its stream."""
+        pool.heir = home = self._home(pool.stream)
+        for size, pieces in pool.items():
+            home[size] += pieces
+        pool.clear()
+
+    def block_of(self, home: _Free, nbytes: int) -> Block:
+        if not nbytes:
+            return self.empty
         size = _rounded(nbytes)
         try:
             pages = home[size].pop()
@@ -121,7 +141,7 @@ class Memory:
             self.segments[address] = wanted
             self.reserved += wanted
             self.most_reserved = max(self.most_reserved, self.reserved)
-        pieces = [_pages(address + at, size) for at in range(0, wanted - size + 1, size)]
+        pieces = [pages(address + at, size) for at in range(0, wanted - size + 1, size)]
         home[size] += pieces[1:]
         return pieces[0]
 
@@ -207,7 +227,7 @@ def holders(memory: Memory) -> str:
     return f" The most is held by: {text}{hint}."
 
 
-def _pages(address: int, size: int) -> Any:
+def pages(address: int, size: int) -> Any:
     if not size:
         return np.zeros(0, np.uint8).view(Pages)
     return np.frombuffer((ctypes.c_char * size).from_address(address), np.uint8).view(Pages)

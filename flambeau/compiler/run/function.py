@@ -24,7 +24,9 @@ from ...autograd.function_context import FunctionNode
 from ...autograd.node import AccumulateGrad, Edge
 from ...autograd.state import AUTOCAST, INFERENCE, NO_GRAD, PROFILE, state
 from ...autograd.views import edge_of
+from ...backends import registry
 from ...backends.cpu import memory
+from ...backends.flags import on_cuda
 from ...native import toolchain, waiting
 from ...nn.explain import explain
 from ...nn.module import Module
@@ -307,6 +309,9 @@ class CompiledFunction:
                     live.append(r)
         if not live:
             return
+        if recorder.device:
+            recorder.fail("a result is still part of a graph on a CUDA device")
+            return
         if witness.reason is not None or _runs_python(live):  # no trial: what the user's Python does there, it does later
             witness.fail("Python of the user's runs in the backward pass")
             return
@@ -495,7 +500,9 @@ def _floats(args: Any, kwargs: Any, leaves: list[Any]) -> list[tuple[int, float]
 def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> Any:
     parts: list[Any] = [mode, shape, get_default_dtype(), *settings.values()]
     if mode & AUTOCAST:
-        parts.append((autocast.dtype_of("cpu"), autocast.cache))
+        parts.append((autocast.dtype_of("cpu"), autocast.dtype_of("cuda"), autocast.cache))
+    if registry.cuda_was_used():
+        parts += on_cuda()
     first: dict[int, int] = {}
     for n, a in enumerate(leaves):
         if issubclass(type(a), Tensor):
