@@ -189,4 +189,5 @@ TABLES = (cuda.matmul.__dict__, cudnn.__dict__)  # the switches that kernels on 
 
 def on_cuda() -> list[Any]:
     """What they are now."""
-    return [cuda.matmul.allow_tf32, cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, cudnn._required, *chosen]
+    return [cuda.matmul.allow_tf32, cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, cudnn._required,
+            *chosen]

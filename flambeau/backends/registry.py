@@ -50,6 +50,15 @@ def cuda(index: int | None = None) -> Any:
     return found if tracing is None else tracing(found)
 
 
+def cuda_count() -> int:
+    """How many CUDA devices there are: 0 without a driver."""
+    from .cuda import driver
+    try:
+        return driver.machine().count
+    except driver.Unavailable:
+        return 0
+
+
 def cuda_was_used() -> bool:
     """Whether the CUDA backend has been asked for."""
     return any([backend.NAME == "cuda" for backend in _BY_TYPE.values()])

@@ -13,6 +13,7 @@ from .driver import machine
 from .memory import Block
 from .streams import current
 
+
 class NotRecordable(RuntimeError):
     """Work that a CUDA graph cannot repeat: it waits for the device, or goes past flambeau's memory."""
 

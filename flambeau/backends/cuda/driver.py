@@ -222,8 +222,8 @@ class Machine:
     def last_node(self, stream: int) -> int:
         """The node that what comes next in a capture waits for: 0 at the beginning, or where there are several."""
         status, number, graph, nodes, count = ctypes.c_int(), ctypes.c_uint64(), _P(), ctypes.POINTER(_P)(), _SIZE()
-        self.check(self.library.cuStreamGetCaptureInfo_v2(_P(stream), *map(ctypes.byref, (status, number, graph, nodes, count))),
-                   "cuStreamGetCaptureInfo")
+        made = map(ctypes.byref, (status, number, graph, nodes, count))
+        self.check(self.library.cuStreamGetCaptureInfo_v2(_P(stream), *made), "cuStreamGetCaptureInfo")
         return (nodes[0] or 0) if count.value == 1 else 0
 
     def node_before(self, node: int) -> int:

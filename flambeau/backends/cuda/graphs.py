@@ -1,7 +1,7 @@
 """CUDA graphs: work that is written down once and then done again by one launch.
 
-While a `Capture` is on, what this thread asks of the device goes to a stream that notes it instead of doing it. Memory comes from a
-pool that is the graph's own: pieces that die are used again by what comes later in the same graph, and by nobody else.
+While a `Capture` is on, what this thread asks of the device goes to a stream that notes it instead of doing it. Memory comes
+from a pool that is the graph's own: pieces that die are used again by what comes later in the same graph, and by nobody else.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Pool:
 class Capture:
     """A block whose work on the device is written down. `graph` is what became of it.
 
-    live: whether what runs now runs again on the host at each launch (numbers that change); all other work must not depend on them.
+    live: whether what runs now runs again on the host at each launch (numbers that change); other work must not depend on them.
     """
 
     live = False
@@ -56,8 +56,8 @@ class Capture:
             raise RuntimeError("CUDA graphs cannot be captured inside of one another")
         self.pool, self.device, self.launched_on = pool, current.device, current.stream
         self.stream = _side_stream(machine(), self.device, self.launched_on)
-        self.held: list[Any] = []                          # memory that the graph reads and nobody else may keep
-        self.log: list[tuple[int, int]] | None = None      # (address, bytes) of what was asked for, while somebody wants to know
+        self.held: list[Any] = []                      # memory that the graph reads, and that nobody else may keep
+        self.log: list[tuple[int, int]] | None = None  # (address, bytes) of what was asked for, if somebody wants to know
 
     def block(self, nbytes: int) -> Block:
         made = self.pool.block(nbytes)

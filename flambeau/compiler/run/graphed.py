@@ -1,14 +1,14 @@
 """Programs on a CUDA device: the captured kernel calls as one CUDA graph, launched at each run.
 
 The graph is made when the program first runs: the kernels are called once more while the device's work is written down
-(backends/cuda/graphs.py), with memory of the graph's own for everything between. What is at another address at the next run (a new
-batch, a new result) has a place of its own in the graph from then on, and is copied there and back; parameters, state and
-gradients are used where they are.
+(backends/cuda/graphs.py), with memory of the graph's own for everything between. What is at another address at the next run
+(a new batch, a new result) has a place of its own in the graph from then on, and is copied there and back; parameters, state
+and gradients are used where they are.
 
 Some operations depend on what the host knows: numbers that change (learning rates), counts and generators' words in the host's
-memory. These are `live`: before each launch they run again on the host, which moves what they move there, and what they ask of the
-device is put in the place of those nodes of the graph that they made. Operations on the CPU alone are live, too. Nothing waits
-for the device.
+memory. These are `live`: before each launch they run again on the host, which moves what they move there, and what they ask
+of the device is put in the place of those nodes of the graph that they made. Operations on the CPU alone are live, too.
+Nothing waits for the device.
 
 Where the device's work cannot be written down (a kernel looks at values), the kernels are called one by one at each run.
 """
@@ -193,7 +193,8 @@ class GraphProgram:
         """Makes the graph fit to where everything is now, and to the numbers of this run."""
         now, where = self.table[:], (current.device, current.stream)
         if self.graph is not None and where == self.where:
-            moved = {n for n, s in self.spots.items() if now[n] != self.baked[n] and n not in self.moving and s.device and s.nbytes}
+            moved = {n for n, s in self.spots.items() if now[n] != self.baked[n] and n not in self.moving and (
+                s.device and s.nbytes)}
             if not moved:
                 self._again()
                 return
@@ -218,8 +219,8 @@ class GraphProgram:
         for number in self.moving - self.stand_ins.keys():
             self.stand_ins[number] = self.pool.block(self.spots[number].nbytes)
         table = self._graph_table()
-        before = [(self.table[n], ctypes.string_at(self.table[n], s.nbytes)) for n, s in self.spots.items() if not s.device and (
-            s.id in self.written)]
+        before = [(self.table[n], ctypes.string_at(self.table[n], s.nbytes)) for n, s in self.spots.items()
+                  if not s.device and s.id in self.written]
         self.chosen: dict[int, dict[int, Block]] = {}
         try:
             self._noted(table)

@@ -17,10 +17,10 @@ from ...backends.cpu import memory
 from ...backends.facts import SAFE
 from ...native import pointer
 from ...tensors.tensor import Tensor, wrap
+from ..capture.memory import bytes_of
 from ..capture.optimizers import unchanged
 from ..capture.reads import Reads
 from ..capture.symbolic import evaluate
-from ..capture.memory import bytes_of
 from ..capture.tracing import Recorder
 from ..capture.trees import unflatten
 from ..ir.parts import CONSTANT, INPUT, TEMPORARY, Value
