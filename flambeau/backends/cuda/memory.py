@@ -6,6 +6,7 @@ it held is then free for the next one on the same stream: the device works throu
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import functools
 import gc
@@ -166,19 +167,21 @@ class Memory:
 
     def _give_back(self) -> None:
         machine().synchronize()  # kernels may still be at it
-        unused: dict[int, int] = {}
-        for address, size in self.segments.items():
-            for lists in self.free.values():
-                for piece, pages in lists.items():
-                    unused[address] = unused.get(address, 0) + piece * sum(
-                        [address <= p.ctypes.data < address + size for p in pages])
-        for address, size in [(a, s) for a, s in self.segments.items() if unused.get(a, 0) >= s - s % max(_LINE, 1) > 0]:
-            for lists in self.free.values():
-                for piece in list(lists):
-                    lists[piece] = [p for p in lists[piece] if not address <= p.ctypes.data < address + size]
+        starts, unused = sorted(self.segments), dict.fromkeys(self.segments, 0)
+        segment_of = lambda piece: starts[bisect.bisect_right(starts, piece.ctypes.data) - 1]
+        pieces = [(lists, size, piece, segment_of(piece)) for lists in self.free.values() for size in lists
+                  for piece in lists[size]]
+        for _, size, _, segment in pieces:
+            unused[segment] += size
+        whole = {a for a, size in self.segments.items() if unused[a] >= size - size % _LINE}
+        for lists in self.free.values():
+            lists.clear()
+        for lists, size, piece, segment in pieces:
+            if segment not in whole:
+                lists[size].append(piece)
+        for address in whole:
             machine().release(address)
-            del self.segments[address]
-            self.reserved -= size
+            self.reserved -= self.segments.pop(address)
 
     def reset_peaks(self) -> None:
         self.most_allocated, self.most_reserved = self.allocated, self.reserved

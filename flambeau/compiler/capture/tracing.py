@@ -154,6 +154,8 @@ class Recorder:
         made = self._enter(Storage(len(self.storages), kind, start, nbytes, (array, memory.owner)))
         made.device = device
         self.device |= device
+        if device and kind is TEMPORARY and nbytes:  # its memory is used again as in the plain call: there is not much of it
+            made.hold, made.alive = None, weakref.ref(memory.owner)
         if kind is TEMPORARY and nbytes >= _LARGE and not device:
             self._since += nbytes
             if self._since > _SWEPT:
@@ -175,6 +177,9 @@ class Recorder:
         at = bisect.bisect_right(self._starts, address) - 1
         if at >= 0:
             storage = self._by_start[at]
+            if storage.alive is not None and storage.alive() is None:  # another one may lie there by now
+                del self._starts[at], self._by_start[at]
+                return self.known(array)
             if address < storage.start + storage.nbytes:
                 return storage
         return None

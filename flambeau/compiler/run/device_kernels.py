@@ -21,6 +21,7 @@ class Pass:
 
     def __init__(self, place: dict[int, int], table: Any, numbers: Any, blocks: dict[int, Any]):
         self.place, self.table, self.numbers, self.blocks = place, table, numbers, blocks
+        self.copies = self.misfits = 0  # results that were made elsewhere than they belong, or otherwise
 
     def array(self, v: Value) -> Any:
         s = v.storage
@@ -55,9 +56,7 @@ class Pass:
             run_kernel(op, self.array, self.numbers)
             return []
         args = [argument(a, self.array, self.numbers) for a in op.args]
-        made = _run(op, args)
-        if made is False:
-            raise RuntimeError(f"the kernel '{op.kernel}' does not take what it took before")
+        made = performed(op, args)
         results = [m for m in (made if made.__class__ in (tuple, list) else (made,)) if m is not None and m is not True]
         if len(results) != len(op.outs):  # some are views of arguments: those are in place already
             given = {id(windows.owner(a)) for a in _arrays(args)}
@@ -72,12 +71,41 @@ class Pass:
             return None
         start, owner = pointer(result), windows.owner(result)
         fits = start - pointer(owner) == out.offset and result.strides == tuple([s * out.dtype.itemsize for s in out.strides])
+        self.misfits += not fits
         if out.storage.id not in self.place and out.storage.id not in self.blocks:
             self.blocks[out.storage.id] = owner if fits else windows.storage(out.storage.nbytes)
         target = self.array(out)
         if pointer(target) != start:
             cuda.copied(result, target)
+            self.copies += 1
         return start if fits else None
+
+
+class Repeated:
+    """A live operation of a graph: the same arrays again, with the numbers of the run."""
+
+    def __init__(self, op: Op, work: Pass):
+        """work: where its arrays are. Numbers in lists are looked for at each run."""
+        self.op, self.nested = op, any([a.__class__ in (list, tuple) and _has_number(a) for a in op.args])
+        fresh = lambda a: a.__class__ is Number or (a.__class__ is Value and a.storage.kind is SCALAR) or (
+            a.__class__ in (list, tuple) and self.nested)
+        self.changing = [(k, a) for k, a in enumerate(op.args) if fresh(a)]
+        self.args = [a if fresh(a) else argument(a, work.array, work.numbers) for a in op.args]
+        self.array, self.numbers = work.array, work.numbers
+
+    def run(self) -> None:
+        args = list(self.args)
+        for k, a in self.changing:
+            args[k] = argument(a, self.array, self.numbers)
+        performed(self.op, args)
+
+
+def performed(op: Op, args: list[Any]) -> Any:
+    """Runs the kernel of an operation."""
+    made = _run(op, args)
+    if made is False:
+        raise RuntimeError(f"the kernel '{op.kernel}' does not take what it took before")
+    return made
 
 
 def _run(op: Op, args: list[Any]) -> Any:

@@ -16,6 +16,7 @@ Where the device's work cannot be written down (a kernel looks at values), the k
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 import time
 import weakref
@@ -34,7 +35,7 @@ from ...native import pointer, toolchain
 from ..ir.parts import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value
 from ..passes.cleanup import reads_of, simplified
 from ..render.template import Family
-from .device_kernels import Pass, is_live, loads_memory, over, overwrites
+from .device_kernels import Pass, Repeated, is_live, loads_memory, over, overwrites
 from .program import array_at
 
 _SPARE = 1 << 28  # bytes of unused memory that are given back before a graph takes its own
@@ -178,7 +179,7 @@ class GraphProgram:
         if self.refused is None:
             self._make_fit()
         if self.refused is not None:
-            self._perform(range(len(self.ops)), Pass(self.place, self.table, self.numbers, {}))
+            self._perform(self.table)
             return
         stream = current.stream
         for number, block in self.stand_ins.items():
@@ -236,6 +237,7 @@ class GraphProgram:
             raise
         self.graph.prepare()
         self.seen = self.numbers[:]
+        self._bind()
 
     def _graph_table(self) -> list[Any]:
         """Addresses as the graph has them."""
@@ -247,10 +249,11 @@ class GraphProgram:
     def _noted(self, table: list[Any]) -> graphs.Graph:
         self.taken: list[list[tuple[int, int]]] = []  # what each operation asks for
         self.found: list[list[int | None]] = []       # where its results are
+        self.in_place: list[bool] = []                # whether these are where they belong without another copy
         self.nodes: list[int] = []                    # of live operations
         self.bound: dict[int, Any] = {}               # the memory of temporaries that these touch
         with _Recording(self.pool) as capture:
-            self._perform(range(len(self.ops)), Pass(self.place, table, self.numbers, {}), capture)
+            self._perform(table, capture)
         return capture.graph
 
     def _choose(self, table: list[Any]) -> None:
@@ -266,40 +269,53 @@ class GraphProgram:
 
     def _again(self) -> None:
         """Live operations once more: what they leave on the host, and new numbers for the nodes that they made."""
-        some = [i for i, live in enumerate(self.live) if live]
-        if not some or (not self.on_host and self.numbers[:] == self.seen):
+        if not self.repeats or (not self.on_host and self.numbers[:] == self.seen):
             return
-        with graphs.Again(self.graph, [piece for i in some for piece in self.taken[i]]) as again:
-            self._perform(some, Pass(self.place, self._graph_table(), self.numbers, dict(self.bound)))
+        if any([self.table[n] != address for n, address in self.hosts]):
+            self._bind()
+        with graphs.Again(self.graph, self.pieces) as again:
+            for repeat in self.repeats:
+                repeat()
         self.graph.retarget(self.nodes, again.graph)
         self.held, self.seen = again.held, self.numbers[:]
 
+    def _bind(self) -> None:
+        """What live operations do at each run, as their memory is now."""
+        work = Pass(self.place, self._graph_table(), self.numbers, self.bound)
+        some = [i for i, live in enumerate(self.live) if live]
+        self.hosts = [(n, self.table[n]) for n, s in self.spots.items() if not s.device]
+        self.pieces = [piece for i in some for piece in self.taken[i]]
+        self.repeats = [Repeated(self.ops[i], work).run if self.in_place[i] else functools.partial(work.call, self.ops[i])
+                        for i in some]
+
     # -------------------------------------------------------------------------------------------- the operations
-    def _perform(self, which: Any, work: Pass, capture: _Recording | None = None) -> None:
-        """Calls the kernels of operations; those of all, in their order, or of the live ones alone."""
-        whole = len(which) == len(self.ops)
-        for s, image in self.inits.get(-1, ()) if whole else ():
+    def _perform(self, table: Any, capture: _Recording | None = None) -> None:
+        """Calls the kernels of all operations, in their order, on memory at the addresses of a table."""
+        work = Pass(self.place, table, self.numbers, {})
+        for s, image in self.inits.get(-1, ()):
             work.fill(s, image)
-        for i in which:
-            op = self.ops[i]
-            for s, image in self.inits.get(i, ()) if whole else ():
+        for i, op in enumerate(self.ops):
+            for s, image in self.inits.get(i, ()):
                 work.fill(s, image)
             if capture is None:
                 work.call(op)
             else:
                 self._note(i, work, capture)
-            for v in (*op.reads, *op.writes) if whole else ():
+            for v in (*op.reads, *op.writes):
                 if self.last[v.storage.id] == i:
                     work.blocks.pop(v.storage.id, None)
 
     def _note(self, i: int, work: Pass, capture: _Recording) -> None:
         op = self.ops[i]
         capture.log, capture.chosen, capture.live = [], self.chosen.get(i, {}), self.live[i]
-        before = graphs.last_node(capture)
+        before, copies, work.misfits = graphs.last_node(capture), work.copies, 0
         self.found.append(work.call(op))
         self.taken.append(capture.log)
+        self.in_place.append(work.copies == copies and any([v.storage.device for v in op.writes]))
         capture.log, capture.chosen = [], {}
         if self.live[i]:
+            if work.misfits:
+                raise graphs.NotRecordable(f"'{op.kernel}' does not lay its result out as before")
             self.nodes += graphs.nodes_since(capture, before)
             for v in (*op.reads, *op.writes):
                 if v.storage.id in work.blocks:
