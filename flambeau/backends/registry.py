@@ -150,7 +150,9 @@ def common(arrays: list[Any]) -> Any:
                 found = backend
         elif found.NAME == "cpu":
             found = backend
-        elif backend is not found:
+        elif vars(backend).get("PLAIN_BACKEND") is found:  # arrays of a capture that was given up
+            found = backend
+        elif backend is not found and vars(found).get("PLAIN_BACKEND") is not backend:
             raise two_devices(arrays)
     if found.NAME != "cpu":
         for array in arrays:

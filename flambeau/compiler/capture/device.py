@@ -75,6 +75,7 @@ def _looked_at(x: Any) -> Any:
 
 ARRAY = TracedOnDevice
 NAME = "cuda"
+PLAIN_BACKEND = backend
 KERNELS = cuda.KERNELS
 check_bytes, current_device = cuda.check_bytes, cuda.current_device
 globals().update(wrapped(cuda))

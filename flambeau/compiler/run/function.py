@@ -309,9 +309,6 @@ class CompiledFunction:
                     live.append(r)
         if not live:
             return
-        if recorder.device:
-            recorder.fail("a result is still part of a graph on a CUDA device")
-            return
         if witness.reason is not None or _runs_python(live):  # no trial: what the user's Python does there, it does later
             witness.fail("Python of the user's runs in the backward pass")
             return
@@ -372,7 +369,9 @@ class CompiledFunction:
             self.attempts[key] = _ATTEMPTS
             return f"the compiler failed: {type(error).__name__}: {error}"
         reads.list += _unheld(recorder, plan, leaves)
-        if recorder.joint is not None:  # the first results are given the new history too: it takes the place of eager's graph
+        # The first results are given the new history too: it takes the place of eager's graph. (On a device they keep that:
+        # memory of the captured call's temporaries may be in use again.)
+        if recorder.joint is not None and not recorder.device:
             plan.adopt(recorder, results, leaves)
         recorder.release()
         plan.seconds = seconds | {"plan": plan.program.seconds_planning, "build": plan.program.seconds_building}

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.cuda import backend as cuda
 from ...backends.cuda import graphs, memory
 from ...backends.cuda.arrays import CudaArray, at_address, upload, windows
 from ...backends.cuda.driver import machine
@@ -144,9 +145,19 @@ class GraphProgram:
         """Memory for a gradient, whose array lies right over it."""
         return windows.storage(nbytes)
 
+    zeros = staticmethod(cuda.zeros)
+
+    @staticmethod
+    def contiguous(x: Any) -> Any:
+        return x if x.flags.c_contiguous else cuda.duplicate(x, "C")
+
+    def held(self, v: Value) -> Any:
+        """A copy of what is in memory that the caller brought."""
+        return over(at_address(self.address(v.storage), v.storage.nbytes), v).copy()
+
     @staticmethod
     def window(raw: Any, v: Value) -> Any:
-        """A window onto the given bytes of its storage."""
+        """A window onto the given memory of its storage."""
         block = windows.owner(raw)
         start = (pointer(raw) or 0) - (pointer(block) or 0)
         return windows.over(block, v.shape, v.dtype, start + v.offset, [s * v.dtype.itemsize for s in v.strides])

@@ -145,10 +145,17 @@ class Program:
         """Memory for a gradient, whose array lies right over it."""
         return memory.empty((nbytes,), _BYTES)
 
+    zeros = staticmethod(np.zeros)
+    contiguous = staticmethod(np.ascontiguousarray)
+
     @staticmethod
     def window(raw: np.ndarray, v: Value) -> np.ndarray:
-        """A window onto the given bytes of its storage."""
+        """A window onto the given memory of its storage."""
         return array_in(raw, v)
+
+    def held(self, v: Value) -> np.ndarray:
+        """A copy of what is in memory that the caller brought, or in a temporary."""
+        return array_at(self.address(v.storage) + v.offset, v).copy()
 
     @staticmethod
     def constant(v: Value) -> np.ndarray:
