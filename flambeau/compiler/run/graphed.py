@@ -35,6 +35,7 @@ from ...backends.registry import OutOfMemoryError
 from ...native import pointer, toolchain
 from ..ir.parts import CONSTANT, INPUT, SCALAR, TEMPORARY, Op, Storage, Value
 from ..passes.cleanup import reads_of, simplified
+from ..passes.flat import fused
 from ..render.template import Family
 from .device_kernels import Pass, Repeated, is_live, loads_memory, over, overwrites
 from .program import array_at
@@ -68,11 +69,14 @@ class GraphProgram:
         start = time.perf_counter()
         self.lock = threading.Lock()
         self.captured = len(ops)
-        self.ops = simplified(ops, {s.id for s in (*kept, *given)})
+        brought = {s.id for s in (*kept, *given)}
+        self.ops = simplified(ops, brought)
         if any([not s.device for s in (*kept, *given) if s.kind is TEMPORARY and s.nbytes]):
             raise toolchain.BuildError("a result is on the CPU, other work on a CUDA device")
         if any(map(loads_memory, self.ops)):
             raise toolchain.BuildError("a number is read from a tensor's memory")
+        if not exact:
+            self.ops = fused(self.ops, brought, is_live)
         self._places(kept, given)
         self.numbers = (ctypes.c_double * max(1, numbers))()
         self.live = list(map(is_live, self.ops))
