@@ -139,12 +139,13 @@ class HostMachine:
         library.host_allocate.restype = library.host_open.restype = _P
         library.host_open()
         self.launch = ctypes.cast(library.host_launch, _P).value
+        self.node_setter = ctypes.cast(library.host_set, _P).value
         self.activation = ctypes.cast(library.host_activate, _P).value
         self.free: dict[int, list[int]] = {}
         self.sizes: dict[int, int] = {}
         self.limit = 1 << 32
         self.streams, self.capturing, self.later, self.nodes, self.graphs = 6, None, [], {}, {}
-        library.host_step.restype = _P
+        library.host_step.restype = library.host_change.restype = _P
         library.host_number.restype = library.host_captured.restype = ctypes.c_long
 
     def check(self, code, what):
@@ -280,12 +281,18 @@ class HostMachine:
         return -graph
 
     def launch_graph(self, made, stream):
+        graph, node = ctypes.c_long(), ctypes.c_long()
+        while step := self.library.host_change(ctypes.byref(graph), ctypes.byref(node)):
+            self.retarget_to(graph.value, node.value, functools.partial(self.library.host_run, _P(step)))
         for work in self.graphs[made][1].values():
             self.do(stream, work)
 
-    def retarget(self, made, node, like, device):
+    def retarget_to(self, made, node, work):
         assert node in self.graphs[made][1]
-        self.graphs[made][1][node] = self.nodes[like]
+        self.graphs[made][1][node] = work
+
+    def retarget(self, made, node, like, device):
+        self.retarget_to(made, node, self.nodes[like])
 
     def end_graph(self, graph):
         self.graphs.pop(graph)

@@ -112,6 +112,22 @@ def test_training_steps(name):
     assert len(graphs(both(build, [call] * 7))) == 1
 
 
+def test_tables_that_left_their_cache():
+    """An optimizer's table of addresses is kept by the graph, and made again where the host has forgotten it."""
+    from flambeau.backends.cuda import optim as kernels
+
+    def build():
+        model = mlp()
+        return step_of(model, optim.Adam(model.parameters(), 0.01)), model
+
+    def call(step, n):
+        if n > 3:
+            kernels._table.cache_clear()
+            torch.full((500,), 7.0, device="cuda")
+        return step(*batch(n))
+    assert len(graphs(both(build, [call] * 7))) == 1
+
+
 def test_dropout_draws_what_eager_draws():
     def build():
         model = mlp(0.5)

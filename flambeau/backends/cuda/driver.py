@@ -55,6 +55,7 @@ class Machine:
             raise Unavailable("No CUDA GPUs are available")
         self.count = count.value
         self.launch = ctypes.cast(library.cuLaunchKernel, _P).value
+        self.node_setter = ctypes.cast(library.cuGraphExecKernelNodeSetParams_v2, _P).value
         self.activation = ctypes.cast(library.cuCtxSetCurrent, _P).value
 
     def words(self, code: int) -> str:

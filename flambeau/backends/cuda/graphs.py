@@ -7,6 +7,7 @@ from a pool that is the graph's own: pieces that die are used again by what come
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from numpy import ndarray
 from . import memory
 from .arrays import CudaArray, NotRecordable, at_address, upload
 from .driver import machine
-from .launch import choose_stream
+from .launch import choose_stream, redirecting
 from .memory import Block
 from .streams import current
 
@@ -109,8 +110,8 @@ class Again(Capture):
 
     live = True
 
-    def __init__(self, capture: Graph, taken: list[tuple[int, int]]):
-        super().__init__(capture.pool)
+    def __init__(self, graph: Graph, taken: list[tuple[int, int]]):
+        super().__init__(graph.pool)
         self._taken = iter(taken)
 
     def block(self, nbytes: int) -> Block:
@@ -118,6 +119,43 @@ class Again(Capture):
         if size != nbytes:
             raise NotRecordable("work asked for other memory than before")
         return at_address(address, nbytes)
+
+
+class Redirected(Again):
+    """The same again where it is nothing but kernels of our own: their launches themselves set the nodes, without another graph
+    in between. It can be entered many times."""
+
+    def __init__(self, graph: Graph, taken: list[tuple[int, int]], nodes: list[int]):
+        super().__init__(graph, taken)
+        graph.prepare()
+        self._pieces, self._exec = taken, graph._made
+        self._nodes, self._count = (ctypes.c_void_p * max(len(nodes), 1))(*nodes), len(nodes)
+        self._at = ctypes.addressof(self._nodes)
+        self._redirect = redirecting().fl_graph_redirect
+
+    def __enter__(self) -> Redirected:
+        self._taken, self.held, self._done = iter(self._pieces), [], 0
+        current.capture = self
+        self._redirect(self._exec, self._at, self._count)
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._done += self._redirect(None, None, 0)
+        current.capture = None
+        if kind is None and self._done != self._count:
+            raise NotRecordable("work has other parts than before")
+
+    def upload(self, source: ndarray) -> CudaArray:
+        """Something that is usually kept on the device (a table of addresses) has to come from the host again."""
+        self._done += self._redirect(None, None, 0)
+        current.capture = None
+        try:
+            made = upload(source)
+        finally:
+            current.capture = self
+            self._redirect(self._exec, self._at + 8 * self._done, self._count - self._done)
+        self.held.append(made)
+        return made
 
 
 class Graph:
@@ -173,6 +211,11 @@ def _back(last: int, first: int) -> list[int]:
         found.append(last)
         last = machine().node_before(last)
     return found[::-1]
+
+
+def launches() -> int:
+    """How many kernels of our own this thread has launched so far."""
+    return redirecting().fl_graph_launched()
 
 
 def outside() -> Any:

@@ -266,6 +266,7 @@ class GraphProgram:
         self.found: list[list[int | None]] = []       # where its results are
         self.in_place: list[bool] = []                # whether these are where they belong without another copy
         self.nodes: list[int] = []                    # of live operations
+        self.plain = True                             # whether these are kernels of our own, launched by us, and nothing else
         self.bound: dict[int, Any] = {}               # the memory of temporaries that these touch
         with _Recording(self.pool) as capture:
             self._perform(table, capture)
@@ -288,11 +289,14 @@ class GraphProgram:
             return
         if any([self.table[n] != address for n, address in self.hosts]):
             self._bind()
-        with graphs.Again(self.graph, self.pieces) as again:
+        quick = self.redirected
+        with quick or graphs.Again(self.graph, self.pieces) as again:
             for repeat in self.repeats:
                 repeat()
-        self.graph.retarget(self.nodes, again.graph)
-        self.held, self.seen = again.held, self.numbers[:]
+        if quick is None:
+            self.graph.retarget(self.nodes, again.graph)
+            self.held = again.held
+        self.seen = self.numbers[:]
 
     def _bind(self) -> None:
         """What live operations do at each run, as their memory is now."""
@@ -300,6 +304,7 @@ class GraphProgram:
         some = [i for i, live in enumerate(self.live) if live]
         self.hosts = [(n, self.table[n]) for n, s in self.spots.items() if not s.device]
         self.pieces = [piece for i in some for piece in self.taken[i]]
+        self.redirected = graphs.Redirected(self.graph, self.pieces, self.nodes) if self.plain else None
         self.repeats = [Repeated(self.ops[i], work).run if self.in_place[i] else functools.partial(work.call, self.ops[i])
                         for i in some]
 
@@ -324,6 +329,7 @@ class GraphProgram:
         op = self.ops[i]
         capture.log, capture.chosen, capture.live = [], self.chosen.get(i, {}), self.live[i]
         before, copies, work.misfits = graphs.last_node(capture), work.copies, 0
+        launched, held = graphs.launches(), len(capture.held)
         self.found.append(work.call(op))
         self.taken.append(capture.log)
         self.in_place.append(work.copies == copies and any([v.storage.device for v in op.writes]))
@@ -331,7 +337,10 @@ class GraphProgram:
         if self.live[i]:
             if work.misfits:
                 raise graphs.NotRecordable(f"'{op.kernel}' does not lay its result out as before")
-            self.nodes += graphs.nodes_since(capture, before)
+            nodes = graphs.nodes_since(capture, before)
+            uploads = len(capture.held) - held - (op.kernel.startswith("fused_"))
+            self.plain &= len(nodes) == graphs.launches() - launched and uploads <= 0
+            self.nodes += nodes
             for v in (*op.reads, *op.writes):
                 if v.storage.id in work.blocks:
                     self.bound[v.storage.id] = at_address(pointer(work.blocks[v.storage.id]), v.storage.nbytes)
