@@ -38,9 +38,29 @@ def _matrices(x: CudaArray) -> tuple[CudaArray, Matrices] | None:
     return None
 
 
+_LINE, _LARGE = 16, 1 << 20  # bytes at whose multiples rows begin; elements from which it pays to copy them there
+
+
+def _is_uneven(x: CudaArray) -> bool:
+    """Whether rows of half precision begin where matrix units cannot load or store them: five times as long, it takes."""
+    return x.itemsize == 2 and x.ndim == 2 and x.size >= _LARGE and x.strides[1] == 2 and x.strides[0] % _LINE != 0
+
+
+def _even_rows(x: CudaArray) -> CudaArray:
+    """New memory for an array like x, with a gap behind each row."""
+    rows, columns = x.shape
+    return windows.empty((rows, -(-columns // (_LINE // 2)) * (_LINE // 2)), x.dtype)[:, :columns]
+
+
+def _even(x: CudaArray) -> CudaArray:
+    if _is_uneven(x):
+        return copied(x, _even_rows(x))
+    return copied(x.T, _even_rows(x.T)).T if x.ndim == 2 and _is_uneven(x.T) else x
+
+
 def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: Any = 1, beta: Any = 0,
              bias: CudaArray | None = None) -> CudaArray:
-    """alpha * a @ b + beta * out + bias, of two or three dimensions. out is dense row by row."""
+    """alpha * a @ b + beta * out + bias, of two or three dimensions. out's rows are dense, and follow each other."""
     dtype = a.dtype
     if dtype not in _TAKEN:
         raise NotImplementedError(f'"addmm_cuda" not implemented for \'{dtype}\'')
@@ -55,9 +75,13 @@ def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: An
         if out.size and bias is not None:
             out[...] = call("add", (out, bias))
         return out
+    if not beta and _is_uneven(out):
+        return copied(multiply(a, b, _even_rows(out), alpha, 0, bias), out)
+    a, b = _even(a), _even(b)
     first = _matrices(a) or _matrices(a := _dense(a))
     second = _matrices(b) or _matrices(b := _dense(b))
-    result = Matrices(out.shape[-2], out.shape[-1], out.shape[-1], False, *((out.shape[0], out.shape[-1] * out.shape[-2]) if (
+    lead = out.strides[-2] // out.itemsize if out.ndim == 2 and out.shape[0] > 1 else out.shape[-1]
+    result = Matrices(out.shape[-2], out.shape[-1], lead, False, *((out.shape[0], out.shape[-1] * out.shape[-2]) if (
         out.ndim == 3) else ()))
     geometry = Geometry(first[1], second[1], result, dtype, complex(alpha) if dtype.kind == "c" else float(alpha),
                         complex(beta) if dtype.kind == "c" else float(beta), bias is not None)
