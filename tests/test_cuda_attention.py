@@ -91,7 +91,7 @@ def test_deep_heads(cuda):
 
 def test_other_tiles(cuda, monkeypatch):
     from flambeau.backends.cuda import flash
-    tiles = {"flash": {256: (32, 8)}, "flash_queries": {256: (16, 2)}, "flash_keys": {256: (32, 1)}}
+    tiles = {"flash": {256: (32, 8, 16)}, "flash_queries": {256: (16, 2, 48)}, "flash_keys": {256: (32, 1, 32)}}
     monkeypatch.setattr(flash, "TILES", tiles)
     attend((1, 1, 70, 16), (1, 1, 70, 16), (1, 1, 70, 16), dtype=fl.bfloat16, is_causal=True)
 
@@ -108,4 +108,4 @@ def test_compiles(depth):
         pytest.skip(str(reason))
     for name in flash.TILES:
         tile = next(t for most, t in flash.TILES[name].items() if depth <= most)
-        assert compile.cubin(flash._text(name, np.dtype(np.float16), "bool", depth, depth, tile), "sm_80")
+        assert compile.cubin(flash._text(name, np.dtype(np.float16), "bool", depth, depth, tile, True), "sm_80")

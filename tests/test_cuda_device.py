@@ -285,13 +285,15 @@ def test_ranges(cuda):
 @pytest.fixture
 def second(cuda, monkeypatch):
     """The name of a second device: the host can play as many as one likes."""
-    from flambeau.backends.cuda import driver
+    from flambeau.backends.cuda import driver, launch
     machine = driver.machine()
     if isinstance(machine, HostMachine):
         monkeypatch.setattr(machine, "count", 2, raising=False)
+        launch.library().fl_cuda_devices(2)
     elif machine.count < 2:
         pytest.skip("needs two GPUs")
-    return "cuda:1"
+    yield "cuda:1"
+    launch.library().fl_cuda_devices(machine.count if not isinstance(machine, HostMachine) else 1)
 
 
 def test_moves_between_devices(second):

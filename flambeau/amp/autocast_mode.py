@@ -20,6 +20,7 @@ from typing import Any
 from ..autograd import state as _state
 from ..autograd.state import state
 from ..backends import registry
+from ..backends.registry import CPU_ARRAY
 from ..ops.core import overrides as _overrides
 from ..ops.core.export import AUTOCAST
 from ..tensors import dtypes as _dtypes
@@ -48,6 +49,7 @@ class _Settings(threading.local):
 
 
 _settings = _Settings()
+_state.CASTS.update(on_cuda.PRECISION)
 _users = 0  # blocks of all threads with autocast on
 
 
@@ -90,7 +92,7 @@ def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         if value.__class__ in (tuple, list) and value:
             value = value[0]
         if isinstance(value, Tensor):
-            return "cuda" if value.is_cuda else "cpu"
+            return "cpu" if type(value._array) is CPU_ARRAY or not value.is_cuda else "cuda"
     return "cpu"
 
 

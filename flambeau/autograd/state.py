@@ -25,6 +25,8 @@ FOLLOW = 256
 BATCHED = 512  # inside vmap, or in a backward pass that may meet its arrays
 PROFILE = 1024
 FOLLOWED = frozenset((FOLLOW, FOLLOW | NO_GRAD))  # following, and nothing else special
+CASTING = frozenset((AUTOCAST, AUTOCAST | NO_GRAD))  # inside autocast, and nothing else special
+CASTS: set[str] = set()  # names of functions whose arguments autocast casts, on any device
 
 
 _FIRST = ANOMALY if os.environ.get("FLAMBEAU_DETECT_ANOMALY", "0") not in ("", "0") else 0

@@ -11,6 +11,8 @@ _BY_TYPE: dict[type, Any] = {cpu.ARRAY: cpu}
 ARRAY_TYPES = _BY_TYPE
 WINDOWS = {cpu.ARRAY}        # types of arrays whose NumPy views are views of tensors
 FOLLOWABLE = {cpu.ARRAY}     # types of arrays whose kernels the program of a followed call can run
+EAGER: dict[type, Any] = {}  # type of arrays -> the function of (kernel's name, arguments...) that runs kernels on them
+INTO: dict[type, Any] = {}   # likewise of (target, name, arguments...), which says whether it could write to the target
 
 following: Any = None        # () -> the backend of plain arrays in this thread; None while no thread follows a compiled call
 batched: Any = None          # the backend of arrays inside vmap, once there was one
@@ -44,8 +46,11 @@ def cuda(index: int | None = None) -> Any:
     if index is not None and index >= count:
         raise MissingDevice(f"CUDA error: invalid device ordinal: device cuda:{index} was asked for, there are {count}")
     from .cuda import backend
-    _BY_TYPE[backend.ARRAY] = backend
-    WINDOWS.add(backend.ARRAY)
+    if backend.ARRAY not in _BY_TYPE:
+        from .cuda import quick
+        _BY_TYPE[backend.ARRAY] = backend
+        WINDOWS.add(backend.ARRAY)
+        EAGER[backend.ARRAY], INTO[backend.ARRAY] = quick.CALL, quick.INTO
     found = backend if index is None else backend.on(index)
     return found if tracing is None else tracing(found)
 

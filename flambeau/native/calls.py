@@ -62,15 +62,16 @@ _kept: list[Any] = []  # what the functions refer to by address: they live as lo
 
 
 @functools.cache
-def _definition(library: Any, name: str) -> int:
-    definition = _Definition(name.encode(), ctypes.cast(getattr(library, name), _P).value, _FASTCALL, None)
+def definition(library: Any, name: str, flags: int = _FASTCALL) -> int:
+    """The address of Python's description of a library's function."""
+    definition = _Definition(name.encode(), ctypes.cast(getattr(library, name), _P).value, flags, None)
     _kept.extend((library, definition))
     return ctypes.addressof(definition)
 
 
 def builtin(library: Any, name: str, self: Any = None) -> Any:
     """A function of a library that takes (self, arguments, how many) as Python's own do, as a builtin."""
-    return _make(_definition(library, name), self, None, None)
+    return _make(definition(library, name), self, None, None)
 
 
 def direct(name: str, function: Any, result: str, arguments: str) -> Any:

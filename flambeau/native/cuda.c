@@ -11,6 +11,14 @@ struct python {
     void (*keep)(void *);
     void *(*call)(void *function, ...);
     void *(*from_long)(long);
+    void (*drop)(void *);
+    void *(*in_dict)(void *dict, void *key);  // nothing is kept; an error where the key has no hash
+    int (*append)(void *list, void *);
+    int (*set)(void *object, void *name, void *value);
+    void *(*get)(void *object, void *name);
+    void (*forget_error)(void);
+    void *(*new_tuple)(long);
+    int (*set_item)(void *tuple, long, void *);  // takes the reference
     void *none;
 };
 static struct python py;
@@ -28,7 +36,6 @@ void fl_cuda_attach(const struct python *functions, launch *launching, int (*act
     driver_launch = launching, driver_activate = activating, failed = failing;
 }
 
-void fl_cuda_stream(void *chosen) { stream = chosen; }
 void fl_cuda_active(void *context) { active = context; }  // what somebody else made current in this thread
 
 struct plan {
@@ -40,44 +47,117 @@ struct plan {
 };
 struct object { intptr_t references; void *type; char *data; };  // the start of any object; an array's data come next
 
+// Lists and arrays as Python and NumPy have them in memory.
+struct list { intptr_t references; void *type; long length; struct array **items; };
+struct array { intptr_t references; void *type; char *data; int dims; long *shape, *strides; void *base, *dtype; int flags; };
+static void *host_type;  // of arrays of the host
+
+// Numbers are Python's, or arrays of the host without dimensions: X(dtype's letter, type) of those that are understood.
+#define NUMBERS(X) X('f', float) X('d', double) X('l', long) X('q', long) X('i', int) X('h', short) X('b', signed char) \
+    X('B', unsigned char) X('?', unsigned char)
+static char letter(const struct array *a) { return ((const char *)a->dtype)[sizeof(struct object) + 1]; }
+
+static int is_number(const struct array *a) {
+    switch (letter(a)) {
+#define CASE(name, type) case name:
+    NUMBERS(CASE)
+#undef CASE
+        return 1;
+    }
+    return 0;
+}
+
+#define READ(name, type) case name: return *(const type *)a->data;
+static double floating(const void *number) {
+    const struct array *a = number;
+    if (a->type == host_type) switch (letter(a)) { NUMBERS(READ) }
+    return py.as_double((void *)a);
+}
+
+static long whole(const void *number) {
+    const struct array *a = number;
+    if (a->type == host_type) switch (letter(a)) { NUMBERS(READ) }
+    return py.as_long((void *)a);
+}
+
+union value { double d; float f; long l; int i; char *p; };
+
+// What a call did, as it is noted while `tape` is set: launches, and the blocks that were asked for meanwhile.
+enum { ARGUMENTS = 16, STEPS = 6, BLOCKS = 12 };
+struct step { void *plan; int is_product; union value values[ARGUMENTS]; };
+struct tape {
+    void *name;
+    int steps, blocks, spoilt, counted;
+    unsigned char numbers[ARGUMENTS];  // counted: which of the call's arguments are the launch's numbers
+    struct step step[STEPS];
+    struct array *block[BLOCKS];
+    long bytes[BLOCKS];
+};
+static __thread struct tape *tape;
+
+static void noted(void *plan, int is_product, const union value *values, long count) {
+    if (tape->steps == STEPS) tape->spoilt = 1;
+    if (tape->spoilt) return;
+    struct step *s = &tape->step[tape->steps++];
+    s->plan = plan, s->is_product = is_product;
+    __builtin_memcpy(s->values, values, count * sizeof *values);
+}
+
+static int done(int code, int more) {  // 0 where an error is set
+    if (code) py.call(failed, py.from_long(more + code), (void *)0);
+    return !code;
+}
+
+static int activated(void *context) {
+    int code = 0;
+    if (active != context && !(code = driver_activate(context))) active = context;
+    return code;
+}
+
+static int launched(struct plan *p, union value *values) {
+    long addresses = 0;
+    void *parameters[ARGUMENTS + 1];
+    if (tape) noted(p, 0, values, p->count);
+    for (long k = 0; k < p->count; k++) {
+        parameters[k + 1] = &values[k];
+        if (p->kinds[k] == 'p') addresses |= values[k].l;
+    }
+    if (p->otherwise && addresses % 16) p = p->otherwise;
+    parameters[0] = p->fixed;
+    int code = activated(p->context);
+    if (!code && p->blocks)
+        code = driver_launch(p->function, p->blocks, 1, 1, p->threads, 1, 1, p->shared, stream, parameters, 0);
+    return done(code, 0);
+}
+
+static union value valued(char kind, void *argument) {
+    union value v = {0};
+    switch (kind) {
+    case 'p': v.p = ((struct object *)argument)->data; break;
+    case 'd': v.d = floating(argument); break;
+    case 'f': v.f = (float)floating(argument); break;
+    case 'l': v.l = whole(argument); break;
+    default: v.i = (int)whole(argument);
+    }
+    return v;
+}
+
+static void *nothing(void) {
+    py.keep(py.none);
+    return py.none;
+}
+
 void *fl_cuda_run(void *self, void *const *arguments, long given) {
     struct plan *p = py.as_address(self);
-    long addresses = 0;
-    union { double d; float f; long l; int i; } numbers[16];
-    void *parameters[17];
-    int numeric = 0;
     if (given != p->count) {
         py.call(failed, py.none, (void *)0);
         return 0;
     }
-    for (long k = 0; k < given; k++) {
-        struct object *a = arguments[k];
-        parameters[k + 1] = &numbers[k];
-        switch (p->kinds[k]) {
-        case 'p': parameters[k + 1] = &a->data, addresses |= (long)a->data; break;
-        case 'd': numbers[k].d = py.as_double(a), numeric = 1; break;
-        case 'f': numbers[k].f = (float)py.as_double(a), numeric = 1; break;
-        case 'l': numbers[k].l = py.as_long(a), numeric = 1; break;
-        default: numbers[k].i = (int)py.as_long(a), numeric = 1;
-        }
-    }
-    if (numeric && py.error())
-        return 0;
-    if (p->otherwise && addresses % 16)
-        p = p->otherwise;
-    parameters[0] = p->fixed;
-    int code = 0;
-    if (active != p->context && !(code = driver_activate(p->context)))
-        active = p->context;
-    if (!code && p->blocks)
-        code = driver_launch(p->function, p->blocks, 1, 1, p->threads, 1, 1, p->shared, stream, parameters, 0);
-    if (code) {
-        void *number = py.from_long(code);
-        py.call(failed, number, (void *)0);
-        return 0;
-    }
-    py.keep(py.none);
-    return py.none;
+    union value values[ARGUMENTS];
+    int numeric = 0;
+    for (long k = 0; k < given; k++) values[k] = valued(p->kinds[k], arguments[k]), numeric |= p->kinds[k] != 'p';
+    if (numeric && py.error()) return 0;
+    return launched(p, values) ? nothing() : 0;
 }
 
 // A matrix product of cuBLASLt's, settled but for the arrays.
@@ -93,29 +173,23 @@ struct product {
 };
 enum { BIAS_POINTER = 8 };
 
-void *fl_cuda_product(void *self, void *const *arguments, long given) {
-    struct product *p = py.as_address(self);
-    struct object *const *a = (struct object *const *)arguments;  // first, second, result, bias
-    int code = 0;
-    if (active != p->context && !(code = driver_activate(p->context)))
-        active = p->context;
-    if (!code && p->bias)
-        code = p->set(p->description, BIAS_POINTER, &a[3]->data, sizeof(void *));
+static int multiplied(struct product *p, const union value *a) {  // first, second, result, bias
+    if (tape) noted(p, 1, a, 3 + p->bias);
+    int code = activated(p->context);
+    if (code) return done(code, 0);
+    if (p->bias) code = p->set(p->description, BIAS_POINTER, &a[3].p, sizeof(void *));
     if (!code)
-        code = p->multiply(p->handle, p->description, p->alpha, a[0]->data, p->first, a[1]->data, p->second, p->beta,
-                           a[2]->data, p->result, a[2]->data, p->result, p->algorithm, p->workspace, p->size, stream);
-    if (code) {
-        void *number = py.from_long(10000 + code);
-        py.call(failed, number, (void *)0);
-        return 0;
-    }
-    py.keep(py.none);
-    return py.none;
+        code = p->multiply(p->handle, p->description, p->alpha, a[0].p, p->first, a[1].p, p->second, p->beta, a[2].p, p->result,
+                           a[2].p, p->result, p->algorithm, p->workspace, p->size, stream);
+    return done(code, 10000);
 }
 
-// Lists of arrays as Python and NumPy have them in memory.
-struct list { intptr_t references; void *type; long length; struct array **items; };
-struct array { intptr_t references; void *type; char *data; int dims; long *shape, *strides; void *base, *dtype; int flags; };
+void *fl_cuda_product(void *self, void *const *arguments, long given) {
+    struct product *p = py.as_address(self);
+    union value values[4];
+    for (long k = 0; k < given; k++) values[k] = valued('p', arguments[k]);
+    return multiplied(p, values) ? nothing() : 0;
+}
 
 // Rows of a table, `columns` wide: the size of the first list's arrays, then the addresses of all lists' (empty: 0). Returns 0 where
 // they are not contiguous arrays of one type, dtype and size per row. The caller holds Python's lock.
@@ -138,4 +212,438 @@ long fl_cuda_collect(struct list *const *lists, long count, long columns, void *
         for (long k = count + 1; k < columns; k++) row[k] = 0;
     }
     return 1;
+}
+
+// ---------------------------------------------------------------------------------------------------------------- new arrays
+// Arrays over pieces of memory that lie free, as backends/cuda/memory.py would make them: CudaArray -> Block -> Pages. The lists
+// of free pieces are Python's own, so whoever else takes from them or puts into them sees the same.
+struct arrays {
+    void *(*make)(void *type, void *dtype, int dims, const long *shape, const long *strides, void *data, int flags, void *like);
+    int (*set_base)(void *array, void *base);
+    void *(*call_many)(void *function, void *const *arguments, uintptr_t count, void *names);
+    void *array_type, *block_type, *pages_type, *float_type, *long_type, *bool_type, *str_type, *tuple_type, *list_type;
+    void *dtype_meta;                                   // the type of dtypes' types
+    void *byte, *used, *home;                           // a dtype, names of attributes
+    void *storage, *freed, *slow, *slow_into, *compute, *into; // functions of Python's
+    void *yes, *switches, *fast;                        // a dict, and its key: whether products may be rounded to TF32
+};
+static struct arrays np;
+enum { WRITABLE = 0x501, LINE = 512, SMALL = 1 << 20, SLAB = 2 << 20, HOMES = 64 };
+
+static struct home { void *lists; long *counts, device; } homes[HOMES];  // counts: bytes in use, the most that ever were
+static int known, devices;
+static long generation;
+static __thread struct home *home;  // where this thread takes pieces from; none: Python decides
+static __thread long home_generation;
+
+void fl_cuda_stream(void *chosen) { stream = chosen, home = 0; }
+
+void fl_cuda_arrays(const struct arrays *given, void *host) { np = *given, host_type = host; }
+void fl_cuda_devices(int count) { devices = count; }
+void fl_cuda_homeless(void) { generation++; }  // whatever threads have chosen, Python decides about the next block
+
+static struct home *found_home(void *lists) {
+    for (int i = 0; i < known; i++)
+        if (homes[i].lists == lists) return &homes[i];
+    return 0;
+}
+
+void fl_cuda_home(void *lists, long *counts, long device) {
+    struct home *found = found_home(lists);
+    if (!found && known < HOMES) {
+        py.keep(lists);
+        found = &homes[known++], *found = (struct home){lists, counts, device};
+    }
+    home = found, home_generation = generation;
+}
+
+static long rounded(long bytes) {  // memory.py's size classes
+    int bits = 64 - __builtin_clzl(bytes);
+    long step = bytes < SMALL ? LINE : SLAB, eighth = bits > 4 ? 1L << (bits - 4) : 1;
+    if (eighth > step) step = eighth;
+    long size = (bytes + step - 1) / step * step;
+    return size < LINE ? LINE : size;
+}
+
+static struct list *list_of(void *lists, long size) {
+    void *key = py.from_long(size);
+    struct list *found = key ? py.in_dict(lists, key) : 0;
+    if (key) py.drop(key);
+    return found;
+}
+
+static void *piece(long bytes) {
+    if (home && home_generation == generation && bytes) {
+        long size = rounded(bytes);
+        struct home *from = home;
+        struct list *free = list_of(from->lists, size);
+        if (free && free->length) {
+            struct array *pages = free->items[--free->length];
+            py.keep(np.byte);
+            void *made = np.make(np.block_type, np.byte, 1, &size, 0, pages->data, WRITABLE, 0), *used = py.from_long(bytes);
+            if (!made || !used || np.set_base(made, pages) || py.set(made, np.used, used) || py.set(made, np.home, from->lists))
+                return 0;
+            py.drop(used);
+            if ((from->counts[0] += size) > from->counts[1]) from->counts[1] = from->counts[0];
+            return made;
+        }
+    }
+    void *number = py.from_long(bytes), *made = number ? py.call(np.storage, number, (void *)0) : 0;
+    if (number) py.drop(number);
+    return made;
+}
+
+static void *block(long bytes) {
+    void *made = piece(bytes);
+    if (made && tape) {
+        if (tape->blocks == BLOCKS || !bytes) return tape->spoilt = 1, made;
+        py.keep(made);
+        tape->block[tape->blocks] = made, tape->bytes[tape->blocks++] = bytes;
+    }
+    return made;
+}
+
+void *fl_cuda_storage(void *self, void *const *arguments, long given) { return block(py.as_long(arguments[0])); }
+
+// What becomes of a block when the last array over it is gone: its `__del__`.
+void *fl_cuda_freed(struct array *self, void *ignored) {
+    struct array *pages = self->base;
+    if (!pages || pages->type != np.pages_type) return nothing();
+    void *lists = py.get(self, np.home);
+    if (!lists) return py.forget_error(), nothing();  // another library's memory
+    struct home *to = found_home(lists);
+    py.drop(lists);
+    struct list *free = to ? list_of(lists, self->shape[0]) : 0;
+    if (!free) return py.call(np.freed, self, (void *)0);
+    if (py.append(free, pages)) return 0;
+    to->counts[0] -= self->shape[0];
+    return nothing();
+}
+
+// strides in bytes, none: contiguous. bytes: of the memory that it reaches over.
+static void *fresh(void *dtype, int dims, const long *shape, const long *strides, long bytes) {
+    struct array *under = block(bytes);
+    if (!under) return 0;
+    py.keep(dtype);
+    void *made = np.make(np.array_type, dtype, dims, shape, strides, under->data, WRITABLE, 0);
+    if (!made) return py.drop(under), (void *)0;
+    return np.set_base(made, under) ? 0 : made;
+}
+
+struct tuple { intptr_t references; void *type; long length; void *items[]; };
+enum { DIMS = 12 };
+
+// (shape, bytes of an element, dtype) -> a new contiguous array; None: Python is to do it.
+void *fl_cuda_empty(void *self, void *const *arguments, long given) {
+    const struct tuple *shape = arguments[0];
+    long sizes[DIMS], bytes = py.as_long(arguments[1]);
+    if (given != 3 || shape->length > DIMS || bytes <= 0) return nothing();
+    for (long i = 0; i < shape->length; i++) {
+        struct object *n = shape->items[i];
+        if (n->type != np.long_type) return nothing();
+        sizes[i] = py.as_long(n);
+        if (sizes[i] < 0 || __builtin_mul_overflow(bytes, sizes[i], &bytes)) return nothing();
+    }
+    return fresh(arguments[2], shape->length, sizes, 0, bytes);
+}
+
+// ------------------------------------------------------------------------------------------------------------------ kernels
+// Calls of kernels by name and arguments, where such a call has been seen: a recipe says which launches it made on which of its
+// arguments and of the blocks that it asked for. What is not known goes to Python (backends/cuda/quick.py).
+enum { SLOTS = 1 << 13, OPERANDS = 24, LEAVES = 48, WORDS = 512, RESULTS = 4, NUMBER = -1, DEPTH = 3,
+       MOST_RECIPES = 1 << 15 };
+struct place { int from; union value value; };  // an operand, or after those a block, with an offset; NUMBER: as it is
+struct result { int block, dims; long offset; void *dtype; const long *shape, *strides; };  // block -1: None
+struct launch_of { void *plan; int is_product, count; struct place at[ARGUMENTS]; };
+struct recipe {
+    struct recipe *next;
+    const long *words;
+    long length, bytes[BLOCKS];  // of the blocks that are used; of others none
+    int blocks, steps, results, several;
+    struct result result[RESULTS];
+    struct launch_of step[];
+};
+static struct recipe *recipes[SLOTS];
+static long recipes_known;
+
+void fl_cuda_unlearn(void) {  // what they have taken is lost: for those who change how kernels are launched
+    for (int i = 0; i < SLOTS; i++) recipes[i] = 0;
+    recipes_known = 0;
+}
+
+struct key {
+    long words[WORDS], *at;
+    void *operand[OPERANDS], *leaf[LEAVES];  // leaves: what the words know by address
+    unsigned char argument[OPERANDS];        // of the call, which an operand is, or is part of
+    int operands, leaves, numbers;           // numbers: how many of the arguments are
+};
+
+static void leaf(struct key *k, void *object) { *k->at++ = (long)object, k->leaf[k->leaves++] = object; }
+
+// Whether an array lies on the current device. Only asked where there are several.
+static int is_here(const struct array *a) {
+    while (a && a->type != np.block_type) a = a->type == np.array_type ? a->base : 0;
+    void *lists = a ? py.get((void *)a, np.home) : 0;
+    if (!lists) return py.forget_error(), 0;
+    struct home *its = found_home(lists);
+    py.drop(lists);
+    return its && home && home_generation == generation && its->device == home->device;
+}
+
+// Adds what tells an argument from others to a key; returns whether it is of a kind that is known here. values: whether numbers
+// are told apart. Arrays at one address are told from others, and so is an address that is no multiple of 16.
+static int described(struct key *k, void *argument, int number, int values, int depth) {
+    const struct array *a = argument;
+    if (k->at > k->words + WORDS - 6 - 2 * DIMS || k->operands == OPERANDS || k->leaves == LEAVES) return 0;
+    *k->at++ = (long)a->type;
+    if (a->type == np.array_type) {
+        if (a->dims > DIMS || (devices > 1 && !is_here(a))) return 0;
+        int same = 0;
+        while (same < k->operands && (((struct array *)k->operand[same])->data != a->data || (
+                                          ((struct array *)k->operand[same])->type != np.array_type))) same++;
+        leaf(k, a->dtype);
+        *k->at++ = a->dims | same << 8 | !((long)a->data % 16) << 16;
+        for (int d = 0; d < a->dims; d++) *k->at++ = a->shape[d], *k->at++ = a->strides[d];
+    } else if (a->type == host_type) {
+        if (a->dims || !is_number(a)) return 0;
+        k->numbers++;
+        leaf(k, a->dtype);
+        if (values) *(double *)k->at++ = floating(a), *k->at++ = whole(a);
+    } else if (a->type == np.float_type || a->type == np.long_type) {
+        k->numbers++;
+        if (values) *(double *)k->at++ = floating(a), *k->at++ = a->type == np.long_type ? whole(a) : 0;
+    } else if (a->type == np.tuple_type || a->type == np.list_type) {
+        const long length = ((struct list *)a)->length;
+        void **items = a->type == np.list_type ? (void **)((struct list *)a)->items : ((struct tuple *)a)->items;
+        *k->at++ = length;
+        for (long i = 0; i < length; i++)
+            if (!depth || !described(k, items[i], number, 1, depth - 1)) return 0;
+        return 1;
+    } else if (argument == py.none || a->type == np.bool_type || a->type == np.str_type || (
+                   ((struct object *)a->type)->type == np.dtype_meta)) {
+        leaf(k, argument);
+        return 1;
+    } else {
+        return 0;
+    }
+    k->argument[k->operands] = number, k->operand[k->operands++] = argument;
+    return 1;
+}
+
+// The key of a call; arguments: a name and what a kernel takes, or before them the array that it writes to. Returns its length.
+static long keyed(struct key *k, void *const *arguments, long given, int in_place, int values) {
+    k->at = k->words, k->operands = k->leaves = k->numbers = 0;
+    *k->at++ = in_place, *k->at++ = devices > 1 ? (long)home : (long)stream, *k->at++ = (long)py.in_dict(np.switches, np.fast);
+    leaf(k, arguments[in_place]);
+    for (long i = 0; i < given; i++)
+        if (i != in_place && !described(k, arguments[i], i, values, DEPTH)) return 0;
+    if (k->numbers && values) k->words[0] |= 2;
+    if (!k->numbers || !py.error()) return k->at - k->words;
+    py.forget_error();  // a number that is no double
+    return 0;
+}
+
+static struct recipe **slot(const struct key *k, long length) {
+    uint64_t hash = length;
+    for (long i = 0; i < length; i++) hash = (hash ^ (uint64_t)k->words[i]) * 0x9e3779b97f4a7c15u, hash ^= hash >> 29;
+    return &recipes[hash % SLOTS];
+}
+
+static struct recipe *looked_up(struct key *k, void *const *arguments, long given, int in_place) {
+    for (int values = 0; values < 2; values++) {
+        const long length = keyed(k, arguments, given, in_place, values);
+        if (!length) return 0;
+        for (struct recipe *r = *slot(k, length); r; r = r->next)
+            if (r->length == length && !__builtin_memcmp(r->words, k->words, length * sizeof(long))) return r;
+        if (!k->numbers) return 0;
+    }
+    return 0;
+}
+
+// ------------------------------------------------------------------------------------------------------ writing recipes down
+// Where an address lies: an operand that is an array, or a block; NUMBER where in neither.
+static struct place located(const struct key *k, const struct tape *t, char *address) {
+    for (int i = 0; i < t->blocks; i++)
+        if (address >= t->block[i]->data && address < t->block[i]->data + t->bytes[i])
+            return (struct place){OPERANDS + i, {.l = address - t->block[i]->data}};
+    for (int i = 0; i < k->operands; i++) {
+        struct array *a = k->operand[i];
+        if (a->type == np.array_type && a->data == address) return (struct place){i, {.l = 0}};
+    }
+    return (struct place){NUMBER, {.l = 0}};
+}
+
+static const long *copied(const long *from, long count) {
+    long *made = __builtin_malloc((count + 1) * sizeof(long));
+    if (made) __builtin_memcpy(made, from, count * sizeof(long));
+    return made;
+}
+
+static int resulting(struct recipe *r, const struct key *k, const struct tape *t, struct array *made) {
+    if (r->results == RESULTS) return 0;
+    struct result *one = &r->result[r->results++];
+    if ((void *)made == py.none) return one->block = -1, 1;
+    if (made->type != np.array_type || made->dims > DIMS) return 0;
+    const struct place at = located(k, t, made->data);
+    if (at.from < OPERANDS) return 0;
+    py.keep(made->dtype);
+    *one = (struct result){at.from - OPERANDS, made->dims, at.value.l, made->dtype, copied(made->shape, made->dims),
+                           made->flags & 1 ? 0 : copied(made->strides, made->dims)};
+    return one->shape != 0;
+}
+
+// The number of the n-th of the launch's numbers among the operands; NUMBER where it is none.
+static int counted(const struct key *k, const struct tape *t, int n) {
+    for (int i = 0; n < t->counted && i < k->operands; i++)
+        if (k->argument[i] == t->numbers[n]) return i;
+    return NUMBER;
+}
+
+static int stepped(struct launch_of *l, const struct step *s, const struct key *k, const struct tape *t) {
+    const struct plan *p = l->plan = s->plan;
+    l->is_product = s->is_product;
+    l->count = l->is_product ? 3 + (int)((struct product *)s->plan)->bias : (int)p->count;
+    for (int a = 0, n = 0; a < l->count; a++) {
+        const int is_address = l->is_product || p->kinds[a] == 'p';
+        if (is_address) l->at[a] = located(k, t, s->values[a].p);
+        else l->at[a] = (struct place){t->counted ? counted(k, t, n++) : NUMBER, s->values[a]};
+        if (l->at[a].from == NUMBER && (is_address || t->counted)) return 0;
+    }
+    return 1;
+}
+
+static void needed(struct recipe *r, const struct tape *t, int block) { r->bytes[block] = t->bytes[block]; }
+
+// Writes down what a call did, if all of it is known: launches on its operands and on blocks of its own.
+static void learnt(const struct key *k, const struct tape *t, void *made) {
+    const long length = k->at - k->words;
+    struct recipe *r = __builtin_calloc(1, sizeof *r + t->steps * sizeof *r->step), **place = slot(k, length);
+    const struct tuple *many = made;
+    if (!r) return;
+    r->words = copied(k->words, length), r->length = length, r->blocks = t->blocks, r->steps = t->steps;
+    int known = r->words != 0;
+    r->several = made && many->type == np.tuple_type;
+    for (long i = 0; known && made && i < (r->several ? many->length : 1); i++)
+        known = resulting(r, k, t, r->several ? many->items[i] : made);
+    for (int s = 0; known && s < t->steps; s++) known = stepped(&r->step[s], &t->step[s], k, t);
+    if (!known) return;  // seldom, and little is lost
+    for (int s = 0; s < r->steps; s++)
+        for (int a = 0; a < r->step[s].count; a++)
+            if (r->step[s].at[a].from >= OPERANDS) needed(r, t, r->step[s].at[a].from - OPERANDS);
+    for (int i = 0; i < r->results; i++)
+        if (r->result[i].block >= 0) needed(r, t, r->result[i].block);
+    for (int i = 0; i < k->leaves; i++) py.keep(k->leaf[i]);
+    r->next = *place, *place = r, recipes_known++;
+}
+
+// (whether in place, a call's arguments...): runs it by Python, and remembers what it did.
+void *fl_cuda_record(void *self, void *const *given, long count) {
+    const int in_place = py.as_long(given[0]);
+    void *const *arguments = given + 1, *made;
+    if (tape || recipes_known >= MOST_RECIPES) return np.call_many(in_place ? np.into : np.compute, arguments, count - 1, 0);
+    struct tape t = {arguments[in_place]};
+    tape = &t;
+    made = np.call_many(in_place ? np.into : np.compute, arguments, count - 1, 0);
+    tape = 0;
+    struct key k;
+    if (made && !t.spoilt && (!in_place || (made == np.yes && !t.blocks)) && keyed(&k, arguments, count - 1, in_place, !t.counted))
+        learnt(&k, &t, in_place ? 0 : made);
+    for (int i = 0; i < t.blocks; i++) py.drop(t.block[i]);
+    return made;
+}
+
+// Something was done that is not noted here, or would be different the next time.
+void *fl_cuda_spoil(void *self, void *const *arguments, long given) {
+    if (tape) tape->spoilt = 1;
+    return nothing();
+}
+
+// (name, numbers...): if this is the call that is being recorded, those of its arguments are the numbers of its launch.
+void *fl_cuda_counted(void *self, void *const *arguments, long given) {
+    if (tape && tape->name == arguments[0] && !tape->steps && given <= ARGUMENTS)
+        for (long i = 1; i < given; i++) tape->numbers[tape->counted++] = py.as_long(arguments[i]);
+    return nothing();
+}
+
+// ---------------------------------------------------------------------------------------------------------- following recipes
+static int followed(const struct recipe *r, const struct key *k, struct array *const *blocks) {
+    for (int s = 0; s < r->steps; s++) {
+        const struct launch_of *l = &r->step[s];
+        union value values[ARGUMENTS];
+        for (int a = 0; a < l->count; a++) {
+            const struct place *at = &l->at[a];
+            const char kind = l->is_product ? 'p' : ((struct plan *)l->plan)->kinds[a];
+            if (at->from == NUMBER) values[a] = at->value;
+            else if (at->from >= OPERANDS) values[a].p = blocks[at->from - OPERANDS]->data + at->value.l;
+            else values[a] = valued(kind, k->operand[at->from]);
+        }
+        if (!(l->is_product ? multiplied(l->plan, values) : launched(l->plan, values))) return 0;
+    }
+    return 1;
+}
+
+static void *shown(const struct result *r, struct array *const *blocks) {
+    if (r->block < 0) return nothing();
+    struct array *under = blocks[r->block];
+    py.keep(r->dtype);
+    void *made = np.make(np.array_type, r->dtype, r->dims, r->shape, r->strides, under->data + r->offset, WRITABLE, 0);
+    if (!made) return 0;
+    py.keep(under);
+    return np.set_base(made, under) ? 0 : made;
+}
+
+static void *presented(const struct recipe *r, struct array *const *blocks) {
+    if (!r->several) return shown(&r->result[0], blocks);
+    void *made = py.new_tuple(r->results);
+    for (int i = 0; made && i < r->results; i++) {
+        void *one = shown(&r->result[i], blocks);
+        if (!one) return py.drop(made), (void *)0;
+        py.set_item(made, i, one);
+    }
+    return made;
+}
+
+// (name, arguments...) -> what the kernel makes of them.
+void *fl_cuda_call(void *self, void *const *arguments, long given) {
+    struct key k;
+    struct array *blocks[BLOCKS] = {0};
+    const struct recipe *r = looked_up(&k, arguments, given, 0);
+    if (!r) return np.call_many(np.slow, arguments, given, 0);
+    int have = 0;
+    while (have < r->blocks && (!r->bytes[have] || (blocks[have] = block(r->bytes[have])))) have++;
+    void *made = have == r->blocks && followed(r, &k, blocks) ? presented(r, blocks) : 0;
+    while (have--)
+        if (blocks[have]) py.drop(blocks[have]);
+    return made;
+}
+
+static void range(const struct array *a, const char **low, const char **high) {
+    *low = *high = a->data;
+    for (int d = 0; d < a->dims; d++) {
+        const long reach = (a->shape[d] - 1) * a->strides[d];
+        if (reach > 0) *high += reach; else *low += reach;
+    }
+    *high += 16;  // more than an element has
+}
+
+// Whether two arrays are of one geometry, or without a common byte: then a kernel may write to one while it reads the other.
+static int apart(const struct array *a, const struct array *b) {
+    const char *low, *high, *other_low, *other_high;
+    int alike = a->data == b->data && a->dims == b->dims;
+    for (int d = 0; alike && d < a->dims; d++) alike = a->shape[d] == b->shape[d] && a->strides[d] == b->strides[d];
+    if (alike) return 1;
+    range(a, &low, &high), range(b, &other_low, &other_high);
+    return high <= other_low || other_high <= low;
+}
+
+// (an array, name, arguments...): what the kernel makes of them, in the array. Returns whether that could be done.
+void *fl_cuda_into(void *self, void *const *arguments, long given) {
+    struct key k;
+    const struct recipe *r = looked_up(&k, arguments, given, 1);
+    for (int i = 1; r && i < k.operands; i++)
+        if (((struct object *)k.operand[i])->type == np.array_type && !apart(arguments[0], k.operand[i])) r = 0;
+    if (!r) return np.call_many(np.slow_into, arguments, given, 0);
+    if (r->blocks || !followed(r, &k, 0)) return 0;
+    py.keep(np.yes);
+    return np.yes;
 }

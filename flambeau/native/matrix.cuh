@@ -28,7 +28,25 @@ FL_DEVICE void load_four_turned(unsigned *r, const void *row) {
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"((unsigned)__cvta_generic_to_shared(row)) : "memory");
 }
 FL_DEVICE float from_lane(float x, int apart) { return __shfl_xor_sync(0xffffffffu, x, apart); }
+FL_DEVICE float power_of_two(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+FL_DEVICE unsigned rounded(float x, float y, bf16) {
+    unsigned r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x)); return r;
+}
+FL_DEVICE unsigned rounded(float x, float y, f16) {
+    unsigned r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x)); return r;
+}
+// 16 bytes to shared memory, on their way while the thread goes on; there: whether they exist, else zeros. What a thread has sent
+// for is there after `arrived`, for the others after a barrier.
+FL_DEVICE void send_for(void *to, const void *from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+FL_DEVICE void arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 #else
+FL_DEVICE float power_of_two(float x) { return exp2f(x); }
+template <class A> FL_DEVICE unsigned rounded(float x, float y, A) { return two(to<A>(x), to<A>(y)); }
+FL_DEVICE void send_for(void *to, const void *from, bool there) { there ? memcpy(to, from, 16) : memset(to, 0, 16); }
+FL_DEVICE void arrived() {}
 static unsigned host_first[1024][4], host_second[1024][2];
 static const unsigned short *host_rows[1024];
 static float host_told[1024];

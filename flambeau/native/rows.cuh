@@ -114,15 +114,24 @@ static __device__ inline double power(double x) { return exp_f64(x); }
 static __device__ inline float logarithm(float x) { return log_f32(x); }
 static __device__ inline double logarithm(double x) { return log_f64(x); }
 
-// The largest element of a row, and the sum of exp(element - largest).
-template <class A> static __device__ inline void powers(const Share<A> &a, const Line &l, W &top, W &total) {
+// The largest element of a row, and the sum of exp(element - largest). keep: those powers take the elements' place where a row is
+// in registers.
+template <class A>
+static __device__ inline void powers(Share<A> &a, const Line &l, W &top, W &total, bool keep = false) {
     const W least = -INFINITY;
     top = least, total = 0;
     W v[RUN];
     if (ITEMS) {
         l.each([&](int k) { a.get(v, l, k); FOR_RUN top = Most()(top, v[j]); });
         top = across(top, Most());
-        l.each([&](int k) { a.get(v, l, k); FOR_RUN total += power(v[j] - top); });
+        l.each([&](int k) {
+            a.get(v, l, k);
+            FOR_RUN {
+                const W made = power(v[j] - top);
+                total += made;
+                if (keep) a.held[ITEMS ? k * RUN + j : 0] = made;
+            }
+        });
         total = across(total, Add());
         return;
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from numpy import ndarray
 from ..windows import Windows
 from . import memory
 from .driver import machine
+from .launch import library, unrepeatable
 from .memory import Block
 from .streams import current
 
@@ -75,13 +78,32 @@ def _refused(what: str) -> NotImplementedError:
     return NotImplementedError(f"{what} of an array on a CUDA device: the host cannot see its elements")
 
 
-def _storage(nbytes: int) -> Block:
+def storage(nbytes: int) -> Block:
+    """A new block, of the current stream's memory; native code is shown where to take the next ones from (quick.py)."""
     if current.capture is not None:
         return current.capture.block(nbytes)
-    return memory.of(current.device).block(nbytes, current.stream)
+    there, stream = memory.of(current.device), current.stream
+    made = there.block(nbytes, stream)
+    home = there.free.get(stream)
+    if nbytes and made.home is home and not memory.history.on:
+        library().fl_cuda_home(ctypes.c_void_p(id(home)), there.counts, ctypes.c_long(there.device))
+    return made
 
 
-windows = Windows(CudaArray, Block, _storage)
+class _CudaWindows(Windows):
+    def empty(self, shape: Any, dtype: np.dtype) -> Any:
+        """A new contiguous array."""
+        made = _quick().EMPTY(shape, dtype.itemsize, dtype) if shape.__class__ is tuple else None
+        return super().empty(shape, dtype) if made is None else made
+
+
+@functools.cache
+def _quick() -> Any:
+    from . import quick
+    return quick
+
+
+windows = _CudaWindows(CudaArray, Block, lambda nbytes: _quick().STORAGE(nbytes))
 
 
 def at_address(address: int, nbytes: int) -> Block:
@@ -92,9 +114,9 @@ def at_address(address: int, nbytes: int) -> Block:
 
 
 def device_index(x: Any) -> int:
-    block = windows.owner(x).__dict__
-    home = block.get("home")
-    return block.get("lent_by", current.device) if home is None else home.device.device
+    block = windows.owner(x)
+    home = getattr(block, "home", None)
+    return block.__dict__.get("lent_by", current.device) if home is None else home.device.device
 
 
 def upload(source: ndarray, wait: bool = True) -> CudaArray:
@@ -108,6 +130,7 @@ def upload(source: ndarray, wait: bool = True) -> CudaArray:
     if current.capture is not None:
         return current.capture.upload(source)
     made = windows.like(source, source.dtype)
+    unrepeatable()
     if made.size:
         machine().activate(current.device)
         machine().upload(made.ctypes.data, source.ctypes.data, source.nbytes, current.stream)
@@ -126,6 +149,7 @@ def download(x: CudaArray) -> ndarray:
     if current.capture is not None:
         raise NotRecordable("operation not permitted when stream is capturing: elements of a CUDA tensor were read on the host")
     x = dense(x)
+    unrepeatable()
     made = np.empty(x.size, x.dtype)
     if made.size:
         index = device_index(x)

@@ -147,7 +147,7 @@ def _plan(text: str, name: str, device: int, blocks: int, kinds: str, fixed: byt
 
 
 # ------------------------------------------------------------------------------------------------------------ kernels
-@kernel("attention")
+@kernel("attention", repeatable=True)
 def attention(q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, causal: bool,
               scale: float) -> tuple[CudaArray, CudaArray]:
     """(softmax(q k^T * scale + mask) v, the log-sum-exp of each row of scores). Leading dimensions are equal."""
@@ -172,7 +172,7 @@ def attention(q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, 
     return copied(made.reshape(out.shape), out), statistic
 
 
-@kernel("attention_backward")
+@kernel("attention_backward", repeatable=True)
 def attention_backward(grad: CudaArray, q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, causal: bool,
                        scale: float, out: CudaArray, statistic: CudaArray) -> tuple[CudaArray, ...]:
     if not q.size or not k.size or not v.size:
@@ -212,7 +212,7 @@ def _merged(made: CudaArray, x: CudaArray) -> CudaArray:
     return copied(made.reshape(target.shape), target).reshape(x.shape)
 
 
-@kernel("safe_softmax")
+@kernel("safe_softmax", repeatable=True)
 def safe_softmax(x: CudaArray, axis: int, dtype: np.dtype | None) -> CudaArray:
     """softmax, and 0 instead of nan where a whole row is -inf."""
     made = call("softmax", (x, axis, dtype))

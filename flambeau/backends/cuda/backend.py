@@ -19,10 +19,12 @@ from ..cpu.memory import dense_order
 from ..cpu.table import KERNELS as _HOST_KERNELS
 from ..facts import POINTWISE, VIEWS
 from ..registry import two_devices
-from . import folds, pointwise
+from . import fills, folds, pointwise
 from .arrays import CudaArray, device_index, download, upload, windows
 from .driver import machine
-from .launch import Plan, choose_stream
+from .fills import arange, eye, linspace  # noqa: F401
+from .launch import Plan, choose_stream, unrepeatable
+from .memory import Awaited
 from .streams import current
 from .table import KERNELS
 
@@ -123,11 +125,7 @@ class Storage:
 
 # ------------------------------------------------------------------------------------------------------- new arrays
 def zeros(shape: Any, dtype: np.dtype) -> CudaArray:
-    made = empty(shape, dtype)
-    if made.size:
-        machine().activate(current.device)
-        machine().clear(made.ctypes.data, made.nbytes, current.stream)
-    return made
+    return full(shape, dtype, 0)
 
 
 def full(shape: Any, dtype: np.dtype, value: Any) -> CudaArray:
@@ -140,20 +138,8 @@ def asarray(value: Any, dtype: Any = None) -> CudaArray:
     return value if type(value) is CudaArray else upload(np.asarray(value, dtype))
 
 
-def arange(start: Any, step: Any, count: int, dtype: np.dtype) -> CudaArray:
-    return upload(_host.arange(start, step, count, dtype))
-
-
-def linspace(start: Any, end: Any, steps: int, dtype: np.dtype) -> CudaArray:
-    return upload(_host.linspace(start, end, steps, dtype))
-
-
 def logspace(start: Any, end: Any, steps: int, base: Any, dtype: np.dtype) -> CudaArray:
     return upload(_host.logspace(start, end, steps, base, dtype))
-
-
-def eye(n: int, m: int, dtype: np.dtype) -> CudaArray:
-    return upload(_host.eye(n, m, dtype))
 
 
 @where_it_is
@@ -196,12 +182,10 @@ def copied(x: Any, target: CudaArray) -> CudaArray:
     if not target.size:
         return target
     if x.dtype == target.dtype:
-        if x.shape == target.shape and x.strides == target.strides and (target.flags.c_contiguous or (
-                dense_order(target) is not None)):
-            machine().activate(device_index(target))
-            machine().copy(target.ctypes.data, x.ctypes.data, x.nbytes, current.stream)
-            return target
         plain_x, plain_target = _raw(x), _raw(target)
+        if x.shape == target.shape and x.strides == target.strides and not x.flags.c_contiguous and (
+                order := dense_order(plain_x)) is not None:  # as they lie in memory
+            plain_x, plain_target = plain_x.transpose(order), plain_target.transpose(order)
     elif target.dtype.kind == "c":
         parts = _parts(target)
         if x.dtype.kind == "c":
@@ -265,15 +249,8 @@ def write(target: CudaArray, source: Any) -> None:
 
 @where_it_is
 def fill(target: CudaArray, value: Any) -> None:
-    if not target.size:
-        return
-    one = np.empty((), target.dtype)
-    one.fill(_host.number(value.item() if isinstance(value, ndarray) else value, target.dtype))
-    if not one.tobytes().strip(b"\0") and target.flags.c_contiguous:
-        machine().activate(device_index(target))
-        machine().clear(target.ctypes.data, target.nbytes, current.stream)
-        return
-    copied(upload(one), target)
+    if target.size:
+        fills.fill(target, value.item() if isinstance(value, ndarray) else value)
 
 
 def from_cpu(array: ndarray) -> CudaArray:
@@ -290,6 +267,7 @@ def from_device(array: CudaArray) -> CudaArray:
     there, here = device_index(array), current.device
     if there == here:
         return array
+    unrepeatable()
     with at(there):
         source = dense(array)
         machine().activate(there)
@@ -313,6 +291,7 @@ def resized(x: CudaArray, shape: Any, stride: Any) -> CudaArray:
     if needed > held:
         larger = windows.storage(needed)
         if held:
+            unrepeatable()
             machine().copy(larger.ctypes.data, block.ctypes.data, held, current.stream)
         block = larger
     return over_bytes(block, shape, stride, offset, x.dtype)
@@ -321,9 +300,9 @@ def resized(x: CudaArray, shape: Any, stride: Any) -> CudaArray:
 def record_stream(x: CudaArray, stream: int) -> None:
     """Says that a stream uses an array's memory."""
     block = windows.owner(x)
-    home = block.__dict__.get("home")
+    home = getattr(block, "home", None)
     if home is not None and home.stream != stream:
-        block.used_by = {*getattr(block, "used_by", ()), stream}
+        block.home = Awaited(getattr(home, "home", home), {*getattr(home, "streams", ()), stream})
 
 
 def is_shared(x: Any) -> bool:
@@ -347,12 +326,15 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
             return made
     if name in POINTWISE:
         made = pointwise.run(name, args)
+        if made is None and any([type(a) is CudaArray and a.dtype in _HALVES for a in args]):
+            return _in_single(name, args)
     elif name in VIEWS:
         return windows.views(_HOST_KERNELS[name](*[windows.swapped(a) for a in args]))
     else:
         made = folds.run(name, args)
     if made is None:
         _same_device(args)
+        unrepeatable()
         from . import over_cupy
         try:
             made = over_cupy.run(name, args)
@@ -366,6 +348,20 @@ def call(name: str, args: tuple[Any, ...]) -> Any:
         raise NotImplementedError(f"flambeau has no CUDA kernel for '{name}' of {kinds or 'these arguments'} yet"
                                   + (f" (CuPy: {reason!r})" if reason is not None else "")) from reason
     return made
+
+
+_SINGLE = np.dtype(np.float32)
+_HALVES = {pointwise._BF16, pointwise._F16}
+
+
+def _in_single(name: str, args: tuple[Any, ...]) -> Any:
+    """A kernel without an expression for half types, in float32; what it makes is rounded if all it took was of one half type."""
+    halves = {a.dtype for a in args if type(a) is CudaArray and a.dtype.kind not in "iub"}
+    made = call(name, tuple([copy(a, _SINGLE) if type(a) is CudaArray and a.dtype in _HALVES else a for a in args]))
+    if len(halves) > 1:
+        return made
+    rounded = [copy(m, *halves) if m.dtype == _SINGLE else m for m in (made if made.__class__ is tuple else (made,))]
+    return tuple(rounded) if made.__class__ is tuple else rounded[0]
 
 
 def host_array() -> RuntimeError:

@@ -120,26 +120,26 @@ def _place(name: str, x: CudaArray, axis: int | None, keepdim: bool, least: bool
     return places
 
 
-@enter("max_dim")
+@enter("max_dim", repeatable=True)
 def max_dim(x: CudaArray, axis: int, keepdim: bool = False) -> Any:
     return _dim("max_dim", x, axis, keepdim, False)
 
 
-@enter("min_dim")
+@enter("min_dim", repeatable=True)
 def min_dim(x: CudaArray, axis: int, keepdim: bool = False) -> Any:
     return _dim("min_dim", x, axis, keepdim, True)
 
 
-@enter("argmax")
+@enter("argmax", repeatable=True)
 def argmax(x: CudaArray, axis: int | None = None, keepdim: bool = False) -> Any:
     return _place("argmax", x, axis, keepdim, False)
 
 
-@enter("argmin")
+@enter("argmin", repeatable=True)
 def argmin(x: CudaArray, axis: int | None = None, keepdim: bool = False) -> Any:
     return _place("argmin", x, axis, keepdim, True)
 
 
-@enter("aminmax")
+@enter("aminmax", repeatable=True)
 def aminmax(x: CudaArray, axes: Any = None, keepdim: bool = False) -> Any:
     return call("amin", (x, axes, keepdim)), call("amax", (x, axes, keepdim))

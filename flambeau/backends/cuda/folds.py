@@ -158,10 +158,14 @@ _enter("nansum", "0", "x + y", "a != a ? (T)0 : a", False)
 _plans: dict[Any, Any] = {}
 
 
+def folds(name: str) -> bool:
+    return name in FOLDS or name in _OWN
+
+
 def run(name: str, args: tuple[Any, ...]) -> CudaArray | None:
     """What a reduction makes; None where it does not fold, or not elements of this type."""
     x = args[0]
-    if type(x) is not CudaArray or (name not in FOLDS and name not in _OWN):
+    if type(x) is not CudaArray or not folds(name):
         return None
     if not x.size and (name in _OWN or (name in FOLDS and getattr(FOLDS[name], "by", "") == "sum")):
         return _of_nothing(name, args)

@@ -17,7 +17,7 @@ from numpy import ndarray
 from . import memory
 from .arrays import CudaArray, NotRecordable, at_address, upload
 from .driver import machine
-from .launch import choose_stream, redirecting
+from .launch import choose_stream, library, redirecting
 from .memory import Block
 from .streams import current
 
@@ -28,6 +28,12 @@ def _side_stream(machine_: Any, device: int, stream: int) -> int:
     streams must not share them.)"""
     machine_.activate(device)
     return machine_.new_stream()
+
+
+def _hear(capture: Capture) -> None:
+    """From now on a capture is asked for memory: native code shall not take it from where it took the last."""
+    current.capture = capture
+    library().fl_cuda_homeless()
 
 
 class Pool:
@@ -82,12 +88,12 @@ class Capture:
             yield
         finally:
             choose_stream(self.stream)
-            current.capture = self
+            _hear(self)
 
     def __enter__(self) -> Capture:
         machine().activate(self.device)
         machine().begin_capture(self.stream)
-        current.capture = self
+        _hear(self)
         choose_stream(self.stream)
         return self
 
@@ -135,7 +141,7 @@ class Redirected(Again):
 
     def __enter__(self) -> Redirected:
         self._taken, self.held, self._done = iter(self._pieces), [], 0
-        current.capture = self
+        _hear(self)
         self._redirect(self._exec, self._at, self._count)
         return self
 
@@ -152,7 +158,7 @@ class Redirected(Again):
         try:
             made = upload(source)
         finally:
-            current.capture = self
+            _hear(self)
             self._redirect(self._exec, self._at + 8 * self._done, self._count - self._done)
         self.held.append(made)
         return made

@@ -36,12 +36,12 @@ from .rules import blank
 from .table import kernel as enter
 
 
-@enter("embedding")
+@enter("embedding", repeatable=True)
 def embedding(weight: CudaArray, indices: CudaArray, *options: Any) -> CudaArray:
     return taken(weight, 0, indices, False, faults.site(IndexError, RANGE))
 
 
-@enter("index_select")
+@enter("index_select", repeatable=True)
 def index_select(x: CudaArray, dim: int, at: CudaArray) -> CudaArray:
     site = faults.site(IndexError, RANGE)
     if not x.ndim:
@@ -49,13 +49,13 @@ def index_select(x: CudaArray, dim: int, at: CudaArray) -> CudaArray:
     return taken(x, dim, at.reshape((-1,)), False, site)
 
 
-@enter("take")
+@enter("take", repeatable=True)
 def take(x: CudaArray, at: CudaArray) -> CudaArray:
     site = faults.site(IndexError, f"out of range: tried to access index {{}} on a tensor of {x.size} elements.")
     return taken(plain(x).reshape((x.size,)), 0, at, True, site)
 
 
-@enter("embedding_dense_backward")
+@enter("embedding_dense_backward", repeatable=True)
 def embedding_dense_backward(grad: CudaArray, indices: CudaArray, count: int, padding_idx: int,
                              scale_grad_by_freq: bool) -> Any:
     if grad.dtype not in COMPUTED:
@@ -67,7 +67,7 @@ def embedding_dense_backward(grad: CudaArray, indices: CudaArray, count: int, pa
     return out
 
 
-@enter("added_rows")
+@enter("added_rows", repeatable=True)
 def added_rows(source: CudaArray, at: CudaArray, shape: Any) -> Any:
     if source.dtype not in COMPUTED:
         return NotImplemented
@@ -171,7 +171,7 @@ class _Spot:
         return x if self.order is None else x.transpose(self.order)
 
 
-@enter("index")
+@enter("index", repeatable=True)
 def index(x: CudaArray, indices: Any) -> Any:
     spot = _Spot(x, indices)
     if not spot.given:
@@ -223,7 +223,7 @@ def put(x: CudaArray, at: CudaArray, source: CudaArray, accumulate: bool) -> Any
     return None
 
 
-@enter("one_hot")
+@enter("one_hot", repeatable=True)
 def one_hot(indices: CudaArray, classes: int) -> CudaArray:
     out, at = windows.empty((*indices.shape, classes), INT64), positions(indices)
     if out.size:

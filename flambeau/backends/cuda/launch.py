@@ -13,7 +13,8 @@ from .streams import current
 
 _P = ctypes.c_void_p
 _PYTHON = ("PyLong_AsUnsignedLongMask", "PyFloat_AsDouble", "PyLong_AsVoidPtr", "PyErr_Occurred", "Py_IncRef",
-           "PyObject_CallFunctionObjArgs", "PyLong_FromLong")
+           "PyObject_CallFunctionObjArgs", "PyLong_FromLong", "Py_DecRef", "PyDict_GetItemWithError", "PyList_Append",
+           "PyObject_SetAttr", "PyObject_GetAttr", "PyErr_Clear", "PyTuple_New", "PyTuple_SetItem")
 _NUMBERS = 8   # of 8 bytes each at the head of cuda.c's struct plan
 _KINDS = 16
 
@@ -54,6 +55,21 @@ def choose_stream(stream: int) -> None:
 
 
 @functools.cache
+def _told(name: str) -> Callable[..., None]:
+    return calls.builtin(library(), name)
+
+
+def unrepeatable() -> None:
+    """Says that a call in whose course this is does not only launch plans, or not the same ones whenever it is made."""
+    _told("fl_cuda_spoil")()
+
+
+def numbers_of(name: str, *places: int) -> None:
+    """Says which of a call's arguments are the numbers of its launch, in their order (quick.py)."""
+    _told("fl_cuda_counted")(name, *places)
+
+
+@functools.cache
 def _module(text: str, device: int) -> int:
     machine().activate(device)
     return machine().load(text, device)
@@ -65,8 +81,12 @@ def kernel(text: str, name: str, device: int) -> int:
     return machine().function(_module(text, device), name)
 
 
+_kept: list[Any] = []
+
+
 class Plan:
-    """A launch that is settled but for the arrays and numbers: `run(*arguments)`. It lives as long as `run` does."""
+    """A launch that is settled but for the arrays and numbers: `run(*arguments)`. Its memory lives as long as the process:
+    native code may have noted it (quick.py)."""
 
     def __init__(self, function: int, device: int, blocks: int, threads: int, kinds: str, fixed: bytes = b"", shared: int = 0,
                  otherwise: Plan | None = None):
@@ -74,6 +94,6 @@ class Plan:
         address is not a multiple of 16."""
         head = (ctypes.c_long * _NUMBERS)(function, machine().context(device), blocks, threads, shared, len(kinds), len(fixed),
                                          0 if otherwise is None else ctypes.addressof(otherwise._memory))
-        self._otherwise = otherwise
         self._memory = ctypes.create_string_buffer(bytes(head) + kinds.encode().ljust(_KINDS, b"\0") + fixed)
+        _kept.append(self._memory)
         self.run: Callable[..., Any] = calls.builtin(library(), "fl_cuda_run", ctypes.addressof(self._memory))

@@ -26,7 +26,7 @@ extern "C" __launch_bounds__(THREADS) __global__ void cross_entropy(
         const Classes f, A *values, A *kept, A *inverse, const A *x, const T *target, const A *weight, long address,
         long site) {
     for (Line l(f.s); l.more(); l.next()) {
-        const Share<A> a(x, l);
+        Share<A> a(x, l);
         W top, total, v[RUN];
         powers(a, l, top, total);
         const long t = l.real ? (long)target[l.row] : 0;
@@ -177,7 +177,7 @@ def _summed(values: CudaArray, target: CudaArray, weight: CudaArray | None, size
     return loss, total
 
 
-@enter("nll_loss")
+@enter("nll_loss", repeatable=True)
 def nll_loss(x: CudaArray, target: CudaArray, weight: CudaArray | None, reduction: int, ignore_index: int) -> Any:
     if not _known(x, target, weight):
         return NotImplemented
@@ -196,7 +196,7 @@ def nll_loss(x: CudaArray, target: CudaArray, weight: CudaArray | None, reductio
     return _summed(values, target, weight, sizes, ignore_index, reduction, dtype)
 
 
-@enter("nll_loss_backward")
+@enter("nll_loss_backward", repeatable=True)
 def nll_loss_backward(grad: CudaArray, shape: Any, target: CudaArray, weight: CudaArray | None, reduction: int,
                       ignore_index: int, total: CudaArray) -> Any:
     if not _known(grad, target, weight) or total.dtype != grad.dtype:
@@ -219,7 +219,7 @@ def _smoothed(x: CudaArray, target: CudaArray, weight: CudaArray | None, ignore_
     return call("masked_fill", (spread, ignored, 0))
 
 
-@enter("smoothed_nll")
+@enter("smoothed_nll", repeatable=True)
 def smoothed_nll(x: CudaArray, target: CudaArray, weight: CudaArray | None, reduction: int, ignore_index: int,
                  smoothing: float) -> Any:
     made = nll_loss(x, target, weight, reduction, ignore_index)
@@ -235,7 +235,7 @@ def smoothed_nll(x: CudaArray, target: CudaArray, weight: CudaArray | None, redu
     return call("sub", (own, call("mul", (spread, np.asarray(smoothing / x.shape[1], x.dtype))))), total
 
 
-@enter("smoothed_nll_backward")
+@enter("smoothed_nll_backward", repeatable=True)
 def smoothed_nll_backward(grad: CudaArray, shape: Any, target: CudaArray, weight: CudaArray | None, reduction: int,
                           ignore_index: int, total: CudaArray, smoothing: float) -> Any:
     number = functools.partial(np.asarray, dtype=grad.dtype)
@@ -256,7 +256,7 @@ def _class_flags(**flags: Any) -> tuple[tuple[str, int], ...]:
     return tuple([(name, int(value)) for name, value in {"KEEP": 0, "EACH": 0, **flags}.items()])
 
 
-@enter("cross_entropy")
+@enter("cross_entropy", repeatable=True)
 def cross_entropy(x: CudaArray, target: CudaArray, weight: CudaArray | None, reduction: int, ignore_index: int,
                   keep: bool) -> Any:
     """The loss, and for its derivative: exp(x - largest), one over their sums, and what the loss was divided by."""
@@ -279,7 +279,7 @@ def cross_entropy(x: CudaArray, target: CudaArray, weight: CudaArray | None, red
     return loss, kept, inverse, total
 
 
-@enter("cross_entropy_backward")
+@enter("cross_entropy_backward", repeatable=True)
 def cross_entropy_backward(grad: CudaArray, powers: CudaArray, inverse: CudaArray, target: CudaArray, weight: CudaArray | None,
                            total: CudaArray, ignore_index: int) -> Any:
     if grad.dtype != powers.dtype:

@@ -174,7 +174,7 @@ def _masked_fill(x: CudaArray, mask: CudaArray, value: Any, out: CudaArray) -> C
     return out
 
 
-@enter("masked_fill")
+@enter("masked_fill", repeatable=True)
 def masked_fill(x: CudaArray, mask: CudaArray, value: Any) -> Any:
     return NotImplemented if x.itemsize == 16 else _masked_fill(x, mask, value, blank("masked_fill", x, mask, value))
 

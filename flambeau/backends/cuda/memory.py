@@ -32,18 +32,22 @@ class Pages(ndarray):
 
 
 class Block(_host.Block):
-    """What arrays over a piece of memory keep alive. used: its bytes that were asked for; home: the list it goes back to."""
+    """What arrays over a piece of memory keep alive. used: its bytes that were asked for; home: the lists it goes back to."""
 
-    def __del__(self):
-        pages = self.base
-        if type(pages) is Pages:
-            home = self.__dict__.get("home")
-            if home is not None:
-                home = home.heir or home
-                for stream in self.__dict__.get("used_by", ()):
-                    home.wait_for(stream)
-                home.device.allocated -= pages.nbytes
-                home[pages.nbytes].append(pages)
+    __slots__ = ("home", "used")
+
+    def __del__(self):  # native code does the same (quick.py)
+        freed(self)
+
+
+def freed(block: Block) -> None:
+    """Gives the memory of a block that nobody needs any more back to where it came from."""
+    pages, home = block.base, getattr(block, "home", None)
+    if type(pages) is Pages and home is not None:
+        lists = home.after_others() if home.__class__ is Awaited else home
+        lists = lists.heir or lists
+        lists.device.allocated -= pages.nbytes
+        lists[pages.nbytes].append(pages)
 
 
 class _Free(dict):
@@ -66,6 +70,18 @@ class _Free(dict):
         return made
 
 
+class Awaited:
+    """The home of a block that other streams use, too: the memory is free after what they are at when the block dies."""
+
+    def __init__(self, home: _Free, streams: set[int]):
+        self.home, self.streams, self.device, self.stream = home, streams, home.device, home.stream
+
+    def after_others(self) -> _Free:
+        for stream in self.streams:
+            self.home.wait_for(stream)
+        return self.home
+
+
 @functools.lru_cache(4096)
 def _rounded(nbytes: int) -> int:
     """Size classes: an eighth apart, so that little is wasted and pieces fit again."""
@@ -80,10 +96,14 @@ class Memory:
         self.device = device
         self.free: dict[int, _Free] = {}  # stream -> its lists
         self.segments: dict[int, int] = {}  # address -> bytes, of all that was taken from the driver
-        self.allocated = self.most_allocated = self.reserved = self.most_reserved = self.retries = self.failures = 0
+        self.counts = (ctypes.c_long * 2)()  # bytes in use, the most that ever were: native code counts, too
+        self.reserved = self.most_reserved = self.retries = self.failures = 0
         self.fraction = 1.0  # of the device's memory: what may be taken
         self.lock = threading.Lock()
         self.empty = pages(0, 0).view(Block)
+
+    allocated = property(lambda self: self.counts[0], lambda self, value: self.counts.__setitem__(0, value))
+    most_allocated = property(lambda self: self.counts[1], lambda self, value: self.counts.__setitem__(1, value))
 
     def block(self, nbytes: int, stream: int) -> Block:
         if not nbytes:
@@ -193,6 +213,11 @@ class _History:
     def __init__(self) -> None:
         self.on = False
 
+    def switch(self, on: bool) -> None:
+        from .launch import library
+        self.on = on
+        library().fl_cuda_homeless()
+
     def note(self, block: Block) -> None:
         frame = sys._getframe(2)
         while frame is not None and frame.f_code.co_filename.startswith(_HERE):
@@ -213,7 +238,7 @@ def holders(memory: Memory) -> str:
         block = array
         while block is not None and type(block) is not Block:
             block = getattr(block, "base", None)
-        if block is not None and getattr(block.__dict__.get("home"), "device", None) is memory:
+        if block is not None and getattr(getattr(block, "home", None), "device", None) is memory:
             blocks[id(block)] = block
             shapes[id(block)] = f"{type(found).__name__} of {tuple(array.shape)}, {array.dtype}"
     totals: dict[str, list[int]] = {}

@@ -208,7 +208,7 @@ def _sizes(x: CudaArray) -> tuple[int, int, int]:
     return x.shape[0], x.shape[1], math.prod(x.shape[2:])
 
 
-@enter("batch_norm")
+@enter("batch_norm", repeatable=True)
 def batch_norm(x: CudaArray, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float,
                eps: float) -> Any:
     given = weight if weight is not None else bias
@@ -247,7 +247,7 @@ def _statistics(x: CudaArray, mean: CudaArray, inverse: CudaArray, running_mean:
             copied(kept, changed)
 
 
-@enter("batch_norm_grad")
+@enter("batch_norm_grad", repeatable=True)
 def batch_norm_grad(g: CudaArray, x: CudaArray, weight: Any, mean: CudaArray, inverse: CudaArray, training: bool,
                     needs: Any) -> Any:
     if not is_real(x) or not is_real(g) or not x.size:

@@ -20,12 +20,12 @@ def _window(x: CudaArray, dim: int, *part: int) -> CudaArray:
     return x[(*(_ALL,) * dim, slice(*part))]
 
 
-@kernel("clone", "_to_copy")
+@kernel("clone", "_to_copy", repeatable=True)
 def to_copy(x: CudaArray, *options: Any) -> CudaArray:
     return copied(x, blank("clone" if len(options) == 1 else "_to_copy", x, *options))
 
 
-@kernel("copied")
+@kernel("copied", repeatable=True)
 def copied_(x: CudaArray) -> CudaArray:
     return copied(x, windows.empty(x.shape, x.dtype))
 
@@ -39,7 +39,7 @@ def filled(x: CudaArray, value: Any) -> CudaArray:
     return made
 
 
-@kernel("cat")
+@kernel("cat", repeatable=True)
 def cat(arrays: list[CudaArray], dim: int, dtype: np.dtype, layout: str) -> CudaArray:
     out, at = blank("cat", arrays, dim, dtype, layout), 0
     for x in arrays:
@@ -49,7 +49,7 @@ def cat(arrays: list[CudaArray], dim: int, dtype: np.dtype, layout: str) -> Cuda
     return out
 
 
-@kernel("stack")
+@kernel("stack", repeatable=True)
 def stack(arrays: list[CudaArray], dim: int, dtype: np.dtype) -> CudaArray:
     out = blank("stack", arrays, dim, dtype)
     for i, x in enumerate(arrays):
@@ -57,14 +57,14 @@ def stack(arrays: list[CudaArray], dim: int, dtype: np.dtype) -> CudaArray:
     return out
 
 
-@kernel("flip")
+@kernel("flip", repeatable=True)
 def flip(x: CudaArray, dims: Any) -> CudaArray:
     dims = {d % x.ndim for d in ([dims] if dims.__class__ is int else dims)} if x.ndim else set()
     turned = x[tuple([slice(None, None, -1) if d in dims else _ALL for d in range(x.ndim)])]
     return copied(turned, blank("flip", x, tuple(dims)))
 
 
-@kernel("roll")
+@kernel("roll", repeatable=True)
 def roll(x: CudaArray, shifts: Any, dims: Any) -> CudaArray:
     if not dims:  # over all elements in order
         return roll(copied_(x).reshape(-1), shifts, (0,)).reshape(x.shape)
@@ -78,7 +78,7 @@ def roll(x: CudaArray, shifts: Any, dims: Any) -> CudaArray:
     return x if x.base is not None else copied_(x)
 
 
-@kernel("constant_pad_nd")
+@kernel("constant_pad_nd", repeatable=True)
 def constant_pad_nd(x: CudaArray, pad: Any, value: Any) -> CudaArray:
     out = blank("constant_pad_nd", x, pad, value)
     fill(out, value)
@@ -91,7 +91,7 @@ def constant_pad_nd(x: CudaArray, pad: Any, value: Any) -> CudaArray:
     return out
 
 
-@kernel("repeat")
+@kernel("repeat", repeatable=True)
 def repeat(x: CudaArray, repeats: Any) -> CudaArray:
     out = blank("repeat", x, repeats)
     if not out.size:

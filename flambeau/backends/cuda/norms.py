@@ -184,23 +184,23 @@ def _forward(name: str, args: tuple[Any, ...], x: CudaArray, n: int, groups: int
     return (out, *saved)
 
 
-@enter("layer_norm")
+@enter("layer_norm", repeatable=True)
 def layer_norm(x: CudaArray, dims: int, weight: Any, bias: Any, eps: float) -> Any:
     shape = x.shape[x.ndim - dims:]
     return _forward("layer_norm_shaped", (x, shape, weight, bias, eps), x, math.prod(shape), 1, 1, weight, bias, eps, True)
 
 
-@enter("layer_norm_shaped")
+@enter("layer_norm_shaped", repeatable=True)
 def layer_norm_shaped(x: CudaArray, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     return layer_norm(x, len(shape), weight, bias, eps)
 
 
-@enter("rms_norm")
+@enter("rms_norm", repeatable=True)
 def rms_norm(x: CudaArray, dims: int, weight: Any, eps: float) -> Any:
     return _forward("rms_norm", (x, dims, weight, eps), x, math.prod(x.shape[x.ndim - dims:]), 1, 1, weight, None, eps, False)
 
 
-@enter("group_norm")
+@enter("group_norm", repeatable=True)
 def group_norm(x: CudaArray, groups: int, weight: Any, bias: Any, eps: float) -> Any:
     per = math.prod(x.shape[2:])
     return _forward("group_norm", (x, groups, weight, bias, eps), x, x.shape[1] // groups * per, groups, per, weight, bias, eps,
@@ -270,7 +270,7 @@ def _row_gradients(made: list[Any], g: CudaArray, x: CudaArray, n: int, groups: 
     return tuple(made)
 
 
-@enter("layer_norm_grad")
+@enter("layer_norm_grad", repeatable=True)
 def layer_norm_grad(g: CudaArray, x: CudaArray, dims: int, mean: CudaArray, inverse: CudaArray, weight: Any, needs: Any) -> Any:
     if not is_real(x) or not is_real(g):
         return NotImplemented
@@ -278,7 +278,7 @@ def layer_norm_grad(g: CudaArray, x: CudaArray, dims: int, mean: CudaArray, inve
     return _row_gradients(made, g, x, math.prod(x.shape[x.ndim - dims:]), 1, 1, mean, inverse, weight)
 
 
-@enter("rms_norm_grad")
+@enter("rms_norm_grad", repeatable=True)
 def rms_norm_grad(g: CudaArray, x: CudaArray, dims: int, inverse: CudaArray, weight: Any, needs: Any) -> Any:
     if not is_real(x) or not is_real(g):
         return NotImplemented
@@ -286,7 +286,7 @@ def rms_norm_grad(g: CudaArray, x: CudaArray, dims: int, inverse: CudaArray, wei
     return _row_gradients([*made, None], g, x, math.prod(x.shape[x.ndim - dims:]), 1, 1, None, inverse, weight)[:2]
 
 
-@enter("group_norm_grad")
+@enter("group_norm_grad", repeatable=True)
 def group_norm_grad(g: CudaArray, x: CudaArray, groups: int, mean: CudaArray, inverse: CudaArray, weight: Any,
                     needs: Any) -> Any:
     if not is_real(x) or not is_real(g):

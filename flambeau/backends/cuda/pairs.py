@@ -167,22 +167,22 @@ for _name in ("mse_loss", "huber_loss", "smooth_l1_loss", "soft_margin_loss"):
     _entered(_name)
 
 
-@enter("binary_cross_entropy")
+@enter("binary_cross_entropy", repeatable=True)
 def binary_cross_entropy(x: CudaArray, y: CudaArray, weight: Any, reduction: int) -> Any:
     return _loss("binary_cross_entropy", (x, y, weight, reduction), x, y, weight, None, reduction, 0.0)
 
 
-@enter("binary_cross_entropy_backward")
+@enter("binary_cross_entropy_backward", repeatable=True)
 def binary_cross_entropy_backward(grad: CudaArray, x: CudaArray, y: CudaArray, weight: Any, reduction: int) -> Any:
     return _slope("binary_cross_entropy", (grad, x, y, weight, reduction), grad, x, y, weight, None, reduction, 0.0)
 
 
-@enter("bce_with_logits")
+@enter("bce_with_logits", repeatable=True)
 def bce_with_logits(x: CudaArray, y: CudaArray, weight: Any, pos_weight: Any, reduction: int) -> Any:
     return _loss("bce_with_logits", (x, y, weight, pos_weight, reduction), x, y, weight, pos_weight, reduction, 0.0)
 
 
-@enter("bce_with_logits_backward")
+@enter("bce_with_logits_backward", repeatable=True)
 def bce_with_logits_backward(grad: CudaArray, x: CudaArray, y: CudaArray, weight: Any, pos_weight: Any, reduction: int) -> Any:
     rule = grad, x, y, weight, pos_weight, reduction
     return _slope("bce_with_logits", rule, grad, x, y, weight, pos_weight, reduction, 0.0)

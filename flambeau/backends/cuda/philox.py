@@ -8,6 +8,7 @@ import numpy as np
 from numpy import ndarray
 
 from .arrays import NotRecordable
+from .launch import unrepeatable
 from .streams import current
 
 SEED, OFFSET = 0, 1  # places in the words
@@ -48,6 +49,7 @@ def advance(words: Any, used: int) -> tuple[int, int]:
     if current.capture is not None and not current.capture.live:
         raise NotRecordable("random numbers inside of torch.cuda.graph are not implemented: each launch would draw the same. "
                             "flambeau.compile makes graphs that draw as the plain call does")
+    unrepeatable()
     seed, offset = int(words[SEED]), int(words[OFFSET])
     words[OFFSET] = offset + -(-used // 4) * 4
     return seed, offset

@@ -20,9 +20,10 @@ from ..dtypes import native
 from ..strides import contiguous_strides, elementwise_strides
 from .arrays import CudaArray, device_index, windows
 from .driver import machine
-from .launch import Plan, kernel
+from .launch import Plan, kernel, numbers_of
+from .table import KERNELS
 
-_BF16, _F16 = native("bfloat16"), np.dtype(np.float16)
+_BF16, _F16, _F32 = native("bfloat16"), np.dtype(np.float16), np.dtype(np.float32)
 # What elements are in memory, and what they are computed in: the suffix of functions and the type.
 STORED = {**{dtype: {"b8": "bool"}.get(suffix, loops.C_TYPES[suffix]) for dtype, suffix in loops.SUFFIXES.items()},
           _BF16: "bf16", _F16: "f16", np.dtype(np.uint16): "unsigned short", np.dtype(np.uint32): "unsigned int",
@@ -122,7 +123,10 @@ _plans: dict[Any, Any] = {}
 
 
 def run(name: str, args: tuple[Any, ...], out: CudaArray | None = None) -> CudaArray | None:
-    """What a pointwise kernel makes of arrays and numbers; None where it has no expression for these."""
+    """What a pointwise kernel makes of arrays and numbers; None where it has no expression for these.
+
+    The long way: native code repeats what has been done here (quick.py).
+    """
     key: list[Any] = [name]
     for a in args if out is None else (*args, out):
         if type(a) is CudaArray:
@@ -144,6 +148,8 @@ def run(name: str, args: tuple[Any, ...], out: CudaArray | None = None) -> CudaA
         return None
     launch, positions, numbers, make = plan
     made = make() if out is None else out
+    if numbers and name in loops.FIXED and name not in KERNELS:
+        numbers_of(name, *[i + (1 if out is None else 2) for i in numbers])
     launch.run(made, *[args[i] for i in positions], *[_number(args[i]) for i in numbers])
     return made
 
@@ -224,8 +230,11 @@ def _made_work(name: str, expression: Any, args: tuple[Any, ...]) -> _Work | Non
     positions = [i for i, x in enumerate(letters[:len(args)]) if x in used]
     arrays = [i for i in positions if type(args[i]) is CudaArray]
     numbers = [i for i in positions if i not in arrays]
-    dtypes = {args[i].dtype for i in range(len(args)) if isinstance(args[i], ndarray) and i != mask}
-    if len(dtypes) != 1 or len(used - set(letters[:len(args)])) or any([
+    dtypes = {args[i].dtype for i in range(len(args)) if type(args[i]) is CudaArray and i != mask}
+    if len(dtypes) > 1 and dtypes <= {_F32, _BF16, _F16}:
+        dtypes = {_F32}
+    others = {a.dtype for a in args if isinstance(a, ndarray) and type(a) is not CudaArray} - dtypes
+    if len(dtypes) != 1 or (others and (others != {_F32} or not dtypes <= {_BF16, _F16})) or len(used - set(letters[:len(args)])) or any([
             args[i].__class__ not in (int, float, bool) and not isinstance(args[i], ndarray) for i in numbers]):
         return None
     dtype = dtypes.pop()

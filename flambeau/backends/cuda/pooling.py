@@ -216,18 +216,18 @@ def _max_pool(x: CudaArray, kernel: Ints, stride: Ints, padding: Ints, dilation:
     return out, which
 
 
-@kernel("max_pool")
+@kernel("max_pool", repeatable=True)
 def max_pool(x: CudaArray, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, out_size: Ints,
              ceil_mode: bool = False) -> tuple[CudaArray, CudaArray]:
     return _max_pool(x, kernel, stride, padding, dilation, out_size, True)
 
 
-@kernel("max_pool_values")
+@kernel("max_pool_values", repeatable=True)
 def max_pool_values(x: CudaArray, *numbers: Ints) -> CudaArray:
     return _max_pool(x, *numbers, False)[0]
 
 
-@kernel("max_pool_indices")
+@kernel("max_pool_indices", repeatable=True)
 def max_pool_indices(which: CudaArray, size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> CudaArray:
     made = windows.empty(which.shape, np.dtype(np.int64))
     s = Sliding(tuple(size), kernel, stride, padding, dilation, _last(which, len(kernel)))
@@ -237,7 +237,7 @@ def max_pool_indices(which: CudaArray, size: Ints, kernel: Ints, stride: Ints, p
     return made
 
 
-@kernel("max_pool_scatter")
+@kernel("max_pool_scatter", repeatable=True)
 def max_pool_scatter(g: CudaArray, which: CudaArray, size: Ints, kernel: Ints, stride: Ints, padding: Ints,
                      dilation: Ints) -> CudaArray:
     dx = windows.empty((*_lead(g, len(kernel)), *size), g.dtype)
@@ -248,7 +248,7 @@ def max_pool_scatter(g: CudaArray, which: CudaArray, size: Ints, kernel: Ints, s
     return dx
 
 
-@kernel("max_pool_gather")
+@kernel("max_pool_gather", repeatable=True)
 def max_pool_gather(x: CudaArray, which: CudaArray, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints) -> CudaArray:
     made = windows.empty(which.shape, x.dtype)
     s = Sliding(_last(x, len(kernel)), kernel, stride, padding, dilation, _last(which, len(kernel)))
@@ -259,7 +259,7 @@ def max_pool_gather(x: CudaArray, which: CudaArray, kernel: Ints, stride: Ints, 
 
 
 # ---------------------------------------------------------------------------------------------------------- average
-@kernel("avg_pool")
+@kernel("avg_pool", repeatable=True)
 def avg_pool(x: CudaArray, kernel: Ints, stride: Ints, padding: Ints, out_size: Ints, include_pad: bool,
              override: int | None) -> CudaArray:
     dims = len(kernel)
@@ -271,7 +271,7 @@ def avg_pool(x: CudaArray, kernel: Ints, stride: Ints, padding: Ints, out_size: 
     return out
 
 
-@kernel("avg_pool_grad")
+@kernel("avg_pool_grad", repeatable=True)
 def avg_pool_grad(g: CudaArray, size: Ints, kernel: Ints, stride: Ints, padding: Ints, include_pad: bool,
                   override: int | None) -> CudaArray:
     dims = len(kernel)
@@ -297,19 +297,19 @@ def _varying(x: CudaArray, kernel: Ints, out_size: Ints, samples: CudaArray | No
     return out, at
 
 
-@kernel("adaptive_max_pool")
+@kernel("adaptive_max_pool", repeatable=True)
 def adaptive_max_pool(x: CudaArray, out_size: Ints) -> tuple[CudaArray, CudaArray]:
     return _varying(x, (1,) * len(out_size), out_size, None)
 
 
-@kernel("fractional_max_pool")
+@kernel("fractional_max_pool", repeatable=True)
 def fractional_max_pool(x: CudaArray, kernel: Ints, out_size: Ints, samples: CudaArray) -> Any:
     if samples.dtype.char not in "fd":  # half precision draws places in its own rounding
         return NotImplemented
     return _varying(x, kernel, out_size, samples)
 
 
-@kernel("max_unpool")
+@kernel("max_unpool", repeatable=True)
 def max_unpool(x: CudaArray, indices: CudaArray, size: Ints) -> CudaArray:
     dims, volume = len(size), math.prod(size)
     out, ones = windows.empty((*_lead(x, dims), *size), x.dtype), (1,) * dims

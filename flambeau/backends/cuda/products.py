@@ -90,22 +90,22 @@ def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: An
     return out
 
 
-@kernel("mm", "bmm", "matmul_2d")
+@kernel("mm", "bmm", "matmul_2d", repeatable=True)
 def mm(a: CudaArray, b: CudaArray) -> CudaArray:
     return multiply(a, b)
 
 
-@kernel("mv")
+@kernel("mv", repeatable=True)
 def mv(a: CudaArray, v: CudaArray) -> CudaArray:
     return multiply(a, v[:, None]).reshape(a.shape[:1])
 
 
-@kernel("dot")
+@kernel("dot", repeatable=True)
 def dot(a: CudaArray, b: CudaArray) -> CudaArray:
     return multiply(a[None], b[:, None]).reshape(())
 
 
-@kernel("linear")
+@kernel("linear", repeatable=True)
 def linear(bias: CudaArray | None, x: CudaArray, weight: CudaArray) -> CudaArray:
     flat = x.reshape((-1, x.shape[-1])) if x.flags.c_contiguous else _dense(x).reshape((-1, x.shape[-1]))
     made = multiply(flat, weight.T, bias=bias if bias is None or bias.flags.c_contiguous else _dense(bias))
@@ -117,18 +117,21 @@ def _added(this: CudaArray, shape: tuple[int, ...], beta: Any) -> CudaArray | No
     return copied(this, windows.empty(shape, this.dtype)) if beta else None
 
 
-@kernel("addmm", "baddbmm")
+@kernel("addmm", "baddbmm", repeatable=True)
 def addmm(this: CudaArray, a: CudaArray, b: CudaArray, beta: Any, alpha: Any) -> CudaArray:
-    return multiply(a, b, _added(this, (*a.shape[:-1], b.shape[-1]), beta), alpha, beta)
+    shape = (*a.shape[:-1], b.shape[-1])
+    if this.shape == shape[-1:] and beta == 1 and this.flags.c_contiguous and this.dtype == a.dtype:
+        return multiply(a, b, alpha=alpha, bias=this)
+    return multiply(a, b, _added(this, shape, beta), alpha, beta)
 
 
-@kernel("addmv")
+@kernel("addmv", repeatable=True)
 def addmv(this: CudaArray, a: CudaArray, v: CudaArray, beta: Any, alpha: Any) -> CudaArray:
     out = _added(this, a.shape[:1], beta)
     return multiply(a, v[:, None], None if out is None else out[:, None], alpha, beta).reshape(a.shape[:1])
 
 
-@kernel("addbmm")
+@kernel("addbmm", repeatable=True)
 def addbmm(this: CudaArray, a: CudaArray, b: CudaArray, beta: Any, alpha: Any) -> CudaArray:
     count, rows, depth = a.shape
     side = _dense(a.transpose(1, 0, 2)).reshape((rows, count * depth))

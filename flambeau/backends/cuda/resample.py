@@ -148,7 +148,7 @@ def _resizing(mode: str, size: Ints, out: Ints, align: bool, factors: Any, dtype
             for n, o, f in zip(size, out, factors)]
 
 
-@kernel("upsample")
+@kernel("upsample", repeatable=True)
 def upsample(x: CudaArray, mode: str, out_size: Ints, align: bool, factors: Any) -> Any:
     nearest = mode.startswith("nearest")
     if not nearest and x.dtype.kind == "u":  # bytes are rounded after each dimension
@@ -156,12 +156,12 @@ def upsample(x: CudaArray, mode: str, out_size: Ints, align: bool, factors: Any)
     return _apply(x, 2, _resizing(mode, x.shape[2:], out_size, align, factors, x.dtype), pick=nearest)
 
 
-@kernel("upsample_grad")
+@kernel("upsample_grad", repeatable=True)
 def upsample_grad(g: CudaArray, mode: str, size: Ints, align: bool, factors: Any) -> CudaArray:
     return _apply(g, 2, _resizing(mode, size, g.shape[2:], align, factors, g.dtype), transposed=True)
 
 
-@kernel("adaptive_avg_pool")
+@kernel("adaptive_avg_pool", repeatable=True)
 def adaptive_avg_pool(x: CudaArray, out_size: Ints) -> CudaArray:
     axis = x.ndim - len(out_size)
     if all([n == 1 for n in out_size]) and x.size:
@@ -169,7 +169,7 @@ def adaptive_avg_pool(x: CudaArray, out_size: Ints) -> CudaArray:
     return _apply(x, axis, [("mean", n, o) for n, o in zip(x.shape[axis:], out_size)])
 
 
-@kernel("adaptive_avg_pool_grad")
+@kernel("adaptive_avg_pool_grad", repeatable=True)
 def adaptive_avg_pool_grad(g: CudaArray, size: Ints) -> CudaArray:
     axis = g.ndim - len(size)
     return _apply(g, axis, [("mean", n, o) for n, o in zip(size, g.shape[axis:])], transposed=True)
@@ -194,12 +194,12 @@ def _edges(x: CudaArray, pads: Any, mode: str, backward: bool) -> CudaArray:
     return x
 
 
-@kernel("pad_edges")
+@kernel("pad_edges", repeatable=True)
 def pad_edges(x: CudaArray, pads: Any, mode: str) -> CudaArray:
     return _edges(x, pads, mode, False)
 
 
-@kernel("pad_edges_backward")
+@kernel("pad_edges_backward", repeatable=True)
 def pad_edges_backward(grad: CudaArray, pads: Any, mode: str) -> CudaArray:
     if grad.dtype.kind != "c":
         return _edges(grad, pads, mode, True)
@@ -215,7 +215,7 @@ def _moved(x: CudaArray, shape: Ints, order: Ints, made: Ints) -> CudaArray:
     return copied(seen, windows.empty(seen.shape, x.dtype)).reshape(made)
 
 
-@kernel("pixel_shuffle")
+@kernel("pixel_shuffle", repeatable=True)
 def pixel_shuffle(x: CudaArray, factor: int) -> CudaArray:
     *lead, c, h, w = x.shape
     r, kept = factor, len(lead)
@@ -223,7 +223,7 @@ def pixel_shuffle(x: CudaArray, factor: int) -> CudaArray:
                   (*lead, c // (r * r), h * r, w * r))
 
 
-@kernel("pixel_unshuffle")
+@kernel("pixel_unshuffle", repeatable=True)
 def pixel_unshuffle(x: CudaArray, factor: int) -> CudaArray:
     *lead, c, h, w = x.shape
     r, kept = factor, len(lead)
@@ -231,7 +231,7 @@ def pixel_unshuffle(x: CudaArray, factor: int) -> CudaArray:
                   (*lead, c * r * r, h // r, w // r))
 
 
-@kernel("channel_shuffle")
+@kernel("channel_shuffle", repeatable=True)
 def channel_shuffle(x: CudaArray, groups: int) -> CudaArray:
     n, c = x.shape[:2]
     order = (0, 2, 1, *range(3, x.ndim + 1))

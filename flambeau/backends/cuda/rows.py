@@ -23,14 +23,14 @@ from .table import kernel as enter
 _TEXT = """
 extern "C" __launch_bounds__(THREADS) __global__ void softmax(const Rows s, R *o, const A *x) {
     for (Line l(s); l.more(); l.next()) {
-        const Share<A> a(x, l);
+        Share<A> a(x, l);
         W top, total, v[RUN];
-        powers(a, l, top, total);
+        powers(a, l, top, total, !LOG);
         const W over = LOG ? logarithm(total) : 1 / total;
         const bool nothing = SAFE && top == -INFINITY; // such a row becomes zeros
         l.each([&](int k) {
             a.get(v, l, k);
-            FOR_RUN v[j] = LOG ? (v[j] - top) - over : nothing ? 0 : power(v[j] - top) * over;
+            FOR_RUN v[j] = LOG ? (v[j] - top) - over : nothing ? 0 : (ITEMS ? v[j] : power(v[j] - top)) * over;
             stored(o, l, k, v);
         });
     }
@@ -38,7 +38,7 @@ extern "C" __launch_bounds__(THREADS) __global__ void softmax(const Rows s, R *o
 
 extern "C" __launch_bounds__(THREADS) __global__ void logsumexp(const Rows s, R *o, const A *x) {
     for (Line l(s); l.more(); l.next()) {
-        const Share<A> a(x, l);
+        Share<A> a(x, l);
         W top, total;
         powers(a, l, top, total);
         if (!l.lane && l.real) o[l.row] = to<R>(top - top != 0 ? top : top + logarithm(total)); // infinite, or not a number
@@ -82,7 +82,7 @@ def sharing(n: int, inner: int, run: int) -> Sharing:
         items = _power(-(-n // lanes))
         return Sharing(_TILE, items if items <= 16 else 0, 1, 32 * lanes)
     run = run if n % run == 0 else 1
-    runs, most = -(-n // run), 16 if run == 1 else 4
+    runs, most = -(-n // run), 16 if run == 1 else 8 if run <= 4 else 4
     if _power(-(-runs // 32)) <= most:
         return Sharing(_WARP, _power(-(-runs // 32)), run, 128)
     for threads in (256, 512, 1024):
@@ -170,18 +170,18 @@ def _softmax(x: CudaArray, axis: int, dtype: np.dtype | None, log: bool, safe: b
     return settled(made, out)
 
 
-@enter("softmax")
+@enter("softmax", repeatable=True)
 def softmax(x: CudaArray, axis: int, dtype: np.dtype | None = None) -> Any:
     return _softmax(x, axis, dtype, False)
 
 
-@enter("safe_softmax")
+@enter("safe_softmax", repeatable=True)
 def safe_softmax(x: CudaArray, axis: int, dtype: np.dtype | None) -> Any:
     """Rows of nothing but -inf become zeros."""
     return _softmax(x, axis, dtype, False, True)
 
 
-@enter("log_softmax")
+@enter("log_softmax", repeatable=True)
 def log_softmax(x: CudaArray, axis: int, dtype: np.dtype | None = None) -> Any:
     return _softmax(x, axis, dtype, True)
 
@@ -203,12 +203,12 @@ def _backward(name: str, grad: CudaArray, result: CudaArray, axis: int) -> Any:
     return settled(made, out)
 
 
-@enter("softmax_backward")
+@enter("softmax_backward", repeatable=True)
 def softmax_backward(grad: CudaArray, result: CudaArray, axis: int) -> Any:
     return _backward("softmax_backward", grad, result, axis)
 
 
-@enter("log_softmax_backward")
+@enter("log_softmax_backward", repeatable=True)
 def log_softmax_backward(grad: CudaArray, result: CudaArray, axis: int) -> Any:
     return _backward("log_softmax_backward", grad, result, axis)
 
@@ -226,7 +226,7 @@ def gathered(x: CudaArray, axes: Any) -> tuple[CudaArray, int, int, int]:
     return x, x.size // max(n, 1), n, inner
 
 
-@enter("logsumexp")
+@enter("logsumexp", repeatable=True)
 def logsumexp(x: CudaArray, axes: Any = None, keepdim: bool = False) -> Any:
     if not is_real(x):
         return NotImplemented

@@ -145,31 +145,31 @@ def _run(name: str, join: str, x: CudaArray, axis: int, *args: Any, reversed_: b
     return made
 
 
-@enter("cumsum")
+@enter("cumsum", repeatable=True)
 def cumsum(x: CudaArray, axis: int, dtype: np.dtype | None = None) -> Any:
     return _run("cumsum", _SUM, x, axis, dtype)
 
 
-@enter("cumprod")
+@enter("cumprod", repeatable=True)
 def cumprod(x: CudaArray, axis: int, dtype: np.dtype | None = None) -> Any:
     return _run("cumprod", _PRODUCT, x, axis, dtype)
 
 
-@enter("cumsum_from_end")
+@enter("cumsum_from_end", repeatable=True)
 def cumsum_from_end(x: CudaArray, axis: int) -> Any:
     return _run("cumsum_from_end", _SUM, x, axis, reversed_=True)
 
 
-@enter("cummax")
+@enter("cummax", repeatable=True)
 def cummax(x: CudaArray, axis: int) -> Any:
     return _run("cummax", _MOST, x, axis)
 
 
-@enter("cummin")
+@enter("cummin", repeatable=True)
 def cummin(x: CudaArray, axis: int) -> Any:
     return _run("cummin", _LEAST, x, axis)
 
 
-@enter("logcumsumexp")
+@enter("logcumsumexp", repeatable=True)
 def logcumsumexp(x: CudaArray, axis: int) -> Any:
     return _run("logcumsumexp", _LOGARITHM, x, axis) if is_real(x) else NotImplemented

@@ -67,7 +67,7 @@ def _bits(x: CudaArray) -> CudaArray:
     return _raw(x)
 
 
-@enter("gather")
+@enter("gather", repeatable=True)
 def gather(x: CudaArray, dim: int, at: CudaArray) -> CudaArray:
     out = blank("gather", x, dim, at)
     if not at.size:
@@ -147,7 +147,7 @@ def scatter_reduce(x: CudaArray, dim: int, at: CudaArray, source: CudaArray, red
     return _scatter_by(x, dim, at, source, reduce, include_self)
 
 
-@enter("scatter_added")
+@enter("scatter_added", repeatable=True)
 def scatter_added(source: CudaArray, dim: int, at: CudaArray, shape: Any) -> Any:
     out = zeros(shape, source.dtype)
     return out if _scatter_by(out, dim, at, source, "sum", True) is not NotImplemented else NotImplemented

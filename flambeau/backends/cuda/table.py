@@ -6,12 +6,31 @@ from collections.abc import Callable
 from typing import Any
 
 KERNELS: dict[str, Callable[..., Any]] = {}
+REPEATABLE: set[str] = set()
 
 
-def kernel(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enters a function under these names. It may return NotImplemented for arguments that are left to others."""
+def kernel(*names: str, repeatable: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enters a function under these names. It may return NotImplemented for arguments that are left to others.
+
+    repeatable: what it does follows from the geometry of its arrays and from its other arguments, and it is nothing but
+    launches of plans and products on those arrays and on new ones, so that native code may repeat it (quick.py). What it does
+    otherwise (copies between memories, draws) says so itself (launch.unrepeatable).
+    """
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
             KERNELS[name] = function
+            if repeatable:
+                REPEATABLE.add(name)
+        return function
+    return enter
+
+
+WRITERS: dict[str, Callable[..., bool]] = {}  # of (target, arguments...): write to the target, and say whether they did
+
+
+def writer(name: str) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
+    """Enters a repeatable function that writes to its first argument, for quick.INTO."""
+    def enter(function: Callable[..., bool]) -> Callable[..., bool]:
+        WRITERS[name] = function
         return function
     return enter

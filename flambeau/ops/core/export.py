@@ -42,6 +42,7 @@ def fact(name: str, *, out: bool | str = True, autocast: str | None = None, fore
         OUT[name] = frozenset(out.split())
     if autocast is not None:
         AUTOCAST[name] = autocast
+        _state.CASTS.add(name)
     if foreach:
         FOREACH[name] = foreach
 
@@ -50,6 +51,7 @@ def autocast_as(precision: str) -> Callable:
     """Decorates a function that asks for overrides itself: its precision inside autocast."""
     def decorate(function: Callable) -> Callable:
         AUTOCAST[function.__name__] = precision
+        _state.CASTS.add(function.__name__)
         return function
 
     return decorate

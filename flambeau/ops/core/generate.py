@@ -40,9 +40,10 @@ from ...tensors.tensor import Tensor
 PLAIN = frozenset((int, float, bool, str, tuple, type(None)))  # classes of arguments that are no tensors
 _NAMES: dict[str, Any] = dict(
     __name__=__name__, ARRAY_TYPES=registry.ARRAY_TYPES, Edge=Edge, FLOAT32=FLOAT32, FLOAT64=_native("float64"),
-    FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE, MULTI_OUTPUT=MULTI_OUTPUT, NO_GRAD=_state.NO_GRAD,
+    CASTING=_state.CASTING, CASTS=_state.CASTS, FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE, MULTI_OUTPUT=MULTI_OUTPUT, NO_GRAD=_state.NO_GRAD,
     NO_GRAD_VIEW=NO_GRAD_VIEW, PLAIN=PLAIN, Parameter=Parameter, SavedOutput=SavedOutput, Tensor=Tensor,
     WATCHED=_state.NO_GRAD | _state.FORWARD_AD, FOLLOWABLE=registry.FOLLOWABLE, WINDOWS=registry.WINDOWS,
+    EAGER=registry.EAGER, INTO=registry.INTO,
     asarray=registry.cpu.asarray, bump=bump,
     edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY, new=object.__new__,
     next_sequence=next_sequence, start_counter=start_counter, state=_state.state, uneven=uneven)
@@ -145,6 +146,11 @@ def ours(array: str) -> str:
     return f"(type({array}) is ndarray or (mode > 1 and type({array}) in FOLLOWABLE))"
 
 
+# The question whether nothing special is going on: following is not, nor is autocast where it leaves the function of this name
+# alone.
+ORDINARY = "(mode < 2 or mode in FOLLOWED or (mode in CASTING and public_name not in CASTS and (mode := mode & NO_GRAD) < 2))"
+
+
 def in_tuple(parts: list[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
@@ -240,6 +246,11 @@ def record(row: Any) -> Callable[..., None]:
 
 
 # ------------------------------------------------------------------------------------------------------ pointwise
+def _device_chars(row: Any, chars: str) -> str:
+    """dtypes that need no promotion on other devices, whose kernels compute with half types in float32."""
+    return chars + "eE" if row.c is not None and "f" in row.c_kinds and "f" in chars else chars
+
+
 def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor], tensors: int = 1) -> Callable[..., Tensor]:
     """A pointwise operation of tensors of one dtype, and numbers: plain ones go straight to the kernel, others to the fallback.
 
@@ -249,18 +260,20 @@ def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]
     names = ["input", *row.args[1:]]
     arrays, numbers = ["x", "y", "z"][:tensors], names[tensors:]
     values = ", ".join([*arrays, *numbers])
+    run = ["elif type(x) is not ndarray:", f"    made = EAGER[type(x)](kernel_name, {values})"]
     if ufunc:
-        run = ["elif x.size < LARGE:", f"    made = kernel({values}) if x.ndim else asarray(kernel({values}))",
-               "else:", f"    made = large(kernel, {values})"]
+        run += ["elif x.size < LARGE:", f"    made = kernel({values}) if x.ndim else asarray(kernel({values}))",
+                "else:", f"    made = large(kernel, {values})"]
     else:
-        run = ["else:", f"    made = kernel({values})"]
+        run += ["else:", f"    made = kernel({values})"]
     are_tensors = " and ".join([f"({n}.__class__ is Tensor or {n}.__class__ is Parameter)" for n in names[:tensors]])
     alike = "".join([f" and {a}.dtype is x.dtype" for a in arrays[1:]])
     body = ["mode = state.mode",
-            f"if (mode < 2 or mode in FOLLOWED) and {are_tensors}{' and out is None' * ufunc}:",
+            f"if {ORDINARY} and {are_tensors}{' and out is None' * ufunc}:",
             *[f"    {a} = {n}._array" for a, n in zip(arrays, names)],
-            f"    if x.dtype.char in chars{alike} and ({' is '.join([f'type({a})' for a in ['x', *arrays[1:]]])} is ndarray or "
-            f"(mode > 1 and {' and '.join([f'type({a}) in FOLLOWABLE' for a in arrays])})):",
+            f"    if (x.dtype.char in chars{alike} and ({' is '.join([f'type({a})' for a in ['x', *arrays[1:]]])} is ndarray or "
+            f"(mode > 1 and {' and '.join([f'type({a}) in FOLLOWABLE' for a in arrays])}))) or ("
+            f"mode < 2 and {' is '.join([f'type({a})' for a in arrays])} in EAGER and x.dtype.char in device_chars{alike}):",
             "        if mode > 1:",
             "            mode &= NO_GRAD",
             f"            made = state.follower.call(kernel_name, ({values}{',' * (values == 'x')}))",
@@ -268,18 +281,20 @@ def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]
                 *run, *results(row, names, range(tensors), range(tensors, len(names)), "mode"), "return t"]],
             f"return fallback(row, {in_tuple(names)}, {'out' if ufunc else 'None'})"]
     return function(row.name, ", ".join([*names, *["*, out=None"] * ufunc]), body, row=row, kernel=row.cpu,
-                    kernel_name=row.kernel, Node=row.node, chars=chars, fallback=fallback)
+                    kernel_name=row.kernel, Node=row.node, chars=chars, fallback=fallback, public_name=row.name,
+                    device_chars=_device_chars(row, chars))
 
 
 def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A pointwise operation of two tensors, or of a tensor and a number. chars: as in `of_one`; None: all."""
-    test = "native is y.dtype" + ("" if chars is None else " and native.char in chars")
+    test = "native is y.dtype" + ("" if chars is None else (
+        " and (native.char in chars or (type(x) is type(y) in EAGER and native.char in device_chars))"))
     served = "mode < 2" if hasattr(row.cpu, "nin") else "type(x) is ndarray"  # NumPy's own functions ask other devices' arrays
     if served != "mode < 2":
-        test = f"{test} and ({served} is type(y) or mode > 1)"
+        test = f"{test} and ({served} is type(y) or mode > 1 or type(x) is type(y) in EAGER)"
     names = ["input", "other"]
     body = ["mode = state.mode",
-            "if out is None and (mode < 2 or mode in FOLLOWED):",
+            f"if out is None and {ORDINARY}:",
             "    cls, kind = input.__class__, other.__class__",
             "    if (kind is Tensor or kind is Parameter) and (cls is Tensor or cls is Parameter):",
             "        x, y = input._array, other._array",
@@ -289,6 +304,8 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable
             "                if mode > 1:",
             "                    mode &= NO_GRAD",
             "                    made = state.follower.call(kernel_name, (x, y))",
+            "                elif type(x) in EAGER:",
+            "                    made = EAGER[type(x)](kernel_name, x, y)",
             "                elif (n := x.size) < LARGE and x.flags.c_contiguous and y.size < LARGE:",
             "                    made = kernel(x, y) if n > 1 else kernel(x, y, out=...)  # an array, not a scalar",
             "                else:",
@@ -298,10 +315,14 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable
             *["            " + line for line in [*results(row, names, [0, 1], (), "mode"), "return t"]],
             "    elif (kind is float or kind is int) and (cls is Tensor or cls is Parameter):",
             "        x = input._array",
-            f"        if x.dtype.char in number_chars and ({served} or (mode > 1 and type(x) in FOLLOWABLE)):",
+            f"        if (x.dtype.char in number_chars and ({served} or (mode > 1 and type(x) in FOLLOWABLE))) or ("
+            "mode < 2 and type(x) in EAGER and x.dtype.char in device_numbers):",
             "            if mode > 1:",
             "                mode &= NO_GRAD",
             "                made = state.follower.call(kernel_name, (x, state.follower.literal(other, x.dtype)))",
+            "            elif type(x) in EAGER:",
+            "                native = FLOAT32 if x.itemsize == 2 else x.dtype",
+            "                made = EAGER[type(x)](kernel_name, x, constants.get((other, native)) or constant(other, native))",
             "            else:  # as an array: NumPy takes twice as long over a Python number",
             "                y = constants.get((other, x.dtype)) or constant(other, x.dtype)",
             "                if x.size < LARGE:",
@@ -312,7 +333,8 @@ def of_two(row: Any, *, chars: str | None, number_chars: str, fallback: Callable
                 *results(row, names, [0], [1], "mode", held=True), "return t"]],
             "return fallback(row, (input, other), out)"]
     return function(row.name, "input, other, *, out=None", body, row=row, kernel=row.cpu, kernel_name=row.kernel, Node=row.node,
-                    chars=chars, number_chars=number_chars, fallback=fallback)
+                    chars=chars, number_chars=number_chars, fallback=fallback, public_name=row.name,
+                    device_chars=_device_chars(row, chars or ""), device_numbers=_device_chars(row, number_chars))
 
 
 def in_place(row: Any, *, chars: str | None, recorded: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -327,9 +349,9 @@ def in_place(row: Any, *, chars: str | None, recorded: Callable[..., Tensor]) ->
                  "if kind is Tensor or kind is Parameter:",
                  f"    if native is other._array.dtype{known} and (mode & NO_GRAD or {untracked('other')}):",
                  "        y = other._array",
-                 "        if mode > 1 or x.base is not None or y.base is not None:",
+                 "        if mode > 1 or ((x.base is not None or y.base is not None) and type(x) is ndarray):",
                  "            check_overlap(x, (y,))",
-                 f"        if not {ours('y')}:",
+                 f"        if not {ours('y')} and not (mode < 2 and type(x) is type(y)):",
                  "            y = None",
                  "        elif mode > 1 and (native.char not in 'fd' or y.shape != x.shape):",
                  "            y = None",
@@ -344,14 +366,18 @@ def in_place(row: Any, *, chars: str | None, recorded: Callable[..., Tensor]) ->
         operand = [f"if native.char in {chars!r}:"]
         run = ["elif x.size < LARGE:", "    x[...] = kernel(x)", "else:", "    large(kernel, x, out=x)"]
     body = ["mode, kind = state.mode, self.__class__",
-            "if (mode < 2 or mode in FOLLOWED) and (kind is Tensor or kind is Parameter) and not self._inference and (",
+            f"if {ORDINARY} and (kind is Tensor or kind is Parameter) and not self._inference and (",
             f"        mode & NO_GRAD or {untracked('self')}):",
             "    x = self._array",
             "    native = x.dtype",
-            f"    if {ours('x')} and x.flags.c_contiguous:",
+            f"    if ({ours('x')} or (mode < 2 and type(x) in INTO)) and x.flags.c_contiguous:",
             *["        " + line for line in operand],
             "            if mode > 1:",
             f"                state.follower.write(x, state.follower.call(kernel_name, ({arrays})))",
+            "            elif type(x) is not ndarray:",
+            f"                if not INTO[type(x)](x, kernel_name, {arrays.rstrip(',')}):",
+            f"                    return recorded({', '.join(names)})",
             *["            " + line for line in [*run, "bump(self)", "return self"]],
             f"return recorded({', '.join(names)})"]
-    return function(f"{row.name}_", ", ".join(names), body, kernel=row.cpu, kernel_name=row.kernel, recorded=recorded)
+    return function(f"{row.name}_", ", ".join(names), body, kernel=row.cpu, kernel_name=row.kernel, recorded=recorded,
+                    public_name=f"{row.name}_")

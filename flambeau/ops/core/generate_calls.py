@@ -74,7 +74,7 @@ def _made(of: Callable[..., Any], row: Any, takes: str, *, made: Any, when: str 
     text = ["mode = state.mode", *bound, *_indented(_arrays(row, first, call, any_size)), *_indented(inner, 3),
             f"return {call}"]
     return generate.later(row.name, signature, text, of=of, Node=row.node, kernel_name=row.kernel, chars=chars, gives=gives,
-                          tuple_of=tuple.__new__, without_gradient=row.constant, **using)
+                          tuple_of=tuple.__new__, without_gradient=row.constant, public_name=of.__name__, **using)
 
 
 def _indented(lines: Iterable[str], levels: int = 1) -> list[str]:
@@ -116,7 +116,7 @@ def _arrays(row: Any, first: str, call: str, any_size: bool) -> list[str]:
 def _arguments(takes: list[str], names: list[str]) -> tuple[str, str, list[str]]:
     """The signature, a call of the other function, and lines that bind the arguments to names, up to the `if` that holds where
     that could be done."""
-    ordinary, call = "(mode < 2 or mode in FOLLOWED)", "of(*args, **kwargs)"
+    ordinary, call = generate.ORDINARY, "of(*args, **kwargs)"
     if takes[-1].startswith("*"):
         first, rest = names
         call = f"of(**kwargs) if {first} is None else of({first}, *{rest}, **kwargs)"

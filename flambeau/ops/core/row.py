@@ -81,6 +81,7 @@ from .generate_backward import backward
 _new = object.__new__
 ndarray = registry.CPU_ARRAY
 _asarray = registry.cpu.asarray
+_EAGER = registry.EAGER
 _WINDOWS, _FOLLOWABLE, CPU_ONLY = registry.WINDOWS, registry.FOLLOWABLE, frozenset((registry.CPU_ARRAY,))
 ROWS: dict[str, Row] = {}
 
@@ -141,7 +142,8 @@ class Row:
         if follows and kinds <= _FOLLOWABLE and kinds:
             made = state.follower.call(self.kernel, tuple(arrays))
         elif follows or kinds - CPU_ONLY:
-            made = _elsewhere(self, arrays)
+            quick = _EAGER.get(kinds.pop()) if len(kinds) == 1 and not self.view else None
+            made = _elsewhere(self, arrays) if quick is None else quick(self.kernel, *arrays)
         else:
             if self.cpu is None:
                 self.cpu = KERNELS.get(self.kernel) or _no_kernel(self)
@@ -500,6 +502,8 @@ def run(kernel: str, args: tuple[Any, ...]) -> Any:
 
 
 def _run_anywhere(kernel: str, args: tuple[Any, ...]) -> Any:
+    if type(args[0]) in _EAGER and all([type(a) is type(args[0]) or a.__class__ in generate.PLAIN for a in args]):
+        return _EAGER[type(args[0])](kernel, *args)
     return registry.common([a for a in args if hasattr(a, "strides")]).call(kernel, args)
 
 

@@ -15,7 +15,7 @@ from ..linalg.matmul import addmm, cannot_multiply, matmul
 from ..rules import products
 
 ndarray = registry.CPU_ARRAY
-_FOLLOWABLE = registry.FOLLOWABLE
+_FOLLOWABLE, _EAGER = registry.FOLLOWABLE, registry.EAGER
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -28,17 +28,24 @@ def _fused(grad, needs, mat1=None, weight=None):
     x, w = mat1._array if for_weight else None, weight._array if for_input else None
     if state.mode == NO_GRAD and type(g) is ndarray:
         return [wrapped(m) for m in _kernels.linear_backward(g, x, w, for_bias)]
+    if state.mode == NO_GRAD and type(g) in _EAGER:
+        return _gradients(_EAGER[type(g)], g, x, w, for_bias) if g.dtype.kind != "c" else None
     if state.mode != FOLLOW | NO_GRAD or type(g) not in _FOLLOWABLE:
         return None
-    call, flat = state.follower.call, _rows(g)
+    return _gradients(lambda name, *args: state.follower.call(name, args), g, x, w, for_bias)
+
+
+def _gradients(call: Any, g: Any, x: Any, w: Any, for_bias: bool) -> list[Tensor | None]:
+    """For the bias, for x if there is w, for w if there is x."""
+    flat = _rows(g)
     made: list[Any] = [None, None, None]
     if for_bias:
-        made[0] = wrap(call("sum", (flat, (0,), False, None)))
-    if for_input:
-        inputs = call("mm", (flat, w))
+        made[0] = wrap(call("sum", flat, (0,), False, None))
+    if w is not None:
+        inputs = call("mm", flat, w)
         made[1] = wrap(inputs if g.ndim == 2 else inputs.reshape(*g.shape[:-1], w.shape[1]))
-    if for_weight:
-        made[2] = wrap(call("mm", (flat.T, _rows(x))))
+    if x is not None:
+        made[2] = wrap(call("mm", flat.T, _rows(x)))
     return made
 
 
@@ -56,10 +63,12 @@ _ROWS = {(matrix, has_bias): Row(
 
 
 def _rows(x: Any) -> Any:
-    """An array as a matrix, in a call that is followed."""
+    """An array as a matrix, in a call that is followed or on another device."""
     if x.ndim == 2:
         return x
     shape = x.size // max(x.shape[-1], 1), x.shape[-1]
+    if type(x) in _EAGER:
+        return (x if x.flags.c_contiguous else _EAGER[type(x)]("copied", x)).reshape(shape)
     return x.reshape(shape) if type(x) is not ndarray or x.flags.c_contiguous else registry.backend_of(x).reshaped(x, shape)
 
 
@@ -96,7 +105,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Te
             kind_of is Parameter or kind_of is Tensor):
         x, w = input._array, weight._array
         native = x.dtype
-        if w.ndim == 2 and x.ndim > 1 and native is w.dtype and native.char in "fd" and x.shape[-1] == w.shape[1] and (
+        if type(x) in _EAGER and mode < 2:
+            if type(w) is type(x) and w.ndim == 2 and x.ndim > 1 and native is w.dtype and x.shape[-1] == w.shape[1] and (
+                    native.kind != "b" and (bias is None or _fits(bias, w))):
+                made = _EAGER[type(x)]("linear", None if bias is None else bias._array, x, w)
+                return _ROWS[x.ndim == 2, bias is not None].tensor(mode, made, bias, input, weight)
+        elif w.ndim == 2 and x.ndim > 1 and native is w.dtype and native.char in "fd" and x.shape[-1] == w.shape[1] and (
                 type(x) in (known := CPU_ONLY if mode < 2 else _FOLLOWABLE) and type(w) in known and (mode < 2 or x.size)):
             b = None if bias is None else bias._array
             if b is not None and (b.dtype is not native or b.shape != w.shape[:1] or type(b) not in known or (
@@ -110,6 +124,13 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Te
             row = _AFFINE if b is not None and x.ndim == 2 else _ROWS[x.ndim == 2, b is not None]
             return row.tensor(mode, made, bias, input, weight)
     return _general(input, weight, bias)
+
+
+def _fits(bias: Tensor, w: Any) -> bool:
+    """Whether a bias is one for the outputs of a weight, and nothing out of the ordinary."""
+    b = bias._array
+    return type(b) is type(w) and b.dtype is w.dtype and b.shape == w.shape[:1] and (
+        bias.__class__ is Parameter or bias.__class__ is Tensor)
 
 
 def _into(out: Tensor, *args: Any) -> Tensor:

@@ -189,6 +189,8 @@ def convert(self: Tensor, dtype: Any, device: Any, copy: bool = False, memory_fo
     if state.mode <= NO_GRAD and self.__class__ is Tensor and type(self._array) is ndarray and (
             not self.requires_grad and _to_copy.cpu is not None):
         return wrap(_to_copy.cpu(self._array, native, name))  # nothing to record: images and labels on their way in
+    if state.mode == NO_GRAD and self.__class__ is Tensor and type(self._array) in registry.EAGER:
+        return wrap(registry.EAGER[type(self._array)]("_to_copy", self._array, native, name))
     return _to_copy(self, native, name)
 
 

@@ -28,6 +28,9 @@ _NUMBERS = (bool, int, float, complex)
 _KNOWN = frozenset((Tensor, Parameter, *_NUMBERS, type(None)))
 
 
+_EAGER = registry.EAGER
+
+
 class Pointwise(Row):
     """A row whose kernel works element by element on broadcast arguments of one dtype.
 
@@ -49,7 +52,7 @@ class Pointwise(Row):
                  c_kinds: str = "f", mask: str | None = None, cpu_name: str | None = None, refusal: Callable | None = None,
                  **options):
         super().__init__(name, args, pointwise=True, **options)
-        self.kind, self.halves, self.check = kind, halves, check
+        self.kind, self.halves, self.check, self.c_kinds = kind, halves, check, c_kinds
         self.single = not self.constant
         self.only_tensors = {"all": (), "both": (), "second": (0,), "none": (0, 1)}[numbers]
         self.of_numbers = numbers == "all"
@@ -75,21 +78,24 @@ class Pointwise(Row):
             common = _dtypes.get_default_dtype()
         native = common.native
         compute = FLOAT32 if native.num in HALF_NUMS and not self.halves else native
+        widened = compute is FLOAT32 and self.c is not None and tensors and all([type(t._array) in _EAGER for t in tensors])
         arrays = []
         for i, a in enumerate(args):
             if i in plain:
                 a = a._array if isinstance(a, Tensor) else a
             elif isinstance(a, Tensor):
                 a = a._array
-                if a.dtype is not compute:
+                if widened and a.dtype.num in HALF_NUMS and (a.dtype is native or native is FLOAT32):
+                    pass  # the kernel computes in float32
+                elif a.dtype is not compute:
                     # The value in the half type first: that is what PyTorch computes with.
                     a = _cast(_cast(a, native) if native is not compute else a, compute)
             elif isinstance(a, _NUMBERS):
                 a = number(a, compute)
             arrays.append(a)
-        backend = registry.common([t._array for t in tensors]) if tensors else registry.cpu
         try:
-            made = backend.call(self.kernel, tuple(arrays))
+            made = _EAGER[type(tensors[0]._array)](self.kernel, *arrays) if widened else (
+                registry.common([t._array for t in tensors]) if tensors else registry.cpu).call(self.kernel, tuple(arrays))
         except ValueError:
             raise broadcast_error(*[t._array.shape for t in tensors]) from None
         if made.__class__ is not tuple:

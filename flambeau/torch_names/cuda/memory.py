@@ -68,7 +68,7 @@ def _record_memory_history(enabled: str | None = "all", *args: Any, **kwargs: An
     """Notes for each piece of memory which line of the program asked for it, so that an out-of-memory error can say which lines
     hold the most; None stops. Costs a few microseconds per tensor."""
     from ..backends.cuda import memory
-    memory.history.on = enabled is not None
+    memory.history.switch(enabled is not None)
 
 
 def empty_cache() -> None:
