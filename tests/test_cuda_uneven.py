@@ -1,4 +1,4 @@
-"""Products of half precision whose rows have uneven lengths go over rows that begin at multiples of 16 bytes."""
+"""Products of half precision whose sizes are no multiples of eight are made of larger matrices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from cuda_host import needs_gxx
 
 import flambeau as torch
-from flambeau.backends.cuda import backend, products  # noqa: F401  (the backend first: its kernels need it)
+from flambeau.backends.cuda import backend, uneven  # noqa: F401  (the backend first: its kernels need it)
 
 pytestmark = needs_gxx
 FORMS = {"product": lambda a, w, b: a @ w.T, "transposed": lambda a, w, b: w @ a.T,
@@ -16,7 +16,7 @@ FORMS = {"product": lambda a, w, b: a @ w.T, "transposed": lambda a, w, b: w @ a
 
 @pytest.mark.parametrize("name", FORMS)
 def test_uneven_rows(name, cuda, monkeypatch):
-    monkeypatch.setattr(products, "_LARGE", 8)
+    monkeypatch.setattr(uneven, "LARGE", 8)
     for dtype in (torch.bfloat16, torch.float16):
         torch.manual_seed(0)
         given = [torch.randn(*shape).to(dtype) for shape in ((6, 13), (7, 13), (7,))]
@@ -25,3 +25,12 @@ def test_uneven_rows(name, cuda, monkeypatch):
         wanted, got = FORMS[name](*given), FORMS[name](*[t.to(cuda) for t in given])
         assert got.stride() == wanted.stride()
         torch.testing.assert_close(got.cpu(), wanted)
+
+
+def test_rows_of_large_parts(cuda, monkeypatch):
+    from flambeau.backends.cuda import moves
+    monkeypatch.setattr(moves, "_LARGE", 8)
+    for dim in (0, 1, 2, -1):
+        parts = [torch.arange(24.0).view(2, 3, 4) + 100 * n for n in range(3)]
+        got = torch.cat([t.to(cuda) for t in parts], dim)
+        assert got.cpu().equal(torch.cat(parts, dim))

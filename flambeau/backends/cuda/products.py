@@ -8,6 +8,7 @@ import numpy as np
 
 from ..dtypes import native
 from ..flags import cuda as _flags
+from . import uneven
 from .arrays import CudaArray, device_index, windows
 from .backend import call, copied
 from .cublas import Geometry, Matrices
@@ -38,26 +39,6 @@ def _matrices(x: CudaArray) -> tuple[CudaArray, Matrices] | None:
     return None
 
 
-_LINE, _LARGE = 16, 1 << 20  # bytes at whose multiples rows begin; elements from which it pays to copy them there
-
-
-def _is_uneven(x: CudaArray) -> bool:
-    """Whether rows of half precision begin where matrix units cannot load or store them: five times as long, it takes."""
-    return x.itemsize == 2 and x.ndim == 2 and x.size >= _LARGE and x.strides[1] == 2 and x.strides[0] % _LINE != 0
-
-
-def _even_rows(x: CudaArray) -> CudaArray:
-    """New memory for an array like x, with a gap behind each row."""
-    rows, columns = x.shape
-    return windows.empty((rows, -(-columns // (_LINE // 2)) * (_LINE // 2)), x.dtype)[:, :columns]
-
-
-def _even(x: CudaArray) -> CudaArray:
-    if _is_uneven(x):
-        return copied(x, _even_rows(x))
-    return copied(x.T, _even_rows(x.T)).T if x.ndim == 2 and _is_uneven(x.T) else x
-
-
 def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: Any = 1, beta: Any = 0,
              bias: CudaArray | None = None) -> CudaArray:
     """alpha * a @ b + beta * out + bias, of two or three dimensions. out's rows are dense, and follow each other."""
@@ -75,9 +56,8 @@ def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: An
         if out.size and bias is not None:
             out[...] = call("add", (out, bias))
         return out
-    if not beta and _is_uneven(out):
-        return copied(multiply(a, b, _even_rows(out), alpha, 0, bias), out)
-    a, b = _even(a), _even(b)
+    if uneven.concerns(a, b, out, beta):
+        return uneven.product(multiply, a, b, out, alpha, bias)
     first = _matrices(a) or _matrices(a := _dense(a))
     second = _matrices(b) or _matrices(b := _dense(b))
     lead = out.strides[-2] // out.itemsize if out.ndim == 2 and out.shape[0] > 1 else out.shape[-1]
