@@ -474,3 +474,35 @@ def test_memory_goes_back():
         run()
     gc.collect()
     assert memory.of(0).allocated <= before + (1 << 16)
+
+
+def test_explain():
+    model = mlp()
+    step = step_of(model, optim.Adam(model.parameters(), 0.01))
+    said = torch.compiler.explain(step, *batch(0))
+    assert said.way == "skip"
+    assert "nodes in one launch; 1 operations are looked at on the host" in str(said)
+
+
+def test_inside_of_a_graph_that_the_user_makes():
+    f, x = torch.compile(lambda x: (x + 1).exp() * 2), torch.zeros(5, device="cuda")
+    for _ in range(3):
+        f(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = f(x)
+    for n in range(3):
+        x.fill_(float(n))
+        graph.replay()
+        torch.testing.assert_close(y, (x + 1).exp() * 2)
+    assert programs(f)[0].refused is None
+
+
+def test_kernels_that_look_at_values_are_called_one_by_one():
+    """A kernel that waits for the device cannot be part of a graph."""
+    f = torch.compile(lambda x: torch.histc(x, 4) * 2)
+    for n in range(4):
+        x = torch.arange(10.0, device="cuda") * (n + 1)
+        assert f(x).tolist() == (torch.histc(x.cpu(), 4) * 2).tolist()
+    assert "capturing" in programs(f)[0].refused
+    assert "one by one" in str(torch.compiler.explain(lambda x: torch.histc(x, 4) * 2, x))

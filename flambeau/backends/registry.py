@@ -64,6 +64,14 @@ def cuda_count() -> int:
         return 0
 
 
+def cuda_places(arrays: list[Any]) -> list[int]:
+    """On which CUDA devices arrays are, and the current one, where there are several to choose from."""
+    if cuda_count() < 2:
+        return []
+    from .cuda import backend
+    return [backend.current_device().index, *[backend.device_of(a).index for a in arrays if type(a) is backend.ARRAY]]
+
+
 def cuda_was_used() -> bool:
     """Whether the CUDA backend has been asked for."""
     return any([backend.NAME == "cuda" for backend in _BY_TYPE.values()])

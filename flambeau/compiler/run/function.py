@@ -502,6 +502,7 @@ def signature(leaves: list[Any], mode: int, shape: Any, varying: Any = ()) -> An
         parts.append((autocast.dtype_of("cpu"), autocast.dtype_of("cuda"), autocast.cache))
     if registry.cuda_was_used():
         parts += on_cuda()
+        parts += registry.cuda_places([a._array for a in leaves if issubclass(type(a), Tensor)])
     first: dict[int, int] = {}
     for n, a in enumerate(leaves):
         if issubclass(type(a), Tensor):

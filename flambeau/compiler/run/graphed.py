@@ -191,9 +191,10 @@ class GraphProgram:
 
     def run(self) -> None:
         """One run; the caller has filled the table and the numbers, and holds `lock`."""
-        if self.refused is None:
+        inside = current.capture is not None  # of a graph that the user makes: the kernels become part of that
+        if self.refused is None and not inside:
             self._make_fit()
-        if self.refused is not None:
+        if self.refused is not None or inside:
             self._perform(self.table)
             return
         stream = current.stream

@@ -25,7 +25,7 @@ from numpy import ndarray
 
 from ... import settings
 from ...autograd.node import VersionCounter
-from ...backends import flags
+from ...backends import flags, registry
 from ...native import pointer, toolchain
 from ...native.calls import builtin
 from ...tensors import dtypes
@@ -295,6 +295,8 @@ class Replay:
         if any(grads.get(id(leaf)) != 1 for leaf, _, _ in sources.from_grads) or len(grads) != len(sources.from_grads):
             raise Unsuitable
         changed = sources.bumped_args or any(writes for _, _, writes in sources.brought[:len(sources.from_args)])
+        if plan.program.ARRAY is not ndarray and registry.cuda_count() > 1:  # whose arrays are of one type
+            raise Unsuitable
         if self.call is None or changed or plan.shared or sources.inner or not sources.sound:
             raise Unsuitable
         self.plan, self.mode = plan, mode
