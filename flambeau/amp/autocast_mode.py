@@ -19,6 +19,7 @@ from typing import Any
 
 from ..autograd import state as _state
 from ..autograd.state import state
+from ..backends import registry
 from ..backends.registry import CPU_ARRAY
 from ..ops.core import overrides as _overrides
 from ..ops.core.export import AUTOCAST
@@ -168,8 +169,7 @@ class autocast:
         self.fast_dtype = _settings.dtype_of(device_type) if dtype is None else dtype
         self._cache_enabled = _settings.cache if cache_enabled is None else cache_enabled
         if enabled and device_type == "cuda":
-            from .. import cuda
-            if not cuda.is_available():
+            if not registry.cuda_count():
                 warnings.warn("CUDA is not available or torch_xla is imported. Disabling autocast.", stacklevel=2)
                 enabled = False
         elif enabled and self.fast_dtype not in _LOWERED:

@@ -204,3 +204,12 @@ def disable_global_flags() -> None:
 def flags_frozen() -> bool:
     """Whether switches may no longer be set outside `flags(...)`: they always may."""
     return False
+
+
+TABLES = (cuda.matmul.__dict__, cudnn.__dict__)  # the switches that kernels on CUDA devices go by
+
+
+def on_cuda() -> list[Any]:
+    """What they are now."""
+    return [cuda.matmul.allow_tf32, cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, cudnn._required,
+            *chosen]

@@ -69,6 +69,7 @@ class Machine:
             raise Unavailable("No CUDA GPUs are available")
         self.count = count.value
         self.launch = ctypes.cast(library.cuLaunchKernel, _P).value
+        self.node_setter = ctypes.cast(library.cuGraphExecKernelNodeSetParams_v2, _P).value
         self.activation = ctypes.cast(library.cuCtxSetCurrent, _P).value
 
     def words(self, code: int) -> str:
@@ -162,6 +163,12 @@ class Machine:
     def copy(self, to: int, source: int, nbytes: int, stream: int) -> None:
         self.check(self.library.cuMemcpyDtoDAsync_v2(_P(to), _P(source), _SIZE(nbytes), _P(stream)), "a copy on the device")
 
+    def copy_rows(self, to: int, step: int, source: int, source_step: int, width: int, rows: int, stream: int) -> None:
+        """Rows of so many bytes; steps from one to the next, in bytes."""
+        there = 2  # memory of the device
+        how = (ctypes.c_size_t * 16)(0, 0, there, 0, source, 0, source_step, 0, 0, there, 0, to, 0, step, width, rows)
+        self.check(self.library.cuMemcpy2DAsync_v2(how, _P(stream)), "a copy on the device")
+
     def copy_between(self, to: int, here: int, source: int, there: int, nbytes: int, stream: int) -> None:
         """From one device to another."""
         self.activate(here)
@@ -228,7 +235,64 @@ class Machine:
     def function(self, module: int, name: str) -> int:
         return self._made("cuModuleGetFunction", _P(module), name.encode())
 
+    # ------------------------------------------------------------------------------------------------------ graphs
+    def begin_capture(self, stream: int) -> None:
+        """From now on a stream's work is written down as a graph instead of being done."""
+        self.check(self.library.cuStreamBeginCapture_v2(_P(stream), 2), "cuStreamBeginCapture")  # 2: all else goes on as ever
 
+    def end_capture(self, stream: int) -> int:
+        """The graph; 0 where something that cannot be written down has spoilt it."""
+        made = _P()
+        return (made.value or 0) if not self.library.cuStreamEndCapture(_P(stream), ctypes.byref(made)) else 0
+
+    def last_node(self, stream: int) -> int:
+        """The node that what comes next in a capture waits for: 0 at the beginning, or where there are several."""
+        status, number, graph, nodes, count = ctypes.c_int(), ctypes.c_uint64(), _P(), ctypes.POINTER(_P)(), _SIZE()
+        made = map(ctypes.byref, (status, number, graph, nodes, count))
+        self.check(self.library.cuStreamGetCaptureInfo_v2(_P(stream), *made), "cuStreamGetCaptureInfo")
+        return (nodes[0] or 0) if count.value == 1 else 0
+
+    def node_before(self, node: int) -> int:
+        """The node that a node of a graph waits for: 0 if there is none, or several."""
+        nodes, edges, count = (_P * 2)(), ctypes.create_string_buffer(64), _SIZE(2)
+        self.check(self.library.cuGraphNodeGetDependencies_v2(_P(node), nodes, edges, ctypes.byref(count)),
+                   "cuGraphNodeGetDependencies")
+        return (nodes[0] or 0) if count.value == 1 else 0
+
+    def graph_size(self, graph: int) -> int:
+        """How many nodes a graph has."""
+        count = _SIZE()
+        self.check(self.library.cuGraphGetNodes(_P(graph), None, ctypes.byref(count)), "cuGraphGetNodes")
+        return count.value
+
+    def instantiated(self, graph: int) -> int:
+        return self._made("cuGraphInstantiateWithFlags", _P(graph), ctypes.c_uint64(0))
+
+    def launch_graph(self, made: int, stream: int) -> None:
+        self.check(self.library.cuGraphLaunch(_P(made), _P(stream)), "cuGraphLaunch")
+
+    def retarget(self, made: int, node: int, like: int, device: int) -> None:
+        """From the next launch on, a node of an instantiated graph does what a node of another graph does."""
+        kind, values = ctypes.c_int(), ctypes.create_string_buffer(256)
+        self.check(self.library.cuGraphNodeGetType(_P(like), ctypes.byref(kind)), "cuGraphNodeGetType")
+        if kind.value == 0:    # a kernel
+            self.check(self.library.cuGraphKernelNodeGetParams_v2(_P(like), values), "cuGraphKernelNodeGetParams")
+            self.check(self.library.cuGraphExecKernelNodeSetParams_v2(_P(made), _P(node), values),
+                       "cuGraphExecKernelNodeSetParams")
+        elif kind.value == 1:  # a copy
+            self.check(self.library.cuGraphMemcpyNodeGetParams(_P(like), values), "cuGraphMemcpyNodeGetParams")
+            self.check(self.library.cuGraphExecMemcpyNodeSetParams(_P(made), _P(node), values, _P(self.context(device))),
+                       "cuGraphExecMemcpyNodeSetParams")
+        elif kind.value != 2:  # zeros: always the same
+            raise RuntimeError(f"a node of kind {kind.value} in a CUDA graph cannot be changed")
+
+    def end_graph(self, graph: int) -> None:
+        self.library.cuGraphDestroy(_P(graph))
+
+    def end_instantiated(self, made: int) -> None:
+        self.library.cuGraphExecDestroy(_P(made))
+
+    # -------------------------------------------------------------------------------------------------- libraries
     def product(self, geometry: Any, device: int, stream: int, fast: bool) -> Any:
         from .cublas import product
         return product(geometry, device, stream, fast)

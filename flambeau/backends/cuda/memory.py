@@ -6,6 +6,7 @@ it held is then free for the next one on the same stream: the device works throu
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import functools
 import gc
@@ -45,16 +46,17 @@ def freed(block: Block) -> None:
     pages, home = block.base, getattr(block, "home", None)
     if type(pages) is Pages and home is not None:
         lists = home.after_others() if home.__class__ is Awaited else home
+        lists = lists.heir or lists
         lists.device.allocated -= pages.nbytes
         lists[pages.nbytes].append(pages)
 
 
 class _Free(dict):
-    """Free pieces of a stream by their size."""
+    """Free pieces of a stream by their size, or those of a graph. heir: where pieces go once the graph is gone."""
 
     def __init__(self, device: Memory, stream: int):
         super().__init__()
-        self.device, self.stream = device, stream
+        self.device, self.stream, self.heir = device, stream, None
 
     def wait_for(self, stream: int) -> None:
         """What comes next on this stream comes after what is in another one now."""
@@ -99,7 +101,7 @@ class Memory:
         self.reserved = self.most_reserved = self.retries = self.failures = 0
         self.fraction = 1.0  # of the device's memory: what may be taken
         self.lock = threading.Lock()
-        self.empty = _pages(0, 0).view(Block)
+        self.empty = pages(0, 0).view(Block)
 
     allocated = property(lambda self: self.counts[0], lambda self, value: self.counts.__setitem__(0, value))
     most_allocated = property(lambda self: self.counts[1], lambda self, value: self.counts.__setitem__(1, value))
@@ -107,9 +109,28 @@ class Memory:
     def block(self, nbytes: int, stream: int) -> Block:
         if not nbytes:
             return self.empty
+        return self.block_of(self._home(stream), nbytes)
+
+    def _home(self, stream: int) -> _Free:
         home = self.free.get(stream)
         if home is None:
             home = self.free[stream] = _Free(self, stream)
+        return home
+
+    def pool(self, stream: int) -> _Free:
+        """Pieces for a graph alone: what it does at each launch must find its memory untouched by others."""
+        return _Free(self, stream)
+
+    def end_pool(self, pool: _Free) -> None:
+        """The graph is gone: its pieces are free for everything on its stream."""
+        pool.heir = home = self._home(pool.stream)
+        for size, pieces in pool.items():
+            home[size] += pieces
+        pool.clear()
+
+    def block_of(self, home: _Free, nbytes: int) -> Block:
+        if not nbytes:
+            return self.empty
         size = _rounded(nbytes)
         try:
             pages = home[size].pop()
@@ -142,7 +163,7 @@ class Memory:
             self.segments[address] = wanted
             self.reserved += wanted
             self.most_reserved = max(self.most_reserved, self.reserved)
-        pieces = [_pages(address + at, size) for at in range(0, wanted - size + 1, size)]
+        pieces = [pages(address + at, size) for at in range(0, wanted - size + 1, size)]
         home[size] += pieces[1:]
         return pieces[0]
 
@@ -167,19 +188,21 @@ class Memory:
 
     def _give_back(self) -> None:
         machine().synchronize()  # kernels may still be at it
-        unused: dict[int, int] = {}
-        for address, size in self.segments.items():
-            for lists in self.free.values():
-                for piece, pages in lists.items():
-                    unused[address] = unused.get(address, 0) + piece * sum(
-                        [address <= p.ctypes.data < address + size for p in pages])
-        for address, size in [(a, s) for a, s in self.segments.items() if unused.get(a, 0) >= s - s % max(_LINE, 1) > 0]:
-            for lists in self.free.values():
-                for piece in list(lists):
-                    lists[piece] = [p for p in lists[piece] if not address <= p.ctypes.data < address + size]
+        starts, unused = sorted(self.segments), dict.fromkeys(self.segments, 0)
+        segment_of = lambda piece: starts[bisect.bisect_right(starts, piece.ctypes.data) - 1]
+        pieces = [(lists, size, piece, segment_of(piece)) for lists in self.free.values() for size in lists
+                  for piece in lists[size]]
+        for _, size, _, segment in pieces:
+            unused[segment] += size
+        whole = {a for a, size in self.segments.items() if unused[a] >= size - size % _LINE}
+        for lists in self.free.values():
+            lists.clear()
+        for lists, size, piece, segment in pieces:
+            if segment not in whole:
+                lists[size].append(piece)
+        for address in whole:
             machine().release(address)
-            del self.segments[address]
-            self.reserved -= size
+            self.reserved -= self.segments.pop(address)
 
     def reset_peaks(self) -> None:
         self.most_allocated, self.most_reserved = self.allocated, self.reserved
@@ -244,7 +267,7 @@ def holders(memory: Memory) -> str:
     return f" The most is held by: {text}{hint}."
 
 
-def _pages(address: int, size: int) -> Any:
+def pages(address: int, size: int) -> Any:
     if not size:
         return np.zeros(0, np.uint8).view(Pages)
     return np.frombuffer((ctypes.c_char * size).from_address(address), np.uint8).view(Pages)

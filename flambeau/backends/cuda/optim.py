@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import pinned
-from .arrays import CudaArray, device_index, upload, windows
+from .arrays import CudaArray, NotRecordable, device_index, upload, windows
 from .driver import machine
 from .launch import Plan, library
 from .launch import kernel as built
+from .streams import current
 from .table import kernel
 
 _Arrays = list[CudaArray]
@@ -187,6 +188,8 @@ def _collected(*columns: _Arrays) -> tuple[int, CudaArray, int, int] | None:
     if machine().count > 1 and any([device_index(a) != device for column in columns for a in column]):
         return None
     table, pieces = _table(rows)
+    if current.capture is not None:
+        current.capture.held.append(table)  # for as long as the graph
     return device, table, count, pieces
 
 
@@ -230,6 +233,9 @@ def _counted(name: str, columns: tuple[_Arrays, ...], steps: list[Any], numbers:
     """
     if any([type(s) is CudaArray or s.ndim for s in (*steps, *(products or ()))]):
         return False
+    if current.capture is not None and not current.capture.live:
+        raise NotRecordable("Attempting CUDA graph capture of step() for an optimizer whose counts are on the host: a launch "
+                            "would not move them. flambeau.compile makes graphs of whole training steps")
     kinds: dict[Any, list[int]] = {}
     for i, step in enumerate(steps):
         kinds.setdefault((step.item() + 1, None if products is None else products[i].item()), []).append(i)

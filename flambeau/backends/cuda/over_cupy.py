@@ -27,7 +27,7 @@ from ..cpu import memory as _memory
 from ..cpu import parallel as _parallel
 from ..cpu.pointwise import loops as _loops
 from ..geometry import RUNS
-from .arrays import CudaArray, device_index, windows
+from .arrays import CudaArray, NotRecordable, device_index, windows
 from .backend import copied
 from .driver import machine
 from .memory import Block, Pages
@@ -203,6 +203,8 @@ def run(name: str, args: tuple[Any, ...]) -> Any:
     kernel = _kernel(name)
     if kernel is None:
         return NotImplemented
+    if current.capture is not None:
+        raise NotRecordable(f"'{name}' runs over CuPy, whose memory a CUDA graph cannot keep")
     blocks: list[Any] = []
 
     def collect(value: Any) -> None:

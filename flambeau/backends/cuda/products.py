@@ -8,6 +8,7 @@ import numpy as np
 
 from ..dtypes import native
 from ..flags import cuda as _flags
+from . import uneven
 from .arrays import CudaArray, device_index, windows
 from .backend import call, copied
 from .cublas import Geometry, Matrices
@@ -40,7 +41,7 @@ def _matrices(x: CudaArray) -> tuple[CudaArray, Matrices] | None:
 
 def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: Any = 1, beta: Any = 0,
              bias: CudaArray | None = None) -> CudaArray:
-    """alpha * a @ b + beta * out + bias, of two or three dimensions. out is dense row by row."""
+    """alpha * a @ b + beta * out + bias, of two or three dimensions. out's rows are dense, and follow each other."""
     dtype = a.dtype
     if dtype not in _TAKEN:
         raise NotImplementedError(f'"addmm_cuda" not implemented for \'{dtype}\'')
@@ -55,36 +56,10 @@ def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: An
         if out.size and bias is not None:
             out[...] = call("add", (out, bias))
         return out
+    if uneven.concerns(a, b, out, beta):
+        return uneven.product(multiply, a, b, out, alpha, bias)
     first = _matrices(a) or _matrices(a := _dense(a))
     second = _matrices(b) or _matrices(b := _dense(b))
-    if a.ndim == 2 and not beta and dtype.itemsize == 2 and a.shape[0] * b.size >= _WORTH and any(
-            [m.lead % _RUN for m in (first[1], second[1])] + [out.shape[1] % _RUN]):
-        a, b = _in_runs(a, first[1]), _in_runs(b, second[1])
-        target = out if not out.shape[1] % _RUN else _padded(out)
-        _product(a, b, target, alpha, 0, bias)
-        return out if target is out else copied(target, out)
-    _product(a, b, out, alpha, beta, bias)
-    return out
-
-
-_RUN = 8            # elements of 16 bytes: rows that start at multiples of it are what the matrix units load at full speed
-_WORTH = 1 << 32    # multiplications that are worth copies of their operands
-
-
-def _padded(x: CudaArray) -> CudaArray:
-    """Room for x's elements whose rows start at multiples of 16 bytes."""
-    rows, columns = x.shape
-    return windows.empty((rows, -(-columns // _RUN) * _RUN), x.dtype)[:, :columns]
-
-
-def _in_runs(x: CudaArray, seen: Matrices) -> CudaArray:
-    if not seen.lead % _RUN:
-        return x
-    return copied(x.T, _padded(x.T)).T if seen.transposed else copied(x, _padded(x))
-
-
-def _product(a: CudaArray, b: CudaArray, out: CudaArray, alpha: Any, beta: Any, bias: CudaArray | None) -> None:
-    first, second, dtype = _matrices(a), _matrices(b), a.dtype
     lead = out.strides[-2] // out.itemsize if out.ndim == 2 and out.shape[0] > 1 else out.shape[-1]
     result = Matrices(out.shape[-2], out.shape[-1], lead, False, *((out.shape[0], out.shape[-1] * out.shape[-2]) if (
         out.ndim == 3) else ()))
@@ -92,6 +67,7 @@ def _product(a: CudaArray, b: CudaArray, out: CudaArray, alpha: Any, beta: Any, 
                         complex(beta) if dtype.kind == "c" else float(beta), bias is not None)
     product = machine().product(geometry, device_index(out), current.stream, bool(_flags.matmul.allow_tf32))
     product.run(a, b, out, *(() if bias is None else (bias,)))
+    return out
 
 
 @kernel("mm", "bmm", "matmul_2d", repeatable=True)

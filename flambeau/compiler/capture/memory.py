@@ -38,7 +38,11 @@ def _copy_in_place(array: ndarray) -> ndarray:
     return copy
 
 
-def _bytes(storage: Storage) -> bytes:
+def bytes_of(storage: Storage) -> bytes:
+    if storage.device:
+        from ...backends.cuda.arrays import at_address, download, windows
+        block = at_address(storage.start, storage.nbytes)
+        return download(windows.over(block, (storage.nbytes,), np.dtype(np.uint8), 0, (1,))).tobytes()
     return ctypes.string_at(storage.start, storage.nbytes)
 
 

@@ -34,6 +34,12 @@ def _native() -> Any:
     return library
 
 
+def hide(kind: type) -> None:
+    """Arrays of this type, too, are for the capturing thread alone."""
+    if (library := _native()) is not None:
+        library.fl_slot_hide(ctypes.py_object(kind))
+
+
 def put_in_front(read: Callable[..., Any], write: Callable[..., Any]) -> None:
     """From now on `tensor._array` calls these, in this thread. They must live until `take_away`."""
     library = _native()
