@@ -2,7 +2,7 @@
 
 `state.mode` is 0 in the default mode and 1 under `no_grad`: both are the fast path. Every other way of running an
 operation (inference mode, saved-tensor hooks, forward-mode duals, anomaly detection, capture, following, function overrides,
-profiling) sets a further bit, so that one comparison, `mode < 2`, tells the fast path that nothing special is going on.
+profiling, dispatch modes) sets a further bit, so that one comparison, `mode < 2`, tells the fast path that nothing special is going on.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ AUTOCAST = 128
 FOLLOW = 256
 BATCHED = 512  # inside vmap, or in a backward pass that may meet its arrays
 PROFILE = 1024
+DISPATCH = 2048  # a TorchDispatchMode is entered
 FOLLOWED = frozenset((FOLLOW, FOLLOW | NO_GRAD))  # following, and nothing else special
 
 
@@ -39,6 +40,9 @@ class _State(threading.local):
         self.forward_level = 0
         self.anomaly_check_nan = True
         self.function_modes = []     # stack of TorchFunctionMode
+        self.dispatch_modes = []     # stack of TorchDispatchMode (ops/dispatch/calls.py)
+        self.dispatch_off = 0        # blocks in which nobody is asked about operations below autograd
+        self.below = 0               # handlers of __torch_dispatch__ that are running
         self.running = []            # nodes whose backward is being evaluated (innermost last)
         self.levels = []             # calls of vmap that are under way (backends/batched/arrays.py), innermost last
         self.recorder = None         # notes the kernel calls while a call is captured (compiler/capture/tracing.py)

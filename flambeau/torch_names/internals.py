@@ -222,9 +222,15 @@ def _shape_as_tensor(x: Any) -> Any:
 
 
 def _packet() -> type:
-    """The class of `torch.ops.aten.add`, whose overloads are of the same class."""
-    from .ops.aten import Packet
-    return Packet
+    """The class of `torch.ops.aten.add`."""
+    from .ops.aten import OpOverloadPacket
+    return OpOverloadPacket
+
+
+def _overload_class() -> type:
+    """The class of `torch.ops.aten.add.Tensor`."""
+    from .ops.aten import OpOverload
+    return OpOverload
 
 
 def _test_case() -> type:
