@@ -14,7 +14,7 @@ import types as _types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ...autograd.state import AUTOCAST, OVERRIDE, PROFILE, state
+from ...autograd.state import AUTOCAST, DISPATCH, OVERRIDE, PROFILE, state
 from ...tensors.parameter import Buffer, Parameter
 from ...tensors.tensor import Tensor
 
@@ -254,13 +254,17 @@ def finish() -> None:
     for name in ("T", "mT", "H", "mH", "real", "imag", "data"):
         made = vars(Tensor).get(name)
         if isinstance(made, property):
-            setattr(Tensor, name, property(_keeping(made.fget), made.fset, made.fdel, made.__doc__))
+            setattr(Tensor, name, property(_keeping(name, made.fget), made.fset, made.fdel, made.__doc__))
     for name in ("__getitem__", "__setitem__"):
         vars(Tensor)[name].__name__ = name
 
 
-def _keeping(get: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+def _keeping(name: str, get: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
     def read(self: Tensor) -> Any:
+        if active and (state.mode & DISPATCH or self._dispatches):
+            from ..dispatch.lowering import PROPERTIES
+            if name in PROPERTIES:
+                return PROPERTIES[name](self)
         if self._plain:
             return get(self)
         with DisableTorchFunctionSubclass():

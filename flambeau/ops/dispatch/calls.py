@@ -116,6 +116,11 @@ def operation(name: str, *args: Any, **kwargs: Any) -> Any:
     return call(_overload(name, entry.overload), values)
 
 
+def scalar(name: str, x: Tensor, number: Any) -> Tensor:
+    """The overload of a tensor and a number: `x * 2` in C++, where Python would make the number a tensor."""
+    return call_overload(_overload(name, "Scalar"), (x, number), {})
+
+
 def call_overload(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`torch.ops.aten.add.Tensor(x, y)`, called by a user or a handler."""
     if op._schema is None:
@@ -184,16 +189,18 @@ def _in_place(op: Any, written: list[Tensor], result: Any, node: Any) -> Any:
 
 def _distinct(result: Any, tensors: list[Tensor], op: Any) -> Any:
     """A handler may return what it was given: then the result is another tensor over the same memory."""
-    if isinstance(result, Tensor) and any([result is t for t in tensors]):
+    if op._opname not in _RETURNS_ITSELF and isinstance(result, Tensor) and any([result is t for t in tensors]):
         with Below():
-            return below(_overload("detach", "default"), {"self": result}, [result]) if op._opname != "detach" else (
-                plain(_overload("detach", "default"), {"self": result}) if not type(result)._dispatches else result)
+            return _detached(result)
     return result
+
+
+_RETURNS_ITSELF = ("lift_fresh", "detach")
 
 
 def _as_recorded(result: Any) -> None:
     """Views were made below autograd, where nothing is recorded; that is not what the user did."""
-    several = result.__class__ in (list, tuple)
+    several = isinstance(result, (list, tuple))
     for r in result if several else (result,):
         if isinstance(r, Tensor) and r._creation == NO_GRAD_VIEW:
             r._creation = MULTI_OUTPUT if several and len(result) > 1 else r._base._creation
@@ -216,15 +223,16 @@ class DispatchNode(Node):
             kept.append(value)
         self.saved = tuple(kept)
         self.versions = tuple([version_of(v) if isinstance(v, Tensor) else 0 for v in kept])
-        self.shapes = {k: tuple(v.shape) for k, v in values.items() if isinstance(v, Tensor)}
+        self.shapes = {k: list(v.shape) if isinstance(v, Tensor) else [None if t is None else list(t.shape) for t in v]
+                       for k, v in values.items() if _holds_tensor(v)}
         self.dtypes = {k: v.dtype for k, v in values.items() if isinstance(v, Tensor)}
         self.all = values if rule.keeps_all else None
 
     def made(self, result: Any, target: Tensor | None) -> None:
         """The results are known: they become this node's, and those that formulas need are kept."""
-        results = list(result) if result.__class__ in (list, tuple) else [result]
+        results = list(result) if isinstance(result, (list, tuple)) else [result]
         arrays = [r._array if isinstance(r, Tensor) else None for r in results]
-        if len(results) == 1 and result.__class__ not in (list, tuple):
+        if not isinstance(result, (list, tuple)):
             self.shape, self.dtype = arrays[0].shape, arrays[0].dtype
         else:
             self.outputs = [((), self.dtype) if a is None else (a.shape, a.dtype) for a in arrays]
@@ -243,7 +251,8 @@ class DispatchNode(Node):
     def _keep_results(self, results: list[Any]) -> None:
         wanted = self.rule.results_wanted(set(self.counts))
         with Below():
-            kept = {f"result{nr}": _detached(results[nr]) for nr in sorted(wanted) if nr < len(results)}
+            kept = {f"result{nr}": results[nr] if nr in self.rule.constant else _detached(results[nr])
+                    for nr in sorted(wanted) if nr < len(results)}
         self.slots += list(kept)
         self.saved = (*self.saved, *kept.values())
         self.versions = (*self.versions, *[version_of(v) for v in kept.values()])
@@ -260,7 +269,7 @@ class DispatchNode(Node):
         if name in self.slots:
             at = self.slots.index(name)
             found = unpack(self, at)
-            if not name.startswith("result") or not isinstance(found, Tensor):
+            if not name.startswith("result") or not isinstance(found, Tensor) or int(name[6:]) in self.rule.constant:
                 return found
             with Below():
                 found = _detached(found)
@@ -270,7 +279,7 @@ class DispatchNode(Node):
             return found
         stem, _, kind = name.rpartition("_")
         if kind == "shape" and stem in self.shapes:
-            return list(self.shapes[stem])
+            return self.shapes[stem]
         if kind == "dtype" and stem in self.dtypes:
             return self.dtypes[stem]
         if name in self.values:

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ...tensors.tensor import Tensor
-from .calls import _overload, call_overload
 from .calls import operation as op
+from .calls import scalar
 from .lowering import reshape, sum_to_size, to
-from .rules import Rule, node_for
+from .rules import Rule
 
-__all__ = ["RULES", "node_for"]
 RULES: dict[str, Rule] = {}
 
 
@@ -34,17 +33,21 @@ def together(names: str, targets: str, constant: tuple[int, ...] = ()) -> Callab
     return enter
 
 
-def scalar(name: str, x: Tensor, number: Any) -> Tensor:
-    """The overload of a tensor and a number: `x * 2` in C++, where Python would make the number a tensor."""
-    return call_overload(_overload(name, "Scalar"), (x, number), {})
-
-
 def _conj(x: Any) -> Any:
     return op("conj", x) if isinstance(x, Tensor) and x.is_complex() else x
 
 
 def _times(grad: Tensor, number: Any) -> Tensor:
     return grad if number == 1 else scalar("mul", grad, number)
+
+
+def _negated(grad: Tensor, slope: Tensor) -> Tensor:
+    """-grad * slope, the slope first: as C++ evaluates it."""
+    return op("mul", op("neg", grad), slope)
+
+
+def _after(value: Tensor, then: Callable[[Tensor], Tensor]) -> Tensor:
+    return then(value)
 
 
 def _zero(grad: Tensor) -> Tensor:
@@ -60,16 +63,19 @@ rule("add", self=lambda grad: grad, other=lambda grad, alpha: _times(grad, alpha
 rule("sub", self=lambda grad: grad, other=lambda grad, alpha: _times(op("neg", grad), alpha))
 rule("rsub", self=lambda grad, alpha: _times(op("neg", grad), alpha), other=lambda grad: grad)
 rule("mul", self=lambda grad, other: op("mul", grad, _conj(other)), other=lambda grad, self: op("mul", grad, _conj(self)))
-rule("div.Tensor div.Scalar", self=lambda grad, other: op("div", grad, _conj(other)), other=lambda grad, self, other:
-     op("mul", op("neg", grad), _conj(op("div", op("div", self, other), other))))
+rule("mul.Scalar", self=lambda grad, other: scalar("mul", grad, other))
+rule("div.Scalar", self=lambda grad, other: scalar("div", grad, other))
+rule("div.Tensor", self=lambda grad, other: op("div", grad, _conj(other)), other=lambda grad, self, other:
+     _negated(grad, _conj(op("div", op("div", self, other), other))))
 rule("pow.Tensor_Scalar", self=lambda grad, self, exponent: _nothing(grad) if exponent == 0 else op(
     "mul", grad, _conj(scalar("mul", op("pow", self, exponent - 1), exponent))))
 rule("neg", self=lambda grad: op("neg", grad))
-rule("reciprocal", self=lambda grad, result: op("mul", op("neg", grad), _conj(op("mul", result, result))))
+rule("reciprocal", self=lambda grad, result: _negated(grad, _conj(op("mul", result, result))))
 rule("exp", self=lambda grad, result: op("mul", grad, _conj(result)))
 rule("log", self=lambda grad, self: op("div", grad, _conj(self)))
 rule("sqrt", self=lambda grad, result: op("div", grad, scalar("mul", _conj(result), 2)))
-rule("rsqrt", self=lambda grad, result: op("mul", scalar("mul", grad, -0.5), _conj(op("pow", result, 3))))
+rule("rsqrt", self=lambda grad, result: _after(_conj(op("pow", result, 3)), lambda cube: op("mul", scalar(
+    "mul", grad, -0.5), cube)))
 rule("sin", self=lambda grad, self: op("mul", grad, _conj(op("cos", self))))
 rule("cos", self=lambda grad, self: op("mul", grad, _conj(op("neg", op("sin", self)))))
 rule("tanh", self=lambda grad, result: op("tanh_backward", grad, result))
@@ -87,8 +93,8 @@ rule("addcmul", self=lambda grad: grad,
      tensor2=lambda grad, tensor1, value: op("mul", grad, scalar("mul", tensor1, value)))
 rule("addcdiv", self=lambda grad: grad,
      tensor1=lambda grad, tensor2, value: op("mul", grad, op("div_", scalar("fill_", op("empty_like", tensor2), value), tensor2)),
-     tensor2=lambda grad, tensor1, tensor2, value: op("mul", op("neg", grad), op(
-         "div", scalar("mul", tensor1, value), op("mul", tensor2, tensor2))))
+     tensor2=lambda grad, tensor1, tensor2, value: _negated(grad, _after(
+         op("mul", tensor2, tensor2), lambda square: op("div", scalar("mul", tensor1, value), square))))
 rule("clone alias lift_fresh positive", self=lambda grad: grad)
 rule("copy", self=_nothing, src=lambda grad: grad)
 rule("fill.Tensor", self=_nothing, value=lambda grad: op("sum", grad))
@@ -213,7 +219,7 @@ rule("std.correction", self=_deviation)
 
 def _evenly(grad: Tensor, self: Tensor, result: Tensor) -> Tensor:
     mask = op("logical_and", op("isnan", self), op("isnan", result))
-    mask = op("logical_or_", op("eq", self, result), mask) if 0 else op("logical_or_", mask, op("eq", self, result))
+    mask = op("logical_or_", mask, op("eq", self, result))
     return op("mul", op("div", grad, op("sum", mask)), mask)
 
 
@@ -308,8 +314,16 @@ def _joined(grads: list[Any], self_shape: list[int], dim: int, sizes: list[int])
 rule("split.Tensor unsafe_split.Tensor", self=lambda grads, self_shape, split_size, dim: _joined(grads, self_shape, dim, [
     min(split_size, self_shape[dim] - at) for at in range(0, self_shape[dim], split_size)]))
 rule("split_with_sizes", self=lambda grads, self_shape, split_sizes, dim: _joined(grads, self_shape, dim, split_sizes))
-rule("unbind", self=lambda grads, self_shape, dim: op("stack", _complete(
-    grads, [[n for d, n in enumerate(self_shape) if d != dim % len(self_shape)]] * len(grads)), dim))
+
+
+def _stacked(grads: list[Any], self_shape: list[int], dim: int) -> Tensor:
+    some = next(g for g in grads if g is not None)
+    shape = [n for d, n in enumerate(self_shape) if d != dim % len(self_shape)]
+    return op("stack", [op("expand", op("zeros", [], dtype=some.dtype, device=some.device), shape) if g is None else g
+                        for g in grads], dim)
+
+
+rule("unbind", self=_stacked)
 
 
 def _pieces(grad: Tensor, tensors_shape: Any, dim: int) -> list[Tensor]:
@@ -415,7 +429,7 @@ def _logits(grad: Tensor, self: Tensor, target: Tensor, weight: Any, pos_weight:
         made = op("mul", op("sub", op("sigmoid", self), target), grad)
     if weight is not None:
         made = op("mul", made, weight)
-    return call_overload(_overload("div_", "Scalar"), (made, self.numel()), {}) if reduction == 1 else made
+    return scalar("div_", made, self.numel()) if reduction == 1 else made
 
 
 rule("binary_cross_entropy_with_logits", self=_logits)

@@ -53,7 +53,7 @@ def _slice(self: Any, dim: int = 0, start: Any = None, end: Any = None, step: in
     return self[(slice(None),) * (dim % self.ndim) + (slice(start, end, step),)]
 
 
-@kernel("alias", "lift_fresh")
+@kernel("alias")
 def _alias(self: Any) -> Any:
     return self.view_as(self) if self.ndim else self.view(())
 
@@ -63,9 +63,14 @@ def _lift_fresh(self: Any) -> Any:
     return self
 
 
-@kernel("split", "unsafe_split")
+@kernel("split")
 def _split(self: Any, size: Any, dim: int = 0) -> Any:
     return list(self.split(size, dim))
+
+
+@kernel("unsafe_split")
+def _unsafe_split(self: Any, size: Any, dim: int = 0) -> Any:
+    return [piece.detach() for piece in self.split(size, dim)]
 
 
 @kernel("split_with_sizes")

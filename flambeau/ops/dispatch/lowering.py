@@ -72,7 +72,7 @@ def matmul(input: Tensor, other: Tensor, out: Any = None) -> Any:
         return op("squeeze_", op("mm", op("unsqueeze", input, 0), other), 0)
     if a == 2 and b == 2:
         return op("mm", input, other)
-    if a >= 3 and b in (1, 2) and not (input.requires_grad and b == 2 and False):
+    if a >= 3 and b in (1, 2):
         flat = reshape(input, [-1 if input.numel() else math.prod(input.shape[:-1]), input.shape[-1]])
         made = op("mm", flat, other) if b == 2 else op("mv", flat, other)
         return op("_unsafe_view", made, [*input.shape[:-1], *([other.shape[-1]] if b == 2 else [])])
@@ -169,7 +169,7 @@ def view_as(input: Tensor, other: Tensor) -> Tensor:
 def view(input: Tensor, *size: Any, **named: Any) -> Any:
     if named or (size and not isinstance(size[0], (int, tuple, list))):
         return NotImplemented
-    return op("view", input, inferred(_size(size), input.numel()) if 0 else _size(size))
+    return op("view", input, _size(size))
 
 
 @lowered("expand_as")
@@ -245,10 +245,17 @@ def tensor_split(input: Tensor, indices_or_sections: Any = None, dim: int = 0, *
     return tuple([op("slice", input, dim, a, b) for a, b in zip(ends, ends[1:])])
 
 
-@lowered("adjoint", "H", "mH")
+@lowered("adjoint")
 def adjoint(input: Tensor) -> Tensor:
     made = op("transpose", input, -2, -1)
     return op("conj", made) if input.is_complex() else made
+
+
+# What `x.T` and its kin do where somebody looks on.
+PROPERTIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "T": lambda x: op("permute", x, list(range(x.ndim))[::-1]),
+    "mT": lambda x: op("transpose", x, -2, -1), "H": lambda x: adjoint(x) if x.ndim else x, "mH": lambda x: adjoint(x),
+    "data": lambda x: op("detach", x)}
 
 
 @lowered("squeeze")
@@ -406,7 +413,8 @@ def square(input: Tensor, out: Any = None) -> Any:
 
 @lowered("isfinite")
 def isfinite(input: Tensor) -> Tensor:
-    return op("mul", op("eq", input, input), op("ne", op("abs", input), math.inf))
+    bounded = op("ne", op("abs", input), math.inf)
+    return op("mul", op("eq", input, input), bounded)
 
 
 @lowered("max", "min")

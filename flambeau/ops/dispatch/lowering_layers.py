@@ -8,7 +8,8 @@ from typing import Any
 
 from ...tensors.tensor import Tensor
 from .calls import operation as op
-from .lowering import LOWERED, log_softmax, lowered, to
+from .calls import scalar
+from .lowering import LOWERED, linear, log_softmax, lowered
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
@@ -119,12 +120,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         return input
     if p == 1:
         return op("mul_" if inplace else "mul", input, op("zeros", [], dtype=input.dtype, device=input.device))
-    mask = op("div_", op("bernoulli_", op("empty_like", input), 1 - p), _plain(1 - p))
+    mask = scalar("div_", op("bernoulli_", op("empty_like", input), 1 - p), 1 - p)
     return op("mul_" if inplace else "mul", input, mask)
-
-
-def _plain(number: float) -> float:
-    return number
 
 
 @lowered("embedding")
@@ -230,6 +227,38 @@ def _attention_parts(query: Tensor, key: Tensor, value: Tensor, mask: Any, p: fl
     return flambeau.matmul(weights, value)
 
 
+def _projected(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Any, b_hh: Any) -> tuple[Tensor, Tensor]:
+    return linear(input, w_ih, b_ih), linear(hx, w_hh, b_hh)
+
+
+@lowered("lstm_cell")
+def lstm_cell(input: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Any = None, b_hh: Any = None) -> Any:
+    first, second = _projected(input, hx[0], w_ih, w_hh, b_ih, b_hh)
+    i, f, g, o = op("unsafe_split", op("add_", second, first), w_hh.shape[1], 1)
+    i, f, g, o = op("sigmoid_", i), op("sigmoid_", f), op("tanh_", g), op("sigmoid_", o)
+    kept = op("mul", f, hx[1])
+    cell = op("add_", kept, op("mul", i, g))
+    return op("mul", o, op("tanh", cell)), cell
+
+
+@lowered("gru_cell")
+def gru_cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Any = None, b_hh: Any = None) -> Any:
+    first, second = _projected(input, hx, w_ih, w_hh, b_ih, b_hh)
+    (r1, z1, n1), (r2, z2, n2) = [op("unsafe_split", x, w_hh.shape[1], 1) for x in (first, second)]
+    reset, update = op("sigmoid_", op("add_", r2, r1)), op("sigmoid_", op("add_", z2, z1))
+    new = op("tanh_", op("add", n1, op("mul_", n2, reset)))
+    return op("add_", op("mul_", op("sub", hx, new), update), new)
+
+
+def _plain_cell(name: str) -> Callable[..., Any]:
+    def cell(input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Any = None, b_hh: Any = None) -> Any:
+        return op(name, op("add_", *reversed(_projected(input, hx, w_ih, w_hh, b_ih, b_hh))))
+    return cell
+
+
+LOWERED["rnn_tanh_cell"], LOWERED["rnn_relu_cell"] = _plain_cell("tanh"), _plain_cell("relu")
+
+
 # ------------------------------------------------------------------------------------------------------------ losses
 def _reduction(reduction: str = "mean", size_average: Any = None, reduce: Any = None) -> int:
     if size_average is not None or reduce is not None:
@@ -318,11 +347,7 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Any = None, size_averag
     elif kind == 2:
         smooth = op("sum", smooth)
     share = label_smoothing / input.shape[dim]
-    return op("add", op("mul", plain, _scalar(1 - label_smoothing)), op("mul", smooth, _scalar(share)))
-
-
-def _scalar(value: float) -> float:
-    return value
+    return op("add", scalar("mul", plain, 1 - label_smoothing), scalar("mul", smooth, share))
 
 
 def _likelihood(logs: Tensor, target: Tensor, weight: Any, kind: int, ignore_index: int) -> Any:
@@ -338,12 +363,12 @@ def _likelihood(logs: Tensor, target: Tensor, weight: Any, kind: int, ignore_ind
 
 def _soft_targets(logs: Tensor, target: Tensor, dim: int, kind: int, smoothing: float) -> Tensor:
     if smoothing:
-        target = op("add", op("mul", target, 1 - smoothing), smoothing / logs.shape[dim])
+        target = scalar("add", scalar("mul", target, 1 - smoothing), smoothing / logs.shape[dim])
     product = op("mul", logs, target)
     if kind == 0:
         return op("neg", op("sum", product, [dim]))
     total = op("neg", op("sum", product))
-    return op("div", total, logs.numel() // logs.shape[dim]) if kind == 1 else total
+    return scalar("div", total, logs.numel() // logs.shape[dim]) if kind == 1 else total
 
 
 @lowered("kl_div")
@@ -417,4 +442,3 @@ def _alike(name: str) -> Callable[..., Any]:
 
 for _name in ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like"):
     LOWERED[_name] = _alike(_name)
-_KEPT = to

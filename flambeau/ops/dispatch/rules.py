@@ -11,10 +11,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ...autograd.state import NO_GRAD, mode_bits, state
+from ...autograd.state import NO_GRAD, state
 from ...tensors.tensor import Tensor
 from ..core.row import ROWS, node_name
-from .calls import Below, DispatchNode, call, edges_of, operation, plain, tensors_in
+from .calls import DispatchNode, edges_of, operation, plain, tensors_in
 
 _GIVEN = ("grad", "grads", "needs")
 
@@ -105,7 +105,7 @@ class Again(Rule):
                 made = plain(op, fresh)
             finally:
                 state.dispatch_off -= 1
-        made = list(made) if made.__class__ in (list, tuple) else [made]
+        made = list(made) if isinstance(made, (list, tuple)) else [made]
         several = grads if grads.__class__ in (list, tuple) else [grads]
         pairs = [(m, g) for m, g in zip(made, several) if g is not None and isinstance(m, Tensor) and m.requires_grad]
         wanted = [t for k in needed for t in (fresh[k] if fresh[k].__class__ in (list, tuple) else [fresh[k]])
@@ -157,7 +157,7 @@ def node_for(op: Any, values: dict[str, Any], in_place: bool) -> Any:
     saved = {a.name: values[a.name] for a in op._schema.arguments
              if a.name in names and a.name in values and values[a.name].__class__ is not int and _has_tensors(values[a.name])}
     if in_place and isinstance(saved.get("self"), Tensor):
-        saved["self"] = operation("clone", saved["self"].detach() if 0 else saved["self"])
+        saved["self"] = operation("clone", saved["self"])
     node = _node_class(op._opname.rstrip("_") or op._opname, op._overloadname)()
     node.take(op, rule, values, edges, {k: _listed(v) for k, v in saved.items()})
     return node
@@ -170,6 +170,3 @@ def _has_tensors(value: Any) -> bool:
 def _listed(value: Any) -> Any:
     from ..core.row import SavedList
     return SavedList(tuple(value)) if value.__class__ in (list, tuple) else value
-
-
-__all__ = ["Below", "Rule", "call", "mode_bits", "node_for", "rule_of"]
