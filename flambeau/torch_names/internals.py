@@ -161,11 +161,11 @@ VALUES: dict[str, dict[str, Any]] = {
     "onnx.operators": {"shape_as_tensor": lambda: _shape_as_tensor,
                        "reshape_from_tensor_shape": lambda: lambda x, shape: x.reshape(shape.tolist())},
     "_ops": {"HigherOrderOperator": lambda: refused("_ops", _REASON, "HigherOrderOperator")["HigherOrderOperator"],
-             "OpOverload": lambda: _packet(), "OpOverloadPacket": lambda: _packet(),
+             "OpOverload": lambda: _overload_class(), "OpOverloadPacket": lambda: _packet(),
              "ops": lambda: importlib.import_module(f"{_OWN}.ops")},
     "utils._dtype_abbrs": {"dtype_abbrs": _abbreviations},
     "utils._import_utils": {"import_dill": lambda: lambda: None, "_check_module_exists": lambda: _module_exists},
-    "utils._mode_utils": {"no_dispatch": lambda: contextlib.nullcontext,
+    "utils._mode_utils": {"no_dispatch": lambda: _no_dispatch(),
                           "all_same_mode": lambda: lambda modes: all(m is modes[0] for m in modes)},
     "utils._typing_utils": {"not_none": lambda: lambda x: x}, "utils._stats": {"count": lambda: lambda fn: fn},
     "utils._contextlib": {"_DecoratorContextManager": lambda: contextlib.ContextDecorator},
@@ -231,6 +231,11 @@ def _overload_class() -> type:
     """The class of `torch.ops.aten.add.Tensor`."""
     from .ops.aten import OpOverload
     return OpOverload
+
+
+def _no_dispatch() -> type:
+    from .ops.dispatch.calls import no_dispatch
+    return no_dispatch
 
 
 def _test_case() -> type:

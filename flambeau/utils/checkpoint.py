@@ -246,6 +246,7 @@ class _Frame:
         self.holders: list[Any] = []       # weak references, in the order of saving
         self.metadata: list[Any] = []      # what check compares with
         self.passes: dict[int, Any] = {}   # backward passes that have recomputed, kept so that ids stay theirs
+        self.logs: Any = None              # with debug: the operations of both runs
         self.complete = False              # whether the forward pass has ended: a backward pass may be part of it
 
     # ------------------------------------------------------------------------- while the forward pass is recorded
@@ -306,7 +307,8 @@ class _Frame:
                 raise _StopRecomputationError
             return tensor
 
-        with self.surroundings.again(), self.recompute_context, enable_grad(), saved_tensors_hooks(pack, lambda t: t):
+        with self.surroundings.again(), self.recompute_context, enable_grad(), saved_tensors_hooks(pack, lambda t: t), (
+                contextlib.nullcontext() if self.logs is None else self.logs[1]):
             try:
                 self.function(*args, **self.kwargs)
             except _StopRecomputationError:
@@ -335,6 +337,9 @@ class _Frame:
                     "`torch.utils.checkpoint.checkpoint(...)` or wrap the code block with "
                     "`with torch.utils.checkpoint.set_checkpoint_debug_enabled(True):`")
         name = getattr(self.function, "__qualname__", None) or type(self.function).__name__
+        if self.logs is not None:
+            from ._selective_checkpoint import report
+            return CheckpointError(f"{report(*self.logs)}torch.utils.checkpoint: {text} (The checkpointed function is {name}.)")
         return CheckpointError(f"torch.utils.checkpoint: {text} (The checkpointed function is {name}.){hint}")
 
 
@@ -389,7 +394,11 @@ def checkpoint(function: Callable, *args: Any, use_reentrant: bool | None = None
     frame = _Frame(function, args, kwargs, _Surroundings(preserve), recompute_context,
                    early_stop if _early_stop is None else _early_stop, _CHECKS[determinism_check],
                    debug if _debug is None else _debug)
-    with saved_tensors_hooks(frame.pack, frame.unpack), forward_context:
+    if frame.debug:
+        from ._selective_checkpoint import Log
+        frame.logs = Log(), Log()
+    with saved_tensors_hooks(frame.pack, frame.unpack), forward_context, (
+            contextlib.nullcontext() if frame.logs is None else frame.logs[0]):
         result = function(*args, **kwargs)
     frame.complete = True
     return result
@@ -429,7 +438,7 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
     return run(start, len(functions))(input)
 
 
-# ------------------------------------------------------------------------------------------------- names without code
+# -------------------------------------------------------------------------------------------------------- selective
 class CheckpointPolicy(enum.Enum):
     """What selective checkpointing does with an operation's output."""
 
@@ -443,8 +452,8 @@ class CheckpointPolicy(enum.Enum):
 class SelectiveCheckpointContext:
     """What a selective checkpointing policy is told."""
 
-    def __init__(self, *, is_recompute: bool):
-        self.is_recompute = is_recompute
+    def __init__(self, *, is_recompute: bool, op_output: Any = None):
+        self.is_recompute, self.op_output = is_recompute, op_output
 
 
 class GraphExecGroup:
@@ -477,6 +486,11 @@ SAC_IGNORED_OPS: set[Any] = set()
 
 
 def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False) -> Any:
-    """Selective checkpointing needs a dispatch mode below autograd, which flambeau does not have."""
-    raise NotImplementedError("create_selective_checkpoint_contexts: selective checkpointing by operation is not "
-                              "implemented; checkpoint(fn, ..., use_reentrant=False) recomputes the whole of fn")
+    """For `context_fn`: the results of some operations are kept, the others are computed again in backward.
+
+    policy_fn_or_list: policy(ctx, op, *args, **kwargs) says for each operation what to do with its result (CheckpointPolicy, or
+    whether to save it); or a list of the operations whose results are kept. allow_cache_entry_mutation: whether what was kept may
+    be changed in place before backward.
+    """
+    from ._selective_checkpoint import contexts
+    return contexts(policy_fn_or_list, allow_cache_entry_mutation)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...autograd.node import Edge, Node, next_sequence, version_of
+from ...autograd.node import Edge, Node, bump, next_sequence, version_of
 from ...autograd.state import AUTOCAST, DISPATCH, FORWARD_AD, INFERENCE, NO_GRAD, SAVED_HOOKS, mode_bits, state
 from ...autograd.views import MULTI_OUTPUT, NO_GRAD_VIEW, check_inplace, edge_of, set_history
 from ...tensors.dtypes import GRAD_NUMS
@@ -149,9 +149,13 @@ def call(op: Any, values: dict[str, Any]) -> Any:
     if needed:
         from .rules import node_for
         node = node_for(op, values, bool(written))
+    versions = [version_of(t) for t in written]
     with Below():
         result = below(op, values, tensors)
     if written:
+        for target, version in zip(written, versions):
+            if version_of(target) == version and not target._inference:
+                bump(target)  # a handler wrote into what the tensor stands for
         result = _in_place(op, written, result, node)
     else:
         result = _distinct(result, tensors, op)

@@ -45,7 +45,7 @@ def derivative(function: Callable[..., Any], inputs: list[Any], grad: Any, mask:
 # -------------------------------------------------------------------------------------------------------------- views
 @kernel("_unsafe_view")
 def _unsafe_view(self: Any, size: Any) -> Any:
-    return self.view(size).detach()
+    return self.view(size).data
 
 
 @kernel("slice")
@@ -70,7 +70,7 @@ def _split(self: Any, size: Any, dim: int = 0) -> Any:
 
 @kernel("unsafe_split")
 def _unsafe_split(self: Any, size: Any, dim: int = 0) -> Any:
-    return [piece.detach() for piece in self.split(size, dim)]
+    return [piece.data for piece in self.split(size, dim)]  # (each counts its changes by itself)
 
 
 @kernel("split_with_sizes")

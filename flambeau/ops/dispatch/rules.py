@@ -41,8 +41,10 @@ class Rule:
         given = {"grads": grads, "needs": needed,
                  "grad": next((g for g in grads if g is not None), None) if grads.__class__ in (list, tuple) else grads}
 
-        def value(name: str) -> Any:
-            return given[name] if name in given else node.value(name)
+        def value(name: str) -> Any:  # what was saved is unpacked once
+            if name not in given:
+                given[name] = node.value(name)
+            return given[name]
 
         if self.together is not None:
             return self.together(*[value(n) for n in _parameters(self.together)])
@@ -76,7 +78,10 @@ class RowRule(Rule):
         found = {}
         for target in sorted(needed):
             formula = self.formulas[target]
-            found[target] = formula(*[given[n] if n in given else node.value(self._real(n)) for n in _parameters(formula)])
+            for n in _parameters(formula):
+                if n not in given:
+                    given[n] = node.value(self._real(n))
+            found[target] = formula(*[given[n] for n in _parameters(formula)])
         return found
 
 
