@@ -10,10 +10,12 @@ from ..creation.factories import ones_like, zeros_like
 from ..ops.core import overrides as _overrides
 from ..settings import is_warn_always_enabled
 from ..tensors.dtypes import BY_NUM
+from ..tensors.formats import preserve_format
 from ..tensors.tensor import Size, Tensor
 from .engine import Task, run
 from .errors import no_history_error, not_scalar_error, which
 from .node import Edge, GradientEdge, Node, graph_node
+from .state import DISPATCH, state
 from .views import history_of
 
 
@@ -223,6 +225,8 @@ def _implicit(out: Tensor) -> Tensor:
         raise not_scalar_error(out.shape)
     if array.dtype.kind == "c":
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
+    if state.mode & DISPATCH:  # as PyTorch's engine calls it
+        return ones_like(out, memory_format=preserve_format)
     return ones_like(out)
 
 

@@ -210,7 +210,7 @@ class Graph:
                 continue
             done = [] if node.op == "output" else [n.name for n in node.all_input_nodes if last_use[n] is node]
             if not node.users and node.op != "output":
-                done.insert(0, node.name)
+                done.append(node.name)
             freed = f";  {' = '.join(done)} = None" if done else ""
             lines.append(_statement(node, root_module, globals_) + freed)
         body = "".join(f"    {line}\n" for line in lines) or "    pass\n"

@@ -108,7 +108,7 @@ class Log(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         given = ", ".join([_described(a) for a in (*args, *(kwargs or {}).values())])
-        self.lines.append(f"${len(self.lines)}: {_described(out)} = torch.ops.{func}({given})")
+        self.lines.append(f"${len(self.lines)}: {_described(out)} = torch._ops.{func}({given})")
         frames = [f for f in traceback.extract_stack() if "/flambeau/" not in f.filename.replace("\\", "/")]
         self.stacks.append(f"{self.lines[-1]}\n" + "".join(traceback.format_list(frames[-3:])))
         return out

@@ -44,7 +44,7 @@ def device_of(array: Any) -> Any:
 
 
 strides, is_contiguous, address, Storage = _meta.strides, _meta.is_contiguous, _meta.address, _meta.Storage
-storage_offset, is_shared = _windows.storage_offset, _meta.is_shared
+storage_offset, storage_bytes, is_shared = _windows.storage_offset, _windows.storage_bytes, _meta.is_shared
 
 
 def as_strided(x: Any, shape: Any, stride: Any, offset: int) -> Any:

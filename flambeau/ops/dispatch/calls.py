@@ -351,11 +351,13 @@ def below(op: Any, values: dict[str, Any], tensors: list[Tensor]) -> Any:
     args, kwargs = op._schema.shown(values)
     if modes:
         with WithoutInnermost() as mode:
-            result = mode.__torch_dispatch__(op, kinds, args, kwargs)
+            known = op.handlers.get(type(mode))
+            result = mode.__torch_dispatch__(op, kinds, args, kwargs) if known is None else known(mode, op, kinds, args, kwargs)
         if result is not NotImplemented:
             return result
     for t in asked:
-        result = type(t).__torch_dispatch__(op, kinds, args, kwargs)
+        known = op.handlers.get(type(t))
+        result = type(t).__torch_dispatch__(op, kinds, args, kwargs) if known is None else known(type(t), op, kinds, args, kwargs)
         if result is not NotImplemented:
             return result
     names = ", ".join([f"{k.__module__}.{k.__qualname__}" for k in kinds])
@@ -379,9 +381,8 @@ class WithoutInnermost:
 
 def plain(op: Any, values: dict[str, Any]) -> Any:
     """The operation on plain tensors."""
-    kernel = op.__dict__.get("kernel")
-    if kernel is not None:  # a custom operation
-        return kernel(values)
+    if op.kernel is not None:  # a custom operation
+        return op.kernel(values)
     from .kernels import KERNELS
     found = KERNELS.get(f"{op._opname}.{op._overloadname}") or KERNELS.get(op._opname)
     schema = op._schema

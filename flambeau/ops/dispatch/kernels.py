@@ -63,6 +63,11 @@ def _lift_fresh(self: Any) -> Any:
     return self
 
 
+@kernel("lift_fresh_copy")
+def _lift_fresh_copy(self: Any) -> Any:
+    return self.clone()
+
+
 @kernel("split")
 def _split(self: Any, size: Any, dim: int = 0) -> Any:
     return list(self.split(size, dim))

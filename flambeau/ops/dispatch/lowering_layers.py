@@ -137,9 +137,10 @@ def _pooling(n: int) -> Callable[..., Any]:
     def pool(input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
              return_indices: bool = False) -> Any:
         size = _tuple(kernel_size, n)
-        options = [size, size if stride is None or stride == [] else _tuple(stride, n), _tuple(padding, n), _tuple(dilation, n),
+        options = [size, [] if stride is None or stride == [] else _tuple(stride, n), _tuple(padding, n), _tuple(dilation, n),
                    ceil_mode]
         if n == 1:
+            options[1] = options[1] or size
             wide = [[1, *o] if i < 2 else [0, *o] if i == 2 else [1, *o] if i == 3 else o for i, o in enumerate(options)]
             found = op("max_pool2d_with_indices", op("unsqueeze", input, -2), *wide)
             found = [op("squeeze", f, -2) for f in (found if return_indices else found[:1])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from typing import Any
 
 from . import calls, schemas
@@ -59,7 +60,11 @@ class OpOverloadPacket:
 
 
 class OpOverload:
-    """One form of an operation."""
+    """One form of an operation. Custom ones (library.py) have a kernel of their own, a fake one, and handlers by class."""
+
+    kernel: Any = None
+    fake: Any = None
+    handlers: Any = types.MappingProxyType({})
 
     def __init__(self, packet: OpOverloadPacket, overload: str, schema: Schema | None):
         self._overloadpacket, self._overloadname, self._schema = packet, overload, schema

@@ -131,7 +131,13 @@ def _alias(value: Any, create: bool) -> Any:
 
 @functools.cache
 def _node_class(name: str, overload: str) -> type:
-    return type(node_name(name), (DispatchNode,), {"__module__": __name__})
+    made = node_name(name.removesuffix("_forward"))
+    return type(made[:-1] + _NUMBERS.get(f"{name}.{overload}", "0"), (DispatchNode,), {"__module__": __name__})
+
+
+# Overloads whose derivative is not the first that PyTorch has for the name.
+_NUMBERS = dict.fromkeys("sum.dim_IntList mean.dim add.Scalar sub.Scalar mul.Scalar div.Scalar squeeze.dim pow.Tensor_Tensor "
+                         "max.default min.default rsub.Scalar prod.dim_int clamp.Tensor".split(), "1")
 
 
 @functools.cache
@@ -153,8 +159,7 @@ def rule_of(op: Any) -> Rule:
 
 def node_for(op: Any, values: dict[str, Any], in_place: bool) -> Any:
     """The node of a call that is about to run; None if it needs none."""
-    custom = op.__dict__.get("rule")
-    rule = custom if custom is not None else rule_of(op)
+    rule = rule_of(op)
     edges = edges_of(values, rule.targets)
     if not edges:
         return None

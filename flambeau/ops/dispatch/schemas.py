@@ -142,6 +142,8 @@ def _renamed(name: str, known: dict[str, Any]) -> str:
 
 
 def _same(value: Any, default: Any) -> bool:
+    if value.__class__ is list and default.__class__ is int and value:  # `int[2] padding=0`: one for all
+        return all([v.__class__ is int and v == default for v in value])
     return value is default or (value.__class__ is default.__class__ and not isinstance(value, Tensor) and value == default)
 
 
