@@ -2,8 +2,8 @@
 
     python tools/aten_schemas.py
 
-One line per overload, as `torch.ops.aten.<name>.<overload>._schema` says it. A `~` in front: PyTorch puts the operation together
-from others, so that nothing below autograd ever sees it. Overloads of named dimensions and of lists are left out.
+One line per overload, as `torch.ops.aten.<name>.<overload>._schema` says it. A `~` in front: PyTorch puts the operation
+together from others, so that nothing below autograd ever sees it. Overloads of named dimensions and of lists are left out.
 """
 
 from __future__ import annotations

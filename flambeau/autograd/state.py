@@ -2,7 +2,8 @@
 
 `state.mode` is 0 in the default mode and 1 under `no_grad`: both are the fast path. Every other way of running an
 operation (inference mode, saved-tensor hooks, forward-mode duals, anomaly detection, capture, following, function overrides,
-profiling, dispatch modes) sets a further bit, so that one comparison, `mode < 2`, tells the fast path that nothing special is going on.
+profiling, dispatch modes) sets a further bit, so that one comparison, `mode < 2`, tells the fast path that nothing special is
+going on.
 """
 
 from __future__ import annotations

@@ -442,9 +442,9 @@ def opcheck(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
             raise_exception: bool = True, atol: Any = None, rtol: Any = None) -> dict[str, str]:
     """Checks an operation against what was said of it, with these arguments. Returns test -> "SUCCESS" or the error.
 
-    test_schema: it changes what its schema says, and nothing else. test_autograd_registration: a gradient that is asked for has a
-    formula. test_faketensor: its fake function gives the shapes of the kernel. test_aot_dispatch_dynamic: the graph that `make_fx`
-    makes of a call gives the same values.
+    test_schema: it changes what its schema says, and nothing else. test_autograd_registration: a gradient that is asked for
+    has a formula. test_faketensor: its fake function gives the shapes of the kernel. test_aot_dispatch_dynamic: the graph that
+    `make_fx` makes of a call gives the same values.
     """
     wanted = _TESTS if test_utils is None else (test_utils,) if isinstance(test_utils, str) else tuple(test_utils)
     unknown = [t for t in wanted if t not in _TESTS]
@@ -503,7 +503,8 @@ def _check_fake(op: CustomOpDef, args: Any, kwargs: Any, close: Any) -> None:
                 raise AssertionError(f"the fake function of {op} gives the {what} {getattr(pretended, what)}, the kernel "
                                      f"{getattr(real, what)}")
         if real.stride() != pretended.stride():
-            raise AssertionError(f"the fake function of {op} gives the strides {pretended.stride()}, the kernel {real.stride()}")
+            raise AssertionError(f"the fake function of {op} gives the strides {pretended.stride()}, the kernel "
+                                 f"{real.stride()}")
 
 
 def _check_graph(op: CustomOpDef, args: Any, kwargs: Any, close: Any) -> None:

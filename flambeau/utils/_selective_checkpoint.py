@@ -89,8 +89,9 @@ def contexts(policy: Any, changes_allowed: bool) -> tuple[TorchDispatchMode, Tor
                     op, aten.OpOverloadPacket) else ""
                 raise ValueError(f"Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}. {hint}")
         chosen = set(policy)
-        policy = lambda ctx, op, *args, **kwargs: (  # noqa: E731
-            CheckpointPolicy.MUST_SAVE if op in chosen else CheckpointPolicy.PREFER_RECOMPUTE)
+
+        def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+            return CheckpointPolicy.MUST_SAVE if op in chosen else CheckpointPolicy.PREFER_RECOMPUTE
     elif not callable(policy):
         raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
     storage: dict[Any, list[Any]] = defaultdict(list)
@@ -133,6 +134,6 @@ def report(first: Log, second: Log) -> str:
               "Operations executed during the original forward:\n\n" + "\n".join(first.lines)
               + "\n\nOperations executed during recomputation:\n\n" + "\n".join(second.lines))]
     shown = "\n".join([f"{rule}\n{title}\n{rule}\n{text}\n" for title, text in parts])
-    return (f"{shown}{rule}\n ERROR: Detected non-determinism while running activation checkpointing\n\n You are seeing this error "
-            "because you passed `debug=True` to checkpoint and\n what was saved in the original forward differs from what was "
+    return (f"{shown}{rule}\n ERROR: Detected non-determinism while running activation checkpointing\n\n You are seeing this "
+            "error because you passed `debug=True` to checkpoint and\n what was saved in the original forward differs from what was "
             "saved when it ran again.\n The first operation in which the two lists above differ is where to look.\n\n")

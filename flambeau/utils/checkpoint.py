@@ -488,9 +488,9 @@ SAC_IGNORED_OPS: set[Any] = set()
 def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False) -> Any:
     """For `context_fn`: the results of some operations are kept, the others are computed again in backward.
 
-    policy_fn_or_list: policy(ctx, op, *args, **kwargs) says for each operation what to do with its result (CheckpointPolicy, or
-    whether to save it); or a list of the operations whose results are kept. allow_cache_entry_mutation: whether what was kept may
-    be changed in place before backward.
+    policy_fn_or_list: policy(ctx, op, *args, **kwargs) says for each operation what to do with its result (CheckpointPolicy,
+    or whether to save it); or a list of the operations whose results are kept. allow_cache_entry_mutation: whether what was
+    kept may be changed in place before backward.
     """
     from ._selective_checkpoint import contexts
     return contexts(policy_fn_or_list, allow_cache_entry_mutation)

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from ..library import CustomOpDef
 from ..ops import aten as _aten
 from ..ops.aten import OpOverloadPacket
 from ..tensors.tensor import Tensor
@@ -162,7 +161,7 @@ def register_flop_formula(targets: Any, get_raw: bool = False) -> Callable:
     def register(formula: Callable[..., int]) -> Callable[..., int]:
         counted = formula if get_raw else shape_wrapper(formula)
         for target in targets if isinstance(targets, (list, tuple)) else (targets,):
-            if not isinstance(target, (OpOverloadPacket, CustomOpDef)):
+            if not isinstance(target, OpOverloadPacket) and not hasattr(target, "_opoverload"):
                 raise ValueError(f"register_flop_formula(targets): expected each target to be OpOverloadPacket (i.e. "
                                  f"torch.ops.mylib.foo), or a custom operation, got {target} which is of type {type(target)}")
             if target in flop_registry:
@@ -174,7 +173,8 @@ def register_flop_formula(targets: Any, get_raw: bool = False) -> Callable:
 
 
 def _packet_of(target: Any) -> Any:
-    return target._opoverload._overloadpacket if isinstance(target, CustomOpDef) else target
+    """Of a custom operation: what modes see of it."""
+    return target if isinstance(target, OpOverloadPacket) else target._opoverload._overloadpacket
 
 
 for _names, _formula in (("mm", mm_flop), ("addmm", addmm_flop), ("bmm", bmm_flop), ("baddbmm", baddbmm_flop),
@@ -189,8 +189,8 @@ for _names, _formula in (("mm", mm_flop), ("addmm", addmm_flop), ("bmm", bmm_flo
 class FlopCounterMode(TorchDispatchMode):
     """A `with` block whose operations are counted by module, those of backward passes too.
 
-    As in PyTorch the attention that is fused on a CPU (`_scaled_dot_product_flash_attention_for_cpu`) has no formula: give one in
-    custom_mapping to count it.
+    As in PyTorch the attention that is fused on a CPU (`_scaled_dot_product_flash_attention_for_cpu`) has no formula: give one
+    in custom_mapping to count it.
     """
 
     def __init__(self, mods: Any = None, depth: int = 2, display: bool = True,

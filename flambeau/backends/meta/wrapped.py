@@ -54,8 +54,8 @@ def as_strided(x: Any, shape: Any, stride: Any, offset: int) -> Any:
 
 
 def call(name: str, args: tuple[Any, ...]) -> Any:
-    raise NotImplementedError(f"{name}: a tensor without memory (Tensor._make_wrapper_subclass) got past its __torch_dispatch__: "
-                              "this operation is not one that it is asked about")
+    raise NotImplementedError(f"{name}: a tensor without memory (Tensor._make_wrapper_subclass) got past its "
+                              "__torch_dispatch__: this operation is not one that it is asked about")
 
 
 def __getattr__(name: str) -> Any:

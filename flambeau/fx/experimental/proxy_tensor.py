@@ -136,7 +136,8 @@ def make_fx(f: Callable, decomposition_table: dict[Any, Callable] | None = None,
     if tracing_mode not in ("real", "fake", "symbolic"):
         raise ValueError(f"Expected tracing_mode to be one of 'real', 'fake', 'symbolic', got {tracing_mode}")
     if tracing_mode == "symbolic":
-        raise NotImplementedError("make_fx: tracing_mode='symbolic' (sizes as symbols) is not implemented in flambeau: use 'fake'")
+        raise NotImplementedError("make_fx: tracing_mode='symbolic' (sizes as symbols) is not implemented in flambeau: use "
+                                  "'fake'")
     if pre_dispatch:
         raise NotImplementedError("make_fx: pre_dispatch=True is not implemented in flambeau")
 

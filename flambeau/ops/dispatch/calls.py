@@ -69,21 +69,23 @@ def offer(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         return False, None
     from .lowering_layers import LOWERED  # (which has those of lowering.py too)
     lowered = LOWERED.get(name)
-    if lowered is not None:
-        result = lowered(*args, **kwargs)
-        if result is not NotImplemented:
-            return True, result
     try:
+        if lowered is not None:
+            result = lowered(*args, **kwargs)
+            if result is not NotImplemented:
+                return True, result
         entry, values = schemas.resolve(name, args, {k: v for k, v in kwargs.items() if v is not None or k != "out"})
     except NoFit:
-        return False, None
-    return True, call(_overload(name, entry.overload), values)
+        return False, None  # the function's own body runs, and says what is wrong with the call if anything is
+    result = call(_overload(name, entry.overload), values)
+    return True, tuple(result) if result.__class__ is list else result
 
 
 def _dual(function: Callable[..., Any], tensors: list[Tensor]) -> tuple[bool, Any]:
     """Tensors with a tangent: modes do not see what is done with them, and subclasses cannot have one."""
     if any([type(t)._dispatches for t in tensors]):
-        raise NotImplementedError(f"{function.__name__}: forward-mode AD through tensors with __torch_dispatch__ is not implemented")
+        raise NotImplementedError(f"{function.__name__}: forward-mode AD through tensors with __torch_dispatch__ is not "
+                                  "implemented")
     return False, None
 
 
@@ -144,7 +146,7 @@ def call(op: Any, values: dict[str, Any]) -> Any:
     recording = not state.mode & (NO_GRAD | INFERENCE)
     for target in written:
         check_inplace(target)
-    needed = recording and any([t.requires_grad for t in tensors]) and op._opname not in _NO_NODE
+    needed = recording and any([t.requires_grad for t in tensors])
     node = None
     if needed:
         from .rules import node_for
@@ -164,11 +166,6 @@ def call(op: Any, values: dict[str, Any]) -> Any:
     if node is not None:
         node.made(result, written[0] if written else None)
     return result
-
-
-_NO_NODE = frozenset("detach _local_scalar_dense equal is_same_size zeros_like ones_like empty_like full_like new_zeros new_ones "
-                     "new_empty new_full new_empty_strided rand_like randn_like randint_like _has_compatible_shallow_copy_type "
-                     "lift_fresh bernoulli multinomial".split())
 
 
 class Below:
@@ -235,6 +232,8 @@ class DispatchNode(Node):
     def made(self, result: Any, target: Tensor | None) -> None:
         """The results are known: they become this node's, and those that formulas need are kept."""
         results = list(result) if isinstance(result, (list, tuple)) else [result]
+        if not any([isinstance(r, Tensor) for r in results]):
+            return
         arrays = [r._array if isinstance(r, Tensor) else None for r in results]
         if not isinstance(result, (list, tuple)):
             self.shape, self.dtype = arrays[0].shape, arrays[0].dtype
@@ -357,7 +356,8 @@ def below(op: Any, values: dict[str, Any], tensors: list[Tensor]) -> Any:
             return result
     for t in asked:
         known = op.handlers.get(type(t))
-        result = type(t).__torch_dispatch__(op, kinds, args, kwargs) if known is None else known(type(t), op, kinds, args, kwargs)
+        result = (type(t).__torch_dispatch__(op, kinds, args, kwargs) if known is None else
+                  known(type(t), op, kinds, args, kwargs))
         if result is not NotImplemented:
             return result
     names = ", ".join([f"{k.__module__}.{k.__qualname__}" for k in kinds])

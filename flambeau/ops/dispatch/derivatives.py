@@ -18,9 +18,11 @@ from .rules import Rule
 RULES: dict[str, Rule] = {}
 
 
-def rule(names: str, constant: tuple[int, ...] = (), **formulas: Callable[..., Any]) -> None:
+def rule(names: str, constant: tuple[int, ...] = (), only: Callable[..., bool] | None = None,
+         **formulas: Callable[..., Any]) -> None:
+    """Enters formulas by argument. constant: results without a gradient; only: of which calls they are."""
     for name in names.split():
-        RULES[name] = Rule(formulas, constant=constant)
+        RULES[name] = Rule(formulas, constant=constant, only=only)
 
 
 def together(names: str, targets: str, constant: tuple[int, ...] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -31,6 +33,12 @@ def together(names: str, targets: str, constant: tuple[int, ...] = ()) -> Callab
         return function
 
     return enter
+
+
+# Their results do not depend on the elements of their arguments in a way that has a derivative.
+rule("detach _local_scalar_dense equal is_same_size zeros_like ones_like empty_like full_like new_zeros new_ones new_empty "
+     "new_full new_empty_strided rand_like randn_like randint_like bernoulli multinomial argmax argmin eq ne lt le gt ge isnan isinf "
+     "logical_and logical_or logical_not logical_xor any all nonzero argsort searchsorted bucketize isfinite allclose")
 
 
 def _conj(x: Any) -> Any:
@@ -92,7 +100,8 @@ rule("addcmul", self=lambda grad: grad,
      tensor1=lambda grad, tensor2, value: op("mul", grad, scalar("mul", tensor2, value)),
      tensor2=lambda grad, tensor1, value: op("mul", grad, scalar("mul", tensor1, value)))
 rule("addcdiv", self=lambda grad: grad,
-     tensor1=lambda grad, tensor2, value: op("mul", grad, op("div_", scalar("fill_", op("empty_like", tensor2), value), tensor2)),
+     tensor1=lambda grad, tensor2, value: op("mul", grad, op(
+         "div_", scalar("fill_", op("empty_like", tensor2), value), tensor2)),
      tensor2=lambda grad, tensor1, tensor2, value: _negated(grad, _after(
          op("mul", tensor2, tensor2), lambda square: op("div", scalar("mul", tensor1, value), square))))
 rule("clone alias lift_fresh positive", self=lambda grad: grad)
@@ -126,7 +135,6 @@ def _clamped(grad: Tensor, self: Tensor, min: Any, max: Any) -> Tensor:
 
 
 rule("clamp.default", self=_clamped)
-rule("clamp_min.default", self=lambda grad, self, min: _clamped(grad, self, min, None))
 
 
 def _larger(compare: str, first: str) -> Callable[..., Tensor]:
@@ -232,7 +240,7 @@ def _picked(grad: Tensor, result1: Tensor, dim: int, self_shape: list[int], keep
 
 
 rule("max.default min.default median.default nanmedian.default", self=_evenly)
-rule("max.dim min.dim median.dim mode kthvalue cummax cummin nanmedian.dim", (1,), self=_picked)
+rule("max.dim min.dim median.dim mode kthvalue nanmedian.dim", (1,), self=_picked)
 rule("topk sort.default sort.stable", (1,), self=lambda grad, result1, dim, self_shape: op(
     "scatter", op("new_zeros", grad, self_shape), -1 if dim is None else dim, result1, grad))
 
@@ -249,8 +257,6 @@ rule("amax amin", self=_extreme)
 
 
 def _normed(grad: Tensor, self: Tensor, result: Tensor, ord: Any, dim: Any, keepdim: bool) -> Any:
-    if ord != 2:
-        raise NotImplementedError("the derivative of linalg_vector_norm is known to __torch_dispatch__ for ord=2 only")
     shape = list(self.shape)
     if dim is not None:
         grad, result = _restored(grad, dim, shape, keepdim), _restored(result, dim, shape, keepdim)
@@ -258,7 +264,7 @@ def _normed(grad: Tensor, self: Tensor, result: Tensor, ord: Any, dim: Any, keep
     return op("mul", unit, grad)
 
 
-rule("linalg_vector_norm", self=_normed)
+rule("linalg_vector_norm", only=lambda values: values.get("ord", 2) == 2, self=_normed)
 rule("logsumexp", self=lambda grad, self, result, dim, keepdim, self_shape: op("mul", _restored(
     grad, dim, self_shape, keepdim), op("exp", op("sub", self, _restored(result, dim, self_shape, keepdim)))))
 rule("cumsum", self=lambda grad, dim: grad if grad.numel() <= 1 or grad.shape[dim] == 1 else op(
@@ -291,7 +297,8 @@ rule("squeeze", self=_unsqueezed)
 rule("select", self=lambda grad, self_shape, dim, index: op("select_backward", grad, self_shape, dim, index))
 rule("slice", self=lambda grad, self_shape, dim, start, end, step: op(
     "slice_backward", grad, self_shape, dim, 0 if start is None else start, 9223372036854775807 if end is None else end, step))
-rule("diagonal", self=lambda grad, self_shape, offset, dim1, dim2: op("diagonal_backward", grad, self_shape, offset, dim1, dim2))
+rule("diagonal", self=lambda grad, self_shape, offset, dim1, dim2: op(
+    "diagonal_backward", grad, self_shape, offset, dim1, dim2))
 rule("diag_embed", self=lambda grad, offset, dim1, dim2: op("diagonal", grad, offset, dim1, dim2))
 rule("flip", self=lambda grad, dims: op("flip", grad, dims))
 rule("roll", self=lambda grad, shifts, dims: op("roll", grad, [-s for s in shifts], dims))

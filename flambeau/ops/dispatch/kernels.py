@@ -33,13 +33,25 @@ def _functional() -> Any:
 
 def derivative(function: Callable[..., Any], inputs: list[Any], grad: Any, mask: Any = None) -> list[Any]:
     """The gradients of a function of some tensors; mask: of which of them (None: of all)."""
-    torch = _torch()
+    torch, create = _torch(), _recorded(grad, *inputs)
+    asked = [t is not None and bool(mask is None or mask[i]) for i, t in enumerate(inputs)]
     with torch.enable_grad():
-        leaves = [None if t is None else t.detach().requires_grad_(bool(mask is None or mask[i])) for i, t in enumerate(inputs)]
+        leaves = [None if t is None else _leaf(t, create, asked[i]) for i, t in enumerate(inputs)]
         made = function(*leaves)
-        wanted = [t for t in leaves if t is not None and t.requires_grad]
-        found = iter(torch.autograd.grad(made, wanted, grad, allow_unused=True)) if wanted else iter(())
-    return [next(found) if t is not None and t.requires_grad else None for t in leaves]
+        wanted = [t for t, wanted in zip(leaves, asked) if wanted]
+        found = iter(torch.autograd.grad(made, wanted, grad, allow_unused=True, create_graph=create)) if wanted else iter(())
+    return [next(found) if wanted else None for wanted in asked]
+
+
+def _recorded(*tensors: Any) -> bool:
+    """Whether a derivative of these gradients is recorded: then they have to depend on the tensors."""
+    return _torch().is_grad_enabled() and any([t is not None and t.requires_grad for t in tensors])
+
+
+def _leaf(tensor: Any, create: bool, asked: bool) -> Any:
+    if create and tensor.requires_grad:
+        return tensor.view_as(tensor)
+    return tensor.detach().requires_grad_(asked)
 
 
 # -------------------------------------------------------------------------------------------------------------- views
@@ -299,12 +311,22 @@ def _layer_norm(input: Any, shape: Any, weight: Any, bias: Any, eps: float) -> A
 @kernel("native_layer_norm_backward")
 def _layer_norm_backward(grad: Any, input: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any) -> Any:
     dims = tuple(range(input.ndim - len(shape), input.ndim))
+    if _recorded(grad, input, weight):  # mean and rstd depend on the input
+        eps = _eps(input.var(dims, correction=0, keepdim=True), rstd)
+        return tuple(derivative(lambda x, w=None, b=None: _functional().layer_norm(x, tuple(shape), w, b, eps),
+                                [input, weight, bias], grad, mask))
     lead = tuple(range(input.ndim - len(shape)))
     unit = (input - mean) * rstd
     scaled = grad if weight is None else grad * weight
     x = rstd * (scaled - scaled.mean(dims, keepdim=True) - unit * (scaled * unit).mean(dims, keepdim=True))
     return (x if mask[0] else None, _summed(grad * unit, lead) if mask[1] and weight is not None else None,
             _summed(grad, lead) if mask[2] and bias is not None else None)
+
+
+def _eps(variance: Any, rstd: Any) -> float:
+    """The number that a normalization added to the variance: its backward operation is not told."""
+    with _torch().no_grad():
+        return float((rstd.reshape(variance.shape).double() ** -2 - variance.double()).median().clamp(min=0))
 
 
 def _summed(x: Any, dims: tuple[int, ...]) -> Any:
@@ -321,6 +343,11 @@ def _group_norm(input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, gr
 @kernel("native_group_norm_backward")
 def _group_norm_backward(grad: Any, input: Any, mean: Any, rstd: Any, weight: Any, N: int, C: int, HxW: int, group: int,
                          mask: Any) -> Any:
+    if _recorded(grad, input, weight):
+        eps = _eps(input.reshape(N, group, -1).var(2, correction=0), rstd)
+        bias = None if weight is None else _torch().zeros_like(weight)
+        return tuple(derivative(lambda x, w=None, b=None: _functional().group_norm(x, group, w, b, eps), [input, weight, bias],
+                                grad, mask))
     unit = ((input.reshape(N, group, -1) - mean.unsqueeze(2)) * rstd.unsqueeze(2)).view(input.shape)
     over = (0, *range(2, input.ndim))
     scaled = grad if weight is None else grad * weight.view(1, C, *(1,) * (input.ndim - 2))
@@ -343,6 +370,11 @@ def _batch_norm(input: Any, weight: Any, bias: Any, running_mean: Any, running_v
 @kernel("native_batch_norm_backward")
 def _batch_norm_backward(grad: Any, input: Any, weight: Any, running_mean: Any, running_var: Any, save_mean: Any,
                          save_invstd: Any, train: bool, eps: float, mask: Any) -> Any:
+    if _recorded(grad, input, weight):
+        bias = None if weight is None else _torch().zeros_like(weight)
+        means, variances = (None, None) if train else (running_mean, running_var)
+        return tuple(derivative(lambda x, w=None, b=None: _functional().batch_norm(x, means, variances, w, b, train, 0.0, eps),
+                                [input, weight, bias], grad, mask))
     over, shape = (0, *range(2, input.ndim)), (1, -1, *(1,) * (input.ndim - 2))
     mean, rstd = (save_mean, save_invstd) if train else (running_mean, (running_var + eps).rsqrt())
     unit = (input - mean.view(shape)) * rstd.view(shape)
@@ -355,7 +387,8 @@ def _batch_norm_backward(grad: Any, input: Any, weight: Any, running_mean: Any, 
 
 
 def _pooled(n: int) -> None:
-    def forward(self: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Any:
+    def forward(self: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+                ceil_mode: bool = False) -> Any:
         return getattr(_functional(), f"max_pool{n}d")(self, kernel_size, stride or None, padding, dilation, ceil_mode,
                                                        return_indices=True)
 

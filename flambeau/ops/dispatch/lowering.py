@@ -1,16 +1,18 @@
 """What PyTorch makes of its composite functions: calls of the operations that modes and subclasses see.
 
-A function here is called as the public one of its name. It may return NotImplemented where the call is an operation as it stands.
+A function here is called as the public one of its name. It may return NotImplemented where the call is an operation as it
+stands.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
-from ...tensors.formats import channels_last, contiguous_format, preserve_format
+from ...tensors.formats import contiguous_format, preserve_format
 from ...tensors.tensor import Tensor
 from .calls import operation as op
 
@@ -234,7 +236,8 @@ def unbind(input: Tensor, dim: int = 0) -> Any:
 
 
 @lowered("tensor_split")
-def tensor_split(input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None) -> Any:
+def tensor_split(input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None,
+                 sections: Any = None) -> Any:
     given = indices_or_sections if indices_or_sections is not None else indices if indices is not None else sections
     size = input.shape[dim]
     if isinstance(given, Tensor):
@@ -242,7 +245,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any = None, dim: int = 0, *
     if isinstance(given, int):
         given = [size * i // given if size % given == 0 else min(size % given, i) + size // given * i for i in range(1, given)]
     ends = [0, *given, size]
-    return tuple([op("slice", input, dim, a, b) for a, b in zip(ends, ends[1:])])
+    return tuple([op("slice", input, dim, a, b) for a, b in itertools.pairwise(ends)])
 
 
 @lowered("adjoint")
@@ -303,15 +306,14 @@ def _steps(x: Tensor, key: Any) -> tuple[Tensor, list[Any] | None]:
     import flambeau
     parts = list(key) if isinstance(key, tuple) else [key]
     parts = [flambeau.tensor(k) if isinstance(k, list) else k for k in parts]
-    used = sum([0 if k is None or k is Ellipsis or isinstance(k, bool) else k.ndim if isinstance(k, Tensor) and k.dtype in (
-        flambeau.bool, flambeau.uint8) else 1 for k in parts])
+    used = sum(map(_taken, parts))
     if used > x.ndim:
         raise IndexError(f"too many indices for tensor of dimension {x.ndim}")
     dim, indices = 0, []
     for k in parts:
         if k is Ellipsis:
-            dim += x.ndim - dim - sum([0 if n is None or isinstance(n, bool) else n.ndim if isinstance(n, Tensor) and n.dtype in (
-                flambeau.bool, flambeau.uint8) else 1 for n in parts[next(i for i, m in enumerate(parts) if m is Ellipsis) + 1:]])
+            rest = parts[next(i for i, m in enumerate(parts) if m is Ellipsis) + 1:]
+            dim += x.ndim - dim - sum(map(_taken, rest))
         elif k is None:
             x = op("unsqueeze", x, dim)
             dim += 1
@@ -321,13 +323,13 @@ def _steps(x: Tensor, key: Any) -> tuple[Tensor, list[Any] | None]:
         elif isinstance(k, Tensor) or isinstance(k, bool):
             if isinstance(k, bool):
                 x, k = op("unsqueeze", x, dim), flambeau.tensor([k])
-            elif not k.ndim and k.dtype not in (flambeau.bool, flambeau.uint8) and not k.requires_grad:
+            elif not k.ndim and not _is_mask(k):
                 x = op("select", x, dim, int(k))
                 continue
             while len(indices) < dim:
                 indices.append(None)
             indices.append(k)
-            dim += k.ndim if k.dtype in (flambeau.bool, flambeau.uint8) else 1
+            dim += _taken(k)
             while len(indices) < dim:
                 indices.append(_SPENT)
         else:
@@ -336,6 +338,16 @@ def _steps(x: Tensor, key: Any) -> tuple[Tensor, list[Any] | None]:
                                 f"indices (got {type(k).__name__})")
             x = op("select", x, dim, k.__index__())
     return x, [i for i in indices if i is not _SPENT] if indices else None
+
+
+def _is_mask(k: Any) -> bool:
+    import flambeau
+    return isinstance(k, Tensor) and k.dtype in (flambeau.bool, flambeau.uint8)
+
+
+def _taken(k: Any) -> int:
+    """How many dimensions a part of a key is about."""
+    return 0 if k is None or k is Ellipsis or isinstance(k, bool) else k.ndim if _is_mask(k) else 1
 
 
 _SPENT = object()  # a dimension that a mask over several has taken along

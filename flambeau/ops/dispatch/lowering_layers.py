@@ -127,7 +127,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 @lowered("embedding")
 def embedding(input: Tensor, weight: Tensor, padding_idx: Any = None, max_norm: Any = None, norm_type: float = 2.0,
               scale_grad_by_freq: bool = False, sparse: bool = False) -> Any:
-    if max_norm is not None:
+    if max_norm is not None or input.is_floating_point():  # (torch.embedding takes the weight first)
         return NotImplemented
     padding = -1 if padding_idx is None else padding_idx if padding_idx >= 0 else weight.shape[0] + padding_idx
     return op("embedding", weight, input, padding, scale_grad_by_freq, sparse)
@@ -152,7 +152,7 @@ def _pooling(n: int) -> Callable[..., Any]:
 
 for _n in (1, 2, 3):
     LOWERED[f"max_pool{_n}d"] = _pooling(_n)
-    LOWERED[f"max_pool{_n}d_with_indices"] = _pooling(_n) if _n == 1 else functools.partial(op, f"max_pool{_n}d_with_indices")
+    LOWERED[f"max_pool{_n}d_with_indices"] = functools.partial(_pooling(_n), return_indices=True)
 
 
 @lowered("avg_pool1d")
@@ -274,9 +274,7 @@ def _reduction(reduction: str = "mean", size_average: Any = None, reduce: Any = 
 def _two(name: str, *options: str) -> None:
     """A loss of an input and a target of its shape."""
     def loss(input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Any:
-        named = dict(zip(("size_average", "reduce", "reduction"), args)) if len(args) == 3 else (
-            {"reduction": args[0]} if args else {})
-        named |= kwargs
+        named = dict(zip(("size_average", "reduce", "reduction", *options), args)) | kwargs
         values = [named.pop(o) for o in options if o in named]
         weight = named.pop("weight", None)
         if weight is not None:

@@ -22,10 +22,6 @@ class OpOverloadPacket:
         try:
             entry, _ = schemas.resolve(self.__name__, args, kwargs)
         except NoFit:
-            if schemas.overloads_of(self.__name__):
-                for overload in schemas.overloads_of(self.__name__):
-                    if len(overload.schema.arguments) >= len(args) + len(kwargs) and len(schemas.overloads_of(self.__name__)) == 1:
-                        return getattr(self, overload.overload)(*args, **kwargs)
             return calls.plain_function(self.__name__)(*args, **kwargs)
         return getattr(self, entry.overload)(*args, **kwargs)
 

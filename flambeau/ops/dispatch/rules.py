@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ...autograd.state import NO_GRAD, state
+from ...backends.facts import POINTWISE
 from ...tensors.tensor import Tensor
 from ..core.row import ROWS, node_name
-from .calls import DispatchNode, edges_of, operation, plain, tensors_in
+from .calls import DispatchNode, edges_of, no_dispatch, operation, plain, tensors_in
 
 _GIVEN = ("grad", "grads", "needs")
 
@@ -25,9 +26,16 @@ class Rule:
     keeps_all = False
 
     def __init__(self, formulas: dict[str, Callable[..., Any]], together: Callable[..., Any] | None = None,
-                 constant: tuple[int, ...] = (), targets: tuple[str, ...] = ()):
-        self.formulas, self.together, self.constant = formulas, together, constant
+                 constant: tuple[int, ...] = (), targets: tuple[str, ...] = (), only: Callable[..., bool] | None = None):
+        self.formulas, self.together, self.constant, self.only = formulas, together, constant, only
         self.targets = targets or tuple(formulas)
+
+    def serves(self, values: dict[str, Any]) -> bool:
+        """Whether the formulas are those of this call, and there is one for every argument that requires grad."""
+        if self.only is not None and not self.only(values):
+            return False
+        return not self.targets or all([k in self.targets or not any([t.requires_grad for t in tensors_in([v])])
+                                        for k, v in values.items()])
 
     def names(self, needed: Any) -> set[str]:
         """What the formulas of some arguments refer to."""
@@ -90,26 +98,36 @@ class Again(Rule):
 
     keeps_all = True
 
-    def __init__(self, targets: tuple[str, ...]):
+    def __init__(self, targets: tuple[str, ...], op: Any):
+        """op: what is run again; of an operation that writes, its form that does not."""
         super().__init__({}, targets=targets)
+        self.op = op
 
     def names(self, needed: Any) -> set[str]:
         return set()
 
+    def without_gradient(self, op: Any, values: dict[str, Any]) -> tuple[int, ...]:
+        """The results that have no gradient, found by a call without elements; none if there is no such call."""
+        import flambeau
+        try:
+            with flambeau.enable_grad(), no_dispatch():
+                made = plain(op, {k: _on_meta(v) for k, v in values.items()})
+        except (NotImplementedError, RuntimeError, TypeError, ValueError):
+            return ()
+        return tuple([i for i, t in enumerate(made) if isinstance(t, Tensor) and not t.requires_grad]) if isinstance(
+            made, (list, tuple)) else ()
+
     def gradients(self, node: Any, grads: Any, needed: list[str]) -> dict[str, Any]:
         import flambeau
-        values, op = node.all, node.op
+        values, op = node.all, self.op
         if any([type(t)._dispatches for t in tensors_in(values.values())]):
             raise NotImplementedError(f"the derivative of {op} is not known to __torch_dispatch__: it is computed from plain "
                                       "tensors only. Write it with other operations, or as an autograd.Function")
         create = not state.mode & NO_GRAD
         with flambeau.enable_grad():
             fresh = {k: _alias(v, create) if k in needed else v for k, v in values.items()}
-            state.dispatch_off += 1
-            try:
+            with no_dispatch():
                 made = plain(op, fresh)
-            finally:
-                state.dispatch_off -= 1
         made = list(made) if isinstance(made, (list, tuple)) else [made]
         several = grads if grads.__class__ in (list, tuple) else [grads]
         pairs = [(m, g) for m, g in zip(made, several) if g is not None and isinstance(m, Tensor) and m.requires_grad]
@@ -119,6 +137,16 @@ class Again(Rule):
                                             allow_unused=True))
         return {k: [next(found) if isinstance(t, Tensor) else None for t in fresh[k]] if fresh[k].__class__ in (
             list, tuple) else next(found) for k in needed}
+
+
+def _on_meta(value: Any) -> Any:
+    import flambeau
+    if value.__class__ in (list, tuple):
+        return [_on_meta(v) for v in value]
+    if not isinstance(value, Tensor):
+        return value
+    made = flambeau.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
+    return made.requires_grad_() if value.requires_grad else made
 
 
 def _alias(value: Any, create: bool) -> Any:
@@ -147,19 +175,51 @@ def rule_of(op: Any) -> Rule:
     name, in_place = op._opname, op._schema.is_mutable and op._opname.endswith("_")
     base = name[:-1] if in_place else name
     for key in (f"{name}.{op._overloadname}", name, f"{base}.{op._overloadname}", base):
-        if key in RULES:
+        if key in RULES and _is_for(RULES[key], op):
             return RULES[key]
     row = ROWS.get(base)
-    if row is not None and row.formulas and len(row.args) <= len(op._schema.arguments) and not row.lists:
+    if row is not None and row.formulas and row.kernel in POINTWISE and len(op._schema.returns) == 1 and (
+            _alike(row, op._schema)):
         return RowRule(row, op._schema)
+    return again(op)
+
+
+def _alike(row: Any, schema: Any) -> bool:
+    """Whether the arguments of a row are those of the operation, in order."""
+    names = [a.name for a in schema.arguments]
+    return len(row.args) <= len(names) and all([r == n or (i == 0 and n in ("self", "input"))
+                                                for i, (r, n) in enumerate(zip(row.args, names))])
+
+
+def again(op: Any) -> Again:
+    form = op
     if op._schema.is_mutable:
-        raise NotImplementedError(f"the derivative of {op} is not known below autograd: use its form that is not in-place")
-    return Again(tuple([a.name for a in op._schema.arguments if a.type.startswith("Tensor")]))
+        form = _not_in_place(op)
+        if form is None:
+            raise NotImplementedError(f"the derivative of {op} is not known below autograd: use its form that is not in-place")
+    return Again(tuple([a.name for a in op._schema.arguments if a.type.startswith("Tensor")]), form)
+
+
+def _not_in_place(op: Any) -> Any:
+    from .overloads import packet
+    form = packet("aten", op._opname.removesuffix("_"))
+    known = op.namespace == "aten" and op._opname.endswith("_") and op._overloadname in form.overloads()
+    return getattr(form, op._overloadname) if known else None
+
+
+def _is_for(rule: Rule, op: Any) -> bool:
+    """Whether the overload has the arguments that the formulas are about."""
+    return all([t in op._schema.by_name for t in rule.targets])
 
 
 def node_for(op: Any, values: dict[str, Any], in_place: bool) -> Any:
     """The node of a call that is about to run; None if it needs none."""
     rule = rule_of(op)
+    if not rule.serves(values):
+        rule = again(op)
+    if rule.keeps_all and len(op._schema.returns) > 1:
+        rule = again(op)  # (one of its own: which results have a gradient may depend on the call)
+        rule.constant = rule.without_gradient(op, values)
     edges = edges_of(values, rule.targets)
     if not edges:
         return None
@@ -168,6 +228,8 @@ def node_for(op: Any, values: dict[str, Any], in_place: bool) -> Any:
              if a.name in names and a.name in values and values[a.name].__class__ is not int and _has_tensors(values[a.name])}
     if in_place and isinstance(saved.get("self"), Tensor):
         saved["self"] = operation("clone", saved["self"])
+    if in_place and rule.keeps_all:
+        values = {**values, "self": operation("clone", values["self"])}
     node = _node_class(op._opname.rstrip("_") or op._opname, op._overloadname)()
     node.take(op, rule, values, edges, {k: _listed(v) for k, v in saved.items()})
     return node

@@ -102,12 +102,13 @@ class Schema:
     __repr__ = __str__
 
     # ---------------------------------------------------------------------------------------------------- fitting
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], loosely: bool = True) -> dict[str, Any]:
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], loosely: bool = True,
+             gathering: bool = False) -> dict[str, Any]:
         """The values of the arguments that were given, by name; NoFit where the call is none of this overload.
 
-        loosely: as Python's functions are called, with sizes one by one and numbers for tensors.
+        loosely: as Python's functions are called, with numbers for some tensors; gathering: and with sizes one by one.
         """
-        args = _gathered(self.positional, args) if loosely else args
+        args = _gathered(self.positional, args) if gathering else args
         if len(args) > len(self.positional):
             raise NoFit("too many arguments")
         found = {a.name: v for a, v in zip(self.positional, args)}
@@ -186,8 +187,6 @@ def _fitted_list(a: Argument, kind: str, value: Any) -> Any:
         return list(value)
     if fixed and _CHECKS[kind](value) and kind != "Tensor":
         return [value] * int(fixed[1])
-    if kind == "Tensor" and isinstance(value, Tensor) and value.ndim:
-        return list(value.unbind(0))
     raise NoFit(f"{a.name} is no list")
 
 
@@ -288,11 +287,12 @@ def is_known(name: str) -> bool:
 def resolve(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Entry, dict[str, Any]]:
     """The overload that a Python call means, and its arguments by name. NoFit if there is none."""
     written = kwargs.get("out") is not None
-    for entry in overloads_of(name):
-        if any([a.is_out for a in entry.schema.arguments]) != written:
-            continue
-        try:
-            return entry, entry.schema.bind(tuple(args), kwargs)
-        except NoFit:
-            continue
+    for gathering in (False, True):
+        for entry in overloads_of(name):
+            if any([a.is_out for a in entry.schema.arguments]) != written:
+                continue
+            try:
+                return entry, entry.schema.bind(tuple(args), kwargs, gathering=gathering)
+            except NoFit:
+                continue
     raise NoFit(f"aten::{name}: no overload takes these arguments")

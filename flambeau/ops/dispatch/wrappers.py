@@ -10,8 +10,8 @@ from ...tensors.device import device as device_class
 from ...tensors.tensor import Tensor
 
 
-def make(cls: type, size: Any, strides: Any, storage_offset: int | None, memory_format: Any, dtype: Any, layout: Any, device: Any,
-         requires_grad: bool) -> Tensor:
+def make(cls: type, size: Any, strides: Any, storage_offset: int | None, memory_format: Any, dtype: Any, layout: Any,
+         device: Any, requires_grad: bool) -> Tensor:
     """A new leaf; what operations do with it is said by its class."""
     import flambeau
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..autograd.state import state
+from ..backends.facts import DYNAMIC
 from ..backends.meta import wrapped
 from ..ops.core.overrides import _disabled_torch_function_impl
 from ..ops.dispatch import calls
@@ -40,7 +41,6 @@ class DataDependentOutputException(RuntimeError):
         self.func = func
 
 
-_DYNAMIC = frozenset("nonzero masked_select unique_dim unique_consecutive _unique2 repeat_interleave bincount".split())
 _OF_VALUES = frozenset("_local_scalar_dense equal allclose is_nonzero".split())
 
 
@@ -170,9 +170,8 @@ class FakeTensorMode(TorchDispatchMode):
         if plain and not self.allow_non_fake_inputs and not all([type(t)._dispatches for t in plain]):
             raise AssertionError(f"Please convert all Tensors to FakeTensors first or instantiate FakeTensorMode with "
                                  f"'allow_non_fake_inputs'. Found in {func}({', '.join([repr(t) for t in plain])})")
-        if name in _DYNAMIC or (name in ("index", "index_put", "index_put_") and _has_mask(args)):
-            if name not in ("index_put", "index_put_"):
-                raise DynamicOutputShapeException(func)
+        if (DYNAMIC.get(name) is True and name != "masked_scatter") or name.startswith("unique") or (name == "index" and _has_mask(args)):
+            raise DynamicOutputShapeException(func)
         return self._run(func, args, kwargs, tensors)
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor]) -> Any:
@@ -227,7 +226,7 @@ def _has_mask(args: tuple[Any, ...]) -> bool:
 
 def _common_device(func: Any, tensors: list[Any]) -> Any:
     """The device of the result; tensors without dimensions may join any."""
-    found = None
+    found = first = None
     for t in tensors:
         if found is None or (found.type == "cpu" and not first.ndim and t.fake_device.type != "cpu"):
             found, first = t.fake_device, t
