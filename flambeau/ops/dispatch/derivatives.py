@@ -37,8 +37,8 @@ def together(names: str, targets: str, constant: tuple[int, ...] = ()) -> Callab
 
 # Their results do not depend on the elements of their arguments in a way that has a derivative.
 rule("detach _local_scalar_dense equal is_same_size zeros_like ones_like empty_like full_like new_zeros new_ones new_empty "
-     "new_full new_empty_strided rand_like randn_like randint_like bernoulli multinomial argmax argmin eq ne lt le gt ge isnan isinf "
-     "logical_and logical_or logical_not logical_xor any all nonzero argsort searchsorted bucketize isfinite allclose")
+     "new_full new_empty_strided rand_like randn_like randint_like bernoulli multinomial argmax argmin eq ne lt le gt ge "
+     "isnan isinf logical_and logical_or logical_not logical_xor any all nonzero argsort searchsorted bucketize isfinite allclose")
 
 
 def _conj(x: Any) -> Any:
@@ -75,7 +75,7 @@ rule("mul.Scalar", self=lambda grad, other: scalar("mul", grad, other))
 rule("div.Scalar", self=lambda grad, other: scalar("div", grad, other))
 rule("div.Tensor", self=lambda grad, other: op("div", grad, _conj(other)), other=lambda grad, self, other:
      _negated(grad, _conj(op("div", op("div", self, other), other))))
-rule("pow.Tensor_Scalar", self=lambda grad, self, exponent: _nothing(grad) if exponent == 0 else op(
+rule("pow.Tensor_Scalar pow_.Scalar", self=lambda grad, self, exponent: _nothing(grad) if exponent == 0 else op(
     "mul", grad, _conj(scalar("mul", op("pow", self, exponent - 1), exponent))))
 rule("neg", self=lambda grad: op("neg", grad))
 rule("reciprocal", self=lambda grad, result: _negated(grad, _conj(op("mul", result, result))))
@@ -122,7 +122,7 @@ def _pow_exponent(grad: Tensor, self: Tensor, exponent: Tensor, result: Tensor) 
     return op("mul", grad, op("where", at_zero, _zero(grad), made))
 
 
-rule("pow.Tensor_Tensor", self=_pow_base, exponent=_pow_exponent)
+rule("pow.Tensor_Tensor pow_.Tensor", self=_pow_base, exponent=_pow_exponent)
 
 
 def _clamped(grad: Tensor, self: Tensor, min: Any, max: Any) -> Tensor:

@@ -515,6 +515,8 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     wanted = _size(size)
     if list(self.shape) == wanted:
         return self
+    if not wanted:
+        return op("sum", self)
     lead = self.ndim - len(wanted)
     dims = [*range(lead), *[d for d in range(lead, self.ndim) if wanted[d - lead] == 1 and self.shape[d] != 1]]
     made = op("sum", self, dims, True)

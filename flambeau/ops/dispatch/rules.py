@@ -187,6 +187,8 @@ def rule_of(op: Any) -> Rule:
 def _alike(row: Any, schema: Any) -> bool:
     """Whether the arguments of a row are those of the operation, in order."""
     names = [a.name for a in schema.arguments]
+    if any([schema.arguments[i].type != "Tensor" for i in row.sure if i < len(names)]):
+        return False
     return len(row.args) <= len(names) and all([r == n or (i == 0 and n in ("self", "input"))
                                                 for i, (r, n) in enumerate(zip(row.args, names))])
 

@@ -170,13 +170,18 @@ class FakeTensorMode(TorchDispatchMode):
         if plain and not self.allow_non_fake_inputs and not all([type(t)._dispatches for t in plain]):
             raise AssertionError(f"Please convert all Tensors to FakeTensors first or instantiate FakeTensorMode with "
                                  f"'allow_non_fake_inputs'. Found in {func}({', '.join([repr(t) for t in plain])})")
-        if (DYNAMIC.get(name) is True and name != "masked_scatter") or name.startswith("unique") or (name == "index" and _has_mask(args)):
+        if (DYNAMIC.get(name) is True and name != "masked_scatter") or name.startswith("unique") or (
+                name == "index" and _has_mask(args)):
             raise DynamicOutputShapeException(func)
         return self._run(func, args, kwargs, tensors)
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor]) -> Any:
         import flambeau
+        if func.fake is not None:  # of a custom operation: it is told by its author
+            with self:
+                return func.fake(*args, **kwargs)
         tensors = [self.from_tensor(t) if not isinstance(t, FakeTensor) else t for t in tensors]
+        known = self._of_constants(func, args, kwargs, tensors)
         device = _common_device(func, tensors)
         if "device" in func._schema.by_name:
             given = kwargs.get("device")
@@ -185,17 +190,27 @@ class FakeTensorMode(TorchDispatchMode):
             kwargs.pop("pin_memory", None)
         with calls.no_dispatch():
             unwrapped = tree_map(self._elem, (args, kwargs))
-            if hasattr(func, "fake") and func.fake is not None:
-                made = func.fake(*unwrapped[0], **unwrapped[1])
-            else:
-                made = func(*unwrapped[0], **unwrapped[1])
+            made = func(*unwrapped[0], **unwrapped[1])
         if func._schema.is_mutable:
             written = [v for a, v in zip(func._schema.positional, args) if a.is_write]
             for t in written:
                 _follow(t)
+                t.constant = known
             if len(func._schema.returns) == len(written) == 1:
                 return written[0]
-        return tree_map(lambda x: self._fake(x, device), tuple(made) if isinstance(made, tuple) else made)
+        made = tree_map(lambda x: self._fake(x, device), tuple(made) if isinstance(made, tuple) else made)
+        if isinstance(made, FakeTensor):
+            made.constant = known
+        return made
+
+    def _of_constants(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Any]) -> Any:
+        """The value of a result, where those of all arguments are known: counters of steps, say."""
+        if not tensors or any([t.constant is None for t in tensors]) or len(func._schema.returns) != 1:
+            return None
+        with calls.no_dispatch():
+            given = tree_map(lambda x: x.constant if isinstance(x, FakeTensor) else x, (args, kwargs))
+            made = func(*given[0], **given[1])
+        return made if isinstance(made, Tensor) and made.numel() == 1 else None
 
     def _elem(self, value: Any) -> Any:
         if isinstance(value, FakeTensor):
@@ -237,9 +252,8 @@ def _common_device(func: Any, tensors: list[Any]) -> Any:
 
 
 def _follow(tensor: Any) -> None:
-    """After a change in place: the fake has the geometry of its elem, and its value is no longer known."""
+    """After a change in place: the fake has the geometry of its elem."""
     elem = tensor.elem
-    tensor.constant = None
     if (tuple(elem.shape), elem.stride()) != (tuple(tensor.shape), tensor.stride()):
         tensor._array = wrapped.make(tuple(elem.shape), tuple(elem.stride()), elem.storage_offset(), elem.dtype.native,
                                      tensor.fake_device)
