@@ -138,8 +138,8 @@ def comparisons_and_conversions(m):
 
     def run():
         _ = (x > y, x >= 1, x < y, x <= y, x == y, x != 0, ~(x > y), (x > y) & (x < y), (x > y) | (x < y), x.isnan(),
-             x.isfinite(), m.logical_not(x), x.bool(), x.float(), x.double(), x.long(), x.to(m.float16), x.type_as(y), x.equal(y),
-             m.allclose(x, y), x.any(), x.all(), x.sum().item(), float(x[0]))
+             x.isfinite(), m.logical_not(x), x.bool(), x.float(), x.double(), x.long(), x.to(m.float16), x.type_as(y),
+             x.equal(y), m.allclose(x, y), x.any(), x.all(), x.sum().item(), float(x[0]))
     return run
 
 

@@ -48,6 +48,8 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
         for t in inputs:
             if isinstance(t, Tensor):
                 t.retain_grad()
+    if state.transforms:
+        raise RuntimeError(_INSIDE)
     roots = _roots(tensors, None if grad_tensors is None else _as_tuple(grad_tensors))
     run(roots, Task(create_graph if retain_graph is None else retain_graph, create_graph, edges, True))
 
@@ -63,6 +65,8 @@ def _warn_of_cycle() -> None:
 
 
 _warned: list[bool] = []
+_INSIDE = ("backward() called inside a functorch transform. This is not supported, please use functorch.grad or functorch.vjp "
+           "instead or call backward() outside of functorch transforms.")
 
 
 def tensor_backward(self: Tensor, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
@@ -78,6 +82,8 @@ def tensor_backward(self: Tensor, gradient: Any = None, retain_graph: bool | Non
         return
     if create_graph:
         _warn_of_cycle()
+    if state.transforms:
+        raise RuntimeError(_INSIDE)
     run([_root(self, gradient, 0)],
         Task(create_graph if retain_graph is None else retain_graph, create_graph, None, True))
 

@@ -45,6 +45,7 @@ class _State(threading.local):
         self.dispatch_off = 0        # blocks in which nobody is asked about operations below autograd
         self.below = 0               # handlers of __torch_dispatch__ that are running
         self.running = []            # nodes whose backward is being evaluated (innermost last)
+        self.transforms = []         # calls of func.grad and its kin that are under way, innermost last (func/derivatives.py)
         self.levels = []             # calls of vmap that are under way (backends/batched/arrays.py), innermost last
         self.recorder = None         # notes the kernel calls while a call is captured (compiler/capture/tracing.py)
         self.witness = None          # hears of all that the Python of a captured call reads (compiler/capture/witness.py)

@@ -38,7 +38,8 @@ def together(names: str, targets: str, constant: tuple[int, ...] = ()) -> Callab
 # Their results do not depend on the elements of their arguments in a way that has a derivative.
 rule("detach _local_scalar_dense equal is_same_size zeros_like ones_like empty_like full_like new_zeros new_ones new_empty "
      "new_full new_empty_strided rand_like randn_like randint_like bernoulli multinomial argmax argmin eq ne lt le gt ge "
-     "isnan isinf logical_and logical_or logical_not logical_xor any all nonzero argsort searchsorted bucketize isfinite allclose")
+     "isnan isinf logical_and logical_or logical_not logical_xor any all nonzero argsort searchsorted bucketize isfinite "
+     "allclose")
 
 
 def _conj(x: Any) -> Any:
