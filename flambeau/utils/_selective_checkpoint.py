@@ -135,5 +135,5 @@ def report(first: Log, second: Log) -> str:
               + "\n\nOperations executed during recomputation:\n\n" + "\n".join(second.lines))]
     shown = "\n".join([f"{rule}\n{title}\n{rule}\n{text}\n" for title, text in parts])
     return (f"{shown}{rule}\n ERROR: Detected non-determinism while running activation checkpointing\n\n You are seeing this "
-            "error because you passed `debug=True` to checkpoint and\n what was saved in the original forward differs from what "
-            "was saved when it ran again.\n The first operation in which the two lists above differ is where to look.\n\n")
+            "error because you passed `debug=True` to checkpoint and\n what was saved in the original forward differs from "
+            "what was saved when it ran again.\n The first operation in which the two lists above differ is where to look.\n\n")
