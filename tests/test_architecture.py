@@ -29,7 +29,7 @@ LAYERS = [line.split() for line in """
     utils hub autograd.profiler
     *
     """.strip().splitlines()]
-LAYERS[5] += ["utils.deterministic", "ops.aten", "__future__"]  # what is there once all operations are
+LAYERS[5] += ["utils.deterministic", "ops.aten", "ops.dispatch", "__future__"]  # what is there once all operations are
 
 
 def _name(path: Path) -> str:

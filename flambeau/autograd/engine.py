@@ -24,7 +24,7 @@ from ..ops.core.levels import enter, leave
 from ..tensors.tensor import Tensor
 from ..tensors.tensor import _captured_grad as captured_grad
 from .node import AccumulateGrad, Edge, Node
-from .state import ANOMALY, BATCHED, CAPTURE, FOLLOW, NO_GRAD, PROFILE, state
+from .state import ANOMALY, BATCHED, CAPTURE, DISPATCH, FOLLOW, NO_GRAD, PROFILE, state
 
 _new = object.__new__
 _plus = KERNELS["add"]
@@ -520,6 +520,9 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
     elif old is None:
         if create_graph:
             tensor._grad = _recorded_copy(grad, tensor)
+        elif state.mode & DISPATCH or grad._dispatches:
+            ours = _is_ours(grad, tensor)
+            tensor._grad = _shown_taken(grad, tensor, ours)
         else:
             tensor._grad = _bare(grad._array) if _is_ours(grad, tensor) else _copy_like(grad, tensor)
     elif create_graph:
@@ -563,6 +566,19 @@ def _recorded_copy(grad: Any, tensor: Any) -> Any:
     """A copy that is itself part of the graph: changing `.grad` must not change what the graph still needs."""
     from ..creation.factories import empty_like
     return empty_like(tensor.detach()).copy_(grad)
+
+
+def _shown_taken(grad: Any, tensor: Any, ours: bool) -> Any:
+    """A leaf's first gradient where somebody looks on: by the operations that PyTorch takes it over, or copies it, with.
+
+    PyTorch takes over any gradient that is laid out as the leaf is; whether others see its memory, too, is not shown.
+    """
+    if grad.stride() != tensor.stride() or sys.getrefcount(grad) > 4:
+        return grad.clone() if 0 in tensor.stride() else grad.new_empty_strided(tensor.size(), tensor.stride()).copy_(grad)
+    made = grad.detach()
+    if not ours and type(made._array) in WINDOWS:
+        made = _copy_like(made, tensor)
+    return made
 
 
 def _copy_like(grad: Any, tensor: Any) -> Any:

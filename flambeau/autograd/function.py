@@ -110,6 +110,8 @@ class Function(FunctionCtx):
             made = state.levels[-1].run_function(cls, args, kwargs)
             if made is not NotImplemented:
                 return made
+        if state.transforms:
+            state.transforms[-1].check_function(cls)
         ctx = _new(cls._backward_cls)
         setup = cls.setup_context
         if setup is not _no_setup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..autograd.state import BATCHED, FOLLOW, grad_enabled, looked_at, state
+from ..autograd.state import BATCHED, DISPATCH, FOLLOW, grad_enabled, looked_at, state
 from ..backends import registry
 from ..backends.batched.arrays import BatchedArray
 from ..backends.cpu import creation as _cpu
@@ -33,6 +33,8 @@ def _item(self: Tensor) -> Any:
         raise RuntimeError(f"a Tensor with {array.size} elements cannot be converted to Scalar")
     if state.mode & FOLLOW:
         looked_at(array, "a tensor's value was read")
+    if _overrides.active and (state.mode & DISPATCH or self._dispatches) and not state.dispatch_off:
+        return _overrides.dispatch(Tensor.item, (self,), {})[1]
     value = array.item()  # an array without memory refuses by itself
     return value if value.__class__ in _NUMBERS else float(value)
 

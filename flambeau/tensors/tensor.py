@@ -97,7 +97,8 @@ class Tensor:
     _grad_dtype: Any = None
     _inference = False    # made in inference mode
     _tangent = None       # forward-mode derivative, as a (level, Tensor) pair
-    _without_overrides = True  # no __torch_function__ of its own: operations need not ask
+    _without_overrides = True         # no __torch_function__ of its own: operations need not ask
+    _dispatches = False   # has a __torch_dispatch__ of its own
     _cut = None           # under anomaly detection: where its history ended (autograd/cuts.py)
     _backward_hooks = None
     name = None
@@ -116,11 +117,16 @@ class Tensor:
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
+        if "__torch_dispatch__" in cls.__dict__:
+            from ..ops.core import overrides
+            cls._dispatches = cls.__torch_dispatch__ is not overrides._disabled_torch_function_impl
+            if cls._dispatches:
+                overrides.load_dispatcher()
         if "_without_overrides" not in cls.__dict__:
             from ..ops.core import overrides
             disabled = getattr(cls, "__torch_function__", None) is overrides._disabled_torch_function_impl
-            cls._without_overrides = disabled
-            if not disabled:
+            cls._without_overrides = disabled and not cls._dispatches
+            if not cls._without_overrides:
                 overrides.activate()
 
     # ------------------------------------------------------------------------------------------ shape and type

@@ -291,6 +291,7 @@ class _Frame:
         self.holders: list[Any] = []       # weak references, in the order of saving
         self.metadata: list[Any] = []      # what check compares with
         self.passes: dict[int, Any] = {}   # backward passes that have recomputed, kept so that ids stay theirs
+        self.logs: Any = None              # with debug: the operations of both runs
         self.complete = False              # whether the forward pass has ended: a backward pass may be part of it
 
     # ------------------------------------------------------------------------- while the forward pass is recorded
@@ -351,7 +352,8 @@ class _Frame:
                 raise _StopRecomputationError
             return tensor
 
-        with self.surroundings.again(), self.recompute_context, enable_grad(), saved_tensors_hooks(pack, lambda t: t):
+        with self.surroundings.again(), self.recompute_context, enable_grad(), saved_tensors_hooks(pack, lambda t: t), (
+                contextlib.nullcontext() if self.logs is None else self.logs[1]):
             try:
                 self.function(*args, **self.kwargs)
             except _StopRecomputationError:
@@ -380,6 +382,9 @@ class _Frame:
                     "`torch.utils.checkpoint.checkpoint(...)` or wrap the code block with "
                     "`with torch.utils.checkpoint.set_checkpoint_debug_enabled(True):`")
         name = getattr(self.function, "__qualname__", None) or type(self.function).__name__
+        if self.logs is not None:
+            from ._selective_checkpoint import report
+            return CheckpointError(f"{report(*self.logs)}torch.utils.checkpoint: {text} (The checkpointed function is {name}.)")
         return CheckpointError(f"torch.utils.checkpoint: {text} (The checkpointed function is {name}.){hint}")
 
 
@@ -440,7 +445,11 @@ def checkpoint(function: Callable, *args: Any, use_reentrant: bool | None = None
     frame = _Frame(function, args, kwargs, _Surroundings(preserve), recompute_context,
                    early_stop if _early_stop is None else _early_stop, _CHECKS[determinism_check],
                    debug if _debug is None else _debug)
-    with saved_tensors_hooks(frame.pack, frame.unpack), forward_context:
+    if frame.debug:
+        from ._selective_checkpoint import Log
+        frame.logs = Log(), Log()
+    with saved_tensors_hooks(frame.pack, frame.unpack), forward_context, (
+            contextlib.nullcontext() if frame.logs is None else frame.logs[0]):
         result = function(*args, **kwargs)
     frame.complete = True
     return result
@@ -486,7 +495,7 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
     return run(start, len(functions))(input)
 
 
-# ------------------------------------------------------------------------------------------------- names without code
+# -------------------------------------------------------------------------------------------------------- selective
 class CheckpointPolicy(enum.Enum):
     """What selective checkpointing does with an operation's output.
 
@@ -508,8 +517,8 @@ class SelectiveCheckpointContext:
     True
     """
 
-    def __init__(self, *, is_recompute: bool):
-        self.is_recompute = is_recompute
+    def __init__(self, *, is_recompute: bool, op_output: Any = None):
+        self.is_recompute, self.op_output = is_recompute, op_output
 
 
 class GraphExecGroup:
@@ -549,12 +558,19 @@ SAC_IGNORED_OPS: set[Any] = set()
 
 
 def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False) -> Any:
-    """Selective checkpointing needs a dispatch mode below autograd, which flambeau does not have.
+    """For `context_fn`: the results of some operations are kept, the others are computed again in backward.
 
-    >>> torch.utils.checkpoint.create_selective_checkpoint_contexts([torch.mm])
-    Traceback (most recent call last):
-        ...
-    NotImplementedError: create_selective_checkpoint_contexts: selective checkpointing by operation...
+    policy_fn_or_list: policy(ctx, op, *args, **kwargs) says for each operation what to do with its result (CheckpointPolicy,
+    or whether to save it); or a list of the operations whose results are kept. allow_cache_entry_mutation: whether what was
+    kept may be changed in place before backward.
+
+    >>> from functools import partial
+    >>> from flambeau.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+    >>> x = torch.ones(2, 2, requires_grad=True)
+    >>> kept = partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
+    >>> checkpoint(lambda x: (x @ x).sin().sum(), x, use_reentrant=False, context_fn=kept).backward()
+    >>> x.grad.shape
+    torch.Size([2, 2])
     """
-    raise NotImplementedError("create_selective_checkpoint_contexts: selective checkpointing by operation is not "
-                              "implemented; checkpoint(fn, ..., use_reentrant=False) recomputes the whole of fn")
+    from ._selective_checkpoint import contexts
+    return contexts(policy_fn_or_list, allow_cache_entry_mutation)

@@ -30,12 +30,13 @@ ITEM = ("vmap: It looks like you're calling .item() on a Tensor. We don't suppor
 class Level:
     """One call of vmap. `alive` counts those that some array still belongs to: then a backward pass may meet such arrays."""
 
-    __slots__ = ("number", "randomness", "size")
+    __slots__ = ("number", "position", "randomness", "size")
     alive = 0
     run_function: Any = None  # how a custom autograd Function runs at a level (func/functions.py)
 
     def __init__(self, size: int, randomness: str = "error"):
         self.number, self.size, self.randomness = _next_number(), size, randomness
+        self.position = 1  # among the transformations under way, counted from the outermost
         with _counting:
             Level.alive += 1
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ...autograd.state import looked_at, state
+from ...autograd.state import FORWARD_AD, looked_at, state
 from ...autograd.views import check_inplace, edge_of, written
 from ...backends import registry
 from ...backends.cpu.random import draws as _cpu
@@ -50,9 +50,12 @@ def _refill(self: Tensor, name: str, generator: Any, kernel: str, *args: Any) ->
     source = source_of(name.rstrip("_"), generator)
     if edge_of(self) is not None and not state.mode & NO_RECORD:
         fresh = draw(registry.backend_of(self._array).like(self._array, self._array.dtype), source, kernel, *args)
-        return store(self, _HISTORIES[name](alias_of(self), fresh))
+        return store(self, _HISTORIES[name](alias_of(self), fresh))  # (with the tangent of that)
     draw(self._array, source, kernel, *args, keep=True)
     written(self)
+    if state.mode & FORWARD_AD:  # draws do not depend on what was there
+        from ...autograd.forward_mode import copied
+        copied(self, ())
     return self
 
 
