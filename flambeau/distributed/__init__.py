@@ -62,22 +62,6 @@ refused_modules(__name__, _REASON, {
     "checkpoint.state_dict_loader": "load load_state_dict _load_state_dict",
     "checkpoint.hf_storage": "HuggingFaceStorageReader HuggingFaceStorageWriter",
     "checkpoint._consolidate_hf_safetensors": "consolidate_safetensors_files",
-    "optim": "DistributedOptimizer PostLocalSGDOptimizer ZeroRedundancyOptimizer",
-    "optim.zero_redundancy_optimizer": "ZeroRedundancyOptimizer",
-    "nn": "RemoteModule",
-    "nn.functional": "all_gather all_reduce all_to_all broadcast gather reduce reduce_scatter scatter",
-    "algorithms": "",
-    "algorithms.join": "Join Joinable JoinHook",
-    "algorithms._checkpoint": "",
-    "algorithms._checkpoint.checkpoint_wrapper": "checkpoint_wrapper apply_activation_checkpointing CheckpointImpl "
-                                                 "CheckpointWrapper offload_wrapper",
-    "algorithms.ddp_comm_hooks": "DDPCommHookType register_ddp_comm_hook",
-    "algorithms.ddp_comm_hooks.default_hooks": "allreduce_hook fp16_compress_hook bf16_compress_hook fp16_compress_wrapper "
-                                               "bf16_compress_wrapper",
-    "algorithms.ddp_comm_hooks.post_localSGD_hook": "PostLocalSGDState post_localSGD_hook",
-    "algorithms.ddp_comm_hooks.powerSGD_hook": "PowerSGDState powerSGD_hook batched_powerSGD_hook",
-    "algorithms.model_averaging": "",
-    "algorithms.model_averaging.averagers": "ModelAverager PeriodicModelAverager",
     "elastic": "",
     "elastic.agent": "",
     "elastic.rendezvous": "RendezvousParameters RendezvousHandler",
@@ -112,9 +96,16 @@ _errors = {"elastic.multiprocessing.errors": "ChildFailedError ErrorHandler"}
 refused_modules(__name__, _REASON, _errors)["elastic.multiprocessing.errors"].record = _record
 
 
+_PACKAGES = frozenset(("algorithms", "nn", "optim"))  # loaded when first touched
+_ELSEWHERE = {"DistributedDataParallel": "..nn.parallel", "GradBucket": "..nn.parallel.buckets",
+              "BuiltinCommHookType": ".algorithms.ddp_comm_hooks.default_hooks"}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "DistributedDataParallel":
-        return importlib.import_module("..nn.parallel", __name__).DistributedDataParallel
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(_ELSEWHERE[name], __name__), name)
+    if name in _PACKAGES:
+        return importlib.import_module(f".{name}", __name__)
     if name.startswith("__"):
         raise AttributeError(name)
     from .. import MissingName
