@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from ..missing import refused_modules
-from . import collectives, device_mesh, groups, placements
+from . import collectives, device_mesh, groups
 from .collectives import *  # noqa: F403
 from .device_mesh import *  # noqa: F403
 from .groups import *  # noqa: F403
@@ -36,15 +36,6 @@ refused_modules(__name__, _REASON, {
     "fsdp.api": "BackwardPrefetch CPUOffload FullOptimStateDictConfig FullStateDictConfig LocalOptimStateDictConfig "
                 "LocalStateDictConfig MixedPrecision OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig "
                 "ShardingStrategy StateDictConfig StateDictSettings StateDictType",
-    "tensor": "DTensor distribute_tensor distribute_module empty full ones rand randn zeros",
-    "tensor.parallel": "parallelize_module ColwiseParallel RowwiseParallel SequenceParallel PrepareModuleInput "
-                       "PrepareModuleOutput PrepareModuleInputOutput loss_parallel ParallelStyle",
-    "tensor._utils": "compute_local_shape_and_global_offset compute_global_tensor_info",
-    "tensor.placement_types": "_StridedShard",
-    "tensor.experimental": "context_parallel implicit_replication local_map register_sharding",
-    "tensor.experimental._attention": "context_parallel context_parallel_unshard set_rotate_method",
-    "_tensor": "DTensor distribute_tensor distribute_module",
-    "_tensor.experimental": "implicit_replication local_map",
     "_composable": "checkpoint contract fully_shard replicate",
     "_composable.fsdp": "FSDPModule MixedPrecisionPolicy CPUOffloadPolicy OffloadPolicy fully_shard",
     "_shard": "ShardedTensor",
@@ -81,11 +72,6 @@ refused_modules(__name__, _REASON, {
 })
 constants = sys.modules[f"{__name__}.constants"]
 constants.default_pg_timeout = groups.default_pg_timeout
-for _inner in ("tensor", "tensor.placement_types", "_tensor"):
-    _module = sys.modules[f"{__name__}.{_inner}"]
-    _module.__dict__.update({name: getattr(placements, name) for name in placements.__all__})
-    _module.__all__ += placements.__all__
-
 
 def _record(fn: Any = None, error_handler: Any = None) -> Any:
     """A decorator for main functions that writes errors to a file for the launcher: there is none, errors just rise."""
@@ -96,7 +82,7 @@ _errors = {"elastic.multiprocessing.errors": "ChildFailedError ErrorHandler"}
 refused_modules(__name__, _REASON, _errors)["elastic.multiprocessing.errors"].record = _record
 
 
-_PACKAGES = frozenset(("algorithms", "nn", "optim"))  # loaded when first touched
+_PACKAGES = frozenset(("algorithms", "nn", "optim", "tensor", "_tensor"))  # loaded when first touched
 _ELSEWHERE = {"DistributedDataParallel": "..nn.parallel", "GradBucket": "..nn.parallel.buckets",
               "BuiltinCommHookType": ".algorithms.ddp_comm_hooks.default_hooks"}
 
@@ -105,7 +91,7 @@ def __getattr__(name: str) -> Any:
     if name in _ELSEWHERE:
         return getattr(importlib.import_module(_ELSEWHERE[name], __name__), name)
     if name in _PACKAGES:
-        return importlib.import_module(f".{name}", __name__)
+        return importlib.import_module(f".{name.lstrip('_')}", __name__)
     if name.startswith("__"):
         raise AttributeError(name)
     from .. import MissingName
