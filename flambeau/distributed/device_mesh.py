@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .groups import GroupMember, ProcessGroup, init_process_group
+from .groups import GroupMember, ProcessGroup
+from .initialize import init_process_group
 
 __all__ = ["DeviceMesh", "init_device_mesh"]
 
