@@ -1,7 +1,8 @@
-"""`torch.distributed` for a world of one process: groups, collectives and DistributedDataParallel work, and change nothing.
+"""`torch.distributed`: several processes that compute together, on one machine or many.
 
-Programs for several processes start with `init_process_group` and ask for their rank; with a world size of one they run
-here as they are. A larger world raises NotImplementedError.
+groups.py says who they are, initialize.py and rendezvous.py how they find one another, collectives.py, messages.py and objects.py what
+they do together; engine.py and mpi/ (or nccl.py) carry it, work.py waits for it, monitor.py notices who is gone.
+MPI and NCCL are loaded when a group of several processes is made. One process alone needs neither.
 """
 
 from __future__ import annotations
@@ -11,13 +12,30 @@ import sys
 from typing import Any
 
 from ..missing import refused_modules
-from . import collectives, device_mesh, groups
+from . import (collectives, device_mesh, errors, groups, initialize, messages, objects, reductions, stores, tcp_store,
+               work)
 from .collectives import *  # noqa: F403
+from .collectives import _coalescing_manager, _CoalescingManager  # noqa: F401
 from .device_mesh import *  # noqa: F403
+from .errors import *  # noqa: F403
 from .groups import *  # noqa: F403
+from .groups import (_get_default_group, _get_default_store, _get_process_group_name, _rank_not_in_group,  # noqa: F401
+                     _resolve_process_group)
+from .initialize import *  # noqa: F403
+from .messages import *  # noqa: F403
+from .objects import *  # noqa: F403
+from .reductions import *  # noqa: F403
+from .reductions import _make_nccl_premul_sum  # noqa: F401
+from .rendezvous import register_rendezvous_handler
+from .stores import *  # noqa: F403
+from .tcp_store import *  # noqa: F403
+from .work import *  # noqa: F403
 
-__all__ = [*groups.__all__, *collectives.__all__, *device_mesh.__all__]
+__all__ = [*groups.__all__, *collectives.__all__, *device_mesh.__all__, *errors.__all__, *initialize.__all__, *messages.__all__,
+           *objects.__all__, *reductions.__all__, *stores.__all__, *tcp_store.__all__, *work.__all__,
+           "register_rendezvous_handler"]
 
+_all_gather_base, _reduce_scatter_base = collectives.all_gather_into_tensor, collectives.reduce_scatter_tensor  # their old names
 sys.modules[f"{__name__}.distributed_c10d"] = distributed_c10d = sys.modules[__name__]  # PyTorch's file
 _REASON = "training with several processes is not implemented"
 refused_modules(__name__, _REASON, {
@@ -61,7 +79,6 @@ refused_modules(__name__, _REASON, {
     "launcher.api": "launch_agent elastic_launch LaunchConfig",
     "launch": "launch main",
     "run": "main run config_from_args get_args_parser",
-    "rendezvous": "rendezvous register_rendezvous_handler",
     "remote_device": "_remote_device",
     "utils": "",
     "constants": "",
