@@ -7,8 +7,10 @@ MPI and NCCL are loaded when a group of several processes is made. One process a
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
+import traceback
 from typing import Any
 
 from ..missing import refused_modules
@@ -17,6 +19,7 @@ from . import (collectives, device_mesh, errors, groups, initialize, messages, o
 from .collectives import *  # noqa: F403
 from .collectives import _coalescing_manager, _CoalescingManager  # noqa: F401
 from .device_mesh import *  # noqa: F403
+from .ending import write_error
 from .errors import *  # noqa: F403
 from .groups import *  # noqa: F403
 from .groups import (_get_default_group, _get_default_store, _get_process_group_name, _rank_not_in_group,  # noqa: F401
@@ -77,8 +80,6 @@ refused_modules(__name__, _REASON, {
     "elastic.multiprocessing": "start_processes Std",
     "launcher": "launch_agent elastic_launch LaunchConfig",
     "launcher.api": "launch_agent elastic_launch LaunchConfig",
-    "launch": "launch main",
-    "run": "main run config_from_args get_args_parser",
     "remote_device": "_remote_device",
     "utils": "",
     "constants": "",
@@ -91,8 +92,21 @@ constants = sys.modules[f"{__name__}.constants"]
 constants.default_pg_timeout = groups.default_pg_timeout
 
 def _record(fn: Any = None, error_handler: Any = None) -> Any:
-    """A decorator for main functions that writes errors to a file for the launcher: there is none, errors just rise."""
-    return fn if fn is not None else lambda function: function
+    """A decorator for main functions: an error is written to a file for the launcher, which shows the first one of all ranks."""
+    if fn is None:
+        return lambda function: _record(function, error_handler)
+    if error_handler is not None:
+        raise NotImplementedError("record: error_handler is not implemented in flambeau")
+
+    @functools.wraps(fn)
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except Exception:
+            write_error(traceback.format_exc())
+            raise
+
+    return recorded
 
 
 _errors = {"elastic.multiprocessing.errors": "ChildFailedError ErrorHandler"}

@@ -10,6 +10,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from .ending import at_end
 from .errors import DistError
 from .stores import PrefixStore, Store
 
@@ -27,10 +28,12 @@ class Monitor:
         self.store, self.rank, self.size = PrefixStore("monitor", store), rank, size
         self.groups: weakref.WeakValueDictionary[str, ProcessGroup] = weakref.WeakValueDictionary()
         self.gone: int | None = None
+        self.lost = False  # the store is gone, and with it the launcher or the rank that served it
         self.stopped = False
         self.asked = 0
         self.thread = threading.Thread(target=self._run, name="flambeau monitor", daemon=True)
         self.thread.start()
+        at_end(lambda failed: None if failed else self.stop())
 
     def _run(self) -> None:
         try:
@@ -49,10 +52,12 @@ class Monitor:
                 for name, group in list(self.groups.items()):
                     self.store.set(f"answer/{self.asked}/{name}/{self.rank}", group.doing())
         except (DistError, OSError):
-            return  # the store is gone: so is the process that served it, or this one ends
+            self.lost = not self.stopped
 
     def stop(self) -> None:
         """A farewell: this process ends in peace."""
+        if self.stopped:
+            return
         self.stopped = True
         try:
             self.store.set(f"stop/{self.rank}", "1")
@@ -62,9 +67,11 @@ class Monitor:
 
     def look(self, group: ProcessGroup, work: Any) -> None:
         """Raises if a process of the group is gone."""
+        where = "" if work is None else f" during {work._name}"
         if self.gone is not None:
-            where = "" if work is None else f" during {work._name}"
             raise group.wrong("process group", f"rank {self.gone} has ended without farewell{where}: it was killed, or failed")
+        if self.lost:
+            raise group.wrong("process group", f"the process that serves the store (rank 0, or the launcher) has ended{where}")
 
     def ask(self, group: ProcessGroup) -> str:
         """What every rank of a group is doing, as text for an error."""

@@ -41,6 +41,9 @@ class MpiEngine(Engine):
         super().__init__(group)
         self.MPI, self.communicator = module(), communicator
         self.agreement = Agreement(group, communicator.Dup())
+        self.types = {d: getattr(self.MPI, _TYPES[d.native.name]) for d in dtypes.ALL if d.native.name in _TYPES}
+        self.types[dtypes.bool_] = self.MPI.UINT8_T
+        self.ops = {name: getattr(self.MPI, name) for name in {*_OPS.values(), *_OPS_OF_BOOL.values()}}
         self.most_tag = communicator.Get_attr(self.MPI.TAG_UB) // _TAG_STEP - 1
 
     def close(self) -> None:
@@ -54,8 +57,7 @@ class MpiEngine(Engine):
 
     def _typed(self, tensor: Tensor) -> list[Any]:
         array = tensor._array
-        type_ = getattr(self.MPI, _TYPES["uint8" if tensor.dtype is dtypes.bool_ else array.dtype.name])
-        return [self.MPI.buffer.fromaddress(native.pointer(array) or 0, array.nbytes), array.size, type_]
+        return [self.MPI.buffer.fromaddress(native.pointer(array) or 0, array.nbytes), array.size, self.types[tensor.dtype]]
 
     def _sent(self, tensor: Tensor) -> Tensor:
         """The tensor's elements as MPI can read them: contiguous, in the host's memory."""
@@ -73,31 +75,29 @@ class MpiEngine(Engine):
         return made, lambda: _put(tensor, made)
 
     def _work(self, name: str, start: Callable[[], list[Any]], after: Callable[[], None] | None, result: list[Tensor], keep: Any,
-              *facts: Any, more: Any = None) -> Work:
+              *facts: Any) -> Work:
         """Starts an operation whose facts must be the same on all ranks."""
         check = self.agreement.start(name, *facts)
         requests = start()
-        pending = Pending([check.request, *requests], (keep, check, more))
+        pending = Pending([check.request, *requests], (keep, check))
         return Work(self.group, name, pending, after, result, check)
 
     # --------------------------------------------------------------------------------------------------- reductions
-    def _summands(self, tensor: Tensor, op: Any, own: bool) -> tuple[Tensor, str]:
-        """The values to combine, of a type that MPI can, and MPI's operation. With `own` they are not the tensor's memory."""
+    def _summands(self, tensor: Tensor, op: Any) -> tuple[Tensor, Any]:
+        """The values to combine, of a type that MPI can, and MPI's operation."""
         kind, factor = reductions.kind(op), reductions.factor(op)
         source = self._sent(tensor)
         with no_grad():
             if source.dtype is dtypes.bool_:
                 if kind not in _OPS_OF_BOOL:
                     raise RuntimeError(f"Cannot use {kind} with torch.bool")
-                return (source.clone() if own and source is tensor else source), _OPS_OF_BOOL[kind]
+                return source, self.ops[_OPS_OF_BOOL[kind]]
             values = view_as_real(source) if source.dtype.is_complex else source
-            if values._array.dtype.name not in _TYPES:  # half precision: summed in single, and rounded once
+            if values.dtype not in self.types:  # half precision: summed in single, and rounded once
                 values = values.to(dtypes.float32)
-            elif own and source is tensor and factor is None:
-                values = values.clone()
             if factor is not None:
                 values = values * factor
-            return values, _OPS[kind]
+            return values, self.ops[_OPS[kind]]
 
     def _combined(self, target: Tensor, values: Tensor, op: Any) -> None:
         """Puts combined values where they belong."""
@@ -107,39 +107,39 @@ class MpiEngine(Engine):
             _put(view_as_real(target) if target.dtype.is_complex else target, values)
 
     def all_reduce(self, tensor: Tensor, op: Any) -> Work:
-        values, name = self._summands(tensor, op, own=False)
+        values, combine = self._summands(tensor, op)
         return self._work(
-            "all_reduce", lambda: [self.communicator.Iallreduce(self.MPI.IN_PLACE, self._typed(values), getattr(self.MPI, name))],
+            "all_reduce", lambda: [self.communicator.Iallreduce(self.MPI.IN_PLACE, self._typed(values), combine)],
             lambda: self._combined(tensor, values, op), [tensor], values, tensor.dtype, tensor.numel(), reductions.kind(op).name)
 
     def reduce(self, tensor: Tensor, root: int, op: Any) -> Work:
         mine = self.rank == root
-        values, name = self._summands(tensor, op, own=False)
+        values, combine = self._summands(tensor, op)
         send, receive = (self.MPI.IN_PLACE, self._typed(values)) if mine else (self._typed(values), None)
         return self._work(
-            "reduce", lambda: [self.communicator.Ireduce(send, receive, getattr(self.MPI, name), root)],
+            "reduce", lambda: [self.communicator.Ireduce(send, receive, combine, root)],
             (lambda: self._combined(tensor, values, op)) if mine else None, [tensor], values, tensor.dtype, tensor.numel(),
             reductions.kind(op).name, root)
 
     def reduce_scatter(self, output: Tensor, inputs: list[Tensor], op: Any) -> Work:
-        values, name = self._summands(_joined(inputs), op, own=False)
+        values, combine = self._summands(_joined(inputs), op)
         counts = [values.numel() // max(1, sum(i.numel() for i in inputs)) * i.numel() for i in inputs]
         with no_grad():
             made = empty((counts[self.rank],), dtype=values.dtype)
         return self._work(
             "reduce_scatter", lambda: [self.communicator.Ireduce_scatter(self._typed(values), self._typed(made), counts,
-                                                                         getattr(self.MPI, name))],
+                                                                         combine)],
             lambda: self._combined(output, made.reshape(_real_shape(output)), op), [output], (values, made), output.dtype,
             *[i.numel() for i in inputs], reductions.kind(op).name)
 
     def reduce_scatter_tensor(self, output: Tensor, tensor: Tensor, op: Any) -> Work:
-        values, name = self._summands(tensor, op, own=False)
+        values, combine = self._summands(tensor, op)
         direct = values.dtype is output.dtype and output.is_contiguous() and output.device.type == "cpu"
         with no_grad():
             made = output if direct else empty(_real_shape(output), dtype=values.dtype)
         return self._work(
             "reduce_scatter_tensor", lambda: [self.communicator.Ireduce_scatter_block(self._typed(values), self._typed(made),
-                                                                                      getattr(self.MPI, name))],
+                                                                                      combine)],
             lambda: self._combined(output, made, op), [output], (values, made), output.dtype, output.numel(),
             reductions.kind(op).name)
 

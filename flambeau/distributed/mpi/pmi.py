@@ -34,12 +34,13 @@ class Manager:
         self.map, self.barriers = node_map(hosts), 0
 
     def __enter__(self) -> Manager:
-        self.ours, self.theirs = socket.socketpair()
+        # Numbers of open files, which stay open as long as the process, and not only as long as Python.
+        self.ours, self.theirs = (end.detach() for end in socket.socketpair())
         threading.Thread(target=self._serve, name="flambeau pmi", daemon=True).start()
         self.before = {name: os.environ.get(name) for name in ("PMI_PORT", "PMI_ID", *_VARIABLES)}
         for name in self.before:
             os.environ.pop(name, None)
-        os.environ.update(zip(_VARIABLES, (str(self.theirs.fileno()), str(self.rank), str(self.size))))
+        os.environ.update(zip(_VARIABLES, (str(self.theirs), str(self.rank), str(self.size))))
         return self
 
     def __exit__(self, *exc: Any) -> None:
@@ -49,13 +50,20 @@ class Manager:
             if value is not None:
                 os.environ[name] = value
 
+    def close(self) -> None:
+        """Nobody answers any more. MPICH says farewell once more when the process has left Python: its answer lies ready."""
+        try:
+            os.write(self.ours, b"cmd=finalize_ack rc=0\n")
+        except OSError:
+            pass
+
     def _serve(self) -> None:
-        for line in self.ours.makefile("r"):
+        for line in os.fdopen(self.ours, "r", closefd=False):
             words = dict(word.split("=", 1) for word in line.split() if "=" in word)
             answer = getattr(self, f"_{words.get('cmd', '')}", None)
             said = f"cmd={words.get('cmd')} rc=-1 msg=unknown" if answer is None else answer(words)
             try:
-                self.ours.sendall(f"{said}\n".encode())
+                os.write(self.ours, f"{said}\n".encode())
             except OSError:  # the process is ending
                 return
 

@@ -11,6 +11,7 @@ import threading
 import uuid
 from typing import Any
 
+from ..ending import at_end
 from ..errors import DistBackendError, DistStoreError
 from ..stores import PrefixStore, Store
 from .pmi import Manager
@@ -21,7 +22,6 @@ _NEEDED = ("a process group of several processes needs mpi4py and an MPI library
            "(or: pip install mpi4py mpich)")
 _LAUNCHERS = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMIX_RANK", "PRTE_SIZE"))
 _LEAVING = 3.0  # seconds that a process which ends waits for the others
-_failed = False  # whether this process ends because of an exception
 
 
 def launched_by_mpi() -> tuple[int, int] | None:
@@ -93,7 +93,8 @@ def _without_launcher(MPI: Any, store: Store, rank: int, size: int, hosts: list[
     if rank == 0:  # MPICH names its shared memory after this, and two jobs must not meet in it
         store.set("name", f"flambeau-{uuid.uuid4().hex}")
     name = store.get("name").decode()
-    with Manager(PrefixStore(name, store), rank, size, hosts, name):
+    with Manager(PrefixStore(name, store), rank, size, hosts, name) as manager:
+        at_end(lambda failed: manager.close())  # the last step: MPI asks until it has ended
         _initialize(MPI, rank)
     world = MPI.COMM_WORLD
     world.Barrier()
@@ -117,7 +118,6 @@ def _unlink_shared_memory() -> None:
 
 def _initialize(MPI: Any, rank: int | None = None) -> None:
     """MPI_Init, without Python's lock: the thread that answers MPI's questions needs it (mpi4py's own call keeps it)."""
-    os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")  # several ranks on one core
     provided = ctypes.c_int()
     error = ctypes.CDLL(MPI.__file__).MPI_Init_thread(None, None, ctypes.c_int(MPI.THREAD_MULTIPLE), ctypes.byref(provided))
     if error:
@@ -126,34 +126,18 @@ def _initialize(MPI: Any, rank: int | None = None) -> None:
         raise DistBackendError("this MPI library does not allow several threads to use it (MPI_THREAD_MULTIPLE)")
     for communicator in (MPI.COMM_WORLD, MPI.COMM_SELF):
         communicator.Set_errhandler(MPI.ERRORS_RETURN)
-    _end_with_the_process(MPI, own=rank is not None)
+    at_end(lambda failed: _leave(MPI, rank is not None, failed))
 
 
-# -------------------------------------------------------------------------------------------------------------- the end
-def _end_with_the_process(MPI: Any, own: bool) -> None:
-    """MPI_Finalize waits for everybody. A process that fails must not: those who started it should hear of it at once."""
-    import multiprocessing.util
-    before = sys.excepthook
-
-    def note(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        global _failed
-        _failed = True
-        before(kind, error, trace)
-
-    sys.excepthook = note
-    process = os.getpid()
-
-    def finish() -> None:
-        if os.getpid() != process or MPI.Is_finalized():
-            return
-        leaving = sys.exc_info()[1]  # in a child of multiprocessing: what it ends with
-        if _failed or (leaving is not None and getattr(leaving, "code", 1) not in (0, None)):
-            if not own:
-                sys.stderr.flush()
-                MPI.COMM_WORLD.Abort(1)  # mpiexec ends the others
-            return
-        thread = threading.Thread(target=ctypes.CDLL(MPI.__file__).MPI_Finalize, daemon=True)
-        thread.start()
-        thread.join(_LEAVING if own else None)
-
-    multiprocessing.util.Finalize(None, finish, exitpriority=-100)
+def _leave(MPI: Any, own: bool, failed: bool) -> None:
+    """MPI_Finalize waits for everybody. A process that failed must not: those who started it should hear of it at once."""
+    if MPI.Is_finalized():
+        return
+    if failed:
+        if not own:
+            sys.stderr.flush()
+            MPI.COMM_WORLD.Abort(1)  # mpiexec ends the others
+        return
+    thread = threading.Thread(target=ctypes.CDLL(MPI.__file__).MPI_Finalize, daemon=True)
+    thread.start()
+    thread.join(_LEAVING if own else None)
