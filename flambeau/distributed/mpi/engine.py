@@ -138,8 +138,8 @@ class MpiEngine(Engine):
         with no_grad():
             made = output if direct else empty(_real_shape(output), dtype=values.dtype)
         return self._work(
-            "reduce_scatter_tensor", lambda: [self.communicator.Ireduce_scatter_block(self._typed(values), self._typed(made),
-                                                                                      combine)],
+            "reduce_scatter_tensor", lambda: [self.communicator.Ireduce_scatter(self._typed(values), self._typed(made),
+                                                                                [made.numel()] * self.size, combine)],
             lambda: self._combined(output, made, op), [output], (values, made), output.dtype, output.numel(),
             reductions.kind(op).name)
 
