@@ -44,21 +44,7 @@ _REASON = "training with several processes is not implemented"
 refused_modules(__name__, _REASON, {
     "rpc": "PyRRef init_rpc rpc_sync rpc_async remote shutdown RRef TensorPipeRpcBackendOptions get_worker_info BackendType",
     "autograd": "context backward get_gradients",
-    "fsdp": "FullyShardedDataParallel fully_shard ShardingStrategy MixedPrecision CPUOffload BackwardPrefetch StateDictType "
-            "FullStateDictConfig LocalStateDictConfig ShardedStateDictConfig FullOptimStateDictConfig FSDPModule "
-            "OptimStateKeyType MixedPrecisionPolicy CPUOffloadPolicy OffloadPolicy register_fsdp_forward_method",
-    "fsdp.wrap": "always_wrap_policy lambda_auto_wrap_policy transformer_auto_wrap_policy size_based_auto_wrap_policy "
-                 "enable_wrap wrap ModuleWrapPolicy CustomPolicy _or_policy",
-    "fsdp.fully_sharded_data_parallel": "FullyShardedDataParallel ShardingStrategy MixedPrecision CPUOffload "
-                                        "BackwardPrefetch StateDictType FullStateDictConfig LocalStateDictConfig "
-                                        "ShardedStateDictConfig FullOptimStateDictConfig LocalOptimStateDictConfig "
-                                        "ShardedOptimStateDictConfig StateDictSettings",
-    "fsdp.sharded_grad_scaler": "ShardedGradScaler",
-    "fsdp.api": "BackwardPrefetch CPUOffload FullOptimStateDictConfig FullStateDictConfig LocalOptimStateDictConfig "
-                "LocalStateDictConfig MixedPrecision OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig "
-                "ShardingStrategy StateDictConfig StateDictSettings StateDictType",
     "_composable": "checkpoint contract fully_shard replicate",
-    "_composable.fsdp": "FSDPModule MixedPrecisionPolicy CPUOffloadPolicy OffloadPolicy fully_shard",
     "_shard": "ShardedTensor",
     "_functional_collectives": "all_reduce all_gather_tensor reduce_scatter_tensor AsyncCollectiveTensor wait_tensor "
                                "all_to_all_single all_to_all_single_autograd permute_tensor",
@@ -113,7 +99,7 @@ _errors = {"elastic.multiprocessing.errors": "ChildFailedError ErrorHandler"}
 refused_modules(__name__, _REASON, _errors)["elastic.multiprocessing.errors"].record = _record
 
 
-_PACKAGES = frozenset(("algorithms", "nn", "optim", "tensor", "_tensor"))  # loaded when first touched
+_PACKAGES = frozenset(("algorithms", "nn", "optim", "tensor", "_tensor", "fsdp"))  # loaded when first touched
 _ELSEWHERE = {"DistributedDataParallel": "..nn.parallel", "GradBucket": "..nn.parallel.buckets",
               "BuiltinCommHookType": ".algorithms.ddp_comm_hooks.default_hooks"}
 
