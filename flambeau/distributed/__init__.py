@@ -48,7 +48,6 @@ refused_modules(__name__, _REASON, {
     "_shard": "ShardedTensor",
     "_functional_collectives": "all_reduce all_gather_tensor reduce_scatter_tensor AsyncCollectiveTensor wait_tensor "
                                "all_to_all_single all_to_all_single_autograd permute_tensor",
-    "pipelining": "pipeline Pipe PipelineStage ScheduleGPipe Schedule1F1B SplitPoint pipe_split build_stage",
     "checkpoint": "save load async_save load_state_dict save_state_dict FileSystemReader FileSystemWriter StorageReader "
                   "StorageWriter Stateful",
     "checkpoint.state_dict": "get_state_dict set_state_dict get_model_state_dict set_model_state_dict "
@@ -99,7 +98,7 @@ _errors = {"elastic.multiprocessing.errors": "ChildFailedError ErrorHandler"}
 refused_modules(__name__, _REASON, _errors)["elastic.multiprocessing.errors"].record = _record
 
 
-_PACKAGES = frozenset(("algorithms", "nn", "optim", "tensor", "_tensor", "fsdp"))  # loaded when first touched
+_PACKAGES = frozenset(("algorithms", "nn", "optim", "tensor", "_tensor", "fsdp", "pipelining"))  # loaded when first touched
 _ELSEWHERE = {"DistributedDataParallel": "..nn.parallel", "GradBucket": "..nn.parallel.buckets",
               "BuiltinCommHookType": ".algorithms.ddp_comm_hooks.default_hooks"}
 
