@@ -48,17 +48,6 @@ refused_modules(__name__, _REASON, {
     "_shard": "ShardedTensor",
     "_functional_collectives": "all_reduce all_gather_tensor reduce_scatter_tensor AsyncCollectiveTensor wait_tensor "
                                "all_to_all_single all_to_all_single_autograd permute_tensor",
-    "checkpoint": "save load async_save load_state_dict save_state_dict FileSystemReader FileSystemWriter StorageReader "
-                  "StorageWriter Stateful",
-    "checkpoint.state_dict": "get_state_dict set_state_dict get_model_state_dict set_model_state_dict "
-                             "get_optimizer_state_dict set_optimizer_state_dict StateDictOptions",
-    "checkpoint.default_planner": "DefaultLoadPlanner DefaultSavePlanner",
-    "checkpoint.format_utils": "dcp_to_torch_save torch_save_to_dcp BroadcastingTorchSaveReader DynamicMetaLoadPlanner "
-                               "_EmptyStateDictLoadPlanner",
-    "checkpoint.optimizer": "load_sharded_optimizer_state_dict",
-    "checkpoint.state_dict_loader": "load load_state_dict _load_state_dict",
-    "checkpoint.hf_storage": "HuggingFaceStorageReader HuggingFaceStorageWriter",
-    "checkpoint._consolidate_hf_safetensors": "consolidate_safetensors_files",
     "elastic": "",
     "elastic.agent": "",
     "elastic.rendezvous": "RendezvousParameters RendezvousHandler",
@@ -98,7 +87,7 @@ _errors = {"elastic.multiprocessing.errors": "ChildFailedError ErrorHandler"}
 refused_modules(__name__, _REASON, _errors)["elastic.multiprocessing.errors"].record = _record
 
 
-_PACKAGES = frozenset(("algorithms", "nn", "optim", "tensor", "_tensor", "fsdp", "pipelining"))  # loaded when first touched
+_PACKAGES = frozenset(("algorithms", "nn", "optim", "tensor", "_tensor", "fsdp", "pipelining", "checkpoint"))  # loaded when first touched
 _ELSEWHERE = {"DistributedDataParallel": "..nn.parallel", "GradBucket": "..nn.parallel.buckets",
               "BuiltinCommHookType": ".algorithms.ddp_comm_hooks.default_hooks"}
 

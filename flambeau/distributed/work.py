@@ -67,11 +67,11 @@ class Work:
         return done
 
     def _finish(self) -> None:
-        self._pending = None
         if self._after is not None:
             after, self._after = self._after, None
             with no_grad():
                 after()
+        self._pending = None  # last: other threads take it for the sign that the results are there
 
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, Exception):

@@ -118,6 +118,9 @@ class DistributedDataParallel(Module, Joinable):
         if not found:
             raise RuntimeError("DistributedDataParallel is not needed when a module doesn't have any parameter that requires a "
                                "gradient.")
+        if any(hasattr(p, "device_mesh") for p in found.values()):
+            raise NotImplementedError("DistributedDataParallel of DTensor parameters is not implemented in flambeau: fully_shard "
+                                      "goes together with tensor parallel")
         from ..parameter import is_lazy
         if any(is_lazy(p) for p in found.values()):
             raise RuntimeError("Modules with uninitialized parameters can't be used with `DistributedDataParallel`. Run a dummy "

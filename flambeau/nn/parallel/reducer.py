@@ -20,6 +20,7 @@ from ...autograd.variable import Variable
 from ...autograd.views import history_of
 from ...creation.factories import tensor, zeros
 from ...ops.core.export import FUNCTIONS
+from ...tensors.dtypes import int64
 from ...tensors.tensor import Tensor
 from .buckets import Bucket, GradBucket, assign
 
@@ -191,7 +192,7 @@ class Reducer:
 
     def _all_sent(self) -> None:
         if self.find_unused and not self.static:
-            self.map = tensor([int(u) for u in self.used])
+            self.map = tensor([int(u) for u in self.used], dtype=int64)
             self.map_work = dist.all_reduce(self.map, group=self.group, async_op=True)
         if current_task() is None:
             self.finish()
@@ -208,16 +209,20 @@ class Reducer:
             self.map_work, used = None, self.map.tolist()
         for bucket in self.buckets:
             self._wait(bucket)
-            with no_grad():
-                for i, p, view in zip(bucket.numbers, bucket.parameters, bucket.views):
-                    if (used is not None and not used[i]) or (self.times is not None and not self.times[i]):
-                        continue  # no process had a gradient: it stays as it was
-                    if self.views:
-                        p._grad = view
-                    elif p._grad is None:
-                        p._grad = view.clone()
-                    else:
-                        p._grad.detach().copy_(view)
+            self._hand_over(bucket, used)
+
+    def _hand_over(self, bucket: Bucket, used: list[int] | None) -> None:
+        """The means of a bucket become the parameters' gradients."""
+        with no_grad():
+            for i, p, view in zip(bucket.numbers, bucket.parameters, bucket.views):
+                if (used is not None and not used[i]) or (self.times is not None and not self.times[i]):
+                    continue  # no process had a gradient: it stays as it was
+                if self.views:
+                    p._grad = view
+                elif p._grad is None:
+                    p._grad = view.clone()
+                else:
+                    p._grad.detach().copy_(view)
 
     def _wait(self, bucket: Bucket) -> None:
         result, bucket.result = bucket.result, None
@@ -235,14 +240,19 @@ class Reducer:
 
     # ------------------------------------------------------------------------------------------------------- joined
     def shadow(self) -> None:
-        """A process without inputs takes part in the exchange of one pass, with zeros."""
+        """A process without inputs takes part in the exchange of one pass, with zeros; an optimizer that updates a share of the
+        parameters on this process finds the means of the others."""
         for number, bucket in enumerate(self.buckets):
             bucket.buffer.zero_()
             self._send(number)
+        used = None
         if self.find_unused and not self.static:
-            dist.all_reduce(zeros(len(self.parameters), dtype=tensor(0).dtype), group=self.group)
+            counts = zeros(len(self.parameters), dtype=int64)
+            dist.all_reduce(counts, group=self.group)
+            used = counts.tolist()
         for bucket in self.buckets:
             self._wait(bucket)
+            self._hand_over(bucket, used)
 
 
 def _leaves(outputs: Sequence[Tensor]) -> set[Any]:
