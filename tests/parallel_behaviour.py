@@ -16,7 +16,6 @@ from flambeau.distributed.algorithms.ddp_comm_hooks import DDPCommHookType, defa
 from flambeau.distributed.algorithms.join import Join
 from flambeau.distributed.checkpoint import files, format_utils
 from flambeau.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
-from flambeau.distributed.device_mesh import init_device_mesh
 from flambeau.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from flambeau.distributed.optim import ZeroRedundancyOptimizer
 from flambeau.distributed.tensor import distribute_tensor
@@ -162,7 +161,7 @@ def checkpointing_and_saved_tensor_hooks(rank, world):
         model = Checkpointed(reentrant)
         wrapped = DistributedDataParallel(model, **options)
         # a reentrant checkpoint needs an input that requires grad
-        train(lambda x: wrapped(x.clone().requires_grad_()), optimizer(wrapped.parameters()), DOUBLE, rank, world, steps=6)  # noqa: B023
+        train(lambda x: wrapped(x.clone().requires_grad_()), optimizer(wrapped.parameters()), DOUBLE, rank, world, steps=6)
         same(model.inner.named_parameters(), DOUBLE, 6)
     wrapped = DistributedDataParallel(network(DOUBLE))
     with saved_tensors_hooks(lambda t: t.clone(), lambda t: t):

@@ -12,12 +12,14 @@ from flambeau.nn import functional as F
 D = torch.float64
 FEW = 5  # combinations of placements per operation
 OPERATIONS = [
-    (lambda a, b: a + b, [(4, 6), (4, 6)]), (lambda a, b: a * b + 2, [(4, 6), (6,)]), (lambda a, b: a / (b * b + 1), [(4, 6), (4, 1)]),
+    (lambda a, b: a + b, [(4, 6), (4, 6)]), (lambda a, b: a * b + 2, [(4, 6), (6,)]),
+    (lambda a, b: a / (b * b + 1), [(4, 6), (4, 1)]),
     (lambda a: F.gelu(a), [(5, 3)]), (lambda a: a ** 2 - 1 / (2 + a * a), [(5,)]), (lambda a, b: a @ b, [(4, 6), (6, 8)]),
     (lambda a, b: a @ b, [(3, 4, 6), (3, 6, 2)]), (lambda a, b: a @ b, [(3, 4, 6), (6, 2)]),
     (lambda x, w, b: F.linear(x, w, b), [(2, 4, 6), (8, 6), (8,)]), (lambda x, w: F.linear(x, w), [(5, 6), (8, 6)]),
     (lambda x, w, b: F.layer_norm(x, (6,), w, b), [(2, 4, 6), (6,), (6,)]), (lambda x: F.softmax(x, -1), [(4, 6)]),
-    (lambda x: x.log_softmax(0), [(4, 6)]), (lambda x: x.sum(1), [(4, 6)]), (lambda x: x.mean((0, 2), keepdim=True), [(4, 6, 2)]),
+    (lambda x: x.log_softmax(0), [(4, 6)]), (lambda x: x.sum(1), [(4, 6)]),
+    (lambda x: x.mean((0, 2), keepdim=True), [(4, 6, 2)]),
     (lambda x: x.amax(0), [(4, 6)]), (lambda x: x.view(4, 2, 3) * 2, [(4, 6)]), (lambda x: x.reshape(24), [(4, 6)]),
     (lambda x: x.view(2, 2, 6), [(4, 6)]), (lambda x: x.T @ x, [(4, 6)]), (lambda x: x.permute(2, 0, 1), [(4, 6, 2)]),
     (lambda x: x.unsqueeze(1).expand(4, 3, 6).squeeze(0), [(4, 6)]), (lambda x: x.chunk(2, 1)[0] - x.split(3, 1)[1], [(4, 6)]),

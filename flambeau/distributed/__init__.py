@@ -87,7 +87,8 @@ _errors = {"elastic.multiprocessing.errors": "ChildFailedError ErrorHandler"}
 refused_modules(__name__, _REASON, _errors)["elastic.multiprocessing.errors"].record = _record
 
 
-_PACKAGES = frozenset(("algorithms", "nn", "optim", "tensor", "_tensor", "fsdp", "pipelining", "checkpoint"))  # loaded when first touched
+# loaded when first touched
+_PACKAGES = frozenset(("algorithms", "nn", "optim", "tensor", "_tensor", "fsdp", "pipelining", "checkpoint"))
 _ELSEWHERE = {"DistributedDataParallel": "..nn.parallel", "GradBucket": "..nn.parallel.buckets",
               "BuiltinCommHookType": ".algorithms.ddp_comm_hooks.default_hooks"}
 

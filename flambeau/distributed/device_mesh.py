@@ -59,7 +59,8 @@ class DeviceMesh:
                 dist.init_process_group("gloo", rank=0, world_size=1)
         world = dist.get_world_size()
         if len(self._ranks) > world or max(self._ranks, default=0) >= world:
-            raise RuntimeError(f"Mesh should not be bigger than default world size {world}, but found {len(self._ranks)} ranks!")
+            raise RuntimeError(f"Mesh should not be bigger than default world size {world}, but found {len(self._ranks)} "
+                               "ranks!")
         self._flattened: dict[str, DeviceMesh] = {}
         self._groups = self._made_groups() if _groups is None else _groups
 
@@ -106,7 +107,8 @@ class DeviceMesh:
         return [self.get_group(i) for i in range(self.ndim)]
 
     @staticmethod
-    def from_group(group: Any, device_type: str, mesh: Any = None, *, mesh_dim_names: Sequence[str] | None = None) -> DeviceMesh:
+    def from_group(group: Any, device_type: str, mesh: Any = None, *,
+                   mesh_dim_names: Sequence[str] | None = None) -> DeviceMesh:
         """A mesh of processes that are groups already."""
         if isinstance(group, (list, tuple)):
             if mesh is None:

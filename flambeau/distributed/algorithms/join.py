@@ -33,7 +33,7 @@ class _JoinConfig(NamedTuple):
 
 
 class Joinable(ABC):
-    """An object with collectives in each iteration that can be joined. It calls `Join.notify_join_context(self)` before them."""
+    """An object with collectives in each iteration, before which it calls `Join.notify_join_context(self)`."""
 
     @abstractmethod
     def __init__(self) -> None:
@@ -93,8 +93,8 @@ class Join:
                 hook.main_hook()
             iterations += 1
             if iterations == 1000:
-                warnings.warn(f"Detected uneven input skew of greater than 1000. This means that rank {self._rank} has at least "
-                              "1000 fewer inputs than other currently-active ranks. This level of skew could lead to "
+                warnings.warn(f"Detected uneven input skew of greater than 1000. This means that rank {self._rank} has at "
+                              "least 1000 fewer inputs than other currently-active ranks. This level of skew could lead to "
                               "performance degradation during training.", stacklevel=2)
         for hook in self._join_hooks:
             hook.post_hook(last)

@@ -69,8 +69,8 @@ class _Processes:
 
     def agree(self, what: str, error: Exception | None) -> None:
         """Raises on all processes if something went wrong on one."""
-        failures = {rank: said for rank, said in enumerate(self.all(None if error is None else f"{type(error).__name__}: {error}"))
-                    if said is not None}
+        said = self.all(None if error is None else f"{type(error).__name__}: {error}")
+        failures = {rank: text for rank, text in enumerate(said) if text is not None}
         if failures:
             raise CheckpointException(what, failures) from error
 

@@ -14,8 +14,8 @@ _CONFIGS = ("BackwardPrefetch CPUOffload FullOptimStateDictConfig FullStateDictC
             "ShardingStrategy StateDictConfig StateDictSettings StateDictType")
 globals().update(refused("distributed.fsdp", _OLD, f"FullyShardedDataParallel OptimStateKeyType {_CONFIGS}"))
 refused_modules(__name__, _OLD, {
-    "wrap": "always_wrap_policy lambda_auto_wrap_policy transformer_auto_wrap_policy size_based_auto_wrap_policy enable_wrap wrap "
-            "ModuleWrapPolicy CustomPolicy _or_policy",
+    "wrap": "always_wrap_policy lambda_auto_wrap_policy transformer_auto_wrap_policy size_based_auto_wrap_policy enable_wrap "
+            "wrap ModuleWrapPolicy CustomPolicy _or_policy",
     "fully_sharded_data_parallel": f"FullyShardedDataParallel {_CONFIGS}",
     "sharded_grad_scaler": "ShardedGradScaler",
     "api": _CONFIGS,

@@ -36,8 +36,8 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
     def __init__(self, params: Iterable[Any], optimizer_class: type[Optimizer], process_group: Any | None = None,
                  parameters_as_bucket_view: bool = False, overlap_with_ddp: bool = False, **defaults: Any):
         if overlap_with_ddp:
-            raise NotImplementedError("ZeroRedundancyOptimizer(overlap_with_ddp=True): steps inside of the backward pass are not "
-                                      "implemented in flambeau")
+            raise NotImplementedError("ZeroRedundancyOptimizer(overlap_with_ddp=True): steps inside of the backward pass are "
+                                      "not implemented in flambeau")
         self.initialized = False
         self.process_group = dist.group.WORLD if process_group is None else process_group
         self.world_size, self.rank = dist.get_world_size(self.process_group), dist.get_rank(self.process_group)

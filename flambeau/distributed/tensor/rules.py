@@ -91,7 +91,8 @@ def in_place(func: Any, args: Any, kwargs: Any) -> Any:
     if not isinstance(target, DTensor):
         raise RuntimeError(f"{name}: a DTensor cannot be written into a plain tensor")
     if is_partial(target.placements) and name != "zero_":
-        raise NotImplementedError(f"{name} on a DTensor with summands, {target.placements}, is not implemented: redistribute it")
+        raise NotImplementedError(f"{name} on a DTensor with summands, {target.placements}, is not implemented: redistribute "
+                                  "it")
     if RULES.get(name[:-1]) not in (None, pointwise, add, _kept) or (
             RULES.get(name[:-1]) is None and not _elementwise(name[:-1])):
         raise NotImplementedError(f"{name} is not implemented for DTensors in flambeau: use {name[:-1]}")
@@ -295,7 +296,7 @@ def scaled_dot_product_attention(func: Any, args: Any, kwargs: Any) -> Any:
     first, dropout = given[0], kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
     alike = len(given) == 3 and all(t.placements == first.placements for t in given)
     heads = alike and all(t.shape[:-2] == first.shape[:-2] for t in given)
-    if not heads or dropout or any(not (isinstance(p, Replicate) or p.is_shard() and p.dim < first.ndim - 2)
+    if not heads or dropout or any(not (isinstance(p, Replicate) or (p.is_shard() and p.dim < first.ndim - 2))
                                    for p in first.placements):
         return everywhere(func, args, kwargs)
     shape = (*first.shape[:-1], given[2].shape[-1])

@@ -129,11 +129,11 @@ def _reshaped(func: Any, x: DTensor, target: list[int]) -> DTensor:
         if a and b:
             place[a[0]] = b[0]
     wants = []
-    for i, p in enumerate(x.placements):
+    for p in x.placements:
         parts = math.prod(x.device_mesh.shape[k] for k, q in enumerate(x.placements) if q == p)
         kept = isinstance(p, Shard) and p.dim in place and target[place[p.dim]] % parts == 0 and x.shape[p.dim] % parts == 0
         same = isinstance(p, Shard) and p.dim in place and target[place[p.dim]] == x.shape[p.dim]
-        wants.append(p if kept or same or isinstance(p, Partial) and p.reduce_op == "sum" else Replicate())
+        wants.append(p if kept or same or (isinstance(p, Partial) and p.reduce_op == "sum") else Replicate())
     x = moved(x, tuple(wants))
     out = _moved_dims(x, place.__getitem__)
     local = local_geometry(target, x.device_mesh, [p if isinstance(p, Shard) else Replicate() for p in out])[0]
@@ -201,7 +201,7 @@ def getitem(func: Any, args: Any, kwargs: Any) -> Any:
     """Whole dimensions stay cut; what is indexed has to be whole."""
     x, index = _plain_shards(args[0]), args[1]
     index = index if isinstance(index, tuple) else (index,)
-    if any(not (i is None or i is Ellipsis or isinstance(i, (int, slice)) and not isinstance(i, bool)) for i in index):
+    if any(not (i is None or i is Ellipsis or (isinstance(i, (int, slice)) and not isinstance(i, bool))) for i in index):
         return everywhere(func, args, kwargs)
     count = sum(isinstance(i, (int, slice)) for i in index)
     if Ellipsis not in index:
@@ -263,7 +263,7 @@ def _sum(func: Any, args: Any, kwargs: Any) -> Any:
     dims, keepdim = _dims(named.get("dim"), x.ndim), bool(named.get("keepdim", False))
     x = moved(x, tuple([Replicate() if isinstance(p, Partial) and p.reduce_op != "sum" else p for p in x.placements]))
     after = _after(dims, keepdim)
-    out = [Partial() if p.is_partial() or isinstance(p, Shard) and p.dim in dims else
+    out = [Partial() if p.is_partial() or (isinstance(p, Shard) and p.dim in dims) else
            Shard(after(p.dim)) if isinstance(p, Shard) else p for p in x.placements]
     shape = _without(x.shape, dims, keepdim)
     made = FUNCTIONS["sum"](local_of(x), dims, keepdim, dtype=named.get("dtype")) if x.ndim else local_of(x).sum()

@@ -119,12 +119,12 @@ class DistributedDataParallel(Module, Joinable):
             raise RuntimeError("DistributedDataParallel is not needed when a module doesn't have any parameter that requires a "
                                "gradient.")
         if any(hasattr(p, "device_mesh") for p in found.values()):
-            raise NotImplementedError("DistributedDataParallel of DTensor parameters is not implemented in flambeau: fully_shard "
-                                      "goes together with tensor parallel")
+            raise NotImplementedError("DistributedDataParallel of DTensor parameters is not implemented in flambeau: "
+                                      "fully_shard goes together with tensor parallel")
         from ..parameter import is_lazy
         if any(is_lazy(p) for p in found.values()):
-            raise RuntimeError("Modules with uninitialized parameters can't be used with `DistributedDataParallel`. Run a dummy "
-                               "forward pass to correctly initialize the modules")
+            raise RuntimeError("Modules with uninitialized parameters can't be used with `DistributedDataParallel`. Run a "
+                               "dummy forward pass to correctly initialize the modules")
         return found
 
     def _device(self, device_ids: Any, output_device: Any) -> tuple[Any, list[Any] | None]:
@@ -135,7 +135,7 @@ class DistributedDataParallel(Module, Joinable):
         if device_ids is not None and len(device_ids) > 1:
             raise ValueError("device_ids can only be None or contain a single element.")
         kind = next(iter(devices)).type
-        if kind == "cpu" and (device_ids or output_device is not None) or len(devices) > 1 and device_ids:
+        if (kind == "cpu" and (device_ids or output_device is not None)) or (len(devices) > 1 and device_ids):
             raise ValueError("DistributedDataParallel device_ids and output_device arguments only work with "
                              "single-device/multiple-device GPU modules or CPU modules, but got device_ids "
                              f"{device_ids}, output_device {output_device}, and module parameters {devices}.")
@@ -150,13 +150,13 @@ class DistributedDataParallel(Module, Joinable):
         rank = dist.get_rank(self.process_group)
         for other, theirs in enumerate(everybody):
             if len(theirs) != len(own):
-                raise RuntimeError(f"DDP expects same model across all ranks, but Rank {rank} has {len(own)} params, while rank "
-                                   f"{other} has inconsistent {len(theirs)} params.")
+                raise RuntimeError(f"DDP expects same model across all ranks, but Rank {rank} has {len(own)} params, while "
+                                   f"rank {other} has inconsistent {len(theirs)} params.")
             for i, (a, b) in enumerate(zip(own, theirs)):
                 if a[1:] != b[1:]:
-                    raise RuntimeError(f"[{i}]: params[{i}] in this process with sizes {list(a[1])} appears not to match sizes of "
-                                       f"the same param in process {other}: there '{b[0]}' has sizes {list(b[1])} and dtype "
-                                       f"{b[2]}, here (rank {rank}) '{a[0]}' has dtype {a[2]}")
+                    raise RuntimeError(f"[{i}]: params[{i}] in this process with sizes {list(a[1])} appears not to match "
+                                       f"sizes of the same param in process {other}: there '{b[0]}' has sizes "
+                                       f"{list(b[1])} and dtype {b[2]}, here (rank {rank}) '{a[0]}' has dtype {a[2]}")
 
     # ------------------------------------------------------------------------------------------------------ calling
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:

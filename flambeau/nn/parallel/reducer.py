@@ -29,9 +29,9 @@ _UNFINISHED = (
     "module has parameters that were not used in producing loss. You can enable unused parameter detection by passing the "
     "keyword argument `find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`, and by \nmaking sure all "
     "`forward` function outputs participate in calculating loss. ")
-_TWICE = ("Expected to mark a variable ready only once. This error is caused by one of the following reasons: 1) a parameter of "
-          "the module is used outside of its `forward` (or is shared by several backward passes over one forward); 2) the same "
-          "parameters are used by several reentrant checkpoints. If what is computed is the same in every iteration, "
+_TWICE = ("Expected to mark a variable ready only once. This error is caused by one of the following reasons: 1) a parameter "
+          "of the module is used outside of its `forward` (or is shared by several backward passes over one forward); 2) the "
+          "same parameters are used by several reentrant checkpoints. If what is computed is the same in every iteration, "
           "static_graph=True lifts this limit. ")
 
 
