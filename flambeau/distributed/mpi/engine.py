@@ -138,7 +138,7 @@ class MpiEngine(Engine):
         with no_grad():
             made = output if direct else empty(_real_shape(output), dtype=values.dtype)
         return self._work(
-            "reduce_scatter_tensor", lambda: [self.communicator.Ireduce_scatter_block(self._typed(values), self._typed(made),
+            "reduce_scatter_tensor", lambda: [self.communicator.Ireduce_scatter_block([*self._typed(values)[:1], *self._typed(made)[1:]], self._typed(made),
                                                                                       combine)],
             lambda: self._combined(output, made, op), [output], (values, made), output.dtype, output.numel(),
             reductions.kind(op).name)
