@@ -140,6 +140,7 @@ def to_others(m: Any) -> Any:
         made.append(sorted(from_whom))
     else:
         d.send(m.full((1,), float(rank)), 0)
+    d.barrier()  # what comes now must not be taken for one of those
     a, b = m.zeros(3), m.zeros(3)
     works = d.batch_isend_irecv([d.P2POp(d.isend, m.ones(3) * rank, right), d.P2POp(d.irecv, a, left)] +
                                 ([d.P2POp(d.isend, m.ones(3) * -rank, left), d.P2POp(d.irecv, b, right)] if size > 2 else []))
@@ -297,3 +298,66 @@ def splitting(m: Any) -> Any:
     d.destroy_process_group(local)
     assert y.item() == 2 * (rank - rank % 2) + 1
     return [x.item(), d.get_process_group_ranks(part), d.get_rank(part)]
+
+
+def differ(m: Any, call: str, careful: bool = False) -> str:
+    """The error of a call that is another on each rank, in a group of its own."""
+    d = m.distributed
+    g = d.new_group()
+    d.set_debug_level(d.DebugLevel.DETAIL if careful else d.DebugLevel.OFF)
+    try:
+        eval(call, {"m": m, "d": d, "g": g, "rank": d.get_rank()})
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        d.set_debug_level(d.DebugLevel.OFF)
+    return "nothing"
+
+
+# Of `torch.distributed.nn.functional`: f is the module, x and y tensors with gradients, d the package.
+DIFFERENTIABLE = {
+    "broadcast": "f.broadcast(x, 1)", "reduce": "f.reduce(x, 1)", "all_reduce": "f.all_reduce(x)",
+    "gather": "sum(t * (i + 1) for i, t in enumerate(f.gather(x, 1)))",
+    "all_gather": "sum(t * (i + 1) for i, t in enumerate(f.all_gather(x)))",
+    "scatter": "f.scatter([x, y], 0)", "reduce_scatter": "f.reduce_scatter(m.zeros(4), [x, y])",
+    "all_to_all": "sum(t * (i + 1) for i, t in enumerate(f.all_to_all([m.zeros(4), m.zeros(4)], [x, y])))",
+    "all_to_all_single": "f.all_to_all_single(m.zeros(4), x)",
+    "all_to_all_single with splits": "f.all_to_all_single(m.zeros(2 + 2 * rank), x, [1 + rank] * 2, [1, 3])[:2].repeat(2)",
+}
+
+
+def differentiated(m: Any, name: str) -> Any:
+    import importlib
+    f, d = importlib.import_module(f"{m.__name__}.distributed.nn.functional"), m.distributed
+    rank = d.get_rank()
+    x, y = ((m.arange(4.0) + 10 * rank + i).requires_grad_() for i in range(2))
+    out = eval(DIFFERENTIABLE[name], {"f": f, "x": x, "y": y, "m": m, "d": d, "rank": rank})
+    (out * (m.arange(4.0) + rank + 1)).sum().backward()
+    return plain([out.detach() if rank or name not in ("reduce", "gather") else 0, x.grad, y.grad if y.grad is not None else 0])
+
+
+# Of `torch.distributed._functional_collectives`: c is the module.
+NEW_TENSORS = {
+    "all_reduce": "c.all_reduce(x, 'sum', g)", "max": "c.all_reduce(x, 'max', g)", "broadcast": "c.broadcast(x, 1, g)",
+    "all_gather_tensor": "c.all_gather_tensor(x, 0, g)", "all_gather_tensor, dim 1": "c.all_gather_tensor(x, 1, g)",
+    "reduce_scatter_tensor": "c.reduce_scatter_tensor(x, 'sum', 0, g)",
+    "reduce_scatter_tensor, dim 1": "c.reduce_scatter_tensor(x, 'sum', 1, g)",
+    "all_to_all_single": "c.all_to_all_single(x, None, None, g)",
+    "all_reduce_coalesced": "sum(c.all_reduce_coalesced([x, 2 * x], 'sum', g))",
+    "all_gather_tensor_autograd": "through(c.all_gather_tensor_autograd(x, 0, g))",
+    "reduce_scatter_tensor_autograd": "through(c.reduce_scatter_tensor_autograd(x, 'sum', 0, g))",
+    "all_to_all_single_autograd": "through(c.all_to_all_single_autograd(x, [2, 2], [2, 2], g))",
+}
+
+
+def functional(m: Any, name: str) -> Any:
+    import importlib
+    c, d = importlib.import_module(f"{m.__name__}.distributed._functional_collectives"), m.distributed
+    x = (m.arange(8.0).reshape(4, 2) + 10 * d.get_rank()).requires_grad_("autograd" in name)
+
+    def through(out: Any) -> Any:
+        (out * (m.arange(float(out.numel())).reshape(out.shape) + d.get_rank())).sum().backward()
+        return [out.detach(), x.grad]
+
+    out = eval(NEW_TENSORS[name], {"c": c, "x": x, "g": d.group.WORLD, "m": m, "through": through})
+    return plain([o if isinstance(o, list) else c.wait_tensor(o) for o in out] if isinstance(out, list) else c.wait_tensor(out))

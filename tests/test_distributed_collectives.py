@@ -83,7 +83,7 @@ def _real(value):
 def test_movements_of_complex_numbers(worlds):
     """Which gloo refuses. Their real parts are what is moved of real tensors."""
     ours = worlds[0]
-    for got, expected in zip(ours(programs.movements, "complex64", True, False), ours(programs.movements, "float32", False, True)):
+    for got, expected in zip(ours(programs.movements, "complex64", True, False), ours(programs.movements, "float32", False, False)):
         assert str(_real(got)).replace("complex64", "float32") == str(expected)
 
 

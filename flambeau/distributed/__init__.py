@@ -69,8 +69,6 @@ refused_modules(__name__, _REASON, {
     "_composable": "checkpoint contract fully_shard replicate",
     "_composable.fsdp": "FSDPModule MixedPrecisionPolicy CPUOffloadPolicy OffloadPolicy fully_shard",
     "_shard": "ShardedTensor",
-    "_functional_collectives": "all_reduce all_gather_tensor reduce_scatter_tensor AsyncCollectiveTensor wait_tensor "
-                               "all_to_all_single all_to_all_single_autograd permute_tensor",
     "pipelining": "pipeline Pipe PipelineStage ScheduleGPipe Schedule1F1B SplitPoint pipe_split build_stage",
     "checkpoint": "save load async_save load_state_dict save_state_dict FileSystemReader FileSystemWriter StorageReader "
                   "StorageWriter Stateful",
@@ -85,8 +83,6 @@ refused_modules(__name__, _REASON, {
     "checkpoint._consolidate_hf_safetensors": "consolidate_safetensors_files",
     "optim": "DistributedOptimizer PostLocalSGDOptimizer ZeroRedundancyOptimizer",
     "optim.zero_redundancy_optimizer": "ZeroRedundancyOptimizer",
-    "nn": "RemoteModule",
-    "nn.functional": "all_gather all_reduce all_to_all broadcast gather reduce reduce_scatter scatter",
     "algorithms": "",
     "algorithms.join": "Join Joinable JoinHook",
     "algorithms._checkpoint": "",
