@@ -40,14 +40,11 @@ __all__ = [*groups.__all__, *collectives.__all__, *device_mesh.__all__, *errors.
 
 _all_gather_base, _reduce_scatter_base = collectives.all_gather_into_tensor, collectives.reduce_scatter_tensor  # their old names
 sys.modules[f"{__name__}.distributed_c10d"] = distributed_c10d = sys.modules[__name__]  # PyTorch's file
-_REASON = "training with several processes is not implemented"
+_REASON = "it is not implemented"
 refused_modules(__name__, _REASON, {
     "rpc": "PyRRef init_rpc rpc_sync rpc_async remote shutdown RRef TensorPipeRpcBackendOptions get_worker_info BackendType",
     "autograd": "context backward get_gradients",
-    "_composable": "checkpoint contract fully_shard replicate",
     "_shard": "ShardedTensor",
-    "_functional_collectives": "all_reduce all_gather_tensor reduce_scatter_tensor AsyncCollectiveTensor wait_tensor "
-                               "all_to_all_single all_to_all_single_autograd permute_tensor",
     "elastic": "",
     "elastic.agent": "",
     "elastic.rendezvous": "RendezvousParameters RendezvousHandler",
@@ -64,6 +61,7 @@ refused_modules(__name__, _REASON, {
 })
 constants = sys.modules[f"{__name__}.constants"]
 constants.default_pg_timeout = groups.default_pg_timeout
+
 
 def _record(fn: Any = None, error_handler: Any = None) -> Any:
     """A decorator for main functions: an error is written to a file for the launcher, which shows the first one of all ranks."""
@@ -88,7 +86,7 @@ refused_modules(__name__, _REASON, _errors)["elastic.multiprocessing.errors"].re
 
 
 # loaded when first touched
-_PACKAGES = frozenset(("algorithms", "nn", "optim", "tensor", "_tensor", "fsdp", "pipelining", "checkpoint"))
+_PACKAGES = frozenset(("algorithms", "nn", "optim", "tensor", "_tensor", "_composable", "fsdp", "pipelining", "checkpoint"))
 _ELSEWHERE = {"DistributedDataParallel": "..nn.parallel", "GradBucket": "..nn.parallel.buckets",
               "BuiltinCommHookType": ".algorithms.ddp_comm_hooks.default_hooks"}
 
@@ -97,9 +95,9 @@ def __getattr__(name: str) -> Any:
     if name in _ELSEWHERE:
         return getattr(importlib.import_module(_ELSEWHERE[name], __name__), name)
     if name in _PACKAGES:
-        return importlib.import_module(f".{name.lstrip('_')}", __name__)
+        return importlib.import_module(f".{name}", __name__)
     if name.startswith("__"):
         raise AttributeError(name)
     from .. import MissingName
-    raise MissingName(f"flambeau.distributed.{name}: training with several processes is not implemented in flambeau")
+    raise MissingName(f"flambeau.distributed.{name} is not implemented in flambeau")
 

@@ -120,11 +120,13 @@ class ProcessGroup:
         return made
 
     # ------------------------------------------------------------------------------------------------- what goes wrong
-    def look(self, work: Any) -> None:
+    def look(self, work: Any, ended: bool = False) -> None:
         """Called from time to time while an operation is waited for: raises if it cannot end any more."""
+        check = getattr(work, "_check", None)
         if self.monitor is not None:
             self.monitor.look(self, work)
-        check = getattr(work, "_check", None)
+            if ended and check is not None:
+                self.monitor.look_for_ended(self, work)
         if check is not None and check.finished():
             check.compare()
         if hasattr(work, "look"):
@@ -232,6 +234,9 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
         return
     for each in _groups.values():
         each.close()
+    if found.communicator is not None:
+        from .mpi.start import leaves_in_peace
+        leaves_in_peace()
     if found.monitor is not None:
         found.monitor.stop()
     _groups.clear()

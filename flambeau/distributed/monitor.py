@@ -73,6 +73,15 @@ class Monitor:
         if self.lost:
             raise group.wrong("process group", f"the process that serves the store (rank 0, or the launcher) has ended{where}")
 
+    def look_for_ended(self, group: ProcessGroup, work: Any) -> None:
+        """Raises if a process of the group has ended, though in peace: it will not come to this collective any more."""
+        try:
+            ended = [r for r in group.ranks if self.store.check([f"stop/{r}"])]
+        except DistError:
+            return
+        if ended:
+            raise group.wrong(work._name, f"rank {', '.join(map(str, ended))} has ended, and will not come")
+
     def ask(self, group: ProcessGroup) -> str:
         """What every rank of a group is doing, as text for an error."""
         try:

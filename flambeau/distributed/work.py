@@ -14,6 +14,7 @@ from .errors import DistBackendError
 
 __all__ = ["Work"]
 _LOOK = 0.2  # seconds between looks at what else may have happened: an interrupt, a peer that is gone
+_PATIENCE = 4.0  # ... and at processes that have ended in peace, whose last data may still be under way
 
 
 class Work:
@@ -48,9 +49,12 @@ class Work:
 
     def _wait(self, timeout: datetime.timedelta) -> None:
         start, limit = time.monotonic(), timeout.total_seconds() if timeout.total_seconds() > 0 else float("inf")
+        asked = start + _PATIENCE
         while not self._moved(min(_LOOK, limit)):
-            self._group.look(self)
-            if time.monotonic() - start > limit:
+            now = time.monotonic()
+            self._group.look(self, ended=now > asked)
+            asked = now + _PATIENCE if now > asked else asked
+            if now - start > limit:
                 raise self._group.timed_out(self, limit)
         self._finish()
 

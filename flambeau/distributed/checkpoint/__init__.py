@@ -11,7 +11,8 @@ globals().update(refused("distributed.checkpoint", _REASON, "async_save StorageR
                                                             "HuggingFaceStorageWriter load_sharded_optimizer_state_dict"))
 refused_modules(__name__, _REASON, {
     "default_planner": "DefaultLoadPlanner DefaultSavePlanner _EmptyStateDictLoadPlanner",
+    "state_dict_loader": "_load_state_dict",
     "optimizer": "load_sharded_optimizer_state_dict",
     "hf_storage": "HuggingFaceStorageReader HuggingFaceStorageWriter",
     "_consolidate_hf_safetensors": "consolidate_safetensors_files",
-})
+})["state_dict_loader"].__dict__.update(load=load, load_state_dict=load_state_dict)

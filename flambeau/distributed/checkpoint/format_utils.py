@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from ...creation.factories import empty
+from ...missing import refused
 from ...serialization import load as _read
 from ...serialization import save as _write
 from ...tensors import dtypes
 from .files import Reader, save
 
+globals().update(refused("distributed.checkpoint.format_utils", "it is not implemented",
+                         "BroadcastingTorchSaveReader DynamicMetaLoadPlanner _EmptyStateDictLoadPlanner"))
 __all__ = ["dcp_to_torch_save", "torch_save_to_dcp"]
 
 

@@ -1,7 +1,5 @@
 """Models whose parameters, gradients and optimizer state are spread over the processes."""
 
-import sys
-
 from ...missing import refused, refused_modules
 from .fully_shard import FSDPModule, UnshardHandle, fully_shard, register_fsdp_forward_method
 from .policies import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
@@ -20,4 +18,3 @@ refused_modules(__name__, _OLD, {
     "sharded_grad_scaler": "ShardedGradScaler",
     "api": _CONFIGS,
 })
-sys.modules[__name__.replace("fsdp", "_composable.fsdp")] = sys.modules[__name__]  # where it was at first

@@ -74,6 +74,10 @@ class MpiEngine(Engine):
             made = empty(tuple(tensor.shape), dtype=tensor.dtype)
         return made, lambda: _put(tensor, made)
 
+    def _shape(self, tensor: Tensor) -> list[tuple[int, ...]]:
+        """Shapes must be the same where ranks are asked to be careful; else only the number of elements must."""
+        return [tuple(tensor.shape)] if self.group.careful else []
+
     def _work(self, name: str, start: Callable[[], list[Any]], after: Callable[[], None] | None, result: list[Tensor], keep: Any,
               *facts: Any) -> Work:
         """Starts an operation whose facts must be the same on all ranks."""
@@ -110,7 +114,7 @@ class MpiEngine(Engine):
         values, combine = self._summands(tensor, op)
         return self._work(
             "all_reduce", lambda: [self.communicator.Iallreduce(self.MPI.IN_PLACE, self._typed(values), combine)],
-            lambda: self._combined(tensor, values, op), [tensor], values, tensor.dtype, tensor.numel(), reductions.kind(op).name)
+            lambda: self._combined(tensor, values, op), [tensor], values, tensor.dtype, tensor.numel(), reductions.kind(op).name, *self._shape(tensor))
 
     def reduce(self, tensor: Tensor, root: int, op: Any) -> Work:
         mine = self.rank == root
@@ -119,7 +123,7 @@ class MpiEngine(Engine):
         return self._work(
             "reduce", lambda: [self.communicator.Ireduce(send, receive, combine, root)],
             (lambda: self._combined(tensor, values, op)) if mine else None, [tensor], values, tensor.dtype, tensor.numel(),
-            reductions.kind(op).name, root)
+            reductions.kind(op).name, root, *self._shape(tensor))
 
     def reduce_scatter(self, output: Tensor, inputs: list[Tensor], op: Any) -> Work:
         values, combine = self._summands(_joined(inputs), op)
@@ -138,8 +142,8 @@ class MpiEngine(Engine):
         with no_grad():
             made = output if direct else empty(_real_shape(output), dtype=values.dtype)
         return self._work(
-            "reduce_scatter_tensor", lambda: [self.communicator.Ireduce_scatter(self._typed(values), self._typed(made),
-                                                                                [made.numel()] * self.size, combine)],
+            "reduce_scatter_tensor", lambda: [self.communicator.Ireduce_scatter_block([*self._typed(values)[:1], *self._typed(made)[1:]], self._typed(made),
+                                                                                      combine)],
             lambda: self._combined(output, made, op), [output], (values, made), output.dtype, output.numel(),
             reductions.kind(op).name)
 
@@ -150,7 +154,7 @@ class MpiEngine(Engine):
         else:
             buffer, back = self._received(tensor)
         return self._work("broadcast", lambda: [self.communicator.Ibcast(self._raw(buffer), root)], back, [tensor], buffer,
-                          tensor.dtype, tensor.numel(), root)
+                          tensor.dtype, tensor.numel(), root, *self._shape(tensor))
 
     def all_gather_into_tensor(self, output: Tensor, tensor: Tensor) -> Work:
         buffer, (made, back) = self._sent(tensor), self._received(output)

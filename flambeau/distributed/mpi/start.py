@@ -21,6 +21,7 @@ __all__ = ["assembled", "launched_by_mpi", "module", "start", "world_of_mpiexec"
 _NEEDED = ("a process group of several processes needs mpi4py and an MPI library: pip install flambeau[mpi] "
            "(or: pip install mpi4py mpich)")
 _LAUNCHERS = (("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMIX_RANK", "PRTE_SIZE"))
+_peace = False
 _LEAVING = 3.0  # seconds that a process which ends waits for the others
 
 
@@ -129,9 +130,16 @@ def _initialize(MPI: Any, rank: int | None = None) -> None:
     at_end(lambda failed: _leave(MPI, rank is not None, failed))
 
 
+def leaves_in_peace() -> None:
+    """The process has given its groups up."""
+    global _peace
+    _peace = True
+
+
 def _leave(MPI: Any, own: bool, failed: bool) -> None:
-    """MPI_Finalize waits for everybody. A process that failed must not: those who started it should hear of it at once."""
-    if MPI.Is_finalized():
+    """MPI_Finalize waits for everybody. A process that failed must not: those who started it should hear of it at once. Nor one that
+    just ends: Python does not say here whether by sys.exit(1)."""
+    if MPI.Is_finalized() or (own and not _peace):
         return
     if failed:
         if not own:

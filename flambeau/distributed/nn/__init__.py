@@ -1,5 +1,17 @@
-"""Collectives with derivatives (`functional`)."""
+"""`torch.distributed.nn`: collectives that gradients flow through, in `functional`."""
 
-from ...missing import refused
+from __future__ import annotations
 
-globals().update(refused("distributed.nn", "modules in other processes are not implemented", "RemoteModule"))
+from .functional import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    all_to_all_single,
+    broadcast,
+    gather,
+    reduce,
+    reduce_scatter,
+    scatter,
+)
+
+__all__ = ["all_gather", "all_reduce", "all_to_all", "all_to_all_single", "broadcast", "gather", "reduce", "reduce_scatter", "scatter"]

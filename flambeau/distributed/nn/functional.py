@@ -1,155 +1,218 @@
-"""Collectives with derivatives: the gradient takes the way back between the processes."""
+"""Collectives that gradients flow through. The backward pass of each is a collective, so all ranks must do it, in the same order."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ... import distributed as dist
 from ...autograd.function import Function
-from ...creation.factories import empty, empty_like
-from ...ops.core.export import FUNCTIONS
+from ...creation.like import empty_like, zeros_like
 from ...tensors.tensor import Tensor
+from .. import collectives
+from ..groups import get_group_rank, world
+from ..reductions import ReduceOp
 
-__all__ = ["all_gather", "all_reduce", "all_to_all", "all_to_all_single", "broadcast", "gather", "reduce", "reduce_scatter",
-           "scatter"]
-
-
-class _AllReduce(Function):
-    @staticmethod
-    def forward(ctx: Any, op: Any, group: Any, tensor: Tensor) -> Tensor:
-        ctx.op, ctx.group = op, group
-        made = tensor.detach().clone()
-        dist.all_reduce(made, op=op, group=group)
-        return made
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        if ctx.op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
-            raise NotImplementedError(f"all_reduce with {ctx.op} has no derivative; SUM and AVG have one")
-        return None, None, _AllReduce.apply(ctx.op, ctx.group, grad)
+__all__ = ["all_gather", "all_reduce", "all_to_all", "all_to_all_single", "broadcast", "gather", "reduce", "reduce_scatter", "scatter"]
 
 
-class _AllGather(Function):
-    """The tensors of all processes, stacked; each may have a gradient on each process."""
-
-    @staticmethod
-    def forward(ctx: Any, group: Any, tensor: Tensor) -> Tensor:
-        ctx.group = group
-        made = empty((dist.get_world_size(group), *tensor.shape), dtype=tensor.dtype, device=tensor.device)
-        dist.all_gather_into_tensor(made.view(-1), tensor.detach().contiguous().view(-1), group=group)
-        return made
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        return None, _ReduceScatter.apply(dist.ReduceOp.SUM, ctx.group, grad)
+def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
+    """One process' tensor in all of them; its gradient is the sum of theirs."""
+    return _Broadcast.apply(src, group, tensor)
 
 
-class _ReduceScatter(Function):
-    """Stacked tensors: each process gets the sum of those at its place."""
-
-    @staticmethod
-    def forward(ctx: Any, op: Any, group: Any, stacked: Tensor) -> Tensor:
-        ctx.group, ctx.op = group, op
-        made = empty(stacked.shape[1:], dtype=stacked.dtype, device=stacked.device)
-        dist.reduce_scatter_tensor(made.view(-1), stacked.detach().contiguous().view(-1), op=op, group=group)
-        return made
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        if ctx.op == dist.ReduceOp.AVG:
-            grad = grad / dist.get_world_size(ctx.group)
-        elif ctx.op != dist.ReduceOp.SUM:
-            raise NotImplementedError(f"reduce_scatter with {ctx.op} has no derivative; SUM and AVG have one")
-        return None, None, _AllGather.apply(ctx.group, grad)
+def gather(tensor: Tensor, dst: int = 0, group: Any = None) -> tuple[Tensor, ...]:
+    """The tensors of all processes in one; zeros in the others."""
+    return _Gather.apply(dst, group, tensor)
 
 
-class _AllToAll(Function):
-    @staticmethod
-    def forward(ctx: Any, group: Any, sizes_out: Any, sizes_in: Any, tensor: Tensor) -> Tensor:
-        ctx.group, ctx.sizes = group, (sizes_in, sizes_out)
-        rows = tensor.shape[0] if sizes_out is None else sum(sizes_out)
-        made = empty((rows, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
-        dist.all_to_all_single(made, tensor.detach().contiguous(), sizes_out, sizes_in, group=group)
-        return made
+def scatter(tensors: list[Tensor], src: int = 0, group: Any = None) -> Tensor:
+    """The i-th of one process' tensors in process i. All give a list; that of the others only tells shapes."""
+    return _Scatter.apply(src, group, *tensors)
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        return None, None, None, _AllToAll.apply(ctx.group, *ctx.sizes, grad)
+
+def reduce(tensor: Tensor, dst: int, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
+    """The tensors of all processes combined in one."""
+    return _Reduce.apply(dst, op, group, tensor)
+
+
+def reduce_scatter(output: Tensor, input_list: list[Tensor], op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
+    """The i-th tensors of all processes combined in process i."""
+    return _ReduceScatter.apply(op, group, output, *input_list)
+
+
+def all_gather(tensor: Tensor, group: Any = None) -> tuple[Tensor, ...]:
+    """The tensors of all processes in each."""
+    return _AllGather.apply(group, tensor)
+
+
+def _all_gather_base(output_tensor: Tensor, input_tensor: Tensor, group: Any = None) -> Tensor:
+    """The tensors of all processes in one, in each."""
+    return _AllGatherBase.apply(output_tensor, input_tensor, group)
+
+
+def all_to_all(output_tensor_list: list[Tensor], input_tensor_list: list[Tensor], group: Any = None) -> tuple[Tensor, ...]:
+    """Process i's j-th tensor becomes process j's i-th."""
+    return _AllToAll.apply(group, output_tensor_list, *input_tensor_list)
+
+
+def all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: list[int] | None = None,
+                      input_split_sizes: list[int] | None = None, group: Any = None) -> Tensor:
+    """Rows of the input go to the processes, and theirs come into the output."""
+    return _AllToAllSingle.apply(group, output, output_split_sizes, input_split_sizes, input)
+
+
+def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
+    """The tensors of all processes combined, in each; so are their gradients."""
+    return _AllReduce.apply(op, group, tensor)
+
+
+def _mine(group: Any, rank: int) -> bool:
+    """Whether a rank of the world is this process."""
+    return get_group_rank(world(group), rank) == world(group).rank()
 
 
 class _Broadcast(Function):
     @staticmethod
     def forward(ctx: Any, src: int, group: Any, tensor: Tensor) -> Tensor:
         ctx.src, ctx.group = src, group
-        made = tensor.detach().clone()
-        dist.broadcast(made, src=src, group=group)
+        made = tensor.clone()
+        collectives.broadcast(made, src, group)
         return made
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        return None, None, _Reduce.apply(ctx.src, dist.ReduceOp.SUM, ctx.group, grad)
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        total = grad.contiguous().clone()
+        collectives.reduce(total, ctx.src, ReduceOp.SUM, ctx.group)
+        return None, None, total if _mine(ctx.group, ctx.src) else zeros_like(total)
+
+
+class _Gather(Function):
+    @staticmethod
+    def forward(ctx: Any, dst: int, group: Any, tensor: Tensor) -> tuple[Tensor, ...]:
+        ctx.dst, ctx.group = dst, group
+        made = [zeros_like(tensor) for _ in range(world(group).size())]
+        collectives.gather(tensor.contiguous(), made if _mine(group, dst) else None, dst, group)
+        return tuple(made)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        made = empty_like(grads[0])
+        collectives.scatter(made, [g.contiguous() for g in grads] if _mine(ctx.group, ctx.dst) else None, ctx.dst, ctx.group)
+        return None, None, made
+
+
+class _Scatter(Function):
+    @staticmethod
+    def forward(ctx: Any, src: int, group: Any, *tensors: Tensor) -> Tensor:
+        ctx.src, ctx.group = src, group
+        made = zeros_like(tensors[0])
+        collectives.scatter(made, [t.contiguous() for t in tensors] if _mine(group, src) else None, src, group)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        made = [zeros_like(grad) for _ in range(world(ctx.group).size())]
+        collectives.gather(grad.contiguous(), made if _mine(ctx.group, ctx.src) else None, ctx.src, ctx.group)
+        return None, None, *made
 
 
 class _Reduce(Function):
-    """The sum at one process; zeros at all others."""
-
     @staticmethod
     def forward(ctx: Any, dst: int, op: Any, group: Any, tensor: Tensor) -> Tensor:
         ctx.dst, ctx.group = dst, group
-        made = tensor.detach().clone()
-        dist.all_reduce(made, op=op, group=group)
-        return made if dist.get_rank() == dst else made.zero_()
+        made = tensor.clone()
+        collectives.reduce(made, dst, op, group)
+        return made
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        return None, None, None, _Broadcast.apply(ctx.dst, ctx.group, grad)
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        made = grad.contiguous().clone()
+        collectives.broadcast(made, ctx.dst, ctx.group)
+        return None, None, None, made
 
 
-def all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM, group: Any = None) -> Tensor:
-    """The sum (or another reduction) over all processes, as a new tensor."""
-    return _AllReduce.apply(op, group, tensor)
+class _ReduceScatter(Function):
+    @staticmethod
+    def forward(ctx: Any, op: Any, group: Any, output: Tensor, *inputs: Tensor) -> Tensor:
+        ctx.group = group
+        made = empty_like(output)
+        collectives.reduce_scatter(made, [i.contiguous() for i in inputs], op, group)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        made = [empty_like(grad) for _ in range(world(ctx.group).size())]
+        collectives.all_gather(made, grad.contiguous(), ctx.group)
+        return None, None, None, *made
 
 
-def all_gather(tensor: Tensor, group: Any = None) -> tuple[Tensor, ...]:
-    """The tensors of all processes."""
-    return tuple(_AllGather.apply(group, tensor).unbind(0))
+class _AllGather(Function):
+    @staticmethod
+    def forward(ctx: Any, group: Any, tensor: Tensor) -> tuple[Tensor, ...]:
+        ctx.group = group
+        made = [empty_like(tensor) for _ in range(world(group).size())]
+        collectives.all_gather(made, tensor.contiguous(), group)
+        return tuple(made)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        made = empty_like(grads[0])
+        collectives.reduce_scatter(made, [g.contiguous() for g in grads], ReduceOp.SUM, ctx.group)
+        return None, made
 
 
-def reduce_scatter(output: Tensor, input_list: list[Tensor], op: Any = dist.ReduceOp.SUM, group: Any = None) -> Tensor:
-    """The sum over all processes of the tensors that they have for this one."""
-    return _ReduceScatter.apply(op, group, FUNCTIONS["stack"](list(input_list)))
+class _AllGatherBase(Function):
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, tensor: Tensor, group: Any) -> Tensor:
+        ctx.group, ctx.like = group, tensor.detach()
+        made = empty_like(output)
+        collectives.all_gather_into_tensor(made, tensor.contiguous(), group)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        made = empty_like(ctx.like)
+        collectives.reduce_scatter_tensor(made, grad.contiguous(), ReduceOp.SUM, ctx.group)
+        return None, made, None
 
 
-def all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: Any = None, input_split_sizes: Any = None,
-                      group: Any = None) -> Tensor:
-    """Pieces of the input's first dimension go to all processes; theirs for this one come back."""
-    return _AllToAll.apply(group, output_split_sizes, input_split_sizes, input)
+class _AllToAll(Function):
+    @staticmethod
+    def forward(ctx: Any, group: Any, outputs: list[Tensor], *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.group, ctx.shapes = group, [t.detach() for t in tensors]
+        made = [empty_like(o) for o in outputs]
+        collectives.all_to_all(made, [t.contiguous() for t in tensors], group)
+        return tuple(made)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        made = [empty_like(t) for t in ctx.shapes]
+        collectives.all_to_all(made, [g.contiguous() for g in grads], ctx.group)
+        return None, None, *made
 
 
-def all_to_all(output_tensor_list: list[Tensor], input_tensor_list: list[Tensor], group: Any = None) -> tuple[Tensor, ...]:
-    """One tensor for each process; those that the others have for this one come back."""
-    into, out = [t.numel() for t in output_tensor_list], [t.numel() for t in input_tensor_list]
-    flat = FUNCTIONS["cat"]([t.reshape(-1) for t in input_tensor_list])
-    made = _AllToAll.apply(group, into, out, flat)
-    return tuple([piece.view(t.shape) for piece, t in zip(made.split(into), output_tensor_list)])
+class _AllToAllSingle(Function):
+    @staticmethod
+    def forward(ctx: Any, group: Any, output: Tensor, wanted: list[int] | None, given: list[int] | None, tensor: Tensor) -> Tensor:
+        ctx.group, ctx.wanted, ctx.given, ctx.like = group, wanted, given, tensor.detach()
+        made = empty_like(output)
+        collectives.all_to_all_single(made, tensor.contiguous(), wanted, given, group)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        made = empty_like(ctx.like)
+        collectives.all_to_all_single(made, grad.contiguous(), ctx.given, ctx.wanted, ctx.group)
+        return None, None, None, None, made
 
 
-def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
-    """The tensor of one process."""
-    return _Broadcast.apply(src, group, tensor)
+class _AllReduce(Function):
+    @staticmethod
+    def forward(ctx: Any, op: Any, group: Any, tensor: Tensor) -> Tensor:
+        ctx.op, ctx.group = op, group
+        made = tensor.clone()
+        collectives.all_reduce(made, op, group)
+        return made
 
-
-def reduce(tensor: Tensor, dst: int, op: Any = dist.ReduceOp.SUM, group: Any = None) -> Tensor:
-    """The sum at one process; the others get zeros."""
-    return _Reduce.apply(dst, op, group, tensor)
-
-
-def gather(tensor: Tensor, dst: int = 0, group: Any = None) -> tuple[Tensor, ...]:
-    """The tensors of all processes, at one; the others get zeros."""
-    found = all_gather(tensor, group)
-    return found if dist.get_rank() == dst else tuple([empty_like(t).zero_() + 0 * t for t in found])
-
-
-def scatter(tensors: list[Tensor], src: int = 0, group: Any = None) -> Tensor:
-    """The tensor that one process has for this one."""
-    return broadcast(FUNCTIONS["stack"](list(tensors)), src, group)[dist.get_rank(group)]
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return None, None, _AllReduce.apply(ctx.op, ctx.group, grad.contiguous())

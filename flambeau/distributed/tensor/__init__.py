@@ -1,7 +1,5 @@
 """Tensors spread over the processes of a device mesh."""
 
-import sys
-
 from ...missing import refused_modules
 from .dispatch import implicit_replication
 from .dtensor import DTensor, distribute_module, distribute_tensor, empty, full, ones, zeros
@@ -10,7 +8,6 @@ from .random import rand, randn
 
 __all__ = ["DTensor", "Partial", "Placement", "Replicate", "Shard", "distribute_module", "distribute_tensor", "empty", "full",
            "ones", "rand", "randn", "zeros"]
-sys.modules[__name__.replace(".tensor", "._tensor")] = sys.modules[__name__]  # its name before PyTorch 2.5
 refused_modules(__name__, "it is not implemented", {
     "experimental": "context_parallel local_map register_sharding",
     "experimental._attention": "context_parallel context_parallel_unshard set_rotate_method"})["experimental"].__dict__.update(

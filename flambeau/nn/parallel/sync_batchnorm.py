@@ -10,7 +10,7 @@ from typing import Any
 
 from ...autograd.modes import no_grad
 from ...creation.factories import full
-from ...distributed.nn.functional import _AllGather
+from ...distributed.nn.functional import all_gather
 from ...ops.core.export import FUNCTIONS
 from ...tensors.dtypes import float32
 from ...tensors.tensor import Tensor
@@ -40,7 +40,7 @@ def _statistics(x: Tensor, group: Any) -> tuple[Tensor, Tensor, Tensor]:
     else:
         own_mean = squares = x.sum(dims)  # zeros, with a place in the graph
     sent = FUNCTIONS["stack"]([own_mean, squares, full((x.shape[1],), float(own), dtype=x.dtype, device=x.device)])
-    means, squares, counts = _AllGather.apply(group, sent).unbind(1)
+    means, squares, counts = FUNCTIONS["stack"](all_gather(sent, group)).unbind(1)
     count = counts.sum(0)
     mean = (means * counts).sum(0) / count
     squares = squares.sum(0) + (counts * (means - mean).square()).sum(0)
