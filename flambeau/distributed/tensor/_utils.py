@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...tensors.tensor import Tensor
 from ..device_mesh import DeviceMesh
 from .layout import local_geometry
 from .placement_types import Placement, Shard
@@ -17,7 +18,8 @@ def compute_local_shape_and_global_offset(global_shape: Sequence[int], mesh: Dev
     return local_geometry(global_shape, mesh, placements)
 
 
-def compute_global_tensor_info(tensor: object, mesh: DeviceMesh, placements: Sequence[Placement]) -> tuple[list[int], list[int]]:
+def compute_global_tensor_info(tensor: Tensor, mesh: DeviceMesh,
+                               placements: Sequence[Placement]) -> tuple[list[int], list[int]]:
     """(shape, strides) of the whole of even pieces."""
     shape = list(tensor.shape)
     for i, p in enumerate(placements):
