@@ -24,7 +24,7 @@ LAYERS = [line.split() for line in """
     flambeau linalg fft special types futures ao internals checks functional utils.hooks utils._foreach_utils
     amp cuda nn.functional nn._reduction
     nn func serialization distributed autograd.gradcheck
-    optim
+    optim distributed.optim
     compiler
     utils hub autograd.profiler
     *

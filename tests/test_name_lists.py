@@ -19,7 +19,6 @@ KNOWN = {
     "__init__.py": "where names live that are imported on demand",
     "torch_names/functional.py": "the names of a namespace of PyTorch's",
     "tensors/return_types.py": "the names of structures", "torch_names/special.py": "the names of a namespace of PyTorch's",
-    "distributed/__init__.py": "the names of a namespace of PyTorch's",
     "ops/rare.py": "functions that PyTorch has removed", "tensors/methods.py": "questions about a tensor",
     "torch_names/masked_tensors.py": "what a class of tensors does with functions of its own",
     "ops/linalg/__init__.py": "where functions live whose files are imported on demand",

@@ -177,6 +177,11 @@ class SyncBatchNorm(_BatchNorm):
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
         self._check_non_zero_input_channels(input)
+        if self.training:
+            from .. import distributed as dist
+            if dist.is_initialized() and dist.get_world_size(self.process_group) > 1:
+                from .parallel.sync_batchnorm import normalize
+                return normalize(self, input)
         return F.batch_norm(input, *self._arguments())
 
     @classmethod
