@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Any
 
 
@@ -68,7 +67,7 @@ def movements(m: Any, dtype: str, async_op: bool, contiguous: bool) -> Any:
     d = m.distributed
     rank, size = d.get_rank(), d.get_world_size()
     x = _values(m, dtype, rank) if contiguous else _values(m, dtype, rank, (3, 2)).t()
-    kind, made, works = x.dtype, [], []
+    kind, works = x.dtype, []
 
     def blank(*shape: int) -> Any:
         return m.zeros(*shape, dtype=kind) if contiguous else m.zeros(*shape[::-1], dtype=kind).t()
@@ -233,8 +232,8 @@ def refused(m: Any, call: str) -> str:
     """The error of a wrong call; all ranks make the same one."""
     d = m.distributed
     try:
-        eval(call, {"m": m, "d": d, "n": d.get_world_size(), "rank": d.get_rank(), "other": (d.get_rank() + 1) % d.get_world_size(),
-                    "seconds": lambda s: datetime.timedelta(seconds=s)})
+        n, rank = d.get_world_size(), d.get_rank()
+        eval(call, {"m": m, "d": d, "n": n, "rank": rank, "other": (rank + 1) % n})
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
@@ -322,7 +321,7 @@ DIFFERENTIABLE = {
     "scatter": "f.scatter([x, y], 0)", "reduce_scatter": "f.reduce_scatter(m.zeros(4), [x, y])",
     "all_to_all": "sum(t * (i + 1) for i, t in enumerate(f.all_to_all([m.zeros(4), m.zeros(4)], [x, y])))",
     "all_to_all_single": "f.all_to_all_single(m.zeros(4), x)",
-    "all_to_all_single with splits": "f.all_to_all_single(m.zeros(2 + 2 * rank), x, [1 + rank] * 2, [1, 3])[:2].repeat(2)",
+    "all_to_all_single with splits": "f.all_to_all_single(m.zeros(2 + 4 * rank), x, [1 + 2 * rank] * 2, [1, 3])[:2].repeat(2)",
 }
 
 

@@ -191,7 +191,8 @@ class Works(Work):
         return next((work._error for work in self.works if work._error is not None), None)
 
     def get_future(self) -> Future:
-        return collect_all([work.get_future() for work in self.works]).then(lambda done: [f.value() for f in done.value()] and self.result())
+        done = collect_all([work.get_future() for work in self.works])
+        return done.then(lambda together: [future.value() for future in together.value()] and self.result())
 
     def watch(self) -> Works:
         for work in self.works:

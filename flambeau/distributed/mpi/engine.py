@@ -78,8 +78,8 @@ class MpiEngine(Engine):
         """Shapes must be the same where ranks are asked to be careful; else only the number of elements must."""
         return [tuple(tensor.shape)] if self.group.careful else []
 
-    def _work(self, name: str, start: Callable[[], list[Any]], after: Callable[[], None] | None, result: list[Tensor], keep: Any,
-              *facts: Any) -> Work:
+    def _work(self, name: str, start: Callable[[], list[Any]], after: Callable[[], None] | None, result: list[Tensor],
+              keep: Any, *facts: Any) -> Work:
         """Starts an operation whose facts must be the same on all ranks."""
         check = self.agreement.start(name, *facts)
         requests = start()
@@ -114,7 +114,8 @@ class MpiEngine(Engine):
         values, combine = self._summands(tensor, op)
         return self._work(
             "all_reduce", lambda: [self.communicator.Iallreduce(self.MPI.IN_PLACE, self._typed(values), combine)],
-            lambda: self._combined(tensor, values, op), [tensor], values, tensor.dtype, tensor.numel(), reductions.kind(op).name, *self._shape(tensor))
+            lambda: self._combined(tensor, values, op), [tensor], values, tensor.dtype, tensor.numel(),
+            reductions.kind(op).name, *self._shape(tensor))
 
     def reduce(self, tensor: Tensor, root: int, op: Any) -> Work:
         mine = self.rank == root
@@ -141,8 +142,9 @@ class MpiEngine(Engine):
         direct = values.dtype is output.dtype and output.is_contiguous() and output.device.type == "cpu"
         with no_grad():
             made = output if direct else empty(_real_shape(output), dtype=values.dtype)
+        send = [self._typed(values)[0], *self._typed(made)[1:]]  # counted in pieces
         return self._work(
-            "reduce_scatter_tensor", lambda: [self.communicator.Ireduce_scatter_block([*self._typed(values)[:1], *self._typed(made)[1:]], self._typed(made),
+            "reduce_scatter_tensor", lambda: [self.communicator.Ireduce_scatter_block(send, self._typed(made),
                                                                                       combine)],
             lambda: self._combined(output, made, op), [output], (values, made), output.dtype, output.numel(),
             reductions.kind(op).name)
@@ -189,8 +191,8 @@ class MpiEngine(Engine):
                 made = empty((sum(o.numel() for o in outputs),), dtype=tensor.dtype)
         receive = None if made is None else self._raw_each(made)
         return self._work("gather", lambda: [self.communicator.Igather(self._raw(buffer), receive, root)],
-                          None if made is None else lambda: _divided(outputs, made), outputs or [], (buffer, made), tensor.dtype,
-                          tensor.numel(), root)
+                          None if made is None else lambda: _divided(outputs, made), outputs or [], (buffer, made),
+                          tensor.dtype, tensor.numel(), root)
 
     def scatter(self, tensor: Tensor, inputs: list[Tensor] | None, root: int) -> Work:
         joined = self._sent(_joined(inputs)) if self.rank == root else None
