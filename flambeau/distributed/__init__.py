@@ -22,7 +22,6 @@ from . import (
     initialize,
     messages,
     objects,
-    placements,
     reductions,
     stores,
     tcp_store,
