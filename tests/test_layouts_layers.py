@@ -57,7 +57,8 @@ OTHERS = {
                         T.linalg.lstsq(T.eye(3, 4) + 1, value(T, (3, 2))).solution],
     "histogram": lambda T: T.histogram(value(T, (5,)), bins=T.tensor([0.0, 9.0, 0.5, 9.0, 1.0])[::2]),
     "as_strided_scatter": lambda T: [T.as_strided_scatter(value(T, (3,)).expand(2, 3), T.zeros(2, 2), (2, 2), (1, 2), 0)],
-    "conv_transpose3d": lambda T: [T.nn.functional.conv_transpose3d(value(T, (1, 3, 4, 4, 4), True), value(T, (3, 2, 2, 2, 2)))],
+    "conv_transpose3d": lambda T: [
+        T.nn.functional.conv_transpose3d(value(T, (1, 3, 4, 4, 4), True), value(T, (3, 2, 2, 2, 2)))],
 }
 
 

@@ -1,4 +1,4 @@
-"""native/arrays.c: windows, joins and choices of small arrays agree with PyTorch and with the general way, values and strides."""
+"""native/arrays.c: windows, joins and choices of small arrays are PyTorch's and the general way's, in values and strides."""
 
 from __future__ import annotations
 
