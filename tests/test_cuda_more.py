@@ -59,6 +59,12 @@ def test_histograms(cuda):
     agree(lambda p: (fl.histogramdd(p, [3, 4]).hist, *fl.histogramdd(p, [3, 4], density=True).bin_edges), points)
 
 
+def test_searches_by_an_order(cuda):
+    edges, values = draw(3, 9), draw(3, 5, seed=1)
+    agree(lambda e, v: fl.searchsorted(e, v, sorter=e.argsort(-1)), edges, values)
+    agree(lambda e, v: fl.searchsorted(e[0], v, right=True, sorter=e[0].argsort(-1)), edges, values)
+
+
 def test_hashes(cuda):
     for dtype in (fl.float32, fl.float64, fl.bfloat16, fl.int64, fl.int8):
         x = (draw(4, 5) * 9).to(dtype)

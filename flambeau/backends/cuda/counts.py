@@ -168,9 +168,11 @@ def histogramdd(x: CudaArray, edges: Any, weight: CudaArray | None, density: boo
 
 @enter("searchsorted")
 def searchsorted(edges: CudaArray, values: CudaArray, right: bool, order: CudaArray | None, small: bool) -> Any:
-    if order is not None or edges.dtype != values.dtype or edges.dtype not in COMPUTED:
+    if edges.dtype != values.dtype or edges.dtype not in COMPUTED:
         return NotImplemented
     out = blank("searchsorted", edges, values, right, order, small)
+    if order is not None:
+        edges = call("gather", (edges, edges.ndim - 1, order))
     if not out.size:
         return out
     edges, values = plain(edges), plain(values)
