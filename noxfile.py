@@ -1,6 +1,6 @@
 """The tests under each Python that flambeau supports: `nox`, or `nox -s tests-3.13 -- tests/test_autograd.py -n 2`.
 
-`nox -s core` leaves PyTorch out, where there is no wheel of it for a Python yet: examples of docstrings and pages, programs, types.
+`nox -s core` leaves PyTorch out, where there is no wheel of it for a Python yet: docstrings, pages, programs, types.
 Interpreters that are not installed are skipped (`--error-on-missing-interpreters` makes that an error).
 """
 

@@ -121,7 +121,7 @@ def _tag(kind: type) -> int:
 
 @functools.cache
 def _versions() -> bool:
-    """Whether a dict's version is its fourth word: tried on a dict. (In 3.13 there is one, but attributes change without it.)"""
+    """Whether a dict's version is its fourth word: tried on a dict. (In 3.13 attributes change without it.)"""
     if sys.version_info >= (3, 13):
         return False
     some: dict[str, Any] = {"a": object()}
