@@ -21,7 +21,7 @@ _METHODS = {
                 "q_per_channel_axis "
                 "qscheme",
     _NAMED: "rename rename_ refine_names align_to align_as",
-    "nested tensors are not implemented": "to_padded_tensor",
+    "the tensor is not nested": "to_padded_tensor",
     "no such device": "xpu ipu mtia to_mkldnn",
     "it was removed from PyTorch too": "reinforce",
     "it is an internal function of PyTorch's": "index slice_inverse",
