@@ -89,7 +89,8 @@ def test_dataclasses_and_classes():
         p.register_dataclass(Point, field_names=["x", "y"], drop_field_names=["label"])
         key = p.GetAttrKey
         p.register_pytree_node(Own, lambda v: ([v.a, v.b], None), lambda v, c: Own(*v),
-                               serialized_type_name=f"{m.__name__}.Own", flatten_with_keys_fn=lambda v: ([(key("a"), v.a), (key("b"), v.b)], None))
+                               serialized_type_name=f"{m.__name__}.Own", flatten_with_keys_fn=lambda v: (
+                                   [(key("a"), v.a), (key("b"), v.b)], None))
         doubled = p.tree_map(lambda v: v * 2, [Point(1), Own(3, 4)])
         return (doubled[0].x, doubled[0].y, doubled[0].label, doubled[1].a, doubled[1].b,
                 [(p.keystr(k), v) for k, v in p.tree_flatten_with_path([Point(1), Own(3, 4)])[0]],
