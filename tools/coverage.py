@@ -60,8 +60,8 @@ missing: {missing}.
 - Below autograd (`__torch_dispatch__`, `TorchDispatchMode`) the same operations are seen as in PyTorch, in the same order, for
   what `tests/dispatch_programs.py` lists. `nn.MultiheadAttention` splits its projection with other views, `einsum` is one
   product where it can be, `_foreach_` functions and fused recurrent layers are what they are made of or one operation, and
-  where the gradients of two leaves are complete at once their order may differ. An operation without a formula of its own there is
-  differentiated from plain tensors: a wrapper tensor raises NotImplementedError. Operations on tensors with a forward-mode
+  where the gradients of two leaves are complete at once their order may differ. An operation without a formula of its own there
+  is differentiated from plain tensors: a wrapper tensor raises NotImplementedError. Operations on tensors with a forward-mode
   tangent are not seen. Sizes are numbers: no `shape_env`, no `tracing_mode="symbolic"`. `torch._decomp` has two
   dozen decompositions.
 - Inside `torch.func` transformations `requires_grad_()` and changes of captured tensors in place are not refused; results of
