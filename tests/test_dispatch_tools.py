@@ -316,3 +316,37 @@ def test_opcheck(custom):
         library.opcheck(bad, (flambeau.ones(2),), test_utils="test_faketensor")
     with pytest.raises(ValueError, match="test_utils"):
         library.opcheck(bad, (flambeau.ones(2),), test_utils="test_nothing")
+
+
+DECOMPOSED = {
+    "silu": lambda m, x: m.nn.functional.silu(x), "softmax": lambda m, x: x.softmax(1),
+    "log_softmax": lambda m, x: x.log_softmax(0),
+    "addmm": lambda m, x: m.addmm(x[0, :3], x, x.T, beta=2, alpha=3), "lerp": lambda m, x: m.lerp(x, x * 2, 0.3),
+    "logsumexp": lambda m, x: x.logsumexp(1), "layer_norm": lambda m, x: m.nn.functional.layer_norm(x, (4,)),
+    "softplus": lambda m, x: m.nn.functional.softplus(x, 2), "mse": lambda m, x: m.nn.functional.mse_loss(x, x * 2),
+    "addcdiv": lambda m, x: m.addcdiv(x, x, x + 2, value=3), "rsub": lambda m, x: 3 - x, "sigmoid": lambda m, x: x.sigmoid()}
+
+
+@pytest.mark.parametrize("name", DECOMPOSED)
+def test_decompositions_compute_the_same(name):
+    """With a gradient inside, so that backward operations are decomposed too; none of the operations is left."""
+    def step(x):
+        x = x.detach().requires_grad_()
+        return flambeau.autograd.grad((DECOMPOSED[name](flambeau, x) ** 2).sum(), x)[0]
+
+    make_fx, decomp = part(flambeau, "fx.experimental.proxy_tensor").make_fx, part(flambeau, "_decomp")
+    x = flambeau.arange(12.0, dtype=flambeau.float64).view(3, 4) / 7 - 0.6
+    table = decomp.core_aten_decompositions()
+    plain, decomposed = make_fx(step)(x), make_fx(step, decomposition_table=table)(x)
+    assert flambeau.allclose(plain(x + 0.1), decomposed(x + 0.1), rtol=1e-9)
+    assert not [n for n in decomposed.graph.nodes if n.target in table] and [n for n in plain.graph.nodes if n.target in table]
+
+
+def test_tables_of_decompositions():
+    aten, decomp = flambeau.ops.aten, part(flambeau, "_decomp")
+    assert set(decomp.get_decompositions([aten.silu, aten.mm])) == {aten.silu.default}
+    mine = {}
+    decomp.register_decomposition(aten.mm, registry=mine)(lambda x, y: x @ y)
+    assert set(mine) == {aten.mm.default, *(getattr(aten.mm, o) for o in aten.mm.overloads() if o == "dtype")}
+    with pytest.raises(RuntimeError, match="duplicate"):
+        decomp.register_decomposition(aten.mm.default, registry=mine)(lambda x, y: x @ y)

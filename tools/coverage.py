@@ -72,6 +72,15 @@ number that PyTorch does not check.
 
 ## What differs
 - Inside a function that `compile` captures or follows, a call of `torch.vmap` runs as outside; no program is made of it.
+- Below autograd (`__torch_dispatch__`, `TorchDispatchMode`) the same operations are seen as in PyTorch, in the same order, for
+  what `tests/dispatch_programs.py` lists. `nn.MultiheadAttention` splits its projection with other views, `einsum` is one
+  product where it can be, `_foreach_` functions and fused recurrent layers are what they are made of or one operation, and
+  where the gradients of two leaves are complete at once their order may differ. An operation without a formula of its own there
+  is differentiated from plain tensors: a wrapper tensor raises NotImplementedError. Operations on tensors with a forward-mode
+  tangent are not seen. Sizes are numbers: no `shape_env`, no `tracing_mode="symbolic"`. `torch._decomp` has two
+  dozen decompositions.
+- Inside `torch.func` transformations `requires_grad_()` and changes of captured tensors in place are not refused; results of
+  `vmap` share memory with its inputs where PyTorch's do, but `_is_view()` says no.
 - `torch.func.jvp`, `jacfwd` of a function with many more results than inputs, and `linearize` go through two backward passes;
   they nest like the rest. `hessian` takes the rows of the gradient.
 - Results of `linalg` functions are laid out row by row where PyTorch's LAPACK calls leave them column by column

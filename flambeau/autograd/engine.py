@@ -517,12 +517,12 @@ def accumulate(node: AccumulateGrad, grad: Any, create_graph: bool) -> None:
             tensor._grad = old + grad
     elif old is None and tensor._has_grad_dtype:
         tensor._grad = grad.clone() if create_graph else grad.detach().clone()
+    elif old is None and (state.mode & DISPATCH or grad._dispatches) and not create_graph:
+        ours = _is_ours(grad, tensor)
+        tensor._grad = _shown_taken(grad, tensor, ours)
     elif old is None:
         if create_graph:
             tensor._grad = _recorded_copy(grad, tensor)
-        elif state.mode & DISPATCH or grad._dispatches:
-            ours = _is_ours(grad, tensor)
-            tensor._grad = _shown_taken(grad, tensor, ours)
         else:
             tensor._grad = _bare(grad._array) if _is_ours(grad, tensor) else _copy_like(grad, tensor)
     elif create_graph:

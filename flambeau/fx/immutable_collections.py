@@ -12,8 +12,8 @@ __all__ = ["immutable_dict", "immutable_list"]
 
 def _refuses(kind: str) -> Callable[..., Any]:
     def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(f"{type(self).__name__!r} object does not support mutation. If you are attempting to modify the kwargs or "
-                        "args of a torch.fx.Node object,\ninstead create a new copy of it and assign the copy to the node:\n"
+        raise TypeError(f"{type(self).__name__!r} object does not support mutation. If you are attempting to modify the kwargs "
+                        "or args of a torch.fx.Node object,\ninstead create a new copy of it and assign the copy to the node:\n"
                         f"    new_args = {kind}(...)  # copy and mutate\n    node.args = new_args\n")
     return refuse
 

@@ -177,8 +177,9 @@ class Tracer(TracerBase):
         elif value is None:
             self.create_proxy("call_function", _assert_is_none, (proxy, message), {})
         else:
-            warnings.warn(f"Was not able to add assertion to verify correct input {name} to specialized function. It is up to the "
-                          "user to make sure that your inputs match the inputs you specialized the function with.", stacklevel=4)
+            warnings.warn(f"Was not able to add assertion to verify correct input {name} to specialized function. It is up to "
+                          "the user to make sure that your inputs match the inputs you specialized the function with.",
+                          stacklevel=4)
 
     def trace(self, root: Module | Callable[..., Any], concrete_args: Any = None) -> Graph:
         """The graph of what a module (or function) does with its inputs."""

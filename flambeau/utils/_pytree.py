@@ -79,7 +79,10 @@ def _register_pytree_node(cls: type, flatten_fn: Callable, unflatten_fn: Callabl
 
 def register_dataclass(cls: type, *, field_names: list[str] | None = None, drop_field_names: list[str] | None = None,
                        serialized_type_name: str | None = None) -> None:
-    """Makes a dataclass a node, whose children are its fields. drop_field_names: those that keep their defaults instead."""
+    """Makes a dataclass a node, whose children are its fields.
+
+    field_names: which of them; then drop_field_names names the others, which get their defaults again.
+    """
     import dataclasses
     drop = list(drop_field_names or ())
     if not dataclasses.is_dataclass(cls):
@@ -88,7 +91,7 @@ def register_dataclass(cls: type, *, field_names: list[str] | None = None, drop_
                              "a dataclass.")
     else:
         known = [f.name for f in dataclasses.fields(cls) if f.init]
-        field_names = [n for n in known if n not in drop] if field_names is None else list(field_names)
+        field_names = known if field_names is None else list(field_names)
         if set(field_names) | set(drop) != set(known):
             raise ValueError(f"expected the fields {known} of {cls}, got field_names {field_names} and drop_field_names {drop}")
     names = list(field_names or ())

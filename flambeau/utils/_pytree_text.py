@@ -35,7 +35,7 @@ def _as_json(spec: TreeSpec) -> dict[str, Any]:
         raise NotImplementedError(f"No registered serialization name for {spec.type} found. Please update your "
                                   "register_pytree_node call with a `serialized_type_name` kwarg.")
     if known.to_dumpable is not None:
-        context = json.dumps(known.to_dumpable(spec.context), cls=_Encoder)
+        context = known.to_dumpable(spec.context)
     else:
         try:
             context = json.dumps(spec.context, cls=_Encoder)
@@ -55,8 +55,8 @@ def _from_json(data: dict[str, Any]) -> TreeSpec:
     kind, known = next(((cls, s) for cls, s in _SERIALIZED.items() if s.name == data["type"]), (None, None))
     if known is None:
         raise NotImplementedError(f"Deserializing {data['type']} in pytree is not registered.")
-    context = json.loads(data["context"])
-    return TreeSpec(kind, context if known.from_dumpable is None else known.from_dumpable(context), children)
+    context = data["context"]
+    return TreeSpec(kind, json.loads(context) if known.from_dumpable is None else known.from_dumpable(context), children)
 
 
 def dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
@@ -65,7 +65,7 @@ def dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
         raise TypeError(f"Expected `treespec` to be an instance of PyTreeSpec but got item of type {type(treespec)}.")
     if protocol not in (None, _PROTOCOL):
         raise ValueError(f"Unknown protocol {protocol}. Available protocols: [{_PROTOCOL}]")
-    return json.dumps((_PROTOCOL, _as_json(treespec)))
+    return json.dumps((_PROTOCOL, _as_json(treespec)), cls=_Encoder)
 
 
 def loads(serialized: str) -> TreeSpec:

@@ -138,7 +138,8 @@ def _clamped(grad: Tensor, self: Tensor, min: Any, max: Any) -> Tensor:
 rule("clamp.default", self=_clamped)
 
 
-def _larger(compare: str, first: str) -> Callable[..., Tensor]:
+def _larger(compare: str) -> Callable[..., Tensor]:
+    """The gradient of one of two, of which the larger (or smaller) was taken; compare: where it was the other."""
     def formula(grad: Tensor, self: Tensor, other: Tensor) -> Tensor:
         half = scalar("div", grad, 2)
         shared = op("where", op("eq", self, other), half, grad)
@@ -146,8 +147,8 @@ def _larger(compare: str, first: str) -> Callable[..., Tensor]:
     return formula
 
 
-rule("maximum", self=_larger("lt", "self"), other=_larger("gt", "self"))
-rule("minimum", self=_larger("gt", "self"), other=_larger("lt", "self"))
+rule("maximum", self=_larger("lt"), other=_larger("gt"))
+rule("minimum", self=_larger("gt"), other=_larger("lt"))
 rule("where.self", self=lambda grad, condition: _where(grad, condition, True), other=lambda grad, condition:
      _where(grad, condition, False))
 

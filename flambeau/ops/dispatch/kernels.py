@@ -180,7 +180,7 @@ def _fill_(self: Any, value: Any) -> Any:
     return self.fill_(value)
 
 
-def _through(name: str, function: Callable[..., Any], at: int = 1) -> None:
+def _through(name: str, function: Callable[..., Any]) -> None:
     """name(grad, input, *options) as the derivative of function(input, *options)."""
     KERNELS[name] = lambda grad, self, *options, **named: derivative(
         lambda x: function(x, *options, **named), [self], grad)[0]

@@ -403,11 +403,6 @@ def _scalar(value: Any, beside: Tensor) -> Tensor:
     return op("scalar_tensor", value, dtype=beside.dtype, device=beside.device)
 
 
-@lowered("masked_fill", "masked_fill_")
-def _masked_fill(*args: Any, **kwargs: Any) -> Any:
-    return NotImplemented
-
-
 @lowered("rsub", "__rsub__")
 def rsub(input: Tensor, other: Any, alpha: Any = 1) -> Any:
     return op("rsub", input, other) if not isinstance(other, Tensor) else op("sub", other, input)
@@ -427,11 +422,6 @@ def square(input: Tensor, out: Any = None) -> Any:
 def isfinite(input: Tensor) -> Tensor:
     bounded = op("ne", op("abs", input), math.inf)
     return op("mul", op("eq", input, input), bounded)
-
-
-@lowered("max", "min")
-def _max(*args: Any, **kwargs: Any) -> Any:
-    return NotImplemented
 
 
 @lowered("type_as")

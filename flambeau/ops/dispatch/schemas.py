@@ -113,7 +113,7 @@ class Schema:
             raise NoFit("too many arguments")
         found = {a.name: v for a, v in zip(self.positional, args)}
         for name, value in kwargs.items():
-            name = name if name in self.by_name else _renamed(name, self.by_name)
+            name = name if name in self.by_name else _OTHER_NAMES.get(name, name)
             if name not in self.by_name or name in found:
                 raise NoFit(f"unexpected argument {name}")
             found[name] = value
@@ -135,11 +135,7 @@ class Schema:
 
 
 _OTHER_NAMES = {"input": "self", "axis": "dim", "keepdims": "keepdim", "x": "self", "a": "self", "x1": "self", "x2": "other",
-                "self": "input", "unbiased": "correction", "dim0": "dim0"}
-
-
-def _renamed(name: str, known: dict[str, Any]) -> str:
-    return _OTHER_NAMES.get(name, name)
+                "self": "input"}
 
 
 def _same(value: Any, default: Any) -> bool:
