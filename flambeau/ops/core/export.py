@@ -7,6 +7,7 @@ value and history into the target (`store`).
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from sys import getrefcount
 from typing import Any
@@ -106,9 +107,11 @@ def public(function: Callable | None = None, *, name: str | None = None, method:
 def check_arguments(name: str, function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any],
                     error: AttributeError) -> None:
     """Raises the TypeError that an AttributeError stands for: an argument without an attribute that all tensors have."""
-    names = function.__code__.co_varnames[:function.__code__.co_argcount]
-    given = [*zip(names, args), *kwargs.items()]
+    code = getattr(function, "__wrapped__", function).__code__
+    names = code.co_varnames[:code.co_argcount]
+    given = [*itertools.zip_longest(names[:len(args)], args, fillvalue="tensors"), *kwargs.items()]
     for position, (argument, value) in enumerate(given, 1):
+        value = error.obj if value.__class__ in _SEQUENCES and any(v is error.obj for v in value) else value
         if value is error.obj and not isinstance(value, Tensor) and hasattr(Tensor, error.name):
             raise TypeError(f"{name}(): argument '{argument}' (position {position}) must be Tensor, not "
                             f"{type(value).__name__}") from None

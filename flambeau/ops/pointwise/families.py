@@ -149,6 +149,8 @@ def promoted(args: Any) -> Any:
         elif a.__class__ in _NUMBERS or isinstance(a, _NUMBERS):
             d = _dtypes.of_python(a)
             scalars = d if scalars is None else _dtypes.promote_types(scalars, d)
+    if dims is zeros is scalars:
+        raise TypeError(f"argument 'input' (position 1) must be Tensor, not {type(args[0]).__name__}")
     return _dtypes.result_type_of(dims, zeros, scalars)
 
 
