@@ -363,7 +363,8 @@ def _plan(text: str, name: str, device: int, blocks: int, threads: int, kinds: s
 def _sizes(q: CudaArray, k: CudaArray, v: CudaArray, o: CudaArray, mask: CudaArray | None, causal: bool, scale: float,
            made: Any = (0,) * 9) -> bytes:
     return struct.pack("6i25qd", *q.shape[1:3], k.shape[2], q.shape[3], v.shape[3], causal, *steps_of(q), *steps_of(k),
-                       *steps_of(v), *steps_of(o), *([0] * 4 if mask is None else [s // mask.itemsize for s in mask.strides]), *made, scale)
+                       *steps_of(v), *steps_of(o),
+                       *([0] * 4 if mask is None else [s // mask.itemsize for s in mask.strides]), *made, scale)
 
 
 def forward(q: CudaArray, k: CudaArray, v: CudaArray, mask: CudaArray | None, causal: bool, scale: float, out: CudaArray,

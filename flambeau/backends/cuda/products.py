@@ -12,6 +12,7 @@ from .arrays import CudaArray, device_index, windows
 from .backend import call, copied
 from .cublas import Geometry, Matrices
 from .driver import machine
+from .fitted import fit, grown
 from .streams import current
 from .table import kernel
 
@@ -57,30 +58,31 @@ def multiply(a: CudaArray, b: CudaArray, out: CudaArray | None = None, alpha: An
         return out
     first = _matrices(a) or _matrices(a := _dense(a))
     second = _matrices(b) or _matrices(b := _dense(b))
-    if a.ndim == 2 and not beta and dtype.itemsize == 2 and a.shape[0] * b.size >= _WORTH and any(
-            [m.lead % _RUN for m in (first[1], second[1])] + [out.shape[1] % _RUN]):
-        a, b = _in_runs(a, first[1]), _in_runs(b, second[1])
-        target = out if not out.shape[1] % _RUN else _padded(out)
-        _product(a, b, target, alpha, 0, bias)
-        return out if target is out else copied(target, out)
+    if a.ndim == 2 and not beta and dtype.itemsize == 2 and a.shape[0] * b.size >= _WORTH and _is_odd(first[1], second[1]):
+        return _even(a, b, out, first[1].transposed, second[1].transposed, alpha, bias)
     _product(a, b, out, alpha, beta, bias)
     return out
 
 
-_RUN = 8            # elements of 16 bytes: rows that start at multiples of it are what the matrix units load at full speed
-_WORTH = 1 << 32    # multiplications that are worth copies of their operands
+_RUN = 8            # elements of 16 bytes: sizes that are multiples of it are what the matrix units take at full speed
+_WORTH = 1 << 32    # multiplications that are worth copies of the operands
 
 
-def _padded(x: CudaArray) -> CudaArray:
-    """Room for x's elements whose rows start at multiples of 16 bytes."""
-    rows, columns = x.shape
-    return windows.empty((rows, -(-columns // _RUN) * _RUN), x.dtype)[:, :columns]
+def _is_odd(first: Matrices, second: Matrices) -> bool:
+    """Whether rows of an operand, or of the result, do not start at multiples of 16 bytes."""
+    return bool(first.lead % _RUN or second.lead % _RUN or second.columns % _RUN)
 
 
-def _in_runs(x: CudaArray, seen: Matrices) -> CudaArray:
-    if not seen.lead % _RUN:
-        return x
-    return copied(x.T, _padded(x.T)).T if seen.transposed else copied(x, _padded(x))
+def _even(a: CudaArray, b: CudaArray, out: CudaArray, turned: bool, turned_too: bool, alpha: Any,
+          bias: CudaArray | None) -> CudaArray:
+    """The product of operands with zeros up to even sizes, cut to what is wanted. turned: whether columns lie densely."""
+    rows, depth, columns = [-(-n // _RUN) * _RUN for n in (a.shape[0], *b.shape)]
+    a, b = grown(a, rows if turned else len(a), depth, turned), grown(b, depth, columns, turned_too)
+    target = out if out.shape == (len(a), columns) else windows.empty((len(a), columns), out.dtype)
+    if bias is not None and bias.size < columns:
+        bias = grown(bias[None], 1, columns, False)[0]
+    _product(a, b, target, alpha, 0, bias)
+    return out if target is out else fit(target, out)
 
 
 def _product(a: CudaArray, b: CudaArray, out: CudaArray, alpha: Any, beta: Any, bias: CudaArray | None) -> None:
