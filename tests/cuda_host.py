@@ -197,10 +197,6 @@ class HostMachine:
 
     upload = download = copy
 
-    def copy_rows(self, to, step, source, source_step, width, rows, stream):
-        for i in range(rows):
-            self.copy(to + i * step, source + i * source_step, width, stream)
-
     def copy_between(self, to, here, source, there, nbytes, stream):
         self.copy(to, source, nbytes, stream)
 

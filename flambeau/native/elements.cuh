@@ -45,6 +45,13 @@ template <class T, class V> FL_DEVICE T to(V x) { return Element<T>::from(x); }
 
 // An aligned run of elements, which is loaded and stored at once.
 template <class T, int N> struct alignas(sizeof(T) * N) Run { T at[N]; };
+template <int N, class T> FL_DEVICE Run<T, N> run_of(const T *from, bool one) { // one: the same element N times
+    if (!one) return *(const Run<T, N> *)from;
+    Run<T, N> made;
+    #pragma unroll
+    for (int i = 0; i < N; i++) made.at[i] = from[0];
+    return made;
+}
 
 enum { DIMS = 12 };
 // How a kernel walks through arrays: sizes, innermost first, and the steps of each array in elements.

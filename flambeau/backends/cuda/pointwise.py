@@ -1,8 +1,8 @@
 """Pointwise work: kernels from the expressions of rows (cpu/pointwise/loops.py), for any strides and broadcasting.
 
-Of each expression and its types there are two kernels, built when first needed: `flat`, where all arrays lie alike without
-holes and elements are loaded in runs of 16 bytes, and `walk` for all else. Which one runs, on how many threads and with which
-steps is settled once per combination of shapes and strides.
+Of each expression and its types there are three kernels, built when first needed: `flat`, where all arrays lie alike without
+holes and elements are loaded in runs of 16 bytes, `lines`, where at least their lines can be, and `walk` for all else. Which
+one runs, on how many threads and with which steps is settled once per combination of shapes and strides.
 """
 
 from __future__ import annotations
@@ -72,6 +72,30 @@ extern "C" __global__ void walk(const Walk<{arrays}> w, R *o{pointers}{numbers})
     }}
 }}
 """
+_LINES = """
+extern "C" __global__ void lines(const Walk<{arrays}> w, R *o{pointers}{numbers}) {{
+    {constants}
+    for (long at = (long)blockIdx.x * blockDim.x + threadIdx.x; at < w.count; at += (long)gridDim.x * blockDim.x) {{
+        long rest = at, {offsets};
+        #pragma unroll
+        for (int d = 0; d < DIMS; d++) {{
+            if (d == w.dims) break;
+            const long next = w.count <= 0x7fffffff ? (long)((unsigned)rest / (unsigned)w.size[d]) : rest / w.size[d];
+            const long place = rest - next * w.size[d];
+            {steps}
+            rest = next;
+        }}
+        {line_runs}
+        Run<R, {run}> made;
+        #pragma unroll
+        for (int i = 0; i < {run}; i++) {{
+            {loaded}
+            made.at[i] = to<R>({value});
+        }}
+        *(Run<R, {run}> *)(o + at0) = made;
+    }}
+}}
+"""
 
 
 class _Operand(NamedTuple):
@@ -99,9 +123,11 @@ def text(name: str, value: str, compute: str, result: np.dtype, operands: list[_
         single=" ".join([f"const {_kind(o, 'T')} {o.letter} = value_of(p{o.letter}[i]);" for o in arrays]),
         offsets=", ".join([f"at{k} = 0" for k in range(len(arrays) + 1)]),
         steps=" ".join([f"at{k} += place * w.step[{k}][d];" for k in range(len(arrays) + 1)]),
+        line_runs=" ".join([f"const Run<{stored[x]}, {run}> r{x} = run_of<{run}>(p{x} + at{k}, !w.step[{k}][0]);"
+                            for k, x in enumerate(stored, 1)]),
         walked=" ".join([f"const {_kind(o, 'T')} {o.letter} = value_of(p{o.letter}[at{k}]);" for k, o in enumerate(arrays, 1)]))
     return (f'// {name}\n#include "elements.cuh"\ntypedef {kind} T;\ntypedef {STORED[result]} R;\n'
-            + _FLAT.format(**fields) + _WALK.format(**fields))
+            + _FLAT.format(**fields) + _WALK.format(**fields) + _LINES.format(**fields))
 
 
 def _kind(operand: _Operand, compute: str) -> str:
@@ -184,15 +210,30 @@ def launched(source: str, out: ndarray, arrays: list[Any], numbers: str = "") ->
     if len(sizes) > _DIMS:
         raise NotImplementedError(f"a pointwise operation on CUDA arrays whose layout has {len(sizes)} dimensions that cannot "
                                   f"be joined; at most {_DIMS} can be walked through")
-    pad = [0] * (_DIMS - len(sizes))
-    fixed = struct.pack(f"{2 + _DIMS * (1 + len(steps))}q", out.size, len(sizes), *sizes[::-1], *pad,
-                        *[n for s in steps for n in (*s[::-1], *pad)])
-    walk = Plan(kernel(source, "walk", device), device, min(-(-out.size // _THREADS), most * 8), _THREADS, kinds, fixed)
-    if len(sizes) > 1 or any(s[0] != 1 for s in steps):
-        return walk
+    walk = Plan(kernel(source, "walk", device), device, min(-(-out.size // _THREADS), most * 8), _THREADS, kinds,
+                _walking(out.size, sizes, steps))
     run = max(16 // max([out.itemsize, *[a.itemsize for a in arrays]]), 1)
+    if len(sizes) > 1 or any(s[0] != 1 for s in steps):
+        if not _has_lines(sizes, steps, run):
+            return walk
+        count, steps = out.size // run, [[*s[:-1], s[-1] * run] for s in steps]
+        return Plan(kernel(source, "lines", device), device, min(-(-count // _THREADS), most * 8), _THREADS, kinds,
+                    _walking(count, [*sizes[:-1], sizes[-1] // run], steps), otherwise=walk)
     return Plan(kernel(source, "flat", device), device, min(-(-out.size // (_THREADS * run)), most * 8), _THREADS, kinds,
                 struct.pack("q", out.size), otherwise=walk)
+
+
+def _walking(count: int, sizes: list[int], steps: list[list[int]]) -> bytes:
+    """The kernels' struct Walk."""
+    pad = [0] * (_DIMS - len(sizes))
+    return struct.pack(f"{2 + _DIMS * (1 + len(steps))}q", count, len(sizes), *sizes[::-1], *pad,
+                       *[n for s in steps for n in (*s[::-1], *pad)])
+
+
+def _has_lines(sizes: list[int], steps: list[list[int]], run: int) -> bool:
+    """Whether the innermost elements of all arrays lie densely in whole runs, or are one and the same."""
+    return run > 1 and sizes[-1] % run == 0 and steps[0][-1] == 1 and all(
+        [s[-1] == 0 or (s[-1] == 1 and not any([n % run for n in s[:-1]])) for s in steps])
 
 
 def _walked(out: ndarray, arrays: list[Any]) -> tuple[list[int], list[list[int]]]:
@@ -234,7 +275,9 @@ def _made_work(name: str, expression: Any, args: tuple[Any, ...]) -> _Work | Non
     if len(dtypes) > 1 and dtypes <= {_F32, _BF16, _F16}:
         dtypes = {_F32}
     others = {a.dtype for a in args if isinstance(a, ndarray) and type(a) is not CudaArray} - dtypes
-    if len(dtypes) != 1 or (others and (others != {_F32} or not dtypes <= {_BF16, _F16})) or len(used - set(letters[:len(args)])) or any([
+    if others and (others != {_F32} or not dtypes <= {_BF16, _F16}):  # a number for half types comes in single precision
+        return None
+    if len(dtypes) != 1 or len(used - set(letters[:len(args)])) or any([
             args[i].__class__ not in (int, float, bool) and not isinstance(args[i], ndarray) for i in numbers]):
         return None
     dtype = dtypes.pop()

@@ -40,10 +40,10 @@ from ...tensors.tensor import Tensor
 PLAIN = frozenset((int, float, bool, str, tuple, type(None)))  # classes of arguments that are no tensors
 _NAMES: dict[str, Any] = dict(
     __name__=__name__, ARRAY_TYPES=registry.ARRAY_TYPES, Edge=Edge, FLOAT32=FLOAT32, FLOAT64=_native("float64"),
-    CASTING=_state.CASTING, CASTS=_state.CASTS, FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE, MULTI_OUTPUT=MULTI_OUTPUT, NO_GRAD=_state.NO_GRAD,
+    CASTING=_state.CASTING, CASTS=_state.CASTS, EAGER=registry.EAGER, INTO=registry.INTO,
+    FOLLOWED=_state.FOLLOWED, INFERENCE_SAVED=INFERENCE_SAVED, LARGE=LARGE, MULTI_OUTPUT=MULTI_OUTPUT, NO_GRAD=_state.NO_GRAD,
     NO_GRAD_VIEW=NO_GRAD_VIEW, PLAIN=PLAIN, Parameter=Parameter, SavedOutput=SavedOutput, Tensor=Tensor,
     WATCHED=_state.NO_GRAD | _state.FORWARD_AD, FOLLOWABLE=registry.FOLLOWABLE, WINDOWS=registry.WINDOWS,
-    EAGER=registry.EAGER, INTO=registry.INTO,
     asarray=registry.cpu.asarray, bump=bump,
     edge_of=edge_of, freed_error=freed_error, large=large, ndarray=registry.CPU_ARRAY, new=object.__new__,
     next_sequence=next_sequence, start_counter=start_counter, state=_state.state, uneven=uneven)
@@ -266,14 +266,15 @@ def of_one(row: Any, *, chars: str, ufunc: bool, fallback: Callable[..., Tensor]
                 "else:", f"    made = large(kernel, {values})"]
     else:
         run += ["else:", f"    made = kernel({values})"]
+    types = [f"type({a})" for a in arrays]
     are_tensors = " and ".join([f"({n}.__class__ is Tensor or {n}.__class__ is Parameter)" for n in names[:tensors]])
     alike = "".join([f" and {a}.dtype is x.dtype" for a in arrays[1:]])
     body = ["mode = state.mode",
             f"if {ORDINARY} and {are_tensors}{' and out is None' * ufunc}:",
             *[f"    {a} = {n}._array" for a, n in zip(arrays, names)],
-            f"    if (x.dtype.char in chars{alike} and ({' is '.join([f'type({a})' for a in ['x', *arrays[1:]]])} is ndarray or "
-            f"(mode > 1 and {' and '.join([f'type({a}) in FOLLOWABLE' for a in arrays])}))) or ("
-            f"mode < 2 and {' is '.join([f'type({a})' for a in arrays])} in EAGER and x.dtype.char in device_chars{alike}):",
+            f"    if (x.dtype.char in chars{alike} and ({' is '.join(types)} is ndarray or "
+            f"(mode > 1 and {' and '.join([f'{t} in FOLLOWABLE' for t in types])}))) or ("
+            f"mode < 2 and {' is '.join(types)} in EAGER and x.dtype.char in device_chars{alike}):",
             "        if mode > 1:",
             "            mode &= NO_GRAD",
             f"            made = state.follower.call(kernel_name, ({values}{',' * (values == 'x')}))",
