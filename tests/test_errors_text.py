@@ -465,6 +465,10 @@ class Many(flambeau.utils.data.Dataset):
         return [1 / (i - 13) for i in indices]  # at 13
 
 
+def _one_more(v):  # where workers are not forked, they get it by name
+    return v + 1
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_sample_that_failed_is_named(workers):
     def all_of(dataset, **options):
@@ -474,5 +478,5 @@ def test_the_sample_that_failed_is_named(workers):
     assert "KeyError" in text and "for sample 5 of the stream, at File" in text and "# in the stream" in text
     text = text_of(lambda: all_of(Many(), batch_size=10))
     assert text.startswith("ZeroDivisionError") and "one of the indices [10, 11, 12, 13, 14, 15, 16, 17, ...]" in text
-    text = text_of(lambda: all_of([1, 2, None, 3], batch_size=None, collate_fn=lambda v: v + 1))
+    text = text_of(lambda: all_of([1, 2, None, 3], batch_size=None, collate_fn=_one_more))
     assert text.startswith("TypeError") and "got this error for index 2" in text

@@ -389,7 +389,10 @@ def test_a_call_without_hooks_is_lean():
     finally:
         sys.settrace(old)
     assert [name for name, _ in called] == ["__call__", "forward"]
-    assert 10 < steps.count(("__call__", "opcode")) < 60
+    if sys.version_info[:2] == (3, 12):  # which tells nothing of instructions to a frame that has begun
+        assert 1 < steps.count(("__call__", "line")) < 15
+    else:
+        assert 10 < steps.count(("__call__", "opcode")) < 60
 
 
 def test_importing_nn_leaves_layers_for_later():

@@ -47,13 +47,28 @@ missing: {missing}.
 {missing_list}
 
 ## Left out, and why
-- **Sparse layouts beyond what `flambeau.sparse` lists, quantized, nested and named tensors**: other kinds of tensors, with
-  kernels of their own. Their dtypes (`qint8`, `bits8`, `int4`, ...) and `complex32` can be named but no tensor has them.
+- **Quantized and named tensors, and operations on sparse and nested ones that say so**: other kinds of tensors, with kernels
+  of their own. Their dtypes (`qint8`, `bits8`, `int4`, ...) and `complex32` can be named but no tensor has them.
 - **TorchScript, `torch.export`, `torch.onnx`, `torch.package`**: they describe programs for other runtimes.
   `torch.jit.script` and `trace` give back what they get; `torch.fx` is there.
-- **`torch.distributed` beyond one process, `torch.ao`**: not written; a world of one process works.
+- **`torch.ao`, `torch.distributed.rpc`**: not written.
 - **Vendor kernels** (`cudnn_*`, `miopen_*`, `mkldnn_*`, `fbgemm_*`): there is no such library behind flambeau.
 - **Lazy conjugation and negation**: `conj()` computes at once, so `is_conj()` and `is_neg()` are False.
+
+## At the corners
+`tools/corner_sweep.py` calls every operation that PyTorch has samples for with tensors of every dtype, with dimensions of length
+zero, with tensors of no dimensions, and with arguments that are wrong (one missing, None, a string, a dimension out of range).
+Share of calls in which flambeau gives PyTorch's dtype, shape and values, or raises an error of the same class:
+
+| corner | calls | agree | refused | not refused | class of error | dtype or shape | values |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+| dtypes | 6732 | 95.9 % | 83 | 73 | 93 | 6 | 21 |
+| empty | 1687 | 96.0 % | 28 | 31 | 6 | 3 | 0 |
+| zero_dim | 1074 | 95.7 % | 5 | 3 | 38 | 0 | 0 |
+| wrong | 5985 | 95.4 % | 16 | 93 | 157 | 0 | 10 |
+
+"Values" are the order of equal elements of an unstable sort, products of half precision summed in another order, and modes by
+number that PyTorch does not check.
 
 ## What differs
 - Inside a function that `compile` captures or follows, a call of `torch.vmap` runs as outside; no program is made of it.

@@ -35,6 +35,9 @@ class CudaArray(ndarray):
         return run_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if any([type(a) is ndarray for a in args]):
+            from .backend import host_array
+            raise host_array()
         raise _refused(f"numpy.{function.__name__}")
 
     def __getitem__(self, key: Any) -> Any:

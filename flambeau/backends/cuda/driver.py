@@ -15,6 +15,7 @@ from typing import Any
 from ..registry import OutOfMemoryError
 
 _P, _SIZE = ctypes.c_void_p, ctypes.c_size_t
+_HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _MEMORY = 2           # the driver's number for "out of memory"
 _ATTRIBUTES = {"capability_major": 75, "capability_minor": 76, "multiprocessors": 16, "threads_per_multiprocessor": 39,
                "warp": 10, "shared_per_block": 97, "l2": 38, "integrated": 18}
@@ -32,6 +33,19 @@ def shared_library(name: str, versions: tuple[int, ...], what: str) -> ctypes.CD
         with contextlib.suppress(OSError):
             return ctypes.CDLL(place)
     raise Unavailable(f"NVIDIA's {what} ({name}) was not found: `pip install flambeau[cuda]` brings it")
+
+
+def blocking() -> bool:
+    """Whether each launch is waited for, so that its faults show where it is made: the driver reads this variable, too."""
+    return os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
+
+
+def where() -> str:
+    """", in operation, called at the user's line": the outermost of flambeau's functions on the stack."""
+    frame, operation = sys._getframe(1), ""
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        operation, frame = frame.f_code.co_name, frame.f_back
+    return "" if frame is None else f", in {operation}, called at {frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 class Machine:
@@ -65,8 +79,15 @@ class Machine:
 
     def check(self, code: int, what: str) -> None:
         if code:
-            raise RuntimeError(f"CUDA error: {self.words(code)} ({what}). Faults of kernels are noticed late: "
-                               "CUDA_LAUNCH_BLOCKING=1 shows the operation and the line")
+            self._here()
+            noticed, late = where(), "" if blocking() else (
+                " Faults of kernels are noticed late: CUDA_LAUNCH_BLOCKING=1 shows the operation and the line")
+            raise RuntimeError(f"CUDA error: {self.words(code)} ({what}{noticed}).{late}")
+
+    def _here(self) -> None:
+        if self.process != os.getpid():
+            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
+                               "the 'spawn' start method")
 
     def _made(self, what: str, *args: Any) -> int:
         """The handle or address that a function of the driver gives."""
@@ -76,9 +97,7 @@ class Machine:
 
     # ----------------------------------------------------------------------------------------------------- devices
     def context(self, device: int) -> int:
-        if self.process != os.getpid():
-            raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
-                               "the 'spawn' start method")
+        self._here()
         found = self._contexts.get(device)
         if found is None:
             found = self._contexts[device] = self._made("cuDevicePrimaryCtxRetain", device)

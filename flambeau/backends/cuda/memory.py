@@ -24,6 +24,7 @@ from .driver import machine
 
 _SLAB = 2 << 20       # bytes from which small blocks are cut
 _SMALL = 1 << 20
+_NOTED = 8 << 20      # bytes from which the line is noted that a block was asked for in
 _LINE = 512           # sizes are multiples of this, so blocks are aligned for the widest loads
 
 
@@ -137,7 +138,7 @@ class Memory:
             pages = self._more(size, home)
         made = pages.view(Block)
         made.used, made.home = nbytes, home
-        if history.on:
+        if size >= _NOTED or history.on:
             history.note(made)
         self.allocated += size
         if self.allocated > self.most_allocated:
@@ -208,7 +209,7 @@ class Memory:
 
 
 class _History:
-    """Where in the program pieces of memory were asked for, while somebody wants to know."""
+    """Where in the program pieces of memory were asked for: large ones, and while somebody wants to know it all others."""
 
     def __init__(self) -> None:
         self.on = False
@@ -219,14 +220,25 @@ class _History:
         library().fl_cuda_homeless()
 
     def note(self, block: Block) -> None:
+        """The number of the line is looked up when a message wants it."""
         frame = sys._getframe(2)
         while frame is not None and frame.f_code.co_filename.startswith(_HERE):
             frame = frame.f_back
-        block.line = "an unknown line" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        block.line = None if frame is None else (frame.f_code, frame.f_lasti)
 
 
 history = _History()
 _HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def _line(block: Block) -> str | None:
+    """The line that a block was asked for in, if it was noted."""
+    found = block.__dict__.get("line")
+    if found is None:
+        return None
+    code, at = found
+    line = next((line for start, end, line in code.co_lines() if start <= at < end and line), code.co_firstlineno)
+    return f"{code.co_filename}:{line}"
 
 
 def holders(memory: Memory) -> str:
@@ -243,14 +255,14 @@ def holders(memory: Memory) -> str:
             shapes[id(block)] = f"{type(found).__name__} of {tuple(array.shape)}, {array.dtype}"
     totals: dict[str, list[int]] = {}
     for key, block in blocks.items():
-        entry = totals.setdefault(block.__dict__.get("line") or shapes[key], [0, 0])
+        entry = totals.setdefault(_line(block) or shapes[key], [0, 0])
         entry[0] += 1
         entry[1] += block.nbytes
     if not totals:
         return ""
     most = sorted(totals.items(), key=lambda item: -item[1][1])[:5]
     text = "; ".join([f"{_words(size)} in {count} from {name}" for name, (count, size) in most])
-    hint = "" if any(["line" in b.__dict__ for b in blocks.values()]) else (
+    hint = "" if any([name not in shapes.values() for name, _ in most]) else (
         ". torch.cuda.memory._record_memory_history() at the program's start makes this say which lines made them")
     return f" The most is held by: {text}{hint}."
 

@@ -173,6 +173,8 @@ def _taken(made: Any, held: list[Any], rule: Any = None) -> Any:
         raise TypeError("a kernel made an array of the host's")
     if not isinstance(made, cupy().ndarray):
         return made
+    if not made.size:
+        return windows.empty(made.shape, made.dtype)
     for block in held:
         if block.nbytes and block.ctypes.data <= made.data.ptr < block.ctypes.data + block.nbytes:
             return windows.over(block, made.shape, made.dtype, made.data.ptr - block.ctypes.data, made.strides)

@@ -94,6 +94,7 @@ def _product(a: CudaArray, b: CudaArray, out: CudaArray, alpha: Any, beta: Any, 
                         complex(beta) if dtype.kind == "c" else float(beta), bias is not None)
     product = machine().product(geometry, device_index(out), current.stream, bool(_flags.matmul.allow_tf32))
     product.run(a, b, out, *(() if bias is None else (bias,)))
+    return out
 
 
 @kernel("mm", "bmm", "matmul_2d", repeatable=True)

@@ -246,7 +246,7 @@ class CompiledFunction:
         tensors = [a for a in leaves if isinstance(a, Tensor)]
         # A profiler goes on undisturbed; an object of the user's is not kept alive.
         if sys.getprofile() is not None or not all([type(a) in _SIMPLE or issubclass(type(a), _KEPT) for a in leaves]) or any(
-                [t.is_sparse or (t.__class__ is not Tensor and not t._plain) for t in tensors]):
+                [t.is_sparse or (t.__class__ is not Tensor and not t._without_overrides) for t in tensors]):
             self.attempts[key] = _ATTEMPTS
             return self._followed(args, kwargs)
         if any("_dynamic_dims" in t.__dict__ for t in tensors) and self.dynamic is None:

@@ -15,6 +15,7 @@ from ...autograd.views import mark_view
 from ...backends import dtypes
 from ...backends.cpu import memory
 from ...backends.facts import SAFE
+from ...backends.references import NAMED
 from ...native import pointer
 from ...tensors.tensor import Tensor, wrap
 from ..capture.memory import bytes_of
@@ -30,7 +31,7 @@ from ..render.template import Family
 from .program import Program
 
 _new = object.__new__
-_UNSEEN = 3  # references to a gradient that nobody else holds: the plan's, the local name, getrefcount's own
+_UNSEEN = 1 + NAMED  # references to a gradient that nobody else holds: the plan's, and a local name
 
 
 BYTES = dtypes.native("uint8")

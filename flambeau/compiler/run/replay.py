@@ -27,11 +27,10 @@ from ... import settings
 from ...autograd.node import VersionCounter
 from ...backends import flags, registry
 from ...native import pointer, toolchain
-from ...native.calls import builtin
+from ...native.calls import builtin, offset_of
 from ...tensors import dtypes
 from ...tensors.tensor import Tensor
 from ..capture.reads import MISSING, Content, Entry, Function, Inherited, Kind, Metadata, Read, Reads, Slot, Variable
-from ..capture.slot import offset_of
 from ..capture.symbolic import evaluate
 from ..capture.trees import LEAF
 from .plan import Output
@@ -75,8 +74,8 @@ class Unsuitable(Exception):
 @functools.cache
 def _native() -> Any:
     """The C function, or None: then every call goes the long way."""
-    if sysconfig.get_config_var("Py_GIL_DISABLED") or ctypes.sizeof(_L) != ctypes.sizeof(_P) or sys.version_info >= (3, 13):
-        return None  # (from 3.13 on dicts have no versions)
+    if sysconfig.get_config_var("Py_GIL_DISABLED") or ctypes.sizeof(_L) != ctypes.sizeof(_P):
+        return None
     try:
         made = ctypes.PyDLL(str(toolchain.build((toolchain.HERE / "replay.c").read_text(), "replay")))
         functions = (_P * len(_PYTHON))(*toolchain.interpreter(*_PYTHON))
@@ -115,13 +114,16 @@ def _tags() -> bool:
 
 
 def _tag(kind: type) -> int:
+    """The class's version, or 0: one that has changed a thousand times gets none."""
     getattr(kind, "a", None)  # gives it one, if it has none
     return ctypes.c_uint32.from_address(id(kind) + _TAG_AT).value
 
 
 @functools.cache
 def _versions() -> bool:
-    """Whether a dict's version is its fourth word: tried on a dict."""
+    """Whether a dict's version is its fourth word: tried on a dict. (In 3.13 attributes change without it.)"""
+    if sys.version_info >= (3, 13):
+        return False
     some: dict[str, Any] = {"a": object()}
     seen = []
     for change in (lambda: None, lambda: some.update(a=object()), lambda: some.update(b=1), lambda: some.pop("a"),
@@ -221,7 +223,7 @@ class _Rules:
                 return
 
     def tag(self, kind: type) -> None:
-        if not _tags():
+        if not _tags() or not _tag(kind):
             raise Unsuitable
         if id(kind) not in self.tagged:
             self.tagged.add(id(kind))
